@@ -36,6 +36,10 @@ pub struct ResourceSummary {
     pub attempts: u32,
     /// Whether it was given up after too many attempts.
     pub parked: bool,
+    /// `pending` if the newest version removes it and it is not known to be gone; `done` if it was removed. Absent if nothing
+    /// removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<String>,
     /// Where the model defines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourcePlace>,
@@ -110,6 +114,9 @@ pub struct ResourceCounts {
     /// Resources that are parked: they failed too often, and are not tried again until they are asked for.
     #[serde(default)]
     pub parked: u64,
+    /// Of the deployed resources, those that the newest version removes: they are gone.
+    #[serde(default)]
+    pub removed: u64,
     /// The oldest last run of all resources that have run: since then each of those was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_since: Option<String>,

@@ -147,9 +147,10 @@ impl<H: Crud> Handler for H {
     }
 
     fn run(&self, attributes: &Attributes, context: &mut Context<'_>) -> Outcome {
-        match execute(self, attributes, context) {
+        let mut done = Change::default();
+        match execute(self, attributes, context, &mut done) {
             Ok((status, change)) => context.finish(status, change),
-            Err(error) => context.finish_with_error(&error),
+            Err(error) => Outcome { change: done, ..context.finish_with_error(&error) },
         }
     }
 
@@ -172,11 +173,12 @@ impl<H: Crud> Handler for H {
     }
 }
 
-/// The one path of deploy, repair, dry run and report.
+/// The one path of deploy, repair, dry run and report. `done` is what a run that fails has created before.
 fn execute<H: Crud>(
     handler: &H,
     attributes: &Attributes,
     context: &mut Context<'_>,
+    done: &mut Change,
 ) -> Result<(OutcomeStatus, Change), HandlerError> {
     context.check_stop()?;
     let desired: H::Desired = attributes.read().map_err(HandlerError::Attributes)?;
@@ -210,7 +212,10 @@ fn execute<H: Crud>(
         context.check_stop()?;
     }
     match (change.kind, &current) {
-        (ChangeKind::Created, _) => handler.create(&desired, context)?,
+        (ChangeKind::Created, _) => {
+            handler.create(&desired, context)?;
+            done.kind = ChangeKind::Created;
+        }
         (ChangeKind::Updated, Some(current)) => {
             handler.update(&desired, current, &change.attributes, context)?;
         }

@@ -7,6 +7,7 @@
 mod canonical;
 mod change;
 mod declaration;
+mod handles;
 mod id;
 mod outcome;
 mod paths;
@@ -23,14 +24,13 @@ mod version;
 
 pub use change::{AttributeChange, Change, ChangeKind};
 pub use declaration::{Part, Reach, ResourceType};
+pub use handles::Handles;
 pub use id::{InvalidId, ResourceId, VersionedId};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
-pub use paths::{PathCollision, PathIndex, normalize_path, path_collisions};
+pub use paths::{PathCollision, PathIndex, flatten_path, normalize_path, path_collisions};
 pub use pattern::Pattern;
 pub use placement::{Deployer, Enrolment, Inventory, Locality, Placement, is_local_address};
-pub use removal::{
-    Handles, Kept, KeptReason, Remnant, Removal, plan_removal, purged, wants_absence,
-};
+pub use removal::{Kept, KeptReason, Remnant, Removal, plan_removal, purged, wants_absence};
 pub use resource::{AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, Source};
 pub use rule::{FieldRule, field_rules, parse_permissions};
 pub use secret::SecretText;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Inventory, Placement, ResourceId};
+use crate::{Handles, Inventory, Placement, ResourceId};
 
 /// Attribute that identifies resources by their path.
 const PATH: &str = "path";
@@ -14,31 +14,53 @@ pub fn normalize_path(path: &str) -> String {
     format!("{root}{}", parts.join("/"))
 }
 
-/// Entity and path of a resource that is identified by its path.
-fn path_key(id: &ResourceId) -> Option<(&str, String)> {
-    (id.attribute() == PATH).then(|| (id.entity(), normalize_path(id.value())))
+/// Returns an absolute path as [`normalize_path`] does, and without `.` and `..`, as if no directory in it were a symbolic link.
+pub fn flatten_path(path: &str) -> String {
+    if !path.starts_with('/') {
+        return normalize_path(path);
+    }
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+/// Path that identifies a resource, in the spelling that all its spellings have in common; `None` if no path identifies it.
+pub(crate) fn path_of(id: &ResourceId, handlers: &dyn Handles) -> Option<String> {
+    (id.attribute() == PATH).then(|| handlers.resolve_path(id.agent(), id.value()))
 }
 
 /// Paths of resources with their agents, by entity: a resource may get another id and keep its path.
-#[derive(Clone, Debug, Default)]
-pub struct PathIndex<'a>(BTreeMap<(&'a str, String), Vec<&'a str>>);
+pub struct PathIndex<'a> {
+    paths: BTreeMap<(&'a str, String), Vec<&'a str>>,
+    handlers: &'a dyn Handles,
+}
 
 impl<'a> PathIndex<'a> {
-    /// Indexes the resources that are identified by a path.
-    pub fn new(ids: impl IntoIterator<Item = &'a ResourceId>) -> Self {
+    /// Indexes the resources that are identified by a path. The handlers know spellings and machines.
+    pub fn new(ids: impl IntoIterator<Item = &'a ResourceId>, handlers: &'a dyn Handles) -> Self {
         let mut paths: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
         for id in ids {
-            if let Some(key) = path_key(id) {
-                paths.entry(key).or_default().push(id.agent());
+            if let Some(path) = path_of(id, handlers) {
+                paths.entry((id.entity(), path)).or_default().push(id.agent());
             }
         }
-        PathIndex(paths)
+        PathIndex { paths, handlers }
     }
 
-    /// Whether the path of a resource is indexed for an agent that `is_one_machine` equates with its own.
-    pub fn has(&self, id: &ResourceId, is_one_machine: impl Fn(&str, &str) -> bool) -> bool {
-        let agents = path_key(id).and_then(|key| self.0.get(&key));
-        agents.into_iter().flatten().any(|agent| is_one_machine(agent, id.agent()))
+    /// Whether the path of a resource is indexed for an agent of the same machine.
+    pub fn has(&self, id: &ResourceId) -> bool {
+        let path = path_of(id, self.handlers);
+        let agents = path.and_then(|path| self.paths.get(&(id.entity(), path)));
+        let mut agents = agents.into_iter().flatten();
+        agents.any(|agent| self.handlers.is_one_machine(agent, id.agent()))
     }
 }
 
@@ -101,6 +123,15 @@ mod tests {
         assert_eq!(normalize_path("a//b"), "a/b");
         assert_eq!(normalize_path("//"), "/");
         assert_ne!(normalize_path("/a/b"), normalize_path("a/b"));
+    }
+
+    #[test]
+    fn a_flat_path_has_no_detours() {
+        for path in ["/a/b", "/a/./b/", "/a/c/../b", "/../a//b/.", "/c/../../a/b"] {
+            assert_eq!(flatten_path(path), "/a/b");
+        }
+        assert_eq!(flatten_path("/a/.."), "/");
+        assert_eq!(flatten_path("a//../b"), "a/../b");
     }
 
     #[test]

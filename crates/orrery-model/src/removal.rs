@@ -8,7 +8,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::{Attributes, PathIndex, Resource, ResourceFlags, ResourceId};
+use crate::paths::path_of;
+use crate::{Attributes, Handles, PathIndex, Resource, ResourceFlags, ResourceId};
 
 /// Attribute that says whether a resource must not exist.
 const PURGED: &str = "purged";
@@ -76,22 +77,6 @@ pub struct Removal {
     pub kept: Vec<Kept>,
 }
 
-/// Abilities of the handlers at hand.
-pub trait Handles {
-    /// Whether there is a handler for an entity.
-    fn handles(&self, entity: &str) -> bool;
-    /// Whether purging a resource of this entity has an effect.
-    fn removes(&self, entity: &str) -> bool;
-    /// Whether resources of an entity exist apart from being managed, so that a deploy can find one in place.
-    fn can_preexist(&self, _entity: &str) -> bool {
-        true
-    }
-    /// Whether two agents are known to be one machine.
-    fn is_one_machine(&self, agent: &str, other: &str) -> bool {
-        agent == other
-    }
-}
-
 /// Whether attributes say that the resource must not exist; `None` if its type does not know that.
 pub fn purged(attributes: &Attributes) -> Option<bool> {
     match attributes.to_object().get(PURGED)? {
@@ -140,14 +125,12 @@ struct Adopted<'a> {
 impl<'a> Adopted<'a> {
     fn new(known: &'a [Remnant], handlers: &'a dyn Handles) -> Self {
         let created = known.iter().filter(|one| !one.is_adopted).map(|one| &one.resource.id);
-        Adopted { created: PathIndex::new(created), handlers }
+        Adopted { created: PathIndex::new(created, handlers), handlers }
     }
 
     fn has(&self, remnant: &Remnant) -> bool {
         let id = &remnant.resource.id;
-        remnant.is_adopted
-            && self.handlers.can_preexist(id.entity())
-            && !self.created.has(id, |agent, other| self.handlers.is_one_machine(agent, other))
+        remnant.is_adopted && self.handlers.can_preexist(id.entity()) && !self.created.has(id)
     }
 }
 
@@ -155,14 +138,18 @@ impl<'a> Adopted<'a> {
 /// is brought up to date before what it needed goes; what is wanted in the place of something that goes comes after it.
 pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Handles) -> Removal {
     let wanted_ids: BTreeSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
+    let unwanted: Vec<&Remnant> =
+        known.iter().filter(|one| !wanted_ids.contains(&one.resource.id)).collect();
+    if unwanted.is_empty() {
+        return Removal { resources: wanted, ..Removal::default() }.sorted();
+    }
     let adopted = Adopted::new(known, handlers);
     let present = wanted.iter().filter(|one| !wants_absence(&one.attributes));
-    let paths = PathIndex::new(present.map(|one| &one.id));
+    let paths = PathIndex::new(present.map(|one| &one.id), handlers);
     let (mut removed, mut kept) = (BTreeMap::new(), Vec::new());
-    for remnant in known.iter().filter(|one| !wanted_ids.contains(&one.resource.id)) {
+    for remnant in unwanted {
         let id = &remnant.resource.id;
-        let is_wanted = paths.has(id, |agent, other| handlers.is_one_machine(agent, other));
-        let reason = is_wanted.then_some(KeptReason::StillWanted);
+        let reason = paths.has(id).then_some(KeptReason::StillWanted);
         let reason = reason.or_else(|| kept_reason(&remnant.resource, handlers));
         match reason.or_else(|| adopted.has(remnant).then_some(KeptReason::Adopted)) {
             Some(reason) => kept.push(Kept { id: id.clone(), reason }),
@@ -181,7 +168,7 @@ pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Han
 
     let mut graph = Graph::new(&wanted, &requires);
     let mut added: BTreeMap<&ResourceId, BTreeSet<&ResourceId>> = BTreeMap::new();
-    for (of, first) in successions(&wanted, &removed) {
+    for (of, first) in successions(&wanted, &removed, handlers) {
         if !graph.reaches(first, of) {
             graph.add(of, first);
             added.entry(of).or_default().insert(first);
@@ -194,7 +181,11 @@ pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Han
             set: remnant.resource.set.clone(),
             source: remnant.resource.source.clone(),
             // Nothing is to happen because something goes, and what goes does so once.
-            flags: ResourceFlags { receive_events: false, ..ResourceFlags::default() },
+            flags: ResourceFlags {
+                receive_events: false,
+                removal: true,
+                ..ResourceFlags::default()
+            },
             ..Resource::new((*id).clone(), attributes, first)
         }
     });
@@ -213,8 +204,14 @@ pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Han
         }
     }
     resources.extend(removals);
-    resources.sort_by(|a, b| a.id.cmp(&b.id));
-    Removal { resources, removed, kept }
+    Removal { resources, removed, kept }.sorted()
+}
+
+impl Removal {
+    fn sorted(mut self) -> Self {
+        self.resources.sort_by(|a, b| a.id.cmp(&b.id));
+        self
+    }
 }
 
 /// For each resource, those that have to go before it.
@@ -299,11 +296,16 @@ fn in_order<'a>(
 fn successions<'a>(
     wanted: &'a [Resource],
     removed: &BTreeMap<&'a ResourceId, &'a Remnant>,
+    handlers: &dyn Handles,
 ) -> Vec<(&'a ResourceId, &'a ResourceId)> {
-    let mut places: BTreeMap<&str, Vec<&'a ResourceId>> = BTreeMap::new();
+    if removed.is_empty() {
+        return Vec::new();
+    }
+    let place = |id: &ResourceId| path_of(id, handlers).unwrap_or_else(|| id.value().to_owned());
+    let mut places: BTreeMap<String, Vec<&'a ResourceId>> = BTreeMap::new();
     let mut needed: BTreeMap<&ResourceId, Vec<&'a ResourceId>> = BTreeMap::new();
     for (id, remnant) in removed {
-        places.entry(id.value()).or_default().push(id);
+        places.entry(place(id)).or_default().push(id);
         if !remnant.is_removal {
             for other in &remnant.resource.requires {
                 needed.entry(other).or_default().push(id);
@@ -312,7 +314,7 @@ fn successions<'a>(
     }
     let mut found = Vec::new();
     for resource in wanted {
-        let same = places.get(resource.id.value()).into_iter().flatten();
+        let same = places.get(&place(&resource.id)).into_iter().flatten();
         found.extend(same.map(|first| (&resource.id, *first)));
         if let Some(users) = needed.get(&resource.id)
             && purged(&resource.attributes) == Some(true)
@@ -369,6 +371,10 @@ mod tests {
 
         fn removes(&self, entity: &str) -> bool {
             entity != "exec::Run"
+        }
+
+        fn resolve_path(&self, _agent: &str, path: &str) -> String {
+            crate::flatten_path(path)
         }
     }
 
@@ -497,5 +503,19 @@ mod tests {
         assert_eq!(removal.kept, [Kept { id: id("/etc/hosts"), reason }]);
         let known = [adopted("/a"), remnant("//a", &[])];
         assert_eq!(plan_removal(Vec::new(), &known, &All).removed.len(), 2);
+    }
+
+    #[test]
+    fn what_is_wanted_under_another_spelling_stays() {
+        let known = [remnant("/x/../d/a", &[]), remnant("/d/./b", &[]), remnant("/d/c", &[])];
+        let removal =
+            plan_removal(vec![resource("/d/a", &[]), resource("/d/b", &[])], &known, &All);
+        assert_eq!(names(&removal.removed), ["/d/c"]);
+        let reasons: Vec<KeptReason> = removal.kept.iter().map(|kept| kept.reason).collect();
+        assert_eq!(reasons, [KeptReason::StillWanted; 2]);
+        // Another kind of resource in the same place comes after what goes, however that is spelt.
+        let known = [remnant("std::Directory /x/../y", &[])];
+        let removal = plan_removal(vec![resource("/y", &[])], &known, &All);
+        assert_eq!(requires_of(&removal, "/y"), ["/x/../y"]);
     }
 }

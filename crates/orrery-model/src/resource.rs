@@ -140,6 +140,9 @@ pub struct ResourceFlags {
     pub receive_events: bool,
     /// Nothing is changed; what differs is reported.
     pub report_only: bool,
+    /// The version has it only to remove it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removal: bool,
 }
 
 impl Default for ResourceFlags {
@@ -149,6 +152,7 @@ impl Default for ResourceFlags {
             send_event: false,
             receive_events: true,
             report_only: false,
+            removal: false,
         }
     }
 }

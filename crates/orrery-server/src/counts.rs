@@ -124,6 +124,7 @@ mod tests {
             status: Status::Available,
             count: 7,
             parked: 0,
+            removals: 0,
             oldest_run: None,
         }];
         let until = Instant::now() + Duration::from_secs(3600);

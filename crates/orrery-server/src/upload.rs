@@ -66,6 +66,7 @@ fn resource(given: ResourceUpload) -> Result<Resource, (&'static str, String)> {
         send_event: asked.send_event.as_bool().unwrap_or(usual.send_event),
         receive_events: asked.receive_events.as_bool().unwrap_or(usual.receive_events),
         report_only: asked.report_only.as_bool().unwrap_or(usual.report_only),
+        ..usual
     };
     resource.set = given.set.as_deref().map(Into::into);
     resource.source = given.source.as_ref().map(|place| Source {

@@ -62,14 +62,16 @@ const UNDEFINED: i64 = 1;
 const SEND_EVENT: i64 = 2;
 const IGNORE_EVENTS: i64 = 4;
 const REPORT_ONLY: i64 = 8;
+pub(crate) const REMOVAL: i64 = 16;
 
 /// The default, and so almost every resource, is 0.
 pub(crate) fn flags_code(flags: ResourceFlags) -> i64 {
-    let ResourceFlags { undefined, send_event, receive_events, report_only } = flags;
+    let ResourceFlags { undefined, send_event, receive_events, report_only, removal } = flags;
     i64::from(undefined) * UNDEFINED
         + i64::from(send_event) * SEND_EVENT
         + i64::from(!receive_events) * IGNORE_EVENTS
         + i64::from(report_only) * REPORT_ONLY
+        + i64::from(removal) * REMOVAL
 }
 
 pub(crate) fn flags_from_code(code: i64) -> ResourceFlags {
@@ -78,6 +80,7 @@ pub(crate) fn flags_from_code(code: i64) -> ResourceFlags {
         send_event: code & SEND_EVENT != 0,
         receive_events: code & IGNORE_EVENTS == 0,
         report_only: code & REPORT_ONLY != 0,
+        removal: code & REMOVAL != 0,
     }
 }
 
@@ -217,7 +220,7 @@ mod tests {
         round_trip::<ChangeKind>();
         round_trip::<ActionKind>();
         round_trip::<ParameterSource>();
-        for code in 0..16 {
+        for code in 0..32 {
             assert_eq!(flags_code(flags_from_code(code)), code);
         }
         assert_eq!(flags_code(ResourceFlags::default()), 0);

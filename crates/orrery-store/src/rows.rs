@@ -187,8 +187,13 @@ pub(crate) fn list_text(list: &[impl serde::Serialize]) -> Result<Option<String>
 
 /// Origin of a resource after an action, as far as the action tells.
 pub(crate) fn origin_after(action: &ActionRecord<'_>) -> Option<i64> {
-    if action.kind != ActionKind::Deploy || action.outcome != OutcomeStatus::Deployed {
+    if action.kind != ActionKind::Deploy {
         return None;
+    }
+    if action.outcome != OutcomeStatus::Deployed {
+        // What a run created before it failed is there, and the next run finds it in place.
+        let has_created = action.change.kind == ChangeKind::Created && !action.wants_absence;
+        return has_created.then_some(ORIGIN_CREATED);
     }
     Some(match action.change.kind {
         _ if action.wants_absence => ORIGIN_REMOVED,

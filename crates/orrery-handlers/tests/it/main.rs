@@ -8,6 +8,7 @@ mod files;
 mod harness;
 mod laws;
 mod packages;
+mod partial;
 mod requests;
 mod services;
 mod this_machine;

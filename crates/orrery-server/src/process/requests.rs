@@ -168,7 +168,8 @@ impl GivenFilter {
             .filter(|status| statuses.iter().any(|name| name == status.as_str()))
             .collect();
         // The same list that people see.
-        let query = ResourceQuery { agent, entity, value, statuses, set, descending: false };
+        let query =
+            ResourceQuery { agent, entity, value, statuses, set, ..ResourceQuery::default() };
         let mut found = Vec::new();
         let mut after: Option<String> = None;
         loop {

@@ -52,7 +52,8 @@ impl Selection {
             serde_json::from_value(request.payload.clone()).unwrap_or_default();
         if let Some(SelectionFilter { agent, entity, value, set }) = selection.filter.take() {
             let statuses = Vec::new();
-            let query = ResourceQuery { agent, entity, value, statuses, set, descending: false };
+            let query =
+                ResourceQuery { agent, entity, value, statuses, set, ..ResourceQuery::default() };
             let mut found = BTreeSet::new();
             each(store, environment, &query, |id, _| {
                 if selection.ids.as_ref().is_none_or(|ids| ids.contains(id)) {

@@ -10,7 +10,9 @@ use orrery_api::{
     Transitioning,
 };
 use orrery_model::{Blocked, Compliance, HandlerRun, LogLevel, ResourceState, Status, Timestamp};
-use orrery_store::{Action, ActionKey, ActionKind, EnvironmentRecord, ResourceLine, ResourceQuery};
+use orrery_store::{
+    Action, ActionKey, ActionKind, EnvironmentRecord, RemovalStage, ResourceLine, ResourceQuery,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -56,7 +58,7 @@ fn transitioning(state: &ResourceState) -> Transitioning {
 }
 
 pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
-    let ResourceLine { summary, set } = line;
+    let ResourceLine { summary, set, removal } = line;
     ResourceSummary {
         id: summary.id.to_string(),
         r#type: summary.id.entity().to_owned(),
@@ -68,12 +70,20 @@ pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
         last_outcome: summary.state.last_outcome.map(|outcome| outcome.as_str().to_owned()),
         attempts: summary.state.attempts,
         parked: summary.state.parked,
+        removal: removal.map(|stage| removal_word(stage).to_owned()),
         source: summary.source.map(|source| SourcePlace {
             file: source.file.to_string(),
             line: source.line,
             column: source.column,
         }),
         transitioning: transitioning(&summary.state),
+    }
+}
+
+fn removal_word(stage: RemovalStage) -> &'static str {
+    match stage {
+        RemovalStage::Pending => "pending",
+        RemovalStage::Done => "done",
     }
 }
 
@@ -123,6 +133,8 @@ pub(super) struct Filter {
     status: Option<String>,
     /// Those of this named set.
     set: Option<String>,
+    /// Also those that were removed, among the orphans.
+    removed: Option<bool>,
     /// The order: `id`, which is that of types, then agents, then values; or `agent`, then by id; with `-`, the other way round.
     sort: Option<String>,
     /// How many at most. A page may have fewer, also none, and still not be the last.
@@ -160,6 +172,7 @@ fn query_of(filter: &Filter) -> Result<ResourceQuery, ServerError> {
         statuses,
         set: filter.set.clone(),
         descending,
+        removed: filter.removed == Some(true),
     })
 }
 
@@ -200,8 +213,11 @@ pub(super) async fn counts(
 ) -> Result<Json<ResourceCounts>, ServerError> {
     let counted = app.counts().get(&app, environment.key).await?;
     let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut total, mut parked) = (0, 0);
+    let (mut total, mut parked, mut removed) = (0, 0, 0);
     for count in &counted.counts {
+        if count.status == Status::Deployed {
+            removed += count.removals;
+        }
         *by_status.entry(count.status.as_str().to_owned()).or_default() += count.count;
         if count.status != Status::Orphaned {
             total += count.count;
@@ -211,7 +227,7 @@ pub(super) async fn counts(
     let wanted = counted.counts.iter().filter(|count| count.status != Status::Orphaned);
     let verified_since = wanted.filter_map(|count| count.oldest_run).min().map(time);
     let counted_at = time(counted.at);
-    Ok(Json(ResourceCounts { total, by_status, counted_at, parked, verified_since }))
+    Ok(Json(ResourceCounts { total, by_status, counted_at, parked, removed, verified_since }))
 }
 
 fn related(found: Vec<(String, Status)>) -> Vec<RelatedResource> {

@@ -70,7 +70,7 @@ pub(crate) fn unmanaged(
     let declared = Declared { addresses, patterns: local_agents(&info.info) };
     let inventory = placement::read_inventory(store, environment, Some(declared), &[])?;
     let abilities = Abilities::new([]).with_inventory(inventory);
-    Ok(Unmanaged::new(remnants, &PathIndex::new(&present), &abilities))
+    Ok(Unmanaged::new(remnants, &PathIndex::new(&present, &abilities), &abilities))
 }
 
 /// Stores a version with all that is wanted, and with what is to be removed; with what was adopted, if that is wanted.

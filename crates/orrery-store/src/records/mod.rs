@@ -79,7 +79,7 @@ pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
 pub use parameters::{NewParameter, OldFacts, ParameterFilter};
 pub use projects::ProjectRecord;
-pub use released::Wanted;
+pub use released::{RemovalStage, Wanted};
 pub use remnants::RemnantScope;
 pub use remote_agents::{
     AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,

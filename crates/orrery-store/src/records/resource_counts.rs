@@ -3,9 +3,9 @@
 use orrery_model::{AttributeHash, Blocked, OutcomeStatus, ResourceState, Status, Timestamp};
 use rustc_hash::FxHashMap;
 
-use crate::codes::Code as _;
+use crate::codes::{Code as _, REMOVAL};
 use crate::records::Records;
-use crate::records::released::{LEFT_BEHIND, is_ahead};
+use crate::records::released::{LEFT_BEHIND, is_ahead, is_removing};
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
@@ -17,6 +17,8 @@ pub struct StatusCount {
     pub count: u64,
     /// Of those, how many are parked: given up until somebody asks for them.
     pub parked: u64,
+    /// Of those, how many the newest version removes.
+    pub removals: u64,
     /// The oldest of their last runs: since then each was looked at.
     pub oldest_run: Option<Timestamp>,
 }
@@ -26,6 +28,7 @@ pub struct StatusCount {
 struct Sum {
     count: u64,
     parked: u64,
+    removals: u64,
     oldest_run: Option<Timestamp>,
 }
 
@@ -33,7 +36,7 @@ struct Sum {
 /// are all if no engine has seen the version.
 fn statement(position: &str) -> String {
     let bracket = format!("{position}(resource.name, '[')");
-    let ahead = is_ahead("?1");
+    let (ahead, removing) = (is_ahead("?1"), is_removing("?1"));
     format!(
         "SELECT substr(resource.name, {bracket} + 1, {position}(resource.name, ',') - {bracket} - 1), \
          CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
@@ -47,13 +50,16 @@ fn statement(position: &str) -> String {
          CASE WHEN state.last_deployed = \
          CASE WHEN release.is_ahead = 1 THEN revision.hash ELSE state.intent END \
          THEN 1 ELSE 0 END, count(*), CAST(sum(coalesce(state.parked, 0)) AS BIGINT), \
-         min(state.last_run_at) \
-         FROM (SELECT {ahead} AS is_ahead) AS release CROSS JOIN resource \
+         min(state.last_run_at), \
+         CAST(sum(CASE WHEN release.is_removing = 1 AND (revision.flags & {REMOVAL}) <> 0 \
+         THEN 1 ELSE 0 END) AS BIGINT) \
+         FROM (SELECT {ahead} AS is_ahead, {removing} AS is_removing) AS release \
+         CROSS JOIN resource \
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
          LEFT JOIN revision \
-         ON revision.id = CASE WHEN release.is_ahead = 1 OR state.resource IS NULL \
-         THEN resource.head END \
+         ON revision.id = CASE WHEN release.is_ahead = 1 OR release.is_removing = 1 \
+         OR state.resource IS NULL THEN resource.head END \
          WHERE resource.environment = ?1 \
          AND (resource.head IS NOT NULL OR {LEFT_BEHIND}) \
          GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
@@ -86,8 +92,12 @@ impl Records<'_> {
             let groups = sql.all(&statement, values![environment.0], |row| {
                 let number =
                     |column| -> Result<u64> { Ok(u64::try_from(row.int(column)?).unwrap_or(0)) };
-                let sum =
-                    Sum { count: number(8)?, parked: number(9)?, oldest_run: row.maybe_time(10)? };
+                let sum = Sum {
+                    count: number(8)?,
+                    parked: number(9)?,
+                    removals: number(11)?,
+                    oldest_run: row.maybe_time(10)?,
+                };
                 Ok((row.string(0)?, state_of(row)?.status(), sum))
             })?;
             counts.clear();
@@ -95,6 +105,7 @@ impl Records<'_> {
                 let sum = counts.entry((agent, status)).or_default();
                 sum.count += group.count;
                 sum.parked += group.parked;
+                sum.removals += group.removals;
                 let runs = [sum.oldest_run, group.oldest_run];
                 sum.oldest_run = runs.into_iter().flatten().min();
             }
@@ -102,11 +113,12 @@ impl Records<'_> {
         })?;
         let mut found: Vec<StatusCount> = counts
             .into_iter()
-            .map(|((agent, status), Sum { count, parked, oldest_run })| StatusCount {
+            .map(|((agent, status), Sum { count, parked, removals, oldest_run })| StatusCount {
                 agent,
                 status,
                 count,
                 parked,
+                removals,
                 oldest_run,
             })
             .collect();

@@ -6,7 +6,9 @@ use rustc_hash::FxHashMap;
 use crate::codes::{STATE_COLUMN_COUNT, STATE_COLUMNS, unpack_keys, unsigned};
 use crate::load::parse_id;
 use crate::records::Records;
-use crate::records::resource_list::{JOINS, OWN_COLUMN_COUNT, ResourceLine, own_columns, state_of};
+use crate::records::resource_list::{
+    JOINS, OWN_COLUMN_COUNT, ResourceLine, own_columns, removal_of, state_of,
+};
 use crate::sql::{Row, RowExt as _, Value};
 use crate::{EnvironmentKey, ResourceKey, ResourceSummary, Result, StoreError};
 
@@ -141,7 +143,7 @@ fn details_of(row: &dyn Row) -> Result<(usize, Option<ResourceDetails>)> {
     let (key, status) = (ResourceKey(row.int(1)?), state.status());
     let summary = ResourceSummary { key, id: parse_id(row.str(0)?)?, status, state, source };
     let details = ResourceDetails {
-        line: ResourceLine { summary, set },
+        line: ResourceLine { summary, set, removal: removal_of(row, status)? },
         attributes: Attributes::from_canonical(row.text(at)?.unwrap_or("{}")),
         requires,
     };

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
 use crate::load::parse_id;
 use crate::records::Records;
-use crate::records::released::{LEFT_BEHIND, is_ahead, with_intent};
+use crate::records::released::{LEFT_BEHIND, RemovalStage, is_ahead, removal_code, with_intent};
 use crate::rows::ranges;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
@@ -41,6 +41,8 @@ pub struct ResourceQuery {
     /// Those of one named set.
     pub set: Option<String>,
     pub descending: bool,
+    /// Also those that were removed. They are orphans.
+    pub removed: bool,
 }
 
 /// A part of a list.
@@ -56,21 +58,28 @@ pub struct ResourceLine {
     pub summary: ResourceSummary,
     /// `None` for the shared set.
     pub set: Option<String>,
+    /// `None` if it is not removed.
+    pub removal: Option<RemovalStage>,
 }
 
 /// Columns before those of the state, for an expression of SQL that is the environment.
 pub(super) fn own_columns(environment: &str) -> String {
-    let is_ahead = is_ahead(environment);
+    let (is_ahead, removal) = (is_ahead(environment), removal_code(environment));
     format!(
         "resource.name, resource.id, resource.head, \
          resource.source_file, resource.source_line, resource.source_column, \
          CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
          CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, \
          revision.hash, revision.flags, revision.resource_set, {is_ahead}, \
-         CASE WHEN resource.head IS NOT NULL OR {LEFT_BEHIND} THEN 1 ELSE 0 END"
+         CASE WHEN resource.head IS NOT NULL OR {LEFT_BEHIND} THEN 1 ELSE 0 END, {removal}"
     )
 }
-pub(super) const OWN_COLUMN_COUNT: usize = 13;
+pub(super) const OWN_COLUMN_COUNT: usize = 14;
+
+/// Stage of the removal of the resource in a row, for its status.
+pub(super) fn removal_of(row: &dyn Row, status: Status) -> Result<Option<RemovalStage>> {
+    Ok(RemovalStage::new(row.int(13)?, status))
+}
 
 /// Where the columns come from, beside `resource`.
 pub(super) const JOINS: &str = "LEFT JOIN state ON state.resource = resource.id \
@@ -145,6 +154,7 @@ pub(super) struct Draft {
     state: ResourceState,
     source: Option<(i64, i64, i64)>,
     set: i64,
+    removal: Option<RemovalStage>,
 }
 
 pub(super) fn draft_of(
@@ -172,22 +182,23 @@ pub(super) fn draft_of(
         Some(file) => Some((file, row.int(4)?, row.int(5)?)),
         None => None,
     };
-    Ok(Some(Draft { key: row.int(1)?, name, state, source, set: of_set }))
+    let removal = removal_of(row, status)?;
+    Ok(Some(Draft { key: row.int(1)?, name, state, source, set: of_set, removal }))
 }
 
-/// The same for lists, which leave out what was removed.
+/// The same for lists, which leave out what was removed unless that is asked for.
 fn listed_draft_of(
     row: &dyn Row,
     query: &ResourceQuery,
     set: Option<i64>,
 ) -> Result<Option<Draft>> {
-    if row.flag(12)? { draft_of(row, query, set) } else { Ok(None) }
+    if query.removed || row.flag(12)? { draft_of(row, query, set) } else { Ok(None) }
 }
 
 pub(super) fn finish(sql: &mut dyn Sql, drafts: Vec<Draft>) -> Result<Vec<ResourceLine>> {
     let mut names = Names::default();
     let mut lines = Vec::with_capacity(drafts.len());
-    for Draft { key, name, state, source, set } in drafts {
+    for Draft { key, name, state, source, set, removal } in drafts {
         let source = match source {
             None => None,
             Some((file, line, column)) => Some(orrery_model::Source {
@@ -201,6 +212,7 @@ pub(super) fn finish(sql: &mut dyn Sql, drafts: Vec<Draft>) -> Result<Vec<Resour
         lines.push(ResourceLine {
             summary: ResourceSummary { key, id, status, state, source },
             set,
+            removal,
         });
     }
     Ok(lines)

@@ -48,6 +48,8 @@ pub(crate) enum Error {
     LockedModule { module: String, reason: String },
     #[error("module {module} was not updated: {reason}")]
     ChangedModule { module: String, path: PathBuf, reason: String },
+    #[error("module {module} was not updated: {reason}")]
+    ModuleNotUpdated { module: String, reason: String },
     #[error("module {module} cannot be installed: {reason}")]
     NoModuleVersion { module: String, reason: String },
     #[error("ORRERY_UV names {}, which is no program", program.display())]
@@ -137,6 +139,9 @@ impl Error {
                 "push them to its repository, or take them out of {} (`git stash` for changes, `git branch` and `git checkout --detach` for commits); then run `orrery modules update {module}` again",
                 path.display()
             ),
+            Error::ModuleNotUpdated { .. } => {
+                "nothing was locked; check that its repository can be reached: `git fetch` in the clone shows what git says".into()
+            }
             Error::NoModuleVersion { .. } => {
                 "change `requires` in project.yml or in the module.yml that asks for it, or tag such a version in its repository".into()
             }
@@ -166,6 +171,7 @@ impl Error {
             Error::HashMismatch { .. } => "hash-mismatch",
             Error::LockedModule { .. } => "locked-module",
             Error::ChangedModule { .. } => "changed-module",
+            Error::ModuleNotUpdated { .. } => "module-not-updated",
             Error::NoModuleVersion { .. } => "no-module-version",
             Error::NoUv { .. } => "no-uv",
             Error::System { .. } => "system",

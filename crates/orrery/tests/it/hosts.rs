@@ -19,9 +19,10 @@ const MODULE: [(&str, &str); 3] = [
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("handlers of a module do their work", good_handlers),
         ("repair needs neither model nor modules", repair_without_modules),
+        ("what was created before a failure is removed again", created_before_a_failure),
         ("each rogue fails alone", rogues),
         ("a killed process of one operation fails it", killed_alone),
         ("a killed process of several costs none of them", killed_together),
@@ -100,6 +101,22 @@ fn repair_without_modules() -> Result<()> {
     project.expect(0, &["repair"])?.says(&["1 updated"])?;
     fs::remove_file(&set)?;
     project.expect(1, &["repair"])?.says(&["the code of this version is not there any more"])?;
+    Ok(())
+}
+
+fn created_before_a_failure() -> Result<()> {
+    let project = project(&["halfway"])?;
+    let failed = project.expect(2, &["deploy"])?;
+    failed.says(&["created, and then it failed", "1 failed"])?;
+    ensure!(project.read("halfway0")? == "halfway");
+    // The next deploy finds it in place, which makes it nobody else's.
+    project.expect(0, &["deploy"])?;
+    project.expect(0, &["destroy", "--yes"])?.says(&["1 removed", "nothing of test is left"])?;
+    ensure!(!project.managed("halfway0").exists());
+    // Also if there is no other deploy.
+    project.expect(2, &["deploy"])?;
+    project.expect(0, &["destroy", "--yes"])?.says(&["1 removed"])?;
+    ensure!(!project.managed("halfway0").exists());
     Ok(())
 }
 

@@ -13,9 +13,10 @@ use crate::locking::{INSTALL, LOCKED, git, sha256};
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 6] = [
+    let tests: [(&str, Test); 7] = [
         ("local_work_in_a_clone_stays", local_work_in_a_clone_stays),
         ("a_commit_without_a_branch_is_no_local_work", a_commit_without_a_branch_is_no_local_work),
+        ("a_named_module_is_updated_or_the_command_fails", named_module_is_updated_or_fails),
         ("an_impossible_module_is_an_error", an_impossible_module_is_an_error),
         ("a_plain_package_is_updated_by_its_name", a_plain_package_is_updated_by_its_name),
         ("what_the_lock_file_lacks_is_named", what_the_lock_file_lacks_is_named),
@@ -147,6 +148,46 @@ fn a_commit_without_a_branch_is_no_local_work(world: &mut World) -> Result<()> {
     world.run("project", &LOCKED)?.done()?;
     let clone = world.path("project/libs/shop");
     ensure!(head(&clone)? != head(&repository)?);
+    world.run("project", &UPDATE_SHOP)?.done()?;
+    ensure!(head(&clone)? == head(&repository)?);
+    Ok(())
+}
+
+fn named_module_is_updated_or_fails(world: &mut World) -> Result<()> {
+    publish(world, "1.0.0")?;
+    describe(world, "")?;
+    world.run("project", &INSTALL)?.done()?;
+    let (lock, clone) = (world.lock("project")?, world.path("project/libs/shop"));
+    let commit = head(&clone)?;
+    publish(world, "1.1.0")?;
+    // As without a network.
+    let (repository, away) = (world.path("git/shop"), world.path("git/away"));
+    fs::rename(&repository, &away)?;
+    let unchanged =
+        || -> Result<bool> { Ok(world.lock("project")? == lock && head(&clone)? == commit) };
+    let refused = world.run("project", &UPDATE_SHOP)?.failed("module-not-updated")?;
+    ensure!(
+        message(&refused).starts_with("module shop was not updated: "),
+        "{}",
+        message(&refused)
+    );
+    ensure!(help(&refused).contains("git fetch"), "{}", help(&refused));
+    ensure!(unchanged()?, "something was changed");
+    let output = world.command("project", &UPDATE_SHOP).output()?;
+    let said = String::from_utf8(output.stderr)?;
+    ensure!(output.status.code() == Some(1), "{:?}: {said}", output.status);
+    ensure!(said.contains("error: module shop was not updated"), "{said}");
+    // An update of everything brings up to date what it can.
+    warned(&world.run("project", &UPDATE)?.done()?, "module shop stays as it is: ")?;
+    ensure!(unchanged()?, "something was changed");
+    fs::rename(&away, &repository)?;
+    // A file that the next version would overwrite.
+    fs::write(repository.join("model/extra.cf"), "theirs = 1\n")?;
+    publish(world, "1.2.0")?;
+    fs::write(clone.join("model/extra.cf"), "mine = 1\n")?;
+    world.run("project", &UPDATE_SHOP)?.failed("module-not-updated")?;
+    ensure!(unchanged()?, "something was changed");
+    fs::remove_file(clone.join("model/extra.cf"))?;
     world.run("project", &UPDATE_SHOP)?.done()?;
     ensure!(head(&clone)? == head(&repository)?);
     Ok(())

@@ -2,21 +2,27 @@
 //! and an unfinished removal is continued only by the commands that ask.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
+use serde_json::Value;
 
 use crate::playground::Playground;
 use crate::right_project::file;
 
 pub(crate) fn trials() -> Vec<Trial> {
     type Check = fn() -> Result<()>;
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 9] = [
         ("what is left out is not pruned", left_out_is_not_pruned),
         ("what cannot be identified is not pruned", unidentified_is_not_pruned),
         ("an unfinished removal is not repaired", unfinished_removal_is_not_repaired),
         ("what was never deployed is not told of", never_deployed_is_dropped),
         ("edits come first in a long plan", edits_come_first),
+        ("reports of a destroy have one form", destroy_reports_have_one_form),
+        ("another spelling of a path is the same file", other_spellings_are_the_same),
+        ("what was removed is not told as deployed", removed_is_not_told_as_deployed),
+        ("what was removed is remembered", removed_is_remembered),
     ];
     let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("pruning: {name}"), move || {
@@ -120,6 +126,154 @@ fn never_deployed_is_dropped() -> Result<()> {
     destroyed.says(&["1 removed", "destroyed: nothing of test is left"])?;
     ensure!(!destroyed.said.contains("left in place"), "{}", destroyed.said);
     project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test was deployed"])
+}
+
+/// Names of all keys of a report, those of its parts included.
+pub(crate) fn keys(report: &Value) -> Vec<String> {
+    let Some(object) = report.as_object() else { return Vec::new() };
+    let named = |(name, value): (&String, &Value)| {
+        let inner = keys(value).into_iter().map(|inner| format!("{name}.{inner}"));
+        std::iter::once(name.clone()).chain(inner).collect::<Vec<_>>()
+    };
+    object.iter().flat_map(named).collect()
+}
+
+fn destroy_reports_have_one_form() -> Result<()> {
+    let project = Playground::new(&(file("a") + &file("b")))?;
+    let deployed = project.json(0, &["deploy"])?;
+    ensure!(deployed["removal"].is_null(), "{deployed}");
+    project.write_model(&file("a"))?;
+    let pruned = project.json(0, &["deploy", "--prune", "--yes"])?;
+    ensure!(pruned["removal"]["removed"].as_array().map_or(0, Vec::len) == 1, "{pruned}");
+    let destroyed = project.json(0, &["destroy", "--yes"])?;
+    ensure!(destroyed["tally"]["removed"] == 1, "{destroyed}");
+    let removed = &destroyed["removal"]["removed"];
+    ensure!(removed[0].as_str().is_some_and(|id| id.ends_with("/a]")), "{destroyed}");
+    let nothing = project.json(0, &["destroy", "--yes"])?;
+    ensure!(keys(&nothing) == keys(&destroyed), "{nothing}\n{destroyed}");
+    ensure!(nothing["tally"]["removed"] == 0 && nothing["version"].is_u64(), "{nothing}");
+    // What cannot be removed is in it, too.
+    project.expect(0, &["deploy"])?;
+    project.expect(0, &["destroy", "--yes"])?;
+    fs::write(project.managed("a"), "a")?;
+    project.expect(0, &["deploy"])?;
+    let kept = project.json(0, &["destroy", "--yes"])?;
+    ensure!(keys(&kept) == keys(&destroyed), "{kept}");
+    ensure!(kept["removal"]["kept"][0]["adopted"] == true, "{kept}");
+    Ok(())
+}
+
+/// A file that the model has under another spelling of its path is neither removed nor written anew.
+fn other_spellings_are_the_same() -> Result<()> {
+    let project = Playground::new(&file("run/x"))?;
+    fs::create_dir(project.managed("run"))?;
+    fs::create_dir(project.managed("var"))?;
+    symlink("../run", project.managed("var/run"))?;
+    symlink(project.managed("var/run"), project.managed("alias"))?;
+    project.expect(0, &["deploy"])?;
+    let written = || anyhow::Ok(fs::metadata(project.managed("run/x"))?.modified()?);
+    let before = written()?;
+    let spelt = |path: &str| {
+        format!("Text(host=host, path=\"{{{{ root }}}}/{path}\", content=\"run/x\")\n")
+    };
+    for path in ["var/run/x", "alias/x", "var//run/x", "run/x"] {
+        project.write_model(&spelt(path))?;
+        let plan = project.run(&["plan", "--prune"])?;
+        ensure!(!plan.out.contains("\n- ") && !plan.said.contains("to remove"), "{}", plan.out);
+        let pruned = project.expect(0, &["deploy", "--prune", "--yes"])?;
+        ensure!(
+            !pruned.said.contains("removed") && !pruned.said.contains("created"),
+            "{}",
+            pruned.said
+        );
+        ensure!(written()? == before, "{path}: the file was written anew");
+        let deployed = project.expect(0, &["deploy"])?;
+        ensure!(!deployed.said.contains("no longer managed"), "{path}: {}", deployed.said);
+    }
+    // What is something else in the same place comes after what goes, and stays.
+    project.write_model("Folder(host=host, path=\"{{ root }}/var/run/x\")\n")?;
+    project.expect(0, &["deploy", "--prune", "--yes"])?.says(&["1 created", "removed"])?;
+    ensure!(project.managed("run/x").is_dir());
+    // It was created here, under whatever spelling.
+    project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test is left"])?;
+    ensure!(!project.managed("run/x").exists());
+    Ok(())
+}
+
+/// While a removal is unfinished, each resource is told as what it is.
+fn removed_is_not_told_as_deployed() -> Result<()> {
+    let directory = "d = Folder(host=host, path=\"{{ root }}/d\")\n\
+        Text(host=host, path=\"{{ root }}/d/first\", content=\"1\", requires=d)\n\
+        Folder(host=host, path=\"{{ root }}/e\", purged=true)\n";
+    let project = Playground::new(&(file("a") + directory))?;
+    project.expect(0, &["deploy"])?;
+    fs::write(project.managed("d/foreign"), "")?;
+    let purged = "Folder(host=host, path=\"{{ root }}/e\", purged=true)\n";
+    project.write_model(&(file("a") + purged))?;
+    let pruned = project.expect(2, &["deploy", "--prune", "--yes"])?;
+    pruned.says(&["1 removed", "1 failed", "1 resource is not removed yet"])?;
+    let status = project.expect(2, &["status"])?;
+    status.shows(&["\n2 deployed\n", "\n1 failed\n", "\n1 removed\n"])?;
+    status.shows(&["removal failed  std::Directory[", "/d]\n    cannot remove", "not empty"])?;
+    status.says(&["3 resources: 2 deployed, 1 failed, 1 removed"])?;
+    let report = project.json(2, &["status"])?;
+    ensure!(report["done"] == false && report["unfinished_removal"] == true, "{report}");
+    let statuses = &report["statuses"];
+    ensure!(statuses["deployed"] == 2 && statuses["removed"] == 1, "{report}");
+    ensure!(report["problems"][0]["removal"] == "pending", "{report}");
+    let listed = project.expect(0, &["resources"])?;
+    listed.says(&["4 resources: 2 deployed, 1 failed, 1 removed"])?;
+    let line = |end: &str| listed.out.lines().find(|line| line.ends_with(end)).unwrap_or_default();
+    ensure!(line("/d/first]").starts_with("removed  "), "{}", listed.out);
+    ensure!(line("/d]").starts_with("removal failed  "), "{}", listed.out);
+    ensure!(line("/e]").starts_with("deployed  "), "{}", listed.out);
+    project.expect(0, &["why", "d/first"])?.shows(&["d/first]: removed", "by version 2"])?;
+    let why = project.expect(0, &["why", "*/d"])?;
+    why.shows(&["/d]: removal failed", "because   version 2 removes it"])?;
+    // A removal that was cut off before it was concluded is not green either.
+    fs::remove_file(project.managed("d/foreign"))?;
+    project.expect(0, &["deploy", "--prune", "--yes"])?;
+    project.expect(0, &["status"])?.says(&["all deployed: 2 resources"])
+}
+
+/// What was removed keeps its log, and says when it went and by which version.
+fn removed_is_remembered() -> Result<()> {
+    let project = Playground::new(&(file("a") + &file("b")))?;
+    project.expect(0, &["deploy"])?;
+    project.write_model(&file("a"))?;
+    project.expect(0, &["deploy", "--prune", "--yes", "--message", "tidy up"])?;
+    let path = "/b";
+    let why = project.expect(0, &["why", path])?;
+    why.shows(&["/b]: removed\n", "\n  removed   20", ", by version 2 (tidy up)\n"])?;
+    why.shows(&["because   version 2 removes it", "next      nothing"])?;
+    let log = project.expect(0, &["log", path])?;
+    log.shows(&[
+        "deploy of version 2: deployed, purged",
+        "deploy of version 1: deployed, created",
+    ])?;
+    log.says(&["/b]: 2 entries; removed 20", ", by version 2 (tidy up)"])?;
+    let report = project.json(0, &["why", path])?;
+    ensure!(report["removed"]["version"] == 2, "{report}");
+    ensure!(report["removed"]["message"] == "tidy up", "{report}");
+    ensure!(report["removed"]["at"].is_string(), "{report}");
+    ensure!(report["resource"]["removal"] == "done", "{report}");
+    ensure!(project.json(0, &["log", path])?["removed"]["version"] == 2);
+    // What others had removed before is gone as well, and lists are of what is there.
+    fs::remove_file(project.managed("a"))?;
+    project.expect(0, &["destroy", "--yes"])?;
+    let why = project.expect(0, &["why", "/a"])?;
+    why.shows(&["/a]: removed\n", ", by version 4 (orrery destroy)\n"])?;
+    project.expect(0, &["resources", "--status", "orphaned"])?.says(&["0 resources"])?;
+    project.expect(1, &["why", "/c"])?.says(&["there is no resource /c"])?;
+    // What is there is meant rather than what was removed.
+    project.write_model(&file("a/b"))?;
+    fs::create_dir(project.managed("a"))?;
+    project.expect(0, &["deploy"])?;
+    let why = project.expect(0, &["why", "/b"])?;
+    why.shows(&["/a/b] is deployed"])?;
+    let report = project.json(0, &["why", "/b"])?;
+    ensure!(report["removed"].is_null() && report["resource"]["removal"].is_null(), "{report}");
+    Ok(())
 }
 
 fn edits_come_first() -> Result<()> {

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::playground::{Playground, until};
+use crate::pruning::keys;
 use crate::server_commands::{World, fails, prints};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -389,6 +390,20 @@ fn server_prunes(postgres: bool) -> Result<()> {
     ensure!(managed.join("d").exists(), "what others make there is theirs");
     fs::remove_dir(managed.join("d"))?;
 
+    // What is in the way keeps a removal from ending, and each resource is told as what it is.
+    write_project(&world, "notes", &(file("a") + DIRECTORY))?;
+    world.done("cd notes && orrery deploy")?;
+    fs::write(managed.join("d/foreign"), "")?;
+    write_project(&world, "notes", &file("a"))?;
+    let (pruned, code) = world.run("cd notes && orrery deploy --prune --yes")?;
+    ensure!(code == 2 && pruned.contains("1 resource is not removed yet"), "{code}: {pruned}");
+    let (status, code) = world.run("cd notes && orrery status")?;
+    let told = ["2 removed", "1 deployed", "removal failed  std::Directory[", "not empty"];
+    ensure!(code == 2 && told.iter().all(|told| status.contains(told)), "{code}: {status}");
+    fs::remove_file(managed.join("d/foreign"))?;
+    world.done("cd notes && orrery deploy --prune --yes")?;
+    ensure!(!managed.join("d").exists());
+
     write_project(&world, "notes", &(file("a") + DIRECTORY))?;
     world.done("cd notes && orrery deploy")?;
     let protect = |value: &str| {
@@ -406,6 +421,14 @@ fn server_prunes(postgres: bool) -> Result<()> {
     prints(&world, "cd notes && orrery destroy --yes", &told)?;
     ensure!(fs::read_dir(&managed)?.next().is_none(), "something is left");
     prints(&world, "cd notes && orrery destroy --yes", &["nothing of p/live was deployed"])?;
+    prints(&world, "cd notes && orrery why /d/first", &["/d/first]: removed", "orrery destroy)"])?;
+    let told = ["deployed, purged", "; removed 20", ", by version "];
+    prints(&world, "cd notes && orrery log /d/first", &told)?;
+    let nothing = json(&world, "cd notes && orrery destroy --yes")?;
+    world.done("cd notes && orrery deploy")?;
+    let destroyed = json(&world, "cd notes && orrery destroy --yes")?;
+    ensure!(destroyed["tally"]["removed"] == 4, "{destroyed}");
+    ensure!(keys(&nothing) == keys(&destroyed), "{nothing}\n{destroyed}");
     // An empty environment belongs to nobody.
     write_project(&world, "fleet", &file("c"))?;
     prints(&world, "cd fleet && orrery deploy -e p/live", &["1 created"])?;

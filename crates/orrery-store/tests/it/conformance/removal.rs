@@ -6,8 +6,8 @@ use orrery_model::{
 };
 use orrery_store::{
     ActionRecord, EnvironmentChange, EnvironmentKey, Lease, NewVersion, ProjectBinding,
-    RemnantScope, ResourceFilter, ResourceQuery, ResultRecord, Scope, StateRecord, Store,
-    StoreError, keys_of,
+    RemnantScope, RemovalStage, ResourceFilter, ResourceQuery, ResultRecord, Scope, StateRecord,
+    Store, StoreError, keys_of,
 };
 
 use crate::support::{Backend, action, deployed, lease, named, new_version, nothing_of, put};
@@ -19,6 +19,7 @@ super::list_cases![
     a_removal_that_was_begun_is_found_again,
     what_a_deploy_did_not_create_is_adopted,
     what_is_gone_is_listed_no_more,
+    stages_of_a_removal_are_told,
 ];
 
 fn the_first_project_binds_an_environment(backend: Backend) {
@@ -260,11 +261,26 @@ fn a_removal_that_was_begun_is_found_again(backend: Backend) {
 impl Engine<'_> {
     /// Writes down a run that ended well, with what it changed.
     fn change(&self, version: VersionNumber, resource: &Resource, kind: ChangeKind) {
+        self.end(version, resource, kind, OutcomeStatus::Deployed);
+    }
+
+    /// Writes down a run that failed, with what it changed before.
+    fn fail(&self, version: VersionNumber, resource: &Resource, kind: ChangeKind) {
+        self.end(version, resource, kind, OutcomeStatus::Failed);
+    }
+
+    fn end(
+        &self,
+        version: VersionNumber,
+        resource: &Resource,
+        kind: ChangeKind,
+        outcome: OutcomeStatus,
+    ) {
         let key = keys_of(self.store, self.environment, [&resource.id]).unwrap()[&resource.id];
         let state = deployed(resource, Timestamp(7));
         let change = Change { kind, attributes: Vec::new() };
         let wants_absence = orrery_model::wants_absence(&resource.attributes);
-        let action = ActionRecord { wants_absence, ..action(version, 7, &change, &[]) };
+        let action = ActionRecord { wants_absence, outcome, ..action(version, 7, &change, &[]) };
         let results = [
             ResultRecord { state: Some(&state), ..nothing_of(key) },
             ResultRecord { action: Some(action), ..nothing_of(key) },
@@ -298,13 +314,21 @@ fn what_a_deploy_did_not_create_is_adopted(backend: Backend) {
     // What was lost and created again is no longer what was found.
     engine.change(version, &all[1], ChangeKind::Created);
     assert_eq!(engine.adopted(), ["/updated"]);
+    // A run that created something before it failed created it, and one that failed otherwise tells nothing.
+    for (resource, kind) in [(&all[2], ChangeKind::NoChange), (&all[0], ChangeKind::Updated)] {
+        engine.fail(version, resource, kind);
+    }
+    assert_eq!(engine.adopted(), ["/updated"]);
+    engine.fail(version, &all[2], ChangeKind::Created);
+    engine.change(version, &all[2], ChangeKind::NoChange);
+    assert!(engine.adopted().is_empty());
     // What is removed and comes back by other hands is theirs.
     let absent = file("/created", true, &[]);
     let version = engine.put(std::slice::from_ref(&absent));
     engine.change(version, &absent, ChangeKind::Purged);
     let version = engine.put(&all[..1]);
     engine.change(version, &all[0], ChangeKind::NoChange);
-    assert_eq!(engine.adopted(), ["/created", "/updated"]);
+    assert_eq!(engine.adopted(), ["/created"]);
 }
 
 fn what_is_gone_is_listed_no_more(backend: Backend) {
@@ -332,10 +356,78 @@ fn what_is_gone_is_listed_no_more(backend: Backend) {
     let query = ResourceQuery { statuses, ..ResourceQuery::default() };
     let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
     assert_eq!(listed.lines.len(), 1);
+    // Unless somebody asks for it.
+    let query = ResourceQuery { removed: true, ..query };
+    let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
+    let stages: Vec<_> =
+        listed.lines.iter().map(|line| (line.summary.id.value(), line.removal)).collect();
+    let done = Some(RemovalStage::Done);
+    assert_eq!(stages, [("/gone", done), ("/left", None), ("/purged", done)]);
     let all_ids = [("", "\u{10ffff}")];
     let count = store.records().count_listed(engine.environment, &all_ids, true).unwrap();
     assert_eq!(count, 1);
     // Its history can still be looked at.
     let gone = store.find_resource(engine.environment, removal[0].id.as_str()).unwrap();
     assert_eq!(gone.map(|one| one.status), Some(Status::Orphaned));
+}
+
+/// A version that removes says so of its resources, as soon as it is released.
+fn stages_of_a_removal_are_told(backend: Backend) {
+    let store = backend.fresh();
+    let engine = engine(&*store);
+    let all = ["/a", "/b", "/c"].map(|path| file(path, false, &[]));
+    // One that the model itself wants to be absent is deployed, and not removed.
+    let absent = file("/absent", true, &[]);
+    let version = engine.put(&[&all[..], std::slice::from_ref(&absent)].concat());
+    all.iter().for_each(|one| engine.change(version, one, ChangeKind::Created));
+    engine.change(version, &absent, ChangeKind::NoChange);
+    let leaving = |path: &str| {
+        let mut resource = file(path, true, &[]);
+        resource.flags.removal = true;
+        resource
+    };
+    let removal = [all[0].clone(), absent.clone(), leaving("/b"), leaving("/c")];
+    let info = serde_json::json!({"removes": 2});
+    let new = NewVersion { info: &info, released: false, ..new_version(&removal) };
+    let stages = || {
+        let query = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
+        let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
+        let stages: Vec<_> = listed.lines.iter().map(|line| line.removal).collect();
+        for line in listed.lines {
+            let id = line.summary.id.as_str();
+            let same = store.records().resource_line(engine.environment, id).unwrap();
+            assert_eq!(same.removal, line.removal);
+            let details = store.records().resource_details(&[(engine.environment, id)]).unwrap();
+            assert_eq!(details[0].as_ref().unwrap().line.removal, line.removal);
+        }
+        stages
+    };
+    let counts = || {
+        let counts = store.records().count_resources(engine.environment).unwrap();
+        let of = |status| counts.iter().filter(move |one| one.status == status);
+        let sum = |status| of(status).fold((0, 0), |(a, b), one| (a + one.count, b + one.removals));
+        (sum(Status::Deployed), sum(Status::Failed), sum(Status::Available))
+    };
+    let candidate = store.put_version(engine.environment, &new).unwrap().number;
+    assert_eq!(stages(), [None; 4], "it is not released");
+    store.delete_version(engine.environment, candidate).unwrap();
+    let version = store
+        .put_version(engine.environment, &NewVersion { released: true, ..new })
+        .unwrap()
+        .number;
+    let (pending, done) = (Some(RemovalStage::Pending), Some(RemovalStage::Done));
+    assert_eq!(stages(), [None, None, pending, pending]);
+    assert_eq!(counts(), ((2, 0), (0, 0), (2, 2)));
+    engine.run(version, &removal[0], OutcomeStatus::Deployed);
+    engine.run(version, &absent, OutcomeStatus::Deployed);
+    engine.change(version, &removal[2], ChangeKind::Purged);
+    let failed = ResourceState {
+        last_outcome: Some(OutcomeStatus::Failed),
+        last_run_compliant: Some(false),
+        last_deployed: Some(removal[3].hash),
+        ..deployed(&removal[3], Timestamp(7))
+    };
+    engine.keep(version, &removal[3], &failed);
+    assert_eq!(stages(), [None, None, done, pending]);
+    assert_eq!(counts(), ((3, 1), (1, 1), (0, 0)));
 }

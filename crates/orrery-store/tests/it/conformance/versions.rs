@@ -40,6 +40,7 @@ fn variety() -> Vec<Resource> {
         send_event: true,
         receive_events: false,
         report_only: true,
+        removal: true,
     };
     resources.push(flagged);
     let mut placed = resource(&id("t::S[other,name=a],[b=c]"), 3, &[&base, &named("flagged")]);

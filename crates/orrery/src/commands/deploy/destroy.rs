@@ -16,7 +16,7 @@ use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
 use super::edits::Edits;
-use super::pass::Pass;
+use super::pass::{End, Pass, Report};
 use super::placing::{Unplaced, inventory_here};
 use super::removal::{self, Afterwards, Candidate};
 use super::unmanaged::Unmanaged;
@@ -56,14 +56,20 @@ fn confirm(plan: &RemovalPlan, edits: &Edits, name: &str, yes: bool) -> Result<(
     terminal::confirm_name(yes, &format!("remove {count}"), name)
 }
 
-fn tell_destroyed(json: bool, name: &str, plan: &RemovalPlan) {
-    if json {
-        // Whoever removed something was told already.
-        if plan.removed.is_empty() {
-            let _ = output::print(|out| writeln!(out, "{}", serde_json::json!({"removal": plan})));
-        }
-        return;
-    }
+/// Writes the report of a run that had nothing to do.
+fn report_nothing(version: Option<u32>, plan: &RemovalPlan) -> Exit {
+    let report = Report {
+        version,
+        end: &End::default(),
+        resources: Vec::new(),
+        unplaced: &Unplaced::default(),
+        unmanaged: &Unmanaged::default(),
+        removal: Some(plan),
+    };
+    if report.print() { Exit::Done } else { Exit::Error }
+}
+
+fn tell_destroyed(name: &str, plan: &RemovalPlan) {
     let name = style::harmless(name);
     let what = match (plan.removed.len(), plan.kept.len()) {
         (0, 0) => format!("nothing of {name} was deployed"),
@@ -96,11 +102,11 @@ fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
     let hosted = place.kept_handlers().map_err(|error| Stopped::Failed(Box::new(error)))?;
     // The machines are those of what is removed.
     let newest = opened.store.versions(opened.environment)?.pop();
-    let local_agents = newest.map(|newest| local_agents(&newest.info)).unwrap_or_default();
+    let local_agents = newest.as_ref().map(|newest| local_agents(&newest.info)).unwrap_or_default();
     let known = removal::with_adopted(removal::known(&opened)?, options.include_adopted);
     let addresses = known.iter().filter_map(|one| declared_address(&one.resource)).collect();
     let inventory = inventory_here(addresses, &local_agents);
-    let abilities = Abilities::new(hosted).with_inventory(inventory.clone());
+    let abilities = Abilities::new(hosted).with_inventory(inventory.clone()).on_this_machine();
     let removal = plan_removal(Vec::new(), &known, &abilities);
     let plan = removal::plan_of(&removal);
     let exit = if plan.removed.is_empty() {
@@ -112,7 +118,7 @@ fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
     } else {
         let edits = Edits::find_here(&opened, &removal, run, inventory).map_err(Stopped::Failed)?;
         confirm(&plan, &edits, &name, options.yes).map_err(Stopped::Refused)?;
-        remove_here(&opened, removal, &place, &local_agents, *json)?
+        remove_here(&opened, removal, &plan, &place, &local_agents, *json)?
     };
     let left = removal::left_here(&opened, &plan)?;
     if left > 0 {
@@ -128,7 +134,12 @@ fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
         project: ProjectBinding::Unbind,
     };
     after.keep(&opened, "destroy")?;
-    tell_destroyed(*json, &name, &plan);
+    if *json {
+        let version = newest.map(|newest| newest.number.0);
+        // A run that removed something has reported already.
+        return Ok(if plan.removed.is_empty() { report_nothing(version, &plan) } else { exit });
+    }
+    tell_destroyed(&name, &plan);
     Ok(exit)
 }
 
@@ -136,6 +147,7 @@ fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
 fn remove_here(
     opened: &Opened,
     removal: Removal,
+    plan: &RemovalPlan,
     place: &Place<'_>,
     local_agents: &[String],
     json: bool,
@@ -158,6 +170,7 @@ fn remove_here(
         pending: false,
         unplaced,
         unmanaged: &unmanaged,
+        removal: Some(plan),
     };
     Ok(pass.go(opened, start, &handlers))
 }
@@ -185,39 +198,48 @@ fn destroy_on_server(of: &RemoteEnvironment, options: &Destroy) -> Result<Exit, 
     let candidate = Candidate::store(of, &upload)?;
     let name = of.name();
     let plan = candidate.plan.clone();
-    let mut exit = Exit::Done;
-    if plan.removed.is_empty() {
-        candidate.discard()?;
-        if !plan.kept.is_empty() {
-            removal::show(&plan, &Edits::default());
-        }
-        if !has_resources(of)? && plan.kept.is_empty() {
-            tell_destroyed(options.json, &name, &plan);
-            return Ok(Exit::Done);
-        }
-    } else {
-        let edits = Edits::find_on_server(of, candidate.version, options.json);
-        let answer = edits.and_then(|edits| confirm(&plan, &edits, &name, options.yes));
-        let done = candidate.confirmed(answer)?.carry_out(options.json)?;
-        if done.left > 0 {
-            removal::tell_left(done.left, "destroy");
-            return Ok(done.exit);
-        }
-        exit = done.exit;
-    }
     let after = VersionUpload {
         release: Some(true),
         only_if_changed: true,
         binding: UploadBinding::Unbind,
         ..nothing
     };
+    if plan.removed.is_empty() {
+        candidate.discard()?;
+        if !plan.kept.is_empty() {
+            removal::show(&plan, &Edits::default());
+        }
+        let newest = newest_version(of)?;
+        let version = newest.as_ref().map(|newest| newest.number);
+        if newest.is_none_or(|newest| newest.total == 0) && plan.kept.is_empty() {
+            return Ok(tell_nothing(options.json, version, &name, &plan));
+        }
+        store(of, &after)?;
+        return Ok(tell_nothing(options.json, version, &name, &plan));
+    }
+    let edits = Edits::find_on_server(of, candidate.version, options.json);
+    let answer = edits.and_then(|edits| confirm(&plan, &edits, &name, options.yes));
+    let done = candidate.confirmed(answer)?.carry_out(options.json)?;
+    if done.left > 0 {
+        removal::tell_left(done.left, "destroy");
+        return Ok(done.exit);
+    }
     store(of, &after)?;
-    tell_destroyed(options.json, &name, &plan);
-    Ok(exit)
+    if !options.json {
+        tell_destroyed(&name, &plan);
+    }
+    Ok(done.exit)
 }
 
-/// Whether the newest version has something in it.
-fn has_resources(of: &RemoteEnvironment) -> Result<bool, Trouble> {
-    let newest = of.client.list::<VersionSummary>(&of.path(&["versions"])).next().transpose()?;
-    Ok(newest.is_some_and(|newest| newest.total > 0))
+/// Tells that nothing had to be removed.
+fn tell_nothing(json: bool, version: Option<u32>, name: &str, plan: &RemovalPlan) -> Exit {
+    if json {
+        return report_nothing(version, plan);
+    }
+    tell_destroyed(name, plan);
+    Exit::Done
+}
+
+fn newest_version(of: &RemoteEnvironment) -> Result<Option<VersionSummary>, Trouble> {
+    Ok(of.client.list::<VersionSummary>(&of.path(&["versions"])).next().transpose()?)
 }

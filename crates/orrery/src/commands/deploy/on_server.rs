@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use orrery_api::{
-    DeployRequest, Operation, ReleaseRequest, ResourceCounts, UploadBinding, VersionReleased,
-    VersionUpload,
+    DeployRequest, Operation, ReleaseRequest, RemovalPlan, ResourceCounts, UploadBinding,
+    VersionReleased, VersionUpload,
 };
-use orrery_store::ResourceFilter;
+use orrery_store::ResourceQuery;
 
 use crate::cli_deploy::{Repair, Selection, Takeover, Wanted};
 use crate::commands::export::{ExportError, Push, info, store};
@@ -53,7 +53,7 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<
     refuse_selection(&wanted.selection)?;
     let binding = wanted.takeover.upload_binding();
     let new = VersionUpload { info: info(message), binding, ..VersionUpload::default() };
-    deploy_upload(of, wanted, how_to_push(wanted).make(of, new)?)
+    deploy_upload(of, wanted, how_to_push(wanted).make(of, new)?, None)
 }
 
 /// A server cannot deploy a part of a version.
@@ -73,11 +73,12 @@ pub(super) fn unbound(model: &VersionUpload, takeover: Takeover) -> VersionUploa
     VersionUpload { project, binding, ..model.clone() }
 }
 
-/// Pushes what a project came to, and waits until it is deployed.
+/// Pushes what a project came to, and waits until it is deployed. `removal` is what it was found to remove, if that was asked for.
 pub(super) fn deploy_upload(
     of: &RemoteEnvironment,
     wanted: &Wanted,
     (upload, coded): (VersionUpload, Vec<String>),
+    removal: Option<&RemovalPlan>,
 ) -> Result<Exit, ExportError> {
     let new = VersionUpload { release: Some(true), only_if_changed: true, verify: true, ..upload };
     let unplaced = Unplaced::on_server(of, &new, &coded)?;
@@ -111,7 +112,7 @@ pub(super) fn deploy_upload(
     }
     let unmanaged = Unmanaged::of_server(stored.unmanaged);
     let (json, selection) = (wanted.json, &wanted.selection);
-    let run = Run { of, json, selection, unplaced: &unplaced, unmanaged: &unmanaged };
+    let run = Run { of, json, selection, unplaced: &unplaced, unmanaged: &unmanaged, removal };
     let exit = run.follow(&begun, version, since)?;
     if !wanted.json {
         unmanaged.tell();
@@ -143,7 +144,8 @@ pub(in crate::commands) fn release(
     let since = before.counted_at.parse().unwrap_or_default();
     let (selection, unplaced) = (&Selection::default(), &Unplaced::default());
     let unmanaged = &Unmanaged::default();
-    Run { of, json, selection, unplaced, unmanaged }.follow(&begun, version, since)
+    let run = Run { of, json, selection, unplaced, unmanaged, removal: None };
+    run.follow(&begun, version, since)
 }
 
 pub(super) fn how_to_push(wanted: &Wanted) -> Push<'_> {
@@ -222,7 +224,7 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
     let selection = &options.selection;
     if selection.filter.is_some() {
         let mut ids = Vec::new();
-        server.each(&ResourceFilter::default(), None, find::PAGE, &mut |seen| {
+        server.each(&ResourceQuery::default(), None, find::PAGE, &mut |seen| {
             if selection.covers_id(&seen.id) {
                 ids.push(seen.id.to_string());
             }
@@ -240,7 +242,8 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
     let begun: Operation = of.client.post(&of.path(&[action]), &request)?;
     let since = begun.created.parse().unwrap_or_default();
     let (unplaced, unmanaged) = (&Unplaced::default(), &Unmanaged::default());
-    Run { of, json: options.json, selection, unplaced, unmanaged }.follow(&begun, version.0, since)
+    let run = Run { of, json: options.json, selection, unplaced, unmanaged, removal: None };
+    run.follow(&begun, version.0, since)
 }
 
 pub(super) fn refuse_if_halted(of: &RemoteEnvironment) -> Result<(), Trouble> {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use orrery_api::RemovalPlan;
 use orrery_executor::{Engine, Finished, KnownStates, Start, Tally, recovery_with};
 use orrery_model::{Blocked, OutcomeStatus};
 use orrery_scheduler::{Event, ResourceIndex, Scheduler};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli_deploy::{Deploy, Plan, RunOptions, Selection, Wanted};
 use crate::signals::Interrupt;
@@ -84,7 +85,8 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         output::say(&format!("version {}: {count}", start.desired.version));
     }
     let (json, unmanaged) = (*json, &unmanaged);
-    let pass = Pass { selection, run, json, problems, pending: false, unplaced, unmanaged };
+    let (pending, removal) = (false, None);
+    let pass = Pass { selection, run, json, problems, pending, unplaced, unmanaged, removal };
     let exit = pass.go(&opened, start, &handlers);
     if !json {
         unmanaged.tell();
@@ -106,6 +108,8 @@ pub(super) struct Pass<'a> {
     pub(super) unplaced: Unplaced,
     /// What it leaves alone from now on; for the form for programs.
     pub(super) unmanaged: &'a Unmanaged,
+    /// What it removes, if it was asked to; for the form for programs.
+    pub(super) removal: Option<&'a RemovalPlan>,
 }
 
 impl Pass<'_> {
@@ -152,10 +156,15 @@ impl Pass<'_> {
         }
         let end = End { tally, unknown, problems: self.problems, interrupted };
         if self.json {
-            let mut report = report(version.0, &end, &finished);
-            report["unavailable_agents"] = self.unplaced.as_json();
-            report["unmanaged"] = self.unmanaged.as_json();
-            if !output::print(|out| writeln!(out, "{report}")) {
+            let report = Report {
+                version: Some(version.0),
+                end: &end,
+                resources: finished.iter().map(finished_as_json).collect(),
+                unplaced: &self.unplaced,
+                unmanaged: self.unmanaged,
+                removal: self.removal,
+            };
+            if !report.print() {
                 return Exit::Error;
             }
         } else {
@@ -174,6 +183,7 @@ fn blocked(scheduler: &Scheduler) -> usize {
 }
 
 /// How a pass ended.
+#[derive(Default)]
 pub(super) struct End {
     pub(super) tally: Tally,
     pub(super) unknown: usize,
@@ -249,24 +259,43 @@ impl End {
     }
 }
 
-fn report(version: u32, end: &End, finished: &[Finished]) -> serde_json::Value {
-    let resource = |one: &Finished| {
-        json!({
-            "id": one.id,
-            "status": one.status,
-            "change": one.change.kind,
-            "attributes": one.change.attributes,
-            "message": one.message.as_ref().filter(|_| one.status != OutcomeStatus::Deployed),
-            "hint": one.hint,
-            "blocked_by": one.blocked_by,
-            "seconds": one.took.as_secs_f64(),
-            "reason": one.reason.to_string(),
-        })
-    };
+fn finished_as_json(one: &Finished) -> Value {
     json!({
-        "version": version,
-        "interrupted": end.interrupted,
-        "tally": end.tally_json(),
-        "resources": finished.iter().map(resource).collect::<Vec<_>>(),
+        "id": one.id,
+        "status": one.status,
+        "change": one.change.kind,
+        "attributes": one.change.attributes,
+        "message": one.message.as_ref().filter(|_| one.status != OutcomeStatus::Deployed),
+        "hint": one.hint,
+        "blocked_by": one.blocked_by,
+        "seconds": one.took.as_secs_f64(),
+        "reason": one.reason.to_string(),
     })
+}
+
+/// Report for programs, with the same keys for every command that runs handlers, here and on a server.
+pub(super) struct Report<'a> {
+    /// `None` if there is no version at all.
+    pub(super) version: Option<u32>,
+    pub(super) end: &'a End,
+    pub(super) resources: Vec<Value>,
+    pub(super) unplaced: &'a Unplaced,
+    pub(super) unmanaged: &'a Unmanaged,
+    pub(super) removal: Option<&'a RemovalPlan>,
+}
+
+impl Report<'_> {
+    /// Prints it; answers whether that worked.
+    pub(super) fn print(self) -> bool {
+        let report = json!({
+            "version": self.version,
+            "interrupted": self.end.interrupted,
+            "tally": self.end.tally_json(),
+            "resources": self.resources,
+            "unavailable_agents": self.unplaced.as_json(),
+            "unmanaged": self.unmanaged.as_json(),
+            "removal": self.removal,
+        });
+        output::print(|out| writeln!(out, "{report}"))
+    }
 }

@@ -49,7 +49,7 @@ pub(super) fn plan_here(
     known.retain(|one| is_wanted(&one.resource.id) || selection.covers(&one.resource));
     let hosted = code.map(|code| code.handlers.clone()).unwrap_or_default();
     let inventory = inventory_here(declared_addresses(resources), local_agents);
-    let abilities = Abilities::new(hosted).with_inventory(inventory);
+    let abilities = Abilities::new(hosted).with_inventory(inventory).on_this_machine();
     plan_removal(resources.to_vec(), &known, &abilities)
 }
 
@@ -133,15 +133,15 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
     };
     if created && !json {
         let count = style::count(start.desired.resources.len(), "resource");
-        let removed = plan.removed.len();
-        output::say(&format!(
-            "version {}: {count}, {} of them to be removed",
-            start.desired.version,
-            style::grouped(removed)
-        ));
+        let removed = match plan.removed.len() {
+            0 => String::new(),
+            count => format!(", {} of them to be removed", style::grouped(count)),
+        };
+        output::say(&format!("version {}: {count}{removed}", start.desired.version));
     }
     let (json, unmanaged) = (*json, &unmanaged);
-    let pass = Pass { selection, run, json, problems, pending: false, unplaced, unmanaged };
+    let (pending, removal) = (false, Some(&plan));
+    let pass = Pass { selection, run, json, problems, pending, unplaced, unmanaged, removal };
     let exit = pass.go(&opened, start, &handlers);
     let after = Afterwards {
         resources,
@@ -204,8 +204,9 @@ pub(super) fn on_a_server(
         if !candidate.plan.kept.is_empty() {
             removal::show(&candidate.plan, &Edits::default());
         }
+        let plan = candidate.plan.clone();
         candidate.discard()?;
-        return on_server::deploy_upload(of, wanted, (model, coded));
+        return on_server::deploy_upload(of, wanted, (model, coded), Some(&plan));
     }
     let edits = Edits::find_on_server(of, candidate.version, wanted.json);
     let answer = edits.and_then(|edits| confirm(&candidate.plan, &edits, &of.place(), yes));

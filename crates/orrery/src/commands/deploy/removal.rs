@@ -8,7 +8,7 @@ use orrery_api::{
 use orrery_executor::KnownStates;
 use orrery_model::{KeptReason, Remnant, Removal, Resource, ResourceState, Status};
 use orrery_store::{
-    LeaseRequest, ProjectBinding, RemnantScope, ResourceFilter, ResourceKey, StateRecord, Store,
+    LeaseRequest, ProjectBinding, RemnantScope, ResourceKey, ResourceQuery, StateRecord, Store,
     StoreError, Unknown,
 };
 
@@ -224,11 +224,12 @@ impl<'a> Candidate<'a> {
             selection: &selection,
             unplaced: &unplaced,
             unmanaged: &unmanaged,
+            removal: Some(&self.plan),
         };
         let exit = run.follow(&begun, self.version, since)?;
         let mut left: BTreeSet<&str> = self.plan.removed.iter().map(String::as_str).collect();
         let deployed =
-            ResourceFilter { statuses: vec![Status::Deployed], ..ResourceFilter::default() };
+            ResourceQuery { statuses: vec![Status::Deployed], ..ResourceQuery::default() };
         OnServer::new(self.of.clone()).each(&deployed, None, find::PAGE, &mut |seen| {
             left.remove(seen.id.as_str());
             Ok(true)

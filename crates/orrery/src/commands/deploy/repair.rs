@@ -79,7 +79,8 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
     let unplaced = unplaced.of_selected(selection);
     let unmanaged = &Unmanaged::default();
     let (json, pending) = (*json, *pending);
-    let pass = Pass { selection, run, json, problems: 0, pending, unplaced, unmanaged };
+    let (problems, removal) = (0, None);
+    let pass = Pass { selection, run, json, problems, pending, unplaced, unmanaged, removal };
     pass.go(&opened, start, &handlers)
 }
 

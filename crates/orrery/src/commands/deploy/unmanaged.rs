@@ -32,11 +32,14 @@ impl Unmanaged {
         let scope = RemnantScope::Unmanaged;
         let mut found = opened.store.records().remnants(opened.environment, scope)?;
         found.retain(|remnant| !left_out.may_have(&remnant.resource.id));
+        if found.is_empty() {
+            return Ok(Unmanaged::default());
+        }
         let resources = &desired.resources;
         let present = resources.iter().filter(|one| !wants_absence(&one.attributes));
-        let paths = PathIndex::new(present.map(|one| &one.id).chain(&left_out.ids));
         let inventory = inventory_here(declared_addresses(resources), local_agents);
-        let abilities = Abilities::new([]).with_inventory(inventory);
+        let abilities = Abilities::new([]).with_inventory(inventory).on_this_machine();
+        let paths = PathIndex::new(present.map(|one| &one.id).chain(&left_out.ids), &abilities);
         let orrery_handlers::Unmanaged { ids, removable } =
             orrery_handlers::Unmanaged::new(&found, &paths, &abilities);
         Ok(Unmanaged(UnmanagedResources {

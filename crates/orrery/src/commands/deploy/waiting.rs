@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use orrery_api::{Operation, OperationProgress, Transitioning};
+use orrery_api::{Operation, OperationProgress, RemovalPlan, Transitioning};
 use orrery_model::Timestamp;
-use serde_json::{Value, json};
 
 use crate::cli_deploy::Selection;
 use crate::commands::trouble::Trouble;
@@ -14,6 +13,7 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::bar::{Bar, State};
+use super::pass;
 use super::placing::Unplaced;
 use super::progress::more_changes;
 use super::reconnecting::{Reconnecting, Unanswered};
@@ -41,6 +41,8 @@ pub(super) struct Run<'a> {
     pub(super) unplaced: &'a Unplaced,
     /// What is left alone from now on; for the form for programs.
     pub(super) unmanaged: &'a Unmanaged,
+    /// What it removes, if it was asked to; for the form for programs.
+    pub(super) removal: Option<&'a RemovalPlan>,
 }
 
 impl Run<'_> {
@@ -84,17 +86,15 @@ impl Run<'_> {
             }
         };
         if self.json {
-            let resources: Vec<Value> = results.iter().map(ServerResult::as_json).collect();
-            let report = json!({
-                "version": version,
-                "interrupted": interrupted,
-                "tally": end.tally_json(),
-                "resources": resources,
-                "unavailable_agents": self.unplaced.as_json(),
-                "unmanaged": self.unmanaged.as_json(),
-            });
-            let written = output::print(|out| writeln!(out, "{report}"));
-            return Ok(if written { end.exit() } else { Exit::Error });
+            let report = pass::Report {
+                version: Some(version),
+                end: &end,
+                resources: results.iter().map(ServerResult::as_json).collect(),
+                unplaced: self.unplaced,
+                unmanaged: self.unmanaged,
+                removal: self.removal,
+            };
+            return Ok(if report.print() { end.exit() } else { Exit::Error });
         }
         let reported: BTreeSet<String> =
             self.unplaced.ids().iter().map(ToString::to_string).collect();
@@ -218,6 +218,8 @@ pub(in crate::commands) fn reason(operation: &Operation) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn operation(taken: bool, message: &str) -> Operation {

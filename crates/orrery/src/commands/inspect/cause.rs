@@ -16,6 +16,8 @@ pub(crate) enum Cause {
     First,
     /// What is wanted had changed since the run before.
     Intent { from: VersionNumber, to: VersionNumber, attributes: Vec<String> },
+    /// The version was made to remove it.
+    Removal { version: VersionNumber },
     /// The run before had not ended well.
     Again { outcome: Option<OutcomeStatus> },
     /// It had ended well before, and had changed since.
@@ -52,6 +54,10 @@ impl Cause {
             && let Some(attributes) =
                 look.changed_attributes(&resource.id, before.version, last.version)?
         {
+            // The model does not have what a removal purges.
+            if resource.removal.is_some() && attributes == ["purged"] {
+                return Ok(Some(Cause::Removal { version: last.version }));
+            }
             return Ok(Some(Cause::Intent { from: before.version, to: last.version, attributes }));
         }
         Ok(Some(Cause::without_intent(look, resource, last, Some(before))?))
@@ -100,6 +106,7 @@ impl Cause {
             Cause::Intent { to, attributes, .. } => {
                 format!("{} in version {to}{}", word(Planned::Model), of(attributes))
             }
+            Cause::Removal { version } => format!("version {version} removes it"),
             Cause::Again { outcome } => {
                 let outcome = outcome.map_or("cut off", |outcome| outcome.as_str());
                 format!("{}: the run before was {outcome}", word(Planned::Failed))
@@ -123,6 +130,7 @@ impl Cause {
             Cause::Intent { from, to, attributes } => {
                 json!({ "kind": "intent", "from": from.0, "to": to.0, "attributes": attributes })
             }
+            Cause::Removal { version } => json!({ "kind": "removal", "version": version.0 }),
             Cause::Again { outcome } => {
                 let outcome = outcome.map(|outcome| outcome.as_str());
                 json!({ "kind": "again", "outcome": outcome })

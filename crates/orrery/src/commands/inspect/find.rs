@@ -1,7 +1,7 @@
 //! From what people type to resources: a whole id, a part that only one has, or a pattern.
 
 use orrery_model::{Pattern, ResourceId, Status, VersionedId};
-use orrery_store::ResourceFilter;
+use orrery_store::ResourceQuery;
 
 use super::source::Seen;
 use super::{Look, Trouble};
@@ -22,11 +22,11 @@ const SIMILAR_SEARCHED: usize = 200_000;
 /// Visits resources in the order of ids, until `visit` says no.
 pub(crate) fn each(
     look: &Look,
-    filter: &ResourceFilter,
+    query: &ResourceQuery,
     after: Option<&str>,
     mut visit: impl FnMut(Seen) -> Result<bool, Trouble>,
 ) -> Result<(), Trouble> {
-    look.each(filter, after, PAGE, &mut visit)
+    look.each(query, after, PAGE, &mut visit)
 }
 
 /// The one resource that is meant.
@@ -38,7 +38,8 @@ pub(crate) fn one(look: &Look, asked: &str) -> Result<Seen, Trouble> {
     }
     let (mut found, mut gone) = (Candidates::default(), Candidates::default());
     let pattern = Pattern::new(asked);
-    each(look, &everything(), None, |resource| {
+    let query = ResourceQuery { removed: true, ..everything() };
+    each(look, &query, None, |resource| {
         if pattern.matches(&resource.id) {
             let is_gone = resource.status == Status::Orphaned;
             if is_gone { &mut gone } else { &mut found }.add(resource, asked);
@@ -61,8 +62,8 @@ pub(crate) fn one(look: &Look, asked: &str) -> Result<Seen, Trouble> {
 }
 
 /// Also what is no longer wanted.
-pub(crate) fn everything() -> ResourceFilter {
-    ResourceFilter { statuses: Status::ALL.to_vec(), ..ResourceFilter::default() }
+pub(crate) fn everything() -> ResourceQuery {
+    ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() }
 }
 
 /// What might be meant: the first few of it.

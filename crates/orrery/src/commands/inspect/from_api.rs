@@ -4,7 +4,7 @@ use orrery_api::{
     ResourceDetails, ResourceDifference, ResourceSummary, SourcePlace, VersionSummary,
 };
 use orrery_model::{LogLevel, OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
-use orrery_store::{ActionKind, Parameter, ParameterSource, VersionInfo};
+use orrery_store::{ActionKind, Parameter, ParameterSource, RemovalStage, VersionInfo};
 
 use super::Trouble;
 use super::changes::{Difference, Differences};
@@ -51,6 +51,14 @@ pub(super) fn outcome(name: Option<&String>) -> Result<Option<OutcomeStatus>, Tr
     name.map(|name| word("outcome", name, &OutcomeStatus::ALL, OutcomeStatus::as_str)).transpose()
 }
 
+fn removal(name: &str) -> Result<RemovalStage, Trouble> {
+    match name {
+        "pending" => Ok(RemovalStage::Pending),
+        "done" => Ok(RemovalStage::Done),
+        _ => Err(newer(&format!("the removal {name}"))),
+    }
+}
+
 pub(super) fn place(place: &SourcePlace) -> Source {
     Source { file: place.file.as_str().into(), line: place.line, column: place.column }
 }
@@ -69,6 +77,7 @@ pub(super) fn seen(summary: &ResourceSummary) -> Result<Seen, Trouble> {
         attempts: summary.attempts,
         parked: summary.parked,
         source: summary.source.as_ref().map(place),
+        removal: summary.removal.as_deref().map(removal).transpose()?,
     })
 }
 

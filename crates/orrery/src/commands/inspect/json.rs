@@ -1,7 +1,7 @@
 //! The JSON forms that several commands share.
 
 use orrery_model::{Source, Timestamp};
-use orrery_store::{Action, Parameter, ParameterSource, VersionInfo};
+use orrery_store::{Action, Parameter, ParameterSource, RemovalStage, VersionInfo};
 use serde_json::{Value, json};
 
 use super::source::Seen;
@@ -24,6 +24,10 @@ pub(crate) fn resource(resource: &Seen) -> Value {
         "type": resource.id.entity(),
         "agent": resource.id.agent(),
         "status": resource.status.as_str(),
+        "removal": resource.removal.map(|stage| match stage {
+            RemovalStage::Pending => "pending",
+            RemovalStage::Done => "done",
+        }),
         "last_run": time(resource.last_run_at),
         "last_outcome": resource.last_outcome.map(|outcome| outcome.as_str()),
         "attempts": resource.attempts,

@@ -11,7 +11,7 @@ use orrery_executor::{Desired, declared_address, recovery};
 use orrery_model::{ResourceId, Status, VersionNumber};
 use orrery_scheduler::{Because, Event, Interval, ResourceIndex, Scheduler, Settings};
 use orrery_store::{
-    Action, Agent, EnvironmentKey, Holder, Parameter, ResourceFilter, SqliteStore, Store,
+    Action, Agent, EnvironmentKey, Holder, Parameter, ResourceQuery, SqliteStore, Store,
     StoreError, VersionInfo, current_writer, load_version, local_agents,
 };
 use serde_json::{Map, Value, json};
@@ -177,6 +177,9 @@ impl Deployment for Local {
         let mut counts = Counts::default();
         for group in self.store.records().count_resources(self.environment)? {
             *counts.by_status.entry(group.status).or_default() += group.count;
+            if group.status == Status::Deployed {
+                counts.removed += group.removals;
+            }
             if group.status != Status::Orphaned {
                 counts.parked += group.parked;
                 let runs = [counts.verified_since, group.oldest_run];
@@ -228,7 +231,7 @@ impl Deployment for Local {
 
     fn each(
         &self,
-        filter: &ResourceFilter,
+        query: &ResourceQuery,
         after: Option<&str>,
         batch: usize,
         visit: &mut Visit<'_>,
@@ -236,10 +239,10 @@ impl Deployment for Local {
         let mut after = after.map(str::to_owned);
         let batch = batch.clamp(1, PAGE);
         loop {
-            let page =
-                self.store.list_resources(self.environment, filter, after.as_deref(), batch)?;
-            for resource in page.resources {
-                if !visit(resource.into())? {
+            let records = self.store.records();
+            let page = records.list_resources(self.environment, query, after.as_deref(), batch)?;
+            for line in page.lines {
+                if !visit(line.into())? {
                     return Ok(());
                 }
             }
@@ -251,7 +254,11 @@ impl Deployment for Local {
     }
 
     fn find(&self, id: &str) -> Result<Option<Seen>, Trouble> {
-        Ok(self.store.find_resource(self.environment, id)?.map(Seen::from))
+        match self.store.records().resource_line(self.environment, id) {
+            Ok(line) => Ok(Some(line.into())),
+            Err(StoreError::NoResource(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, Trouble> {

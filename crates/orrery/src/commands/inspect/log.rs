@@ -7,6 +7,7 @@ use orrery_store::Action;
 use serde_json::{Value, json};
 
 use super::changes::write_change;
+use super::removed::Removed;
 use super::{Look, Trouble, find, json, print_json, text};
 use crate::cli_inspect::Log;
 use crate::{Exit, output, style};
@@ -16,11 +17,13 @@ pub(crate) fn run(look: &Look, options: &Log, verbose: bool) -> Result<Exit, Tro
     let id = resource.id.as_str();
     let mut actions = look.actions(id, options.limit + 1)?;
     let more = actions.len() > options.limit;
+    let removed = Removed::find(&**look, &resource, &actions)?;
     actions.truncate(options.limit);
     if options.look.json {
         let actions: Vec<Value> = actions.iter().map(json::action).collect();
         let mut form = json!({ "resource": json::resource(&resource), "actions": actions });
         form["more"] = more.into();
+        form["removed"] = removed.as_ref().map_or(Value::Null, Removed::as_json);
         print_json(&form)?;
         return Ok(Exit::Done);
     }
@@ -41,7 +44,8 @@ pub(crate) fn run(look: &Look, options: &Log, verbose: bool) -> Result<Exit, Tro
         count => format!("{} entries", style::grouped(count)),
     };
     let rest = if more { "; there are older ones: --limit N" } else { "" };
-    output::say(&format!("{id}: {entries}{rest}"));
+    let removed = removed.map(|removed| format!("; removed {}", removed.as_text()));
+    output::say(&format!("{id}: {entries}{}{rest}", removed.unwrap_or_default()));
     Ok(Exit::Done)
 }
 

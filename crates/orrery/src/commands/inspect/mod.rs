@@ -15,6 +15,7 @@ mod json;
 mod local;
 mod log;
 pub(super) mod on_server;
+mod removed;
 mod resources;
 pub(in crate::commands) mod source;
 mod status;

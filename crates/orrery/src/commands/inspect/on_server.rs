@@ -13,7 +13,7 @@ use orrery_model::{
     VersionNumber,
 };
 use orrery_scheduler::Because;
-use orrery_store::{Action, ActionKey, Parameter, ResourceFilter, VersionInfo};
+use orrery_store::{Action, ActionKey, Parameter, ResourceQuery, VersionInfo};
 use serde_json::{Map, Value, json};
 
 use super::from_api::{
@@ -239,6 +239,7 @@ impl Deployment for OnServer {
         Ok(Counts {
             by_status: by_status.collect::<Result<_, Trouble>>()?,
             parked: counts.parked,
+            removed: counts.removed,
             verified_since: maybe_time(counts.verified_since.as_ref())?,
         })
     }
@@ -300,20 +301,21 @@ impl Deployment for OnServer {
 
     fn each(
         &self,
-        filter: &ResourceFilter,
+        wanted: &ResourceQuery,
         after: Option<&str>,
         batch: usize,
         visit: &mut Visit<'_>,
     ) -> Result<(), Trouble> {
-        let statuses: Vec<&str> = filter.statuses.iter().map(|status| status.as_str()).collect();
+        let statuses: Vec<&str> = wanted.statuses.iter().map(|status| status.as_str()).collect();
         let statuses = statuses.join(",");
         let limit = batch.clamp(1, 1000).to_string();
         let path = query(
             &self.of.path(&["resources"]),
             &[
-                ("agent", filter.agent.as_deref()),
-                ("type", filter.entity.as_deref()),
-                ("value", filter.value.as_deref()),
+                ("agent", wanted.agent.as_deref()),
+                ("type", wanted.entity.as_deref()),
+                ("value", wanted.value.as_deref()),
+                ("removed", wanted.removed.then_some("true")),
                 ("status", Some(statuses.as_str()).filter(|text| !text.is_empty())),
                 ("limit", Some(&limit)),
             ],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use orrery_model::{Pattern, Status};
-use orrery_store::ResourceFilter;
+use orrery_store::ResourceQuery;
 use serde_json::Value;
 
 use super::source::Seen;
@@ -18,6 +18,7 @@ const LINES_ALIGNED: usize = 1000;
 pub(crate) fn run(look: &Look, options: &Resources) -> Result<Exit, Trouble> {
     let mut list = List {
         counts: BTreeMap::new(),
+        removed: 0,
         shown: 0,
         next: None,
         form: if options.look.json {
@@ -36,15 +37,15 @@ pub(crate) fn run(look: &Look, options: &Resources) -> Result<Exit, Trouble> {
 }
 
 fn read(look: &Look, options: &Resources, list: &mut List) -> Result<(), Trouble> {
-    let filter = ResourceFilter {
+    let query = ResourceQuery {
         agent: options.agent.clone(),
         entity: options.entity.clone(),
-        value: None,
         statuses: options.statuses.clone(),
+        ..ResourceQuery::default()
     };
     let pattern = options.filter.clone().map(Pattern::new);
     let mut last = None;
-    find::each(look, &filter, options.after.as_deref(), |resource| {
+    find::each(look, &query, options.after.as_deref(), |resource| {
         if pattern.as_ref().is_some_and(|pattern| !pattern.matches(&resource.id)) {
             return Ok(true);
         }
@@ -62,7 +63,9 @@ fn read(look: &Look, options: &Resources, list: &mut List) -> Result<(), Trouble
 }
 
 struct List {
+    /// Without those that were removed.
     counts: BTreeMap<Status, u64>,
+    removed: u64,
     shown: usize,
     /// The last one shown, if there are more behind it.
     next: Option<String>,
@@ -73,7 +76,8 @@ enum Form {
     Json(BufWriter<io::StdoutLock<'static>>),
     Table {
         out: Paper,
-        lines: Vec<(Status, String)>,
+        /// Each with its status, the word for that, and the rest.
+        lines: Vec<(Status, &'static str, String)>,
         /// Of the first column; it grows if it must.
         width: usize,
         headed: bool,
@@ -82,7 +86,10 @@ enum Form {
 
 impl List {
     fn show(&mut self, resource: &Seen) -> Result<(), Trouble> {
-        *self.counts.entry(resource.status).or_default() += 1;
+        match resource.is_removed() {
+            true => self.removed += 1,
+            false => *self.counts.entry(resource.status).or_default() += 1,
+        }
         self.shown += 1;
         match &mut self.form {
             Form::Json(out) => {
@@ -92,8 +99,8 @@ impl List {
             Form::Table { lines, width, .. } => {
                 let run = resource.last_run_at.map_or_else(|| "-".to_owned(), text::moment);
                 let id = style::harmless(resource.id.as_str());
-                *width = (*width).max(resource.status.as_str().len());
-                lines.push((resource.status, format!("{run:<20}  {id}")));
+                *width = (*width).max(resource.word().len());
+                lines.push((resource.status, resource.word(), format!("{run:<20}  {id}")));
                 if lines.len() >= LINES_ALIGNED {
                     self.form.flush_lines()?;
                 }
@@ -111,7 +118,7 @@ impl List {
         if self.shown == 0 {
             return output::say(&resources);
         }
-        output::say(&format!("{resources}: {}", text::tally(&self.counts)));
+        output::say(&format!("{resources}: {}", text::tally_with(&self.counts, self.removed)));
     }
 }
 
@@ -133,8 +140,8 @@ impl Form {
             let line = format!("{:<width$}  {:<20}  RESOURCE", "STATUS", "LAST RUN");
             writeln!(out, "{}", style::heading(&line))?;
         }
-        for (status, line) in lines.drain(..) {
-            let word = text::coloured(status, &format!("{:<width$}", status.as_str()));
+        for (status, word, line) in lines.drain(..) {
+            let word = text::coloured(status, &format!("{word:<width$}"));
             writeln!(out, "{word}  {line}")?;
         }
         Ok(())

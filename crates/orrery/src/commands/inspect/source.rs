@@ -6,7 +6,9 @@ use std::fmt;
 
 use orrery_api::UnknownEffect;
 use orrery_model::{OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
-use orrery_store::{Action, Parameter, ResourceFilter, ResourceSummary, VersionInfo};
+use orrery_store::{
+    Action, Parameter, RemovalStage, ResourceLine, ResourceQuery, ResourceSummary, VersionInfo,
+};
 use serde_json::{Map, Value};
 
 use super::Trouble;
@@ -24,10 +26,33 @@ pub(crate) struct Seen {
     pub(crate) attempts: u32,
     pub(crate) parked: bool,
     pub(crate) source: Option<Source>,
+    /// `None` if nothing removes it.
+    pub(crate) removal: Option<RemovalStage>,
 }
 
-impl From<ResourceSummary> for Seen {
-    fn from(summary: ResourceSummary) -> Self {
+impl Seen {
+    /// The word for its state. A resource that is removed as it should be is not deployed in any other sense.
+    pub(crate) fn word(&self) -> &'static str {
+        match (self.removal, self.status) {
+            (Some(RemovalStage::Done), _) => "removed",
+            (Some(RemovalStage::Pending), Status::Available) => "to be removed",
+            (Some(RemovalStage::Pending), Status::Deploying) => "removing",
+            (Some(RemovalStage::Pending), Status::Failed) => "removal failed",
+            (Some(RemovalStage::Pending), Status::Skipped) => "removal skipped",
+            (Some(RemovalStage::Pending), Status::Unavailable) => "removal unavailable",
+            (_, status) => status.as_str(),
+        }
+    }
+
+    /// Whether it was removed.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removal == Some(RemovalStage::Done)
+    }
+}
+
+impl From<ResourceLine> for Seen {
+    fn from(line: ResourceLine) -> Self {
+        let ResourceLine { summary, removal, .. } = line;
         let ResourceSummary { id, status, state, source, .. } = summary;
         Seen {
             id,
@@ -38,6 +63,7 @@ impl From<ResourceSummary> for Seen {
             attempts: state.attempts,
             parked: state.parked,
             source,
+            removal,
         }
     }
 }
@@ -48,6 +74,8 @@ pub(crate) struct Counts {
     pub(crate) by_status: BTreeMap<Status, u64>,
     /// Resources that are not tried again by themselves.
     pub(crate) parked: u64,
+    /// Of the deployed resources, those that the newest version removes: they are gone.
+    pub(crate) removed: u64,
     /// The oldest last run of all resources that have run.
     pub(crate) verified_since: Option<Timestamp>,
 }
@@ -184,7 +212,7 @@ pub(crate) trait Deployment {
     /// Visits resources behind an id in the order of ids. `batch` is how many are expected to be looked at.
     fn each(
         &self,
-        filter: &ResourceFilter,
+        query: &ResourceQuery,
         after: Option<&str>,
         batch: usize,
         visit: &mut Visit<'_>,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use orrery_api::UnknownEffect;
 use orrery_model::{Status, Timestamp, VersionNumber};
-use orrery_store::{ActionKind, ResourceFilter, VersionInfo};
+use orrery_store::{ActionKind, ResourceQuery, VersionInfo};
 use serde_json::{Value, json};
 
 use super::source::{AgentSeen, AtWork, Counts, Deployment, Seen};
@@ -35,7 +35,10 @@ const ACTIONS_MAX: usize = 10;
 struct Overview {
     version: VersionInfo,
     processed: Option<VersionNumber>,
+    /// Without those that were removed.
     counts: BTreeMap<Status, u64>,
+    /// Resources that the version removes and that are gone.
+    removed: u64,
     parked: u64,
     verified_since: Option<Timestamp>,
     place: Option<String>,
@@ -64,7 +67,10 @@ impl Overview {
     fn read(look: &Look) -> Result<Self, Trouble> {
         let version = look.released()?.ok_or_else(|| look.nothing_deployed())?;
         let processed = look.processed()?;
-        let Counts { by_status: counts, parked, verified_since } = look.counts()?;
+        let Counts { by_status: mut counts, parked, removed, verified_since } = look.counts()?;
+        if let Some(deployed) = counts.get_mut(&Status::Deployed) {
+            *deployed = deployed.saturating_sub(removed);
+        }
         let agents = look.agents()?;
         let writer = look.at_work()?;
         let count = |status: &Status| counts.get(status).copied().unwrap_or(0);
@@ -75,8 +81,8 @@ impl Overview {
             if room == 0 {
                 break;
             }
-            let filter = ResourceFilter { statuses: vec![status], ..ResourceFilter::default() };
-            look.each(&filter, None, room, &mut |resource| {
+            let query = ResourceQuery { statuses: vec![status], ..ResourceQuery::default() };
+            look.each(&query, None, room, &mut |resource| {
                 let message = message(&**look, &resource)?;
                 problems.push((resource, message));
                 Ok(problems.len() < PROBLEMS_MAX)
@@ -91,6 +97,7 @@ impl Overview {
             version,
             processed,
             counts,
+            removed,
             parked,
             verified_since,
             place,
@@ -102,10 +109,11 @@ impl Overview {
         })
     }
 
-    /// Whether everything is deployed, and kept so: whatever cannot be reached or is not tried any more is not.
+    /// Whether everything is deployed, and kept so: whatever cannot be reached or is not tried any more is not, and neither is what
+    /// a removal has left to do.
     fn is_done(&self) -> bool {
         let is_kept = self.parked == 0 && self.agents.iter().all(|agent| !agent.down);
-        self.is_deployed() && is_kept
+        self.is_deployed() && is_kept && self.unfinished_removal().is_none()
     }
 
     /// Whether every resource that is wanted is deployed.
@@ -124,7 +132,7 @@ impl Overview {
         unfinished_removal(&self.version).filter(|_| is_at_rest)
     }
 
-    /// Without those that are no longer wanted.
+    /// Without those that are no longer wanted, and those that were removed.
     fn total(&self) -> u64 {
         let wanted = self.counts.iter().filter(|(status, _)| **status != Status::Orphaned);
         wanted.map(|(_, count)| count).sum()
@@ -173,7 +181,7 @@ impl Overview {
             self.write_counts(&mut out);
         }
         for (resource, message) in &self.problems {
-            let status = text::coloured(resource.status, resource.status.as_str());
+            let status = text::coloured(resource.status, resource.word());
             let id = style::harmless(resource.id.as_str());
             let place =
                 resource.source.as_ref().map(|source| format!("  ({})", look.place(source)));
@@ -226,15 +234,18 @@ impl Overview {
 
     fn write_counts(&self, out: &mut String) {
         let number = |count: u64| style::grouped(usize::try_from(count).unwrap_or(usize::MAX));
-        let rows: Vec<(Status, String)> = self
+        let mut rows: Vec<(String, String)> = self
             .counts
             .iter()
             .filter(|(_, count)| **count > 0)
-            .map(|(status, count)| (*status, number(*count)))
+            .map(|(status, count)| (number(*count), text::coloured(*status, status.as_str())))
             .collect();
-        let width = rows.iter().map(|(_, number)| number.len()).max().unwrap_or(0);
-        for (status, number) in rows {
-            let _ = writeln!(out, "{number:>width$} {}", text::coloured(status, status.as_str()));
+        if self.removed > 0 {
+            rows.push((number(self.removed), "removed".to_owned()));
+        }
+        let width = rows.iter().map(|(number, _)| number.len()).max().unwrap_or(0);
+        for (number, word) in rows {
+            let _ = writeln!(out, "{number:>width$} {word}");
         }
     }
 
@@ -272,7 +283,7 @@ impl Overview {
         };
         let mut wanted = self.counts.clone();
         wanted.remove(&Status::Orphaned);
-        let parts = [text::tally(&wanted), parked, down];
+        let parts = [text::tally_with(&wanted, self.removed), parked, down];
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         match &*parts.join(", ") {
             "" => resources,
@@ -289,13 +300,14 @@ impl Overview {
             form["unknown_effect"] = unknown.map_or(Value::Null, |effect| json!(effect));
             form
         });
-        let statuses: serde_json::Map<String, Value> = Status::ALL
+        let mut statuses: serde_json::Map<String, Value> = Status::ALL
             .into_iter()
             .map(|status| {
                 let count = self.counts.get(&status).copied().unwrap_or(0);
                 (status.as_str().to_owned(), count.into())
             })
             .collect();
+        statuses.insert("removed".to_owned(), self.removed.into());
         let agents = self.agents.iter().map(|agent| {
             let AgentSeen { name, paused, down, reason, placement } = agent;
             json!({

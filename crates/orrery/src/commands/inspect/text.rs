@@ -89,6 +89,17 @@ pub(crate) fn tally(counts: &BTreeMap<Status, u64>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
+/// The same with resources that were removed.
+pub(crate) fn tally_with(counts: &BTreeMap<Status, u64>, removed: u64) -> String {
+    let mut parts = vec![tally(counts)];
+    if removed > 0 {
+        let number = style::grouped(usize::try_from(removed).unwrap_or(usize::MAX));
+        parts.push(format!("{number} removed"));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
+}
+
 /// A value in one line, cut if it is long.
 pub(crate) fn value(value: &Value) -> String {
     style::harmless(&short(&value.to_string()))

@@ -7,6 +7,7 @@ use orrery_store::{Action, ActionKind, VersionInfo};
 use serde_json::{Value, json};
 
 use super::cause::Cause;
+use super::removed::Removed;
 use super::source::{AtWork, Next, Outlook, Seen, Step};
 use super::{Look, Trouble, find, json, print_json, text};
 use crate::cli_inspect::Why;
@@ -34,6 +35,7 @@ struct Explanation {
     /// The last deploy that is in the log.
     last: Option<Action>,
     cause: Option<Cause>,
+    removed: Option<Removed>,
     /// Why a run is due that was not yet.
     pending: Option<String>,
     path: Vec<Step>,
@@ -47,6 +49,7 @@ impl Explanation {
         let id = resource.id.as_str();
         let mut actions = look.actions(id, ACTIONS_MAX)?;
         let cause = Cause::of_last(&**look, &resource, &actions)?;
+        let removed = Removed::find(&**look, &resource, &actions)?;
         actions.retain(|action| action.kind == ActionKind::Deploy);
         let last = if actions.is_empty() { None } else { Some(actions.swap_remove(0)) };
         let mut explanation = Explanation {
@@ -54,6 +57,7 @@ impl Explanation {
             resource,
             last,
             cause,
+            removed,
             pending: None,
             path: Vec::new(),
             next: Vec::new(),
@@ -71,6 +75,12 @@ impl Explanation {
                 let next = Next::new("unknown_effect", effects::outlook(effect, look.acting()));
                 explanation.next.retain(|next| next.kind != "parked");
                 explanation.next.insert(0, next);
+            }
+        }
+        if explanation.removed.is_some() {
+            explanation.next.retain(|next| next.kind == "not_wanted");
+            if explanation.next.is_empty() {
+                explanation.next.push(Next::new("not_wanted", "nothing: it is gone"));
             }
         }
         if explanation.status == Status::Available {
@@ -94,14 +104,20 @@ impl Explanation {
 
     fn as_text(&self, look: &Look) -> String {
         let id = style::harmless(self.resource.id.as_str());
-        let status = text::coloured(self.status, self.status.as_str());
-        let mut out = format!("{} is {status}\n", style::heading(&id));
+        let word = Seen { status: self.status, ..self.resource.clone() }.word();
+        let word = text::coloured(self.status, word);
+        // What happens to a removal is said of the resource: `x: removal failed`.
+        let is = if self.resource.removal.is_some() { ": " } else { " is " };
+        let mut out = format!("{}{is}{word}\n", style::heading(&id));
         let mut line = |name: &str, text: &str| {
             let text = text.replace('\n', "\n            ");
             let _ = writeln!(out, "  {name:<9} {text}");
         };
         if let Some(source) = &self.resource.source {
             line("defined", &format!("at {}", look.place(source)));
+        }
+        if let Some(removed) = &self.removed {
+            line("removed", &removed.as_text());
         }
         match &self.last {
             Some(action) => line("last run", &last_run(action, self.path.is_empty())),
@@ -161,6 +177,7 @@ impl Explanation {
             "last_action": self.last.as_ref().map(json::action),
             "message": self.last.as_ref().filter(|_| self.has_failed()).and_then(text::complaint),
             "cause": self.cause.as_ref().map(Cause::as_json),
+            "removed": self.removed.as_ref().map(Removed::as_json),
             "pending": self.pending,
             "requires": path.collect::<Vec<_>>(),
             "next": next.collect::<Vec<_>>(),

@@ -134,7 +134,7 @@ pub(crate) struct Fetched {
 ///
 /// # Errors
 /// If a module cannot be brought to its locked commit, if no version of it is allowed, or if one that is to be updated by its name
-/// has local changes.
+/// has local changes or cannot be updated.
 pub(crate) fn fetch(
     options: &Options,
     rules: &Rules<'_>,
@@ -158,6 +158,7 @@ pub(crate) fn fetch(
         let requirements = requirements_of(&project, &needed.module_dirs);
         if !std::mem::replace(&mut settled, true) {
             needed.module_dirs.iter().try_for_each(|module| cloning.check_named(module))?;
+            needed.module_dirs.iter().try_for_each(|module| cloning.fetch_named(module))?;
             for module in &needed.module_dirs {
                 cloning.settle(module, &requirements)?;
             }
@@ -195,6 +196,11 @@ fn requirements_of(project: &Project, modules: &[PathBuf]) -> BTreeMap<String, V
         by_module.entry(name).or_default().push(rest.to_owned());
     }
     by_module
+}
+
+/// Fetches all that the repository of a clone has.
+fn fetch_all(path: &Path) -> Result<(), String> {
+    ask(Some(path), &["fetch", "--quiet", "--tags", "--force", "--prune", "origin"]).map(drop)
 }
 
 /// Reasons of each address that was tried.
@@ -317,6 +323,16 @@ impl Cloning<'_> {
         }
     }
 
+    /// Fetches for a module that is to be updated by its name, before any clone is moved.
+    fn fetch_named(&self, path: &Path) -> Result<(), Error> {
+        match self.origin(path) {
+            Some((module, _)) if self.rules.update.names(&module) => {
+                fetch_all(path).map_err(|reason| Error::ModuleNotUpdated { module, reason })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn warn_that_it_stays(&mut self, module: &str, reason: &str) {
         (self.say)(Notice::Warning(format!("module {module} stays as it is: {reason}")));
     }
@@ -422,25 +438,29 @@ impl Cloning<'_> {
         })
     }
 
-    /// Brings a module up to date. One with local changes stays as it is.
+    /// Brings a module up to date. One with local changes stays as it is, and so does one that fails, unless it is named.
     fn update(
         &mut self,
         path: &Path,
         module: String,
         requirements: &BTreeMap<String, Vec<String>>,
     ) -> Result<(), Error> {
-        // Before anything is fetched: a branch that was rewritten leaves commits behind which nobody here made.
-        if let Some(reason) = self.rules.local_changes(path) {
+        let is_named = self.rules.update.names(&module);
+        // Before anything is fetched: a branch that was rewritten leaves commits behind which nobody here made. For a module that is
+        // named, both have been done.
+        if !is_named && let Some(reason) = self.rules.local_changes(path) {
             self.warn_that_it_stays(&module, &reason);
             return Ok(());
         }
         let before = ask(Some(path), &["rev-parse", "HEAD"]).unwrap_or_default();
-        let fetch = ["fetch", "--quiet", "--tags", "--force", "--prune", "origin"];
-        let done = ask(Some(path), &fetch).map_err(Failure::Git);
-        match done.and_then(|_| self.check_out(path, &module, requirements)) {
+        let done = if is_named { Ok(()) } else { fetch_all(path).map_err(Failure::Git) };
+        match done.and_then(|()| self.check_out(path, &module, requirements)) {
             // A compile that follows tells that too, and shows where.
             Err(Failure::NoVersion(reason)) if self.rules.allowed == Allowed::Everything => {
                 return Err(Error::NoModuleVersion { module, reason });
+            }
+            Err(failure) if is_named => {
+                return Err(Error::ModuleNotUpdated { module, reason: failure.reason() });
             }
             Err(failure) => self.warn_that_it_stays(&module, &failure.reason()),
             Ok(version) => {

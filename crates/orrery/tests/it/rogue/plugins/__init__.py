@@ -40,6 +40,8 @@ class ThingHandler(CRUDHandler):
     def create_resource(self, ctx, resource):
         self.write(resource)
         ctx.set_created()
+        if resource.mode == "halfway":
+            raise Exception("created, and then it failed")
 
     def update_resource(self, ctx, changes, resource):
         self.write(resource)
@@ -57,6 +59,9 @@ class ThingHandler(CRUDHandler):
             file.write(resource.text)
 
     def do_good(self, ctx, resource):
+        pass
+
+    def do_halfway(self, ctx, resource):
         pass
 
     def do_fact(self, ctx, resource):

@@ -1,0 +1,88 @@
+//! Runs that fail after a part of their work is done.
+
+use std::sync::Arc;
+
+use orrery_handlers::{Context, Crud, HandlerError, MemoryTarget};
+use orrery_model::{AttributeChange, ChangeKind, Fact, OutcomeStatus, ResourceType};
+use serde::Deserialize;
+
+use crate::harness::{Agent, reason};
+
+/// Creates something that does not exist, and fails at one step.
+struct Brittle {
+    step: &'static str,
+}
+
+#[derive(Deserialize)]
+struct Thing {}
+
+impl Brittle {
+    fn take(&self, step: &str) -> Result<(), HandlerError> {
+        match self.step == step {
+            true => Err(HandlerError::failed(format!("{step} fails"))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Crud for Brittle {
+    type Desired = Thing;
+    type Current = ();
+
+    fn is_purged(_: &Thing) -> bool {
+        false
+    }
+
+    fn read(&self, _: &Thing, _: &mut Context<'_>) -> Result<Option<()>, HandlerError> {
+        self.take("read").map(|()| None)
+    }
+
+    fn diff(
+        &self,
+        _: &Thing,
+        (): &(),
+        _: &mut Context<'_>,
+    ) -> Result<Vec<AttributeChange>, HandlerError> {
+        Ok(Vec::new())
+    }
+
+    fn create(&self, _: &Thing, _: &mut Context<'_>) -> Result<(), HandlerError> {
+        self.take("create")
+    }
+
+    fn update(
+        &self,
+        _: &Thing,
+        (): &(),
+        _: &[AttributeChange],
+        _: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
+        Ok(())
+    }
+
+    fn delete(&self, _: &Thing, (): &(), _: &mut Context<'_>) -> Result<(), HandlerError> {
+        Ok(())
+    }
+
+    fn facts(&self, _: &Thing, _: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
+        self.take("facts").map(|()| Vec::new())
+    }
+}
+
+#[test]
+fn a_creation_before_a_failure_is_reported() {
+    for (step, kind) in [
+        ("read", ChangeKind::NoChange),
+        ("create", ChangeKind::NoChange),
+        ("facts", ChangeKind::Created),
+    ] {
+        let target = MemoryTarget::default();
+        let mut agent = Agent::new(&target);
+        let declaration = ResourceType::new("test::Thing", "agent", "name", &[]);
+        agent.registry.register(declaration, Arc::new(Brittle { step }));
+        let outcome = agent.deploy("test::Thing[localhost,name=x]", "{}");
+        assert_eq!(outcome.status, OutcomeStatus::Failed, "{step}");
+        assert_eq!(reason(&outcome), format!("{step} fails"));
+        assert_eq!(outcome.change.kind, kind, "{step}");
+    }
+}
