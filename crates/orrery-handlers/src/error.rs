@@ -74,6 +74,8 @@ pub enum Cause {
     Cancelled,
     /// There is no machine that the operation may be done on.
     NoMachine(String),
+    /// The sandbox of an environment keeps it from being done; the text says how.
+    Confined(String),
     /// A tool or peer answered something that is not understood.
     Unexpected(String),
     Io(io::Error),
@@ -156,6 +158,9 @@ impl Cause {
             Cause::CommandNotFound => {
                 "install the package that has it and require it, or give its full path"
             }
+            Cause::Confined(_) => {
+                "environments act on the server's own machine in sandboxes since an account or token that is no administrator's may deploy: invite the machine as a remote agent (`orrery agent invite`), give the place to that user, or see --sandbox-writable and --own-machine of `orrery server`"
+            }
             Cause::NotFound
             | Cause::TooLarge { .. }
             | Cause::TimedOut
@@ -193,7 +198,7 @@ impl fmt::Display for Cause {
             Cause::CommandNotFound => "command not found",
             Cause::TimedOut => "it took too long",
             Cause::Cancelled => "cancelled",
-            Cause::NoMachine(what) | Cause::Unexpected(what) => what,
+            Cause::NoMachine(what) | Cause::Confined(what) | Cause::Unexpected(what) => what,
             Cause::Io(error) => return fmt::Display::fmt(error, f),
         })
     }

@@ -102,6 +102,16 @@ pub(crate) fn items(policy: &Policy) -> Vec<Item> {
     items
 }
 
+/// All paths that are a file system of the sandbox's own inside, or would be if they existed.
+pub(crate) fn covered(policy: &Policy) -> Vec<PathBuf> {
+    let items = items(policy);
+    let is_bound =
+        |path: &Path| items.iter().any(|item| item.look != Look::Hidden && item.path == path);
+    let scratch = SCRATCH.iter().map(PathBuf::from).filter(|path| !is_bound(path));
+    let hidden = items.iter().filter(|item| item.look == Look::Hidden);
+    scratch.chain(hidden.map(|item| item.path.clone())).collect()
+}
+
 /// An item with its source, opened before anything was covered.
 struct Opened {
     item: Item,

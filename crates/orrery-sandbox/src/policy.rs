@@ -65,7 +65,24 @@ impl Default for Limits {
     }
 }
 
+/// Directories for temporary files that a program shares with the machine that it manages.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+
 impl Policy {
+    /// Paths that have a file system of the sandbox's own inside: what is written there does not reach the machine.
+    pub fn covered(&self) -> Vec<PathBuf> {
+        crate::mounts::covered(self)
+    }
+
+    /// Lets the program write wherever its user may, if it has a user of its own. Without one, it could write what belongs to the user
+    /// that makes the sandbox.
+    pub fn manage_machine(&mut self) {
+        if self.uid.is_some() {
+            self.manages_machine = true;
+            self.shared.extend(TEMPORARY.map(PathBuf::from));
+        }
+    }
+
     /// Sets a variable of the program.
     pub fn set(&mut self, name: &str, value: impl AsRef<OsStr>) {
         self.environment.insert(name.to_owned(), value.as_ref().to_owned());

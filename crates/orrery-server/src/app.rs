@@ -43,6 +43,8 @@ pub struct AppSettings {
     pub contents: ContentLimits,
     /// How code of environments is kept away from this process, if it runs some: `sandboxed`, `shared` or `refused`.
     pub isolation: Option<&'static str>,
+    /// How environments act on the machine of this process, if it runs some: `auto`, `allow`, `sandbox` or `forbid`.
+    pub own_machine: Option<&'static str>,
 }
 
 /// One server process. Cheap to clone.

@@ -117,6 +117,35 @@ pub(super) enum What {
 }
 
 impl What {
+    /// What is done to which path, if it is to one.
+    pub(super) fn path(&self) -> Option<(Operation, &str)> {
+        Some(match self {
+            What::Stat { path } | What::StatFollowing { path } => (Operation::Stat, path),
+            What::ReadFile { path, .. }
+            | What::Digest { path, .. }
+            | What::Compare { path, .. } => (Operation::Read, path),
+            What::WriteFile { path, .. } => (Operation::Write, path),
+            What::SetAttributes { path, .. } => (Operation::SetAttributes, path),
+            What::MakeDirectory { path, .. } => (Operation::MakeDirectory, path),
+            What::MakeSymlink { path, .. } => (Operation::MakeSymlink, path),
+            What::ReadLink { path } => (Operation::ReadLink, path),
+            What::RemoveFile { path } | What::RemoveDirectory { path, .. } => {
+                (Operation::Remove, path)
+            }
+            What::ListDirectory { path } => (Operation::List, path),
+            What::Sync
+            | What::Run { .. }
+            | What::Request { .. }
+            | What::User(_)
+            | What::Group(_)
+            | What::SearchPath
+            | What::Which { .. }
+            | What::Ping
+            | What::Cancel
+            | What::Extend => return None,
+        })
+    }
+
     /// Whether it may be done again when nobody knows whether it was done.
     pub(super) fn only_looks(&self) -> bool {
         match self {
@@ -377,6 +406,7 @@ enum WireCause {
     TimedOut,
     Cancelled,
     NoMachine(String),
+    Confined(String),
     Unexpected(String),
     Io(#[serde(serialize_with = "write_io", deserialize_with = "read_io")] io::Error),
 }
@@ -431,7 +461,7 @@ mod tests {
         let refused = || Cause::Io(io::Error::new(io::ErrorKind::ConnectionRefused, "no"));
         let other = || Cause::Io(io::Error::other("tls: odd"));
         let link = || Cause::ForeignLink { link: "/l".to_owned(), uid: 7 };
-        let simple: [fn() -> Cause; 21] = [
+        let simple: [fn() -> Cause; 22] = [
             || Cause::NotFound,
             || Cause::ParentMissing,
             || Cause::PermissionDenied,
@@ -451,6 +481,7 @@ mod tests {
             || Cause::TimedOut,
             || Cause::Cancelled,
             || Cause::NoMachine("none".to_owned()),
+            || Cause::Confined("sandbox".to_owned()),
             || Cause::Unexpected("what".to_owned()),
             || Cause::Io(io::Error::from_raw_os_error(24)),
         ];

@@ -14,11 +14,13 @@
 //! a host acts no longer than the server may, even if the server is frozen.
 
 mod channel;
+mod confines;
 mod host;
 mod message;
 mod serve;
 mod target;
 
+pub use confines::Confines;
 pub use host::{Spawn, TargetHost};
 pub use serve::serve;
 pub use target::SandboxedTarget;

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::wire::{WireError, Writer};
 
 use super::channel::{Channel, Half, take_over};
+use super::confines::Confines;
 use super::message::{Answer, Call, ComparedOf, GroupOf, Reply, StatOf, UserOf, What};
 
 /// How long what runs may take to end when the server is gone. A command that does not end is killed after two seconds.
@@ -22,12 +23,13 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 /// More bytes do not belong to one call. The server does not send more.
 const BYTES_MAX: u64 = 4 << 30;
 
-/// Serves until the other end of `control` is closed. Each connection that comes over it is served by a thread of its own.
+/// Serves until the other end of `control` is closed, within the confines of this process. Each connection that comes over it is served by
+/// a thread of its own.
 ///
 /// # Errors
 /// If `control` fails.
-pub fn serve(control: impl AsFd) -> io::Result<()> {
-    let target = Arc::new(LocalTarget::default());
+pub fn serve(control: impl AsFd, confines: Confines) -> io::Result<()> {
+    let target = Arc::new(Machine { target: LocalTarget::default(), confines });
     let stops = Arc::new(Stops::default());
     while let Some(stream) = take_over(control.as_fd())? {
         let (target, stops) = (Arc::clone(&target), Arc::clone(&stops));
@@ -102,9 +104,15 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
+/// The machine, as far as this process reaches.
+struct Machine {
+    target: LocalTarget,
+    confines: Confines,
+}
+
 struct Connection {
     channel: Channel,
-    target: Arc<LocalTarget>,
+    target: Arc<Machine>,
     stops: Arc<Stops>,
     running: Option<Running>,
 }
@@ -143,7 +151,7 @@ impl Connection {
             what => {
                 let (reply, bytes) = match permit(until).is_over() {
                     true => (Reply::Unauthorized, Vec::new()),
-                    false => settle(look_or_change(&self.target, what, &bytes)),
+                    false => settle(self.target.look_or_change(what, &bytes)),
                 };
                 self.channel.send(&Answer { seq, bytes: bytes.len() as u64, reply }, &bytes)
             }
@@ -169,7 +177,7 @@ impl Connection {
         let thread = std::thread::Builder::new().name("command".to_owned());
         let thread = thread.spawn(move || {
             let _known = known;
-            answer(writer, seq, act(&target, what, bytes, &own));
+            answer(writer, seq, target.act(what, bytes, &own));
         });
         match thread {
             Ok(thread) => self.running = Some(Running { seq, stop, permit, thread }),
@@ -200,6 +208,19 @@ fn answer(mut writer: Writer<Half>, seq: u64, done: Result<(Reply, Vec<u8>)>) {
     let (reply, bytes) = settle(done);
     // A server that is gone needs no answer.
     let _ = writer.send_with_bytes(&Answer { seq, bytes: bytes.len() as u64, reply }, &bytes);
+}
+
+impl Machine {
+    fn act(&self, what: What, bytes: Vec<u8>, stop: &Stop) -> Result<(Reply, Vec<u8>)> {
+        let done = self.confines.check(&what).and_then(|()| act(&self.target, what, bytes, stop));
+        done.map_err(|error| self.confines.explain(error))
+    }
+
+    fn look_or_change(&self, what: What, bytes: &[u8]) -> Result<(Reply, Vec<u8>)> {
+        let done = self.confines.check(&what);
+        let done = done.and_then(|()| look_or_change(&self.target, what, bytes));
+        done.map_err(|error| self.confines.explain(error))
+    }
 }
 
 /// Runs a command or sends a request.

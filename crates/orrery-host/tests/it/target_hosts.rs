@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use orrery_handlers::target::{CommandLine, Ownership};
 use orrery_handlers::{Cause, LocalTarget, Moment, Permit, Stop, Target};
-use orrery_host::target_host::{SandboxedTarget, TargetHost};
+use orrery_host::target_host::{Confines, SandboxedTarget, TargetHost};
 use tempfile::TempDir;
 
 /// The process of a target host, when this program is started as one.
 #[test]
 #[ignore = "started by other tests, with a socket as its standard input"]
 fn serve_as_target_host() {
-    orrery_host::target_host::serve(std::io::stdin()).unwrap();
+    orrery_host::target_host::serve(std::io::stdin(), Confines::none()).unwrap();
 }
 
 fn command() -> Command {

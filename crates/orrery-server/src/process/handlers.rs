@@ -67,7 +67,9 @@ fn confinement(place: &Place<'_>, own: &Path, code: &str) -> Result<Option<Confi
     let confinement = place.options.isolation.handler_confinement(place.environment.key);
     let confinement = confinement.map_err(|error| error.to_string())?;
     let Some(mut confinement) = confinement else { return Ok(None) };
-    confinement.policy.manages_machine = place.rights == Rights::Sandbox;
+    if place.rights == Rights::Sandbox {
+        confinement.policy.manage_machine();
+    }
     let bytecode = own.join(BYTECODE);
     for path in [&own.join("handlers"), &bytecode] {
         let made = confinement.make_directory(path);

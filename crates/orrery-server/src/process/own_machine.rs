@@ -14,8 +14,10 @@ use orrery_handlers::{
     resolve_guarded, resolve_on,
 };
 use orrery_host::target_host::{SandboxedTarget, TargetHost};
-use orrery_model::SecretText;
-use orrery_store::{EnvironmentKey, EnvironmentRecord, Store, StoreError};
+use orrery_model::{SecretText, Timestamp};
+use orrery_store::{
+    EnvironmentKey, EnvironmentRecord, NewNotification, Records, Store, StoreError,
+};
 
 use crate::app::App;
 
@@ -31,6 +33,18 @@ pub enum OwnMachinePolicy {
     Sandbox,
     /// Not at all.
     Forbid,
+}
+
+impl OwnMachinePolicy {
+    /// One word, as options have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OwnMachinePolicy::Auto => "auto",
+            OwnMachinePolicy::Allow => "allow",
+            OwnMachinePolicy::Sandbox => "sandbox",
+            OwnMachinePolicy::Forbid => "forbid",
+        }
+    }
 }
 
 /// Gives the command that becomes the target host of an environment, or says why there can be none.
@@ -76,6 +90,26 @@ const OTHERS_SEEN: &str = "others-than-administrators";
 const FORBIDDEN: &str = "no environment may act on the server's own machine (--own-machine forbid)";
 const FORBIDDEN_HELP: &str =
     "invite the machine with `orrery agent invite`, so that a remote agent acts there";
+
+/// Tells that an environment acts on this machine in a sandbox from now on.
+pub(super) fn announce_sandbox(
+    records: Records<'_>,
+    environment: EnvironmentKey,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let new = NewNotification {
+        uuid: uuid::Uuid::new_v4().into_bytes(),
+        title: "This environment acts on the server's own machine in a sandbox",
+        message: "An account, token or issuer that is no administrator's may deploy. From now on, and for good, resources of the server's own \
+            machine are managed in a sandbox, without the server's rights. What was deployed before keeps its owner and may not be changed any more. \
+            Invite the machine as a remote agent (`orrery agent invite`) if it is to be managed with its rights; \
+            --own-machine and --sandbox-writable of `orrery server` are the other choices.",
+        severity: "warning",
+        uri: "",
+        compile: None,
+    };
+    records.add_notification(environment, &new, now)
+}
 
 /// This machine, for one environment.
 pub(super) struct OwnMachine {

@@ -25,6 +25,7 @@ use crate::settings::EnvironmentSettings;
 use super::dry_run::DryRun;
 use super::held::HeldLease;
 use super::life::clearing;
+use super::own_machine::{Rights, announce_sandbox};
 use super::parked;
 use super::renewal;
 use super::supervisor::micros;
@@ -311,6 +312,9 @@ impl Runner {
                 let has_changed = work.places.own_machine().refresh(&self.app, store)?;
                 if has_changed {
                     work.engine.forget_places();
+                    if work.places.own_machine().rights() == Rights::Sandbox {
+                        announce_sandbox(store.records(), self.key, self.app.now())?;
+                    }
                 }
                 let patterns = &self.settings.local_agents;
                 let names = agents.into_iter().map(|agent| agent.name);

@@ -78,6 +78,9 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
     if let Some(isolation) = app.settings().isolation {
         answer["isolation"] = isolation.into();
     }
+    if let Some(own_machine) = app.settings().own_machine {
+        answer["own_machine"] = own_machine.into();
+    }
     (code, Json(answer))
 }
 

@@ -251,6 +251,9 @@ fn try_run(given: Server) -> Result<(), Failure> {
         audit_retention: audit_retention(&options),
         contents: content_limits(&options),
         isolation: isolation.as_ref().map(Isolation::name),
+        own_machine: isolation
+            .as_ref()
+            .map(|isolation| own_machine::policy(&options, isolation).as_str()),
     };
     let app = App::new(store, settings);
     if rotate {

@@ -41,6 +41,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         trial("the_own_machine_can_be_forbidden", the_own_machine_can_be_forbidden),
         trial(
+            "what_a_sandbox_covers_is_not_taken_for_the_machine",
+            what_a_sandbox_covers_is_not_taken_for_the_machine,
+        ),
+        trial(
             "references_never_reach_what_is_the_servers_own",
             references_never_reach_what_is_the_servers_own,
         ),
@@ -359,6 +363,8 @@ fn the_first_developer_changes_the_rights_at_once() -> Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     let after: u32 = site.found("after").trim().parse()?;
     ensure!(!is_root || after >= 1_879_048_192, "a developer acts as {after}");
+    let told = site.get(&server, &format!("{own}/notifications"))?.to_string();
+    ensure!(told.contains("sandbox") && told.contains("orrery agent invite"), "{told}");
     // Also when there are only administrators again: what others pushed is still deployed.
     server.token = admin;
     let users = site.get(&server, "/api/v1/users")?;
@@ -390,6 +396,33 @@ fn the_own_machine_can_be_forbidden() -> Result<()> {
         logs.contains("--own-machine forbid") && logs.contains("orrery agent invite"),
         "{logs}"
     );
+    Ok(())
+}
+
+/// What a sandbox has in place of a directory of the machine is neither written nor said to be empty.
+fn what_a_sandbox_covers_is_not_taken_for_the_machine() -> Result<()> {
+    let site = Site::new()?;
+    let server = site.world.start_with(&["--own-machine", "sandbox"])?;
+    let own = site.environment(&server, "own")?;
+    // Root shares directories for temporary files with its sandboxes, others do not.
+    let covered = match rustix::process::geteuid().is_root() {
+        true => tempfile::tempdir_in("/run")?,
+        false => tempfile::tempdir_in(&site.loot)?,
+    };
+    fs::set_permissions(covered.path(), fs::Permissions::from_mode(0o777))?;
+    let [old, new] = ["old", "new"].map(|name| covered.path().join(name));
+    fs::write(&old, "there")?;
+    let mut removed = file(&old, "");
+    removed["attributes"]["purged"] = json!(true);
+    let all = site.deploy(&server, &own, &[removed, file(&new, "x")])?;
+    for item in all["items"].as_array().context("no items")? {
+        ensure!(item["status"] == "failed", "{item}");
+    }
+    ensure!(old.exists() && !new.exists(), "it was done");
+    let logs = site.logs(&server, &own)?;
+    for said in ["has a directory of its own in its place", "orrery agent invite"] {
+        ensure!(logs.contains(said), "{said}: {logs}");
+    }
     Ok(())
 }
 

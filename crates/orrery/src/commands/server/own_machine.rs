@@ -1,6 +1,6 @@
 //! How environments act on the server's own machine: the sandbox that they get there, and what they never see.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use orrery_handlers::ProtectedPaths;
@@ -15,8 +15,20 @@ use crate::target_host;
 /// Threads and processes of a target host. Each command that runs takes two threads and its own processes.
 const PROCESSES: u64 = 8192;
 const DESCRIPTORS: u64 = 16_384;
-/// Directories for temporary files that an environment shares with the machine that it manages.
-const SHARED: [&str; 2] = ["/tmp", "/var/tmp"];
+
+/// Whether environments act here, and with which rights.
+pub(super) fn policy(options: &ServerOptions, isolation: &Isolation) -> OwnMachinePolicy {
+    match options.own_machine {
+        // Whoever shares the identity of the server anyway may use it here as well.
+        None | Some(OwnMachine::Auto) if matches!(isolation, Isolation::Shared) => {
+            OwnMachinePolicy::Allow
+        }
+        None | Some(OwnMachine::Auto) => OwnMachinePolicy::Auto,
+        Some(OwnMachine::Allow) => OwnMachinePolicy::Allow,
+        Some(OwnMachine::Sandbox) => OwnMachinePolicy::Sandbox,
+        Some(OwnMachine::Forbid) => OwnMachinePolicy::Forbid,
+    }
+}
 
 /// How environments act here. `config` is the file that the options come from.
 pub(super) fn options(
@@ -26,16 +38,13 @@ pub(super) fn options(
     data: &Path,
     config: &Path,
 ) -> OwnMachineOptions {
-    let policy = match options.own_machine {
-        // Whoever shares the identity of the server anyway may use it here as well.
-        None | Some(OwnMachine::Auto) if matches!(isolation, Isolation::Shared) => {
-            OwnMachinePolicy::Allow
-        }
-        None | Some(OwnMachine::Auto) => OwnMachinePolicy::Auto,
-        Some(OwnMachine::Allow) => OwnMachinePolicy::Allow,
-        Some(OwnMachine::Sandbox) => OwnMachinePolicy::Sandbox,
-        Some(OwnMachine::Forbid) => OwnMachinePolicy::Forbid,
-    };
+    let policy = policy(options, isolation);
+    if policy == OwnMachinePolicy::Allow && !matches!(isolation, Isolation::Shared) {
+        tracing::warn!(
+            "--own-machine allow: resources of this machine are managed with the rights of the server, so that every account and token with the \
+             role developer can become administrator of the installation"
+        );
+    }
     let mut own_files = private_files(options, config);
     own_files.push(data.to_owned());
     let (isolation, program) = (isolation.clone(), program.to_owned());
@@ -56,13 +65,14 @@ pub(super) fn options(
         let policy = &mut confinement.policy;
         policy.environment.retain(|name, _| !is_own(name.as_ref()));
         policy.limits = limits.clone();
-        // Without a user of its own, an environment could write what belongs to the server.
-        if policy.uid.is_some() {
-            policy.manages_machine = true;
-            policy.shared.extend(SHARED.map(PathBuf::from));
-        }
+        policy.manage_machine();
+        let writes = match policy.manages_machine {
+            true => target_host::MANAGING,
+            false => target_host::READ_ONLY,
+        };
+        let covered = policy.covered();
         let mut command = confinement.command(&program);
-        command.arg(target_host::ARGUMENT).current_dir("/");
+        command.args([target_host::ARGUMENT, writes]).args(covered).current_dir("/");
         Ok(command)
     });
     OwnMachineOptions { policy, host, protected: ProtectedPaths::new(own_files) }
