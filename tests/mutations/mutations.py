@@ -221,10 +221,10 @@ MUTATIONS = [
         "            (None, Some(reason)) => {", "            (None, Some(reason)) if !context.stop().is_unauthorized() => {",
         "handler_effects/a_fenced_owner_ends_its_hosts", meets=("endless-permit",),
     ),
-    program("crates/orrery-handlers/src/target/permit.rs")(
-        "endless-permit", "an owner without its database stops by its own clock", "        end != UNLIMITED && end <= nanoseconds()\n",
-        "        end == OVER\n", "fencing/an_owner_without_its_database_stops_by_its_own_clock",
-        "fencing/a_frozen_owner_starts_nothing_when_it_goes_on",
+    # The role revokes its permits, too, so that trials of a whole server hold without this.
+    at("orrery-handlers", "--lib", "crates/orrery-handlers/src/target/permit.rs")(
+        "endless-permit", "a permit ends by its own clock", "        end != UNLIMITED && end <= nanoseconds()\n",
+        "        end == OVER\n", "a_permit_ends_by_itself_and_is_not_revived",
     ),
     program("crates/orrery-executor/src/writer.rs")(
         "lost-results", "results are kept until the database takes them", "if !error.is_temporary() || keeper.permit.is_over() || began.elapsed() > limit {",

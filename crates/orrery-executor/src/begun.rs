@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_handlers::HandlerError;
-use orrery_model::{LogLevel, Outcome, OutcomeStatus, Timestamp};
+use orrery_model::{LogLevel, Outcome, OutcomeStatus, Timestamp, shell_word};
 use orrery_store::{ActionKind, BegunEffect, EffectChoice, Started, StoreError};
 
 use crate::engine::Keeper;
@@ -186,8 +186,9 @@ pub(crate) fn effect_of(
 pub(crate) fn explain(outcome: &mut Outcome, id: &str) {
     let text = "whether it was done is not known, and it must not be done twice: it is not run again until somebody decides";
     let mut line = ended(OutcomeStatus::Failed, LogLevel::Error, text.to_owned()).log;
+    let id = shell_word(id);
     let hint = format!(
-        "look whether it was done; then `orrery settle --done '{id}'` counts it as done, and `orrery settle --again '{id}'` has it run again"
+        "look whether it was done; then `orrery settle --done {id}` counts it as done, and `orrery settle --again {id}` has it run again"
     );
     line.iter_mut().for_each(|line| {
         line.values.insert("hint".to_owned(), hint.clone().into());

@@ -119,7 +119,9 @@ impl Core {
     pub(crate) fn before_dry_run(&self, position: u32) -> (bool, Vec<ResourceId>) {
         let resources = &self.desired.resources;
         let state = |at: usize| self.dry_run.states.get(at).and_then(Option::as_ref);
-        let last_success = state(position as usize).and_then(|state| state.last_success);
+        // What has left the desired state and comes back is new, and runs like something new.
+        let known = state(position as usize).filter(|state| state.intent.is_some());
+        let last_success = known.and_then(|state| state.last_success);
         let deployed_before = last_success.is_some();
         let changed = |id: &&ResourceId| {
             if self.dry_run.would_change.contains(*id) {

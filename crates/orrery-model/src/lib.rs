@@ -17,6 +17,7 @@ mod removal;
 mod resource;
 mod rule;
 mod secret;
+mod shell;
 pub mod similar_names;
 mod state;
 mod time;
@@ -34,6 +35,7 @@ pub use removal::{Kept, KeptReason, Remnant, Removal, plan_removal, purged, want
 pub use resource::{AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, Source};
 pub use rule::{FieldRule, field_rules, parse_permissions};
 pub use secret::SecretText;
+pub use shell::shell_word;
 pub use state::{Blocked, Compliance, HandlerRun, ResourceState, Status};
 pub use time::{Duration, InvalidTimestamp, Timestamp};
 pub use version::{SetName, Version, VersionNumber};

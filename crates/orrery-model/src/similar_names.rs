@@ -3,7 +3,15 @@
 /// The closest of some names, if one is close.
 pub fn closest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     // Any name of one letter is close to any other: that says nothing.
-    let limit = (name.chars().count() + 1) / 3;
+    closest_within(name, known, (name.chars().count() + 1) / 3)
+}
+
+/// The closest of some names, if one differs in no more than some characters.
+pub fn closest_within<'n>(
+    name: &str,
+    known: impl Iterator<Item = &'n str>,
+    limit: usize,
+) -> Option<&'n str> {
     known
         .filter(|candidate| candidate.len().abs_diff(name.len()) <= 4 * limit)
         .map(|candidate| (distance(name, candidate), candidate))

@@ -45,6 +45,7 @@ mod gateway;
 mod gather;
 pub mod isolation;
 mod metrics;
+mod pace;
 mod placement;
 mod problem;
 mod process;

@@ -23,6 +23,7 @@ use crate::app::App;
 use crate::connection::{self, Encryption, PlaceLimits, Places};
 use crate::conventions::{self, Parameters};
 use crate::metrics;
+use crate::pace::Pace;
 use crate::problem::ServerError;
 use crate::tls::Tls;
 use crate::{access, classic, document, routes};
@@ -32,6 +33,9 @@ pub(crate) const BODY_MAX: usize = 100 * 1024 * 1024;
 
 /// A body of which nothing more comes for so long is given up.
 const BODY_STALLED: Duration = Duration::from_secs(30);
+
+/// The document is public and long: strangers who ask for many at once, and read none, would keep the threads busy with copying.
+static DOCUMENTS: Pace = Pace::new(Duration::from_millis(5), Duration::from_secs(5));
 
 /// All that a server without the API answers: whether it is well.
 fn bare_router(app: &App) -> Router {
@@ -45,7 +49,10 @@ pub(crate) fn router(app: &App) -> Router {
     let document = document::complete(described);
     let parameters = Parameters::of(&document);
     let document = Bytes::from(document.to_string());
-    let described = get(async move || ([(header::CONTENT_TYPE, "application/json")], document));
+    let described = get(async move || {
+        DOCUMENTS.turn().await?;
+        Ok::<_, ServerError>(([(header::CONTENT_TYPE, "application/json")], document))
+    });
     let routes = routes
         .route("/", get(routes::pages::home))
         .route("/api/v1/openapi.json", described)

@@ -256,3 +256,19 @@ fn a_program_that_manages_the_machine_writes_where_its_user_may() {
         assert!(!written.iter().any(|path| path.exists()), "{output:?}");
     }
 }
+
+/// What has a file system of its own inside is told, so that it is not taken for the machine's.
+#[test]
+fn covered_paths_are_told() {
+    let covers =
+        |policy: &Policy, path: &str| policy.covered().iter().any(|one| one == Path::new(path));
+    let mut own_user = Policy { uid: Some(uid()), ..Policy::default() };
+    assert!(covers(&own_user, "/tmp") && covers(&own_user, "/run"));
+    own_user.manage_machine();
+    assert!(own_user.manages_machine && covers(&own_user, "/run"));
+    assert!(!covers(&own_user, "/tmp") && !covers(&own_user, "/var/tmp"), "they are shared");
+    let mut same_user = Policy::default();
+    same_user.manage_machine();
+    assert!(!same_user.manages_machine, "it could write what belongs to its maker");
+    assert!(covers(&same_user, "/tmp") && covers(&same_user, "/var/tmp"));
+}

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use orrery_model::shell_word;
+
 use crate::cli::New;
 use crate::{Exit, output, style};
 
@@ -30,7 +32,7 @@ pub(crate) fn run(options: &New) -> Exit {
     let enter = if directory == Path::new(".") {
         String::new()
     } else {
-        format!("    cd {}\n", quoted(&shown))
+        format!("    cd {}\n", shell_word(&shown))
     };
     let written = format!("{} {shown} with {}", style::good("created"), files.join(", "));
     let printed = output::print_styled(&format!(
@@ -91,16 +93,6 @@ fn project_name(directory: &Path) -> String {
     serde_json::Value::String(name.into_owned()).to_string()
 }
 
-/// A path as a shell takes it.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./~".contains(c);
-    if path.chars().all(plain) {
-        path.to_owned()
-    } else {
-        format!("'{}'", path.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,7 +129,7 @@ mod tests {
 
     #[test]
     fn paths_are_quoted_where_a_shell_needs_it() {
-        assert_eq!(quoted("a/b-c.d"), "a/b-c.d");
-        assert_eq!(quoted("it's here"), r"'it'\''s here'");
+        assert_eq!(shell_word("a/b-c.d"), "a/b-c.d");
+        assert_eq!(shell_word("it's here"), r"'it'\''s here'");
     }
 }

@@ -52,6 +52,8 @@ pub(crate) enum Error {
     ModuleNotUpdated { module: String, reason: String },
     #[error("module {module} cannot be installed: {reason}")]
     NoModuleVersion { module: String, reason: String },
+    #[error("the directory of modules {} is outside of the repository", path.display())]
+    ModulesElsewhere { path: PathBuf },
     #[error("ORRERY_UV names {}, which is no program", program.display())]
     NoUv { program: PathBuf },
     #[error("could not {what}: {error}")]
@@ -145,6 +147,9 @@ impl Error {
             Error::NoModuleVersion { .. } => {
                 "change `requires` in project.yml or in the module.yml that asks for it, or tag such a version in its repository".into()
             }
+            Error::ModulesElsewhere { .. } => {
+                "a server fetches modules into the checkout of the repository only: name directories below it in `modulepath` and `downloadpath` of project.yml".into()
+            }
             Error::NoUv { .. } => {
                 "set ORRERY_UV to the path of uv, unset it to use the one in the search path, or set it to 0 to use pip".into()
             }
@@ -173,6 +178,7 @@ impl Error {
             Error::ChangedModule { .. } => "changed-module",
             Error::ModuleNotUpdated { .. } => "module-not-updated",
             Error::NoModuleVersion { .. } => "no-module-version",
+            Error::ModulesElsewhere { .. } => "modules-elsewhere",
             Error::NoUv { .. } => "no-uv",
             Error::System { .. } => "system",
             Error::Helper(_) => "environment",

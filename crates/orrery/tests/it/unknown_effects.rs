@@ -23,6 +23,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("all_commands_name_the_way_out", all_commands_name_the_way_out),
         trial("plans_and_status_of_servers_tell_them", plans_and_status_of_servers_tell_them),
         trial("a_decision_is_shown_until_it_has_effect", a_decision_is_shown_until_it_has_effect),
+        trial("plans_show_what_comes_back", plans_show_what_comes_back),
+        trial("the_way_out_can_be_pasted", the_way_out_can_be_pasted),
         trial("effects_of_dropped_resources_are_forgotten", effects_of_dropped_resources),
         trial("effects_of_destroyed_resources_are_forgotten", effects_of_destroyed_resources),
     ]
@@ -92,6 +94,37 @@ fn a_decision_is_shown_until_it_has_effect() -> Result<()> {
     ensure!(unknown(&project, 0)?.is_empty());
     project.expect(0, &["status"])?;
     ensure!(runs(&project)? == 1);
+    Ok(())
+}
+
+/// A command that has left the model and comes back is new: it runs again, and the plan says so.
+fn plans_show_what_comes_back() -> Result<()> {
+    let model = MODEL.replace("sleep 2", "true");
+    let project = Playground::new(&model)?;
+    project.expect(0, &["deploy"])?;
+    project.expect(0, &["plan"])?;
+    project.write_model("")?;
+    project.expect(0, &["deploy"])?;
+    project.write_model(&model)?;
+    project.expect(2, &["plan"])?.shows(&["run the command"])?;
+    project.expect(0, &["deploy"])?;
+    ensure!(runs(&project)? == 2);
+    Ok(())
+}
+
+/// What is printed to settle an effect is one word for a shell, whatever the command is.
+fn the_way_out_can_be_pasted() -> Result<()> {
+    let project = cut_off()?;
+    let failed = project.expect(2, &["deploy"])?;
+    let text = format!("{}{}", failed.out, failed.said);
+    let line = text.split('`').find(|part| part.starts_with("orrery settle --done "));
+    let line = line.with_context(|| text.clone())?;
+    let words = std::process::Command::new("sh")
+        .args(["-c", &format!("orrery() {{ printf '%s\\n' \"$#\" \"$3\"; }}; {line}")])
+        .output()?;
+    let words = String::from_utf8(words.stdout)?;
+    let id = unknown(&project, 2)?[0]["resource"].as_str().context("no id")?.to_owned();
+    ensure!(words == format!("3\n{id}\n"), "{line}: {words}");
     Ok(())
 }
 

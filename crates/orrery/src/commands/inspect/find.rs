@@ -1,6 +1,6 @@
 //! From what people type to resources: a whole id, a part that only one has, or a pattern.
 
-use orrery_model::{Pattern, ResourceId, Status, VersionedId};
+use orrery_model::{Pattern, ResourceId, Status, VersionedId, shell_word};
 use orrery_store::ResourceQuery;
 
 use super::source::Seen;
@@ -156,7 +156,7 @@ fn ambiguous(asked: &str, count: usize, matching: &[Seen]) -> Trouble {
     }
     if count > matching.len() {
         let left = count - matching.len();
-        text += &format!("\n  … and {left} more: orrery resources --filter '{asked}'");
+        text += &format!("\n  … and {left} more: orrery resources --filter {}", shell_word(asked));
     }
     Trouble::said(text).help("name one by its id, or by a part that no other one has")
 }

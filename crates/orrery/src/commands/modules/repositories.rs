@@ -2,7 +2,7 @@
 //! file has, or at the version that the requirements allow.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use orrery_compiler::files::Disk;
 use orrery_compiler::modules::wanted::{self, PACKAGE_PREFIX, split_requirement};
@@ -149,6 +149,14 @@ pub(crate) fn fetch(
     if repositories.addresses.is_empty() {
         return Ok(Fetched::default());
     }
+    if rules.allowed != Allowed::Everything {
+        // Git runs with the rights of the server, and must not read or write what a repository names elsewhere.
+        for path in project.module_path.iter().chain([&directory]) {
+            if !is_below(path, &options.project_dir) {
+                return Err(Error::ModulesElsewhere { path: path.clone() });
+            }
+        }
+    }
     let mut cloning = Cloning { repositories, directory, rules, say };
     let mut settled = false;
     let mut failed: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
@@ -201,6 +209,17 @@ fn requirements_of(project: &Project, modules: &[PathBuf]) -> BTreeMap<String, V
 /// Fetches all that the repository of a clone has.
 fn fetch_all(path: &Path) -> Result<(), String> {
     ask(Some(path), &["fetch", "--quiet", "--tags", "--force", "--prune", "origin"]).map(drop)
+}
+
+/// Whether a path lies below a directory, wherever links on the way lead to, and whether or not it exists yet.
+fn is_below(path: &Path, directory: &Path) -> bool {
+    let is_plain = |part: Component<'_>| part != Component::ParentDir;
+    let Ok(directory) = directory.canonicalize() else { return false };
+    let path = directory.join(path);
+    let existing = path.ancestors().find(|one| one.symlink_metadata().is_ok());
+    let existing = existing.and_then(|one| one.canonicalize().ok());
+    path.components().all(is_plain)
+        && existing.is_some_and(|existing| existing.starts_with(&directory))
 }
 
 /// Reasons of each address that was tried.

@@ -34,6 +34,10 @@ pub(crate) fn secret(what: &str) -> Result<SecretText, Trouble> {
         let trouble = Trouble::said(format!("no {what} was given"));
         return Err(trouble.help(format!("type the {what}, or give it on standard input")));
     }
+    if what.ends_with("password") && text.expose().contains('\n') {
+        let trouble = Trouble::said(format!("a {what} is one line"));
+        return Err(trouble.help("give it once, without a repetition"));
+    }
     Ok(text)
 }
 

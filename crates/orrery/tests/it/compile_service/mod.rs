@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 40] = [
+    let tests: [(&str, Test); 41] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
         ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
@@ -69,6 +69,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("forges_are_told_about_commits", polling::forges_are_told_about_commits),
         ("modules_are_cloned_from_repositories", modules::modules_are_cloned_from_repositories),
         ("cloned_modules_are_locked", modules::cloned_modules_are_locked),
+        (
+            "modules_are_cloned_into_the_checkout_only",
+            modules::modules_are_cloned_into_the_checkout_only,
+        ),
         ("a_server_honours_the_lock_file", modules::a_server_honours_the_lock_file),
         (
             "a_module_that_no_repository_has_is_told",

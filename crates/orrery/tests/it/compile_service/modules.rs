@@ -101,6 +101,63 @@ pub(super) fn a_module_that_no_repository_has_is_told(world: &mut World) -> Resu
     Ok(())
 }
 
+/// Git runs with the rights of the server: what a repository names elsewhere is neither written nor used.
+pub(super) fn modules_are_cloned_into_the_checkout_only(world: &mut World) -> Result<()> {
+    module(world, "foo", &["1.0"], "")?;
+    let repository = world.repository("model", "")?;
+    let outside = world.path("outside");
+    world.start()?;
+    let environment = world.environment(&text(&repository), "main")?;
+    let modules = text(&world.path("modules"));
+    let shown = text(&outside);
+    let linked = repository.join("linked");
+    for (paths, links) in [
+        (format!("modulepath: libs\ndownloadpath: {shown}\n"), false),
+        (format!("modulepath: [{shown}, libs]\n"), false),
+        ("modulepath: libs\ndownloadpath: ../../outside\n".to_owned(), false),
+        ("modulepath: libs\ndownloadpath: libs/../../../outside\n".to_owned(), false),
+        ("modulepath: libs\ndownloadpath: linked/outside\n".to_owned(), true),
+    ] {
+        if links {
+            std::os::unix::fs::symlink(world.path(""), &linked)?;
+        }
+        let description = format!("name: test\n{paths}repo: file://{modules}/{{}}.git\n");
+        std::fs::write(repository.join("project.yml"), description)?;
+        world.commit(&repository, "import foo\n")?;
+        let failed = world.compile(&environment, &update())?;
+        ensure!(failed.success == Some(false), "{paths}: {failed:?}");
+        let said = world.output(&failed)?;
+        ensure!(!said.contains("cloned module"), "{paths}: {said}");
+        ensure!(!outside.exists(), "{paths}: {said}");
+        let data = failed.data.clone().context("errors")?.to_string();
+        ensure!(
+            links || format!("{data}{said}").contains("outside of the repository"),
+            "{data}{said}"
+        );
+        let root = world.directory.path();
+        let escaped: Vec<PathBuf> = walk(root, "outside")?;
+        ensure!(escaped.is_empty(), "{paths}: {escaped:?}");
+    }
+    Ok(())
+}
+
+/// All directories of this name below another one.
+fn walk(root: &Path, name: &str) -> Result<Vec<PathBuf>> {
+    let (mut found, mut pending) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(directory) = pending.pop() {
+        for entry in std::fs::read_dir(&directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                if entry.file_name() == name {
+                    found.push(entry.path());
+                }
+                pending.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// `orrery modules`, in the directory of a project.
 fn modules(directory: &Path, arguments: &[&str]) -> Result<(bool, String)> {
     let output = Command::new(BINARY)
