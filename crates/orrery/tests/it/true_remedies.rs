@@ -1,4 +1,4 @@
-//! What a server's messages promise and advise is so: environments that follow a branch, tokens with
+//! What a server's messages promise and advise is so: versions that are not released, environments that follow a branch, tokens with
 //! limits, and names that are nearly right.
 
 use std::fs;
@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     vec![
+        trial("a version that is not released is named", candidates),
         trial("an environment that follows a branch says how to preview and destroy", following),
         trial("a token without a group is told of its groups", limited_token),
         trial("a setting that is nearly right is suggested", misspelt_setting),
@@ -24,6 +25,50 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 const ONE: &str = "Text(host=host, path=root + \"/a.txt\", content=\"a\")\n";
+const OTHER: &str = "Text(host=host, path=root + \"/b.txt\", content=\"b\")\n";
+
+fn candidates() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    write_project(&world, "model", ONE)?;
+    // Nothing was released yet: the version that can be is named.
+    prints(&world, "cd model && orrery export --no-release", &["orrery version release 1"])?;
+    for command in ["status", "why a.txt"] {
+        let words = ["no released version yet", "orrery version release 1"];
+        fails(&world, &format!("cd model && orrery {command}"), &words)?;
+    }
+    let text = world.done("cd model && orrery deploy")?;
+    ensure!(!text.contains("not released"), "{text}");
+    let text = world.done("cd model && orrery status")?;
+    ensure!(!text.contains("not released"), "{text}");
+    ensure!(world.json("orrery status")?["candidate"].is_null());
+
+    // The next version has another resource instead, and is not released: the first one is still managed.
+    write_project(&world, "model", OTHER)?;
+    let text = world.done("cd model && orrery export --no-release")?;
+    ensure!(!text.contains("no longer managed"), "{text}");
+    let number = text.split_once("stored version ").and_then(|(_, rest)| rest.split_once(' '));
+    let number = number.map(|(number, _)| number.to_owned()).unwrap_or_default();
+    let release = format!("orrery version release {number}");
+    ensure!(text.contains(&release), "{text}");
+    let told = format!("version {number} is not released");
+    let (text, _) = world.run("cd model && orrery status")?;
+    ensure!(text.contains(&told) && text.contains(&release), "{text}");
+    let (report, _) = world.run("orrery status --json 2> /dev/null")?;
+    let report: serde_json::Value = serde_json::from_str(&report)?;
+    ensure!(report["candidate"]["number"] == number.parse::<u64>()?, "{report}");
+    let text = world.done("cd model && orrery why b.txt")?;
+    ensure!(text.contains(&release) && text.contains("not released"), "{text}");
+    ensure!(!text.contains("as soon as its turn comes"), "{text}");
+    let why = world.json("orrery why b.txt")?;
+    ensure!(why["next"][0]["kind"] == "not_released", "{why}");
+
+    // Once it is released, the resource is deployed, and the other one is what is no longer managed.
+    world.done(&format!("{release} --follow"))?;
+    let text = world.done("cd model && orrery why b.txt")?;
+    ensure!(text.contains("is deployed") && !text.contains("not released"), "{text}");
+    prints(&world, "cd model && orrery export", &["1 resource is no longer managed", "/a.txt]"])
+}
 
 fn following() -> Result<()> {
     let mut world = World::new(false)?;
