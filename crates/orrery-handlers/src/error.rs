@@ -121,9 +121,7 @@ impl Cause {
     /// What a person could do about it.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Cause::ParentMissing => {
-                "the directory does not exist: declare a std::Directory for it and require it"
-            }
+            Cause::ParentMissing => "declare a std::Directory for it and require it",
             Cause::PermissionDenied => {
                 "run as a user who may do this, or choose a place that this user owns"
             }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
+use orrery_cluster::solver::MAX_SIZE;
 
 use crate::remote::ServerChoice;
 
@@ -55,7 +56,8 @@ pub(crate) struct CheckDocuments {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
     /// Solve each template for this number of nodes as well
-    #[arg(long, value_name = "NODES")]
+    #[arg(long, value_name = "NODES", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)))]
     pub(crate) size: Option<u32>,
     /// Give up on a template after this time
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
@@ -90,7 +92,8 @@ pub(crate) struct SolveTemplate {
     #[arg(value_name = "TEMPLATE")]
     pub(crate) template: String,
     /// Number of nodes
-    #[arg(long, value_name = "NODES")]
+    #[arg(long, value_name = "NODES", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)))]
     pub(crate) size: u32,
     /// What this command wrote with --json for a cluster that exists: its nodes stay what they are
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -126,6 +126,17 @@ impl ClientError {
                 401 => format!("orrery login {server}"),
                 // What is protected is so for everybody.
                 403 if problem.code == "protected" => return None,
+                403 if problem.code == "token-limit" => {
+                    "a token keeps the verbs and groups that it was created with: `orrery token create NAME --verbs … --groups …` \
+                     makes one for more; without these options, a token has all of them"
+                        .to_owned()
+                }
+                409 if problem.code == "follows-repository" => {
+                    "to preview, let versions wait with `orrery environment setting set auto_deploy false`, push a commit, and \
+                     run `orrery version dry-run NUMBER`; to remove what is deployed, stop following with \
+                     `orrery environment update --repository ''`, and run `orrery destroy`"
+                        .to_owned()
+                }
                 403 => "`orrery context show` says who you are there; an administrator can give you a role".to_owned(),
                 _ => return None,
             },

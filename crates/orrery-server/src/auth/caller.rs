@@ -202,11 +202,11 @@ impl Caller {
         };
         let method = if method == Method::HEAD { "GET" } else { method.as_str() };
         if verbs.as_ref().is_some_and(|verbs| !verbs.iter().any(|verb| verb == method)) {
-            return Err(ServerError::Forbidden(format!("use {method}, which the token lacks")));
+            return Err(beyond_token(method, "verbs", verbs.as_deref()));
         }
         let group = crate::access::group_of(route);
         if groups.as_ref().is_some_and(|groups| !groups.iter().any(|name| name == group)) {
-            return Err(ServerError::Forbidden(format!("use {group}, which the token lacks")));
+            return Err(beyond_token(group, "groups", groups.as_deref()));
         }
         Ok(())
     }
@@ -326,6 +326,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         let known = parts.extensions.get::<Caller>().cloned();
         known.ok_or_else(|| ServerError::Internal("a route without a caller".to_owned()))
     }
+}
+
+/// A request that the limits of its token leave out.
+fn beyond_token(needed: &str, limits: &str, granted: Option<&[String]>) -> ServerError {
+    let granted = granted.unwrap_or_default().join(", ");
+    let detail = format!(
+        "this needs the right to use {needed}, which the token lacks: its {limits} are {granted}"
+    );
+    ServerError::Refused { status: StatusCode::FORBIDDEN, code: "token-limit", detail }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use orrery_store::{ClusterDocumentRecord, DocumentSnapshot, DocumentWrite, Store
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::solvable::unsolvable;
 use super::view::{CatalogView, Change, Sent};
 use super::{Scope, kind_of};
 use crate::app::App;
@@ -61,11 +62,17 @@ pub(crate) async fn apply(
     let documents = Arc::new(admit(author.scope, documents)?);
     for _ in 0..ATTEMPTS_MAX {
         let (scope, documents) = (author.scope, Arc::clone(&documents));
-        let read = move |store: &dyn Store| {
-            let snapshot = snapshot_for(store, scope)?;
-            Ok(work_out(&snapshot, scope, &documents))
+        let read = {
+            let documents = Arc::clone(&documents);
+            move |store: &dyn Store| {
+                let snapshot = snapshot_for(store, scope)?;
+                let worked = work_out(&snapshot, scope, &documents);
+                Ok(worked.map(|worked| (worked, Arc::new(snapshot))))
+            }
         };
-        let Worked { head, writes, mut changes, warnings } = app.with_store(read).await??;
+        let (worked, snapshot) = app.with_store(read).await??;
+        let Worked { head, writes, mut changes, mut warnings } = worked;
+        warnings.extend(unsolvable(app, snapshot, scope, documents).await);
         if dry_run {
             return Ok(DocumentsApplied { applied: false, documents: changes, warnings });
         }

@@ -4,6 +4,7 @@
 //! is stored only if no document changed since the snapshot.
 
 mod changes;
+mod solvable;
 mod solving;
 mod view;
 

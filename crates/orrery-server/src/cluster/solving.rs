@@ -61,6 +61,17 @@ pub(crate) async fn solve(
     search(&SOLVERS, app.stopping().clone(), limit, work).await?
 }
 
+/// Runs a search that nothing depends on, for a short time.
+pub(super) async fn search_briefly<T: Send + 'static>(
+    app: &App,
+    limit: Duration,
+    work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
+) -> Option<T> {
+    let found = search(&SOLVERS, app.stopping().clone(), limit, work);
+    // The time includes that of waiting for a turn.
+    tokio::time::timeout(2 * limit, found).await.ok()?.ok()
+}
+
 /// Runs a search when it is its turn, on a thread of its own. It is told to stop when its time is over, when the server stops,
 /// and when the future is dropped.
 async fn search<T: Send + 'static>(

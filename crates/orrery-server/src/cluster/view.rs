@@ -170,7 +170,19 @@ impl CatalogView {
         }
     }
 
-    fn place(&self, place: &Place, label: &str) -> DocumentPlace {
+    /// A document of the request as a whole.
+    pub(super) fn document(&self, index: usize) -> DocumentPlace {
+        let origin = self.origins.iter().find(|origin| origin.index == Some(index));
+        origin.map_or_else(DocumentPlace::default, |origin| DocumentPlace {
+            kind: origin.kind.id().to_owned(),
+            name: origin.name.clone(),
+            project: origin.project,
+            index: Some(index),
+            ..DocumentPlace::default()
+        })
+    }
+
+    pub(super) fn place(&self, place: &Place, label: &str) -> DocumentPlace {
         let FileId(number) = place.file;
         let mut told = DocumentPlace {
             path: place.path.clone(),

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, ProtectedSettings, Setting, SettingUpdate};
+use orrery_model::similar_names::closest;
 use orrery_store::{EnvironmentRecord, SettingRecord};
 use uuid::Uuid;
 
@@ -19,7 +20,13 @@ use crate::settings::{
 impl From<InvalidSetting> for ServerError {
     fn from(error: InvalidSetting) -> Self {
         match error {
-            InvalidSetting::Unknown(name) => ServerError::NotFound { kind: "setting", name },
+            InvalidSetting::Unknown(mut name) => {
+                let known = DEFINITIONS.iter().map(|definition| definition.name);
+                if let Some(close) = closest(&name, known) {
+                    name += &format!("; did you mean {close}?");
+                }
+                ServerError::NotFound { kind: "setting", name }
+            }
             InvalidSetting::Value { .. } => ServerError::field("value", error.to_string()),
         }
     }

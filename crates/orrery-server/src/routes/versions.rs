@@ -1,5 +1,7 @@
 //! Versions: storing, looking at, comparing, releasing, rolling back and deleting them.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -144,7 +146,7 @@ async fn stored(
                     version,
                     created_now: done.put.created,
                     operation,
-                    unmanaged: unmanaged(store, &environment)?,
+                    unmanaged: unmanaged(store, &environment, done.put.number)?,
                     removal: done.removal.map(removal_plan),
                     rebound_from: done.rebound_from,
                 })
@@ -169,12 +171,23 @@ async fn stored(
     Ok(Noted(detail, (status, headers, Json(answer))))
 }
 
-/// What was deployed and is in no version any more.
+/// What was deployed and is not managed any more, with a version that was just stored. While that is not released, the one before it
+/// manages what it has.
 fn unmanaged(
     store: &dyn Store,
     environment: &EnvironmentRecord,
+    stored: VersionNumber,
 ) -> Result<UnmanagedResources, StoreError> {
-    let found = store.records().remnants(environment.key, RemnantScope::Unmanaged)?;
+    let mut found = store.records().remnants(environment.key, RemnantScope::Unmanaged)?;
+    let versions = store.versions(environment.key)?;
+    let released = versions.iter().rev().find(|version| version.released);
+    if let Some(released) = released.filter(|one| one.number != stored && !found.is_empty()) {
+        let mut managed = BTreeSet::new();
+        store.read_version(environment.key, released.number, &mut |row| {
+            managed.insert(row.id.to_owned());
+        })?;
+        found.retain(|remnant| !managed.contains(remnant.resource.id.as_str()));
+    }
     let Unmanaged { ids, removable } = versions::unmanaged(store, environment.key, &found)?;
     Ok(UnmanagedResources {
         total: ids.len() as u64,

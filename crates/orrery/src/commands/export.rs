@@ -318,6 +318,11 @@ fn tell(
         let project = style::harmless(project);
         output::say(&format!("{}: taken over from the project {project}", style::help("note")));
     }
+    if !version.released {
+        let number = version.number;
+        let note = style::help("note");
+        output::say(&format!("{note}: `orrery version release {number}` deploys it"));
+    }
     Unmanaged::of_server(stored.unmanaged.clone()).tell();
     Exit::Done
 }

@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("documents of a project stay in it", projects),
         trial("weak accounts read and change nothing", weak_accounts),
         trial("odd files are refused", odd_files),
+        trial("templates without a layout are warned of", unsolvable_templates),
     ]
 }
 
@@ -268,4 +269,36 @@ fn odd_files() -> Result<()> {
         "orrery cluster check webstack",
         &["webstack/service", "did you mean `services`?"],
     )
+}
+
+/// A template whose rules contradict each other is stored with the explanation of `orrery cluster check`.
+fn unsolvable_templates() -> Result<()> {
+    let world = world()?;
+    let text = world.done("orrery cluster import webstack --yes")?;
+    ensure!(!text.contains("unsolvable-template"), "{text}");
+    let template = r#"{"name": "web", "defaults": {"services": ["base", "app", "nginx", "postgresql", "redis"], "provider": "local"},
+ "constraints": {"size": {"max": 1}, "layout": {"cantcoexist": [["app", "postgresql"]]}}}"#;
+    fs::write(world.here.join("web.json"), template)?;
+    for (code, end) in [(2, "--dry-run"), (0, "--yes")] {
+        let (text, ended) = world.run(&format!("orrery template apply -f web.json {end}"))?;
+        ensure!(ended == code, "{ended}: {text}");
+        for word in [
+            "warning[unsolvable-template]: template web has no layout",
+            "web.json:2:",
+            "cantcoexist",
+        ] {
+            ensure!(text.contains(word), "{word}: {text}");
+        }
+    }
+    let text = world.done("orrery template list")?;
+    ensure!(text.contains("web "), "{text}");
+
+    // The same with all documents at once, and once for programs.
+    fs::copy(world.here.join("web.json"), world.here.join("webstack/clustertemplates/web.json"))?;
+    world.done("orrery project create shop")?;
+    let text = world.done("orrery cluster import webstack --yes --project shop")?;
+    ensure!(text.contains("warning[unsolvable-template]"), "{text}");
+    let report = json_of(&world, "orrery cluster import webstack --yes --project shop --json")?;
+    ensure!(report["warnings"][0]["id"] == "unsolvable-template", "{report}");
+    Ok(())
 }

@@ -60,6 +60,7 @@ mod server_traces;
 mod sessions;
 mod slow_way;
 mod stores;
+mod true_remedies;
 mod unknown_effects;
 
 use corpus::{Case, CaseList};
@@ -89,6 +90,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(server_commands::trials());
     trials.extend(plans::trials());
     trials.extend(server_details::trials());
+    trials.extend(true_remedies::trials());
     trials.extend(server_code::trials());
     trials.extend(server_reports::trials());
     trials.extend(server_handlers::trials());

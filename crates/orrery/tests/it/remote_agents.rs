@@ -301,7 +301,27 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     scene.put(&server, &[file(&motd, "fifth\n")])?;
     scene.until_all(&server, "unavailable", 1)?;
     ensure!(scene.read("motd") == "fourth\n");
+
+    // A name that is given up is no machine, unless something else says that it is one.
+    let said = told(&server, scene.id(), &["agent", "revoke", "web1", "--release", "--yes"])?;
+    ensure!(said.contains("web1 is not known to be this machine"), "{said}");
+    ensure!(said.contains("unavailable") && said.contains("orrery agent invite web1"), "{said}");
+    ensure!(!said.contains("serves web1 from now on"), "{said}");
+    let listed = told(&server, scene.id(), &["agent", "list"])?;
+    ensure!(listed.contains("unavailable"), "{listed}");
     Ok(())
+}
+
+/// What a command says to people.
+fn told(server: &Server, environment: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).env("ORRERY_SERVER", &server.base);
+    command.env("ORRERY_TOKEN", &server.token).env("ORRERY_ENVIRONMENT", environment);
+    let done = command.output()?;
+    let said = [done.stdout, done.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    ensure!(done.status.success(), "{arguments:?}: {said}");
+    Ok(said)
 }
 
 /// Another process takes the environment over, and has nothing to deploy: the agent refuses the former one from then on all the same.

@@ -125,7 +125,14 @@ fn show_warnings(catalog: &Catalog, files: &[FileId], planned: &DocumentsApplied
     let sources = problems::sources(catalog);
     let path = |name: &str| name.to_owned();
     let shown = Shown { sources: &sources, path: &path, width: output::width() };
-    report::show_warnings(&shown, &warnings);
+    // Why rules contradict each other takes more than a line.
+    let (unsolvable, others): (Vec<Diagnostic>, Vec<Diagnostic>) =
+        warnings.into_iter().partition(|one| one.id == Some("unsolvable-template"));
+    report::show_warnings(&shown, &others);
+    for warning in &unsolvable {
+        output::say(&shown.long(warning));
+        output::say("");
+    }
 }
 
 fn count(applied: &DocumentsApplied, is_meant: impl Fn(DocumentChangeKind) -> bool) -> usize {

@@ -112,9 +112,20 @@ impl Look {
         Look { project, source: Box::new(OnServer::new(remote)) }
     }
 
-    /// The version that is wanted, if there is one.
-    fn released(&self) -> Result<Option<VersionInfo>, Trouble> {
-        Ok(self.versions()?.into_iter().rfind(|version| version.released))
+    /// The version that is wanted, and a newer one that waits for its release.
+    fn released(&self) -> Result<(VersionInfo, Option<VersionInfo>), Trouble> {
+        let mut versions = self.versions()?;
+        // A local deploy releases what it stores.
+        let is_candidate = |version: &mut VersionInfo| !version.released;
+        let candidate = match self.environment() {
+            Some(_) => versions.pop_if(is_candidate),
+            None => None,
+        };
+        match (versions.into_iter().rfind(|version| version.released), candidate) {
+            (Some(released), candidate) => Ok((released, candidate)),
+            (None, Some(candidate)) => Err(self.nothing_deployed().help(unreleased(&candidate))),
+            (None, None) => Err(self.nothing_deployed()),
+        }
     }
 
     /// When a decision about an unknown effect takes effect.
@@ -128,6 +139,12 @@ impl Look {
         let file = file.strip_prefix("./").unwrap_or(&file);
         style::harmless(&format!("{file}:{}:{}", source.line, source.column))
     }
+}
+
+/// Says that a version is not released, and how to change that.
+fn unreleased(version: &VersionInfo) -> String {
+    let number = version.number;
+    format!("version {number} is not released: `orrery version release {number}` deploys it")
 }
 
 /// Standard output for text with styles, through a buffer.

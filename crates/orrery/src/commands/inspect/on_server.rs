@@ -428,6 +428,17 @@ impl Deployment for OnServer {
         Ok(Some(names.into_iter().filter(differ).cloned().collect()))
     }
 
+    fn is_wanted(&self, id: &ResourceId, released: &VersionInfo) -> Result<bool, Trouble> {
+        // The latest first: each entry holds from its version on.
+        let path = self.resource(id.as_str(), &["history"]);
+        for entry in self.of.client.list::<ResourceHistoryEntry>(&path) {
+            if entry?.version <= released.number.0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, Trouble> {
         let details = self.details(id.as_str())?;
         Ok(details.and_then(|details| details.attributes.read().ok()))

@@ -243,6 +243,11 @@ pub(crate) trait Deployment {
         to: VersionNumber,
     ) -> Result<Option<Vec<String>>, Trouble>;
 
+    /// Whether the released version has a resource that the newest one has.
+    fn is_wanted(&self, _id: &ResourceId, _released: &VersionInfo) -> Result<bool, Trouble> {
+        Ok(true)
+    }
+
     /// What the released version wants of a resource; `None` if it wants nothing.
     fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, Trouble>;
 

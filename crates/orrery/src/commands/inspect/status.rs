@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::source::{AgentSeen, AtWork, Counts, Deployment, Seen};
 use super::unfinished::unfinished_removal;
-use super::{Look, Trouble, json, print_json, text};
+use super::{Look, Trouble, json, print_json, text, unreleased};
 use crate::cli_inspect::ShowStatus;
 use crate::commands::effects;
 use crate::{Exit, output, style};
@@ -34,6 +34,8 @@ const ACTIONS_MAX: usize = 10;
 
 struct Overview {
     version: VersionInfo,
+    /// A newer version that is not released.
+    candidate: Option<VersionInfo>,
     processed: Option<VersionNumber>,
     /// Without those that were removed.
     counts: BTreeMap<Status, u64>,
@@ -65,7 +67,7 @@ pub(crate) fn run(look: &Look, options: &ShowStatus) -> Result<Exit, Trouble> {
 
 impl Overview {
     fn read(look: &Look) -> Result<Self, Trouble> {
-        let version = look.released()?.ok_or_else(|| look.nothing_deployed())?;
+        let (version, candidate) = look.released()?;
         let processed = look.processed()?;
         let Counts { by_status: mut counts, parked, removed, verified_since } = look.counts()?;
         if let Some(deployed) = counts.get_mut(&Status::Deployed) {
@@ -95,6 +97,7 @@ impl Overview {
         let place = look.environment();
         Ok(Overview {
             version,
+            candidate,
             processed,
             counts,
             removed,
@@ -159,6 +162,9 @@ impl Overview {
                 None => "not deployed yet".to_owned(),
             };
             let _ = write!(out, " ({})", style::warning(&waiting));
+        }
+        if let Some(candidate) = &self.candidate {
+            let _ = write!(out, "\nnewer    {}", style::warning(&unreleased(candidate)));
         }
         let now = match &self.writer {
             Some(at_work) => style::help(&style::harmless(&at_work.text)),
@@ -320,6 +326,7 @@ impl Overview {
             "where": self.place,
             "done": self.is_done(),
             "version": json::version(&self.version),
+            "candidate": self.candidate.as_ref().map(json::version),
             "processed": self.processed.map(|number| number.0),
             "running": writer,
             "unfinished_removal": self.unfinished_removal().is_some(),

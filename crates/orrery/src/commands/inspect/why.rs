@@ -45,7 +45,7 @@ struct Explanation {
 
 impl Explanation {
     fn find(look: &Look, resource: Seen) -> Result<Self, Trouble> {
-        let version = look.released()?.ok_or_else(|| look.nothing_deployed())?;
+        let (version, candidate) = look.released()?;
         let id = resource.id.as_str();
         let mut actions = look.actions(id, ACTIONS_MAX)?;
         let cause = Cause::of_last(&**look, &resource, &actions)?;
@@ -68,6 +68,16 @@ impl Explanation {
             look.outlook(&explanation.resource, &explanation.version)?;
         explanation.status = status.unwrap_or(explanation.status);
         (explanation.path, explanation.next) = (path, next);
+        if let Some(candidate) = candidate
+            && explanation.status == Status::Available
+            && !look.is_wanted(&explanation.resource.id, &explanation.version)?
+        {
+            let number = candidate.number;
+            let text = format!(
+                "nothing yet: it is in version {number}, which is not released; `orrery version release {number}` deploys it"
+            );
+            explanation.next = vec![Next::new("not_released", text)];
+        }
         if explanation.resource.parked {
             let id = explanation.resource.id.as_str();
             let unknown = look.unknown_effects()?;

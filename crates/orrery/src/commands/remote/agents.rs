@@ -60,7 +60,7 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
 }
 
 /// Says why an agent has no machine, and what helps.
-fn tell_reason(agent: &Agent) {
+pub(super) fn tell_reason(agent: &Agent) {
     let AgentPlacement { reason, help, .. } = &agent.placement;
     output::say(&format!("{}: {}", style::error("unavailable"), style::harmless(reason)));
     if let Some(help) = help {

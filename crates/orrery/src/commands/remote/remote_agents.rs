@@ -1,10 +1,11 @@
 //! `orrery agent invite`, `remotes` and `revoke`.
 
 use orrery_api::client::query;
-use orrery_api::{Invitation, NewInvitation, RemoteAgent};
+use orrery_api::{Agent, Invitation, NewInvitation, RemoteAgent};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::agents::tell_reason;
 use super::table::{Table, moment_or};
 use super::{print_json, read_list, show_done, show_list};
 use crate::cli_things::{AgentInvite, AgentRevoke};
@@ -61,13 +62,27 @@ pub(super) fn revoke(
     let at = of.path(&["remote-agents", &found.id.to_string()]);
     of.client.delete::<Value>(&query(&at, &[("release", release)]))?;
     let names = style::harmless(&found.names.join(", "));
-    let text = if revoke.release {
-        format!("revoked remote agent {}; the server itself serves {names} from now on", found.id)
-    } else {
-        let are = if found.names.len() == 1 { "is" } else { "are" };
-        format!("revoked remote agent {}; {names} {are} waiting for a replacement", found.id)
-    };
-    show_done(json, &json!({}), &text)
+    let are = if found.names.len() == 1 { "is" } else { "are" };
+    let waits = if revoke.release { "released" } else { "waiting for a replacement" };
+    let text = format!("revoked remote agent {}; {names} {are} {waits}", found.id);
+    let done = show_done(json, &json!({}), &text)?;
+    if revoke.release && !json {
+        tell_places(of, &found.names)?;
+    }
+    Ok(done)
+}
+
+/// Says where agents are now that their names are released: what else is known of a name decides.
+fn tell_places(of: &RemoteEnvironment, names: &[String]) -> Result<(), Trouble> {
+    for name in names {
+        // One without resources is no agent of the environment, and nothing of it has to be anywhere.
+        let Some(agent) = of.client.find::<Agent>(&of.path(&["agents", name]))? else { continue };
+        match agent.placement.has_machine {
+            true => output::say(&style::harmless(&agent.placement.reason)),
+            false => tell_reason(&agent),
+        }
+    }
+    Ok(())
 }
 
 /// By its id, or by the name of an agent that it serves.
