@@ -14,7 +14,8 @@ use super::search::Search;
 pub struct Infeasible {
     /// Number of nodes that was asked for.
     pub size: u32,
-    /// Rules that contradict each other at this size. Without any one of them, the others can be satisfied.
+    /// Rules that contradict each other at this size. Without any one of them, the others can be satisfied. Those whose change alone is
+    /// enough come first.
     pub conflict: Vec<Rule>,
     /// Sizes that fit with all rules.
     pub sizes: SizeHint,
@@ -40,6 +41,16 @@ pub enum Change {
     Relax { rule: Rule, to: u32 },
     /// Rules are dropped, all of them.
     Drop(Vec<Rule>),
+}
+
+impl Change {
+    /// Whether it is a change of this rule alone.
+    fn is_of(&self, changed: &Rule) -> bool {
+        match self {
+            Change::Relax { rule, .. } => rule == changed,
+            Change::Drop(rules) => matches!(rules.as_slice(), [rule] if rule == changed),
+        }
+    }
 }
 
 /// Distance in which sizes and bounds are tried one by one.
@@ -106,6 +117,9 @@ impl Explainer<'_, '_> {
         if !explained.gave_up {
             let conflict = active.iter().enumerate().filter(|(_, active)| **active);
             explained.conflict = conflict.map(|(rule, _)| self.rule(rule)).collect();
+            // Rules that are part of every conflict come first: a change of one of them is enough.
+            let changes = &explained.changes;
+            explained.conflict.sort_by_key(|rule| !changes.iter().any(|change| change.is_of(rule)));
         }
         match outcome {
             Ok(()) => Ok(explained),

@@ -173,6 +173,15 @@ proptest! {
             let rest: Vec<Rule> = conflict.iter().filter(|other| *other != rule).cloned().collect();
             prop_assert!(feasible(&only(&problem, &rest)), "not needed: {}\n{}", rule.kind, explained);
         }
+        // Those without which the whole problem has a layout come first.
+        let helps: Vec<bool> = conflict
+            .iter()
+            .map(|rule| {
+                let rest = problem.rules.iter().filter(|other| *other != rule);
+                feasible(&only(&problem, &rest.cloned().collect::<Vec<Rule>>()))
+            })
+            .collect();
+        prop_assert!(helps.is_sorted_by(|one, next| one >= next), "{:?}: {}", helps, explained);
         for change in &explained.changes {
             let changed = match change {
                 Change::Drop(rules) => {

@@ -69,8 +69,9 @@ fn conflicts_point_into_the_template() {
         [
             "/constraints/services/nginx/quantities/min",
             "/constraints/services/app/quantities/min",
-            "/constraints/services/postgresql/quantities/min",
             "/constraints/layout/cantcoexist/0",
+            // Changes of the others do not help alone.
+            "/constraints/services/postgresql/quantities/min",
             "/constraints/layout/cantcoexist/1",
             "/constraints/layout/cantcoexist/2",
         ]
