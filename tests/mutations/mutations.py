@@ -235,6 +235,14 @@ MUTATIONS = [
         "        Some(None) => unknown.map(|effect| effects::foreseen(&effect.started)),", "        Some(None) => None,",
         "unknown_effects/plans_and_status_of_servers_tell_them",
     ),
+    program("crates/orrery/src/commands/modules/repositories.rs")(
+        "modules-anywhere", "modules are cloned into the checkout only", "            if !is_below(path, &options.project_dir) {\n",
+        "            if false && !is_below(path, &options.project_dir) {\n", "compile_service/modules_are_cloned_into_the_checkout_only",
+    ),
+    program("crates/orrery-host/src/target_host/confines.rs")(
+        "covers-as-machine", "what a sandbox covers is not taken for the machine", "        match self.covers.contains(",
+        "        match false && self.covers.contains(", "own_machine/what_a_sandbox_covers_is_not_taken_for_the_machine",
+    ),
     server_it("contents.rs")(
         "guessed-contents", "a version that names the content of others gets no right to it",
         "    used.retain(|hash| !known.contains(hash) && !foreign.contains(hash));\n", "    used.retain(|hash| !known.contains(hash));\n",

@@ -157,7 +157,7 @@ impl Cause {
                 "install the package that has it and require it, or give its full path"
             }
             Cause::Confined(_) => {
-                "environments act on the server's own machine in sandboxes since an account or token that is no administrator's may deploy: invite the machine as a remote agent (`orrery agent invite`), give the place to that user, or see --sandbox-writable and --own-machine of `orrery server`"
+                "the environment acts on the server's own machine without the server's rights: invite the machine as a remote agent (`orrery agent invite`), give the place to that user, or see --sandbox-writable and --own-machine of `orrery server`"
             }
             Cause::NotFound
             | Cause::TooLarge { .. }

@@ -71,15 +71,15 @@ fn main() -> ExitCode {
     };
     output::choose_colour(cli.global.color);
     descriptors::raise_limit();
-    if let Some(refused) = refuse_misspelt(&cli.command) {
-        return refused;
-    }
     // What stays has a log of its own.
     let stays = match &cli.command {
         Command::Server(_) => true,
         Command::Agent(group) => matches!(group.action, AgentAction::Run(_)),
         _ => false,
     };
+    if let Some(refused) = refuse_misspelt(stays) {
+        return refused;
+    }
     if !stays {
         log(cli.global.verbose);
     }
@@ -101,17 +101,16 @@ fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Tells of variables that were probably meant for options. Servers and agents do not start with them.
-fn refuse_misspelt(command: &Command) -> Option<ExitCode> {
+/// Tells of variables that were probably meant for options. A process that stays, a server or an agent, does not start with them.
+fn refuse_misspelt(stays: bool) -> Option<ExitCode> {
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let misspelt = variables::misspelt(&Cli::command(), set);
-    let starts = matches!(command, Command::Server(_) | Command::Agent(_));
     for one in &misspelt {
-        let level = if starts { "error" } else { "warning" };
+        let level = if stays { "error" } else { "warning" };
         output::say(&format!("{level}: there is no variable {}", one.name));
         output::say(&format!("help: unset it, or set {}, if that is meant", one.meant));
     }
-    (starts && !misspelt.is_empty()).then_some(ExitCode::FAILURE)
+    (stays && !misspelt.is_empty()).then_some(ExitCode::FAILURE)
 }
 
 /// A variable that is empty says nothing: files that list all variables set those that are not used so.
