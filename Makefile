@@ -18,7 +18,7 @@ ORRERY := $(TARGET_DIR)/release/orrery
 DIST := $(TARGET_DIR)/dist/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build dist test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
+.PHONY: help setup run build dist test check check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test: ## every check: format, lints, tests, documentation
 	printf '\n%s%6d s  together\n' "$$timings" "$$((SECONDS - started))"; \
 	if [ -n "$$failed" ]; then printf '== FAILED:%s\n' "$$failed"; exit 1; fi; \
 	echo '== all checks passed'
+
+check: ## the fast loop: format, lints and tests of what differs from origin/main (BASE=COMMIT for another base)
+	@.ci/check $(BASE)
 
 check-format:
 	cargo fmt --all -- --check
@@ -127,14 +130,14 @@ bench-api: dist ## measure the API of a server (minutes; wrk, PostgreSQL and opt
 bench-deploy: ## measure deploys of 100,000 resources that do nothing (a minute)
 	python3 bench/deploy/run.py $(BENCH_FLAGS)
 
-fmt: setup ## format the Rust sources
+fmt: ## format the Rust sources
 	cargo fmt --all
 
-docs: setup ## build the book into target/book
+docs: ## build the book into target/book
 	@command -v mdbook >/dev/null || cargo install --locked mdbook
 	mdbook build docs
 
-audit: setup ## licences, bans and known vulnerabilities of the dependencies
+audit: ## licences, bans and known vulnerabilities of the dependencies
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
 	cargo deny --all-features check
 

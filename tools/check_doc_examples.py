@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Ask the reference compiler about every example model in the Markdown files.
+"""Compile every example model in the Markdown files with the reference compiler.
 
 The examples are promises: a model marked `inmanta` compiles and prints its `output`, one marked
-`inmanta,fails` is refused with its `error`. The tests hold Orrery to them; this script shows that the
+`inmanta,fails` is rejected with its `error`. The tests hold Orrery to them; this script shows that the
 reference agrees, and is run by hand when examples change:
 
     tools/check_doc_examples.py --reference COMMAND [PAGE ...]
 
-Answers are remembered in `target/docs-examples`, so only what changed is asked again. Pages that
-describe differences on purpose mark those examples with the fence word `differs`, which this script
+Results are cached in `target/docs-examples`, so only changed examples are compiled again. Pages that
+describe deliberate differences mark those examples with the fence word `differs`, which this script
 skips; see `CONTRIBUTING.md` for all fence words.
 """
 
@@ -66,7 +66,7 @@ def models(page: Path) -> list[Model]:
 
 
 def ask(model: Model, reference: Path) -> dict:
-    """Exit code and output of the reference for one model, remembered by content."""
+    """Exit code and output of the reference for one model, cached by content."""
     files = {"project.yml": DEFAULT_PROJECT, **model.files, "main.cf": model.main}
     key = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     remembered = CACHE / key

@@ -4,8 +4,8 @@
     tools/fetch-modules.py DIRECTORY [NAME ...]
     ORRERY_MODULES_DIR=DIRECTORY cargo test -p orrery-syntax real_models
 
-Only `.cf` files are unpacked, below DIRECTORY/<module>/. They are data for tests: nothing of them
-belongs into this repository.
+Only `.cf` files are unpacked, below DIRECTORY/<module>/. They are data for tests: none of them
+belongs in this repository.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MODULES = """
 
 
 def download(module: str, directory: pathlib.Path) -> pathlib.Path | None:
-    """Fetches the newest archive of a module, or explains why it can not."""
+    """Fetches the newest archive of a module, or reports the reason for the failure."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--dest", str(directory), f"inmanta-module-{module}"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,9 +1,9 @@
-"""One environment with a million resources: put by sets, listed with filters, and one of them changed.
+"""One environment with a million resources: uploaded by sets, listed with filters, and one of them changed.
 
     python3 bench/api/million.py --orrery target/dist/orrery
     python3 bench/api/million.py --orrery target/dist/orrery --postgres
 
-It prints how long each took, what the lists' slowest answers were, and how much memory the server has.
+It prints the duration of each step, the slowest list responses, and the memory of the server.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def main():
 def measure(server, options):
     total = options.sets * options.size
     began = time.monotonic()
-    # Larger steps at first: a version of each thousand would be a thousand versions to follow.
+    # Larger steps at first: a version per thousand resources would be a thousand versions to process.
     step = max(1, options.sets // 100)
     slowest = 0.0
     for number in range(options.sets // step):
@@ -117,7 +117,7 @@ def measure(server, options):
     run.until(settled)
     print(f"all deployed after {time.monotonic() - began:.1f} s")
     print("memory of the server, MiB:", server.memory())
-    # Somewhere far behind the first page.
+    # Far after the first page.
     cursor = None
     for _ in range(min(50, total // 2000)):
         after = f"&after={urllib.parse.quote(cursor)}" if cursor else ""
@@ -133,7 +133,7 @@ def measure(server, options):
             times.append((time.monotonic() - asked) * 1000)
         times.sort()
         print(f"list, {name:16} median {times[len(times) // 2]:6.1f} ms, p99 {times[int(len(times) * 0.99)]:6.1f} ms")
-    # One resource in a small set of its own.
+    # One resource in a small separate set.
     for value in ("first", "second", "third"):
         resource = {
             "id": "std::testing::NullResource[a5,name=alone]", "set": "alone",

@@ -2,9 +2,9 @@
 
     python3 bench/api/run.py --orrery target/dist/orrery --reference VENV/bin/inmanta
 
-Both servers are asked the same things over HTTP on loopback:
+Both servers get the same requests over HTTP on loopback:
 
-- list: a page of 100 resources, as many times a second as wrk gets answers, with 4 and with 32 connections;
+- list: a page of 100 resources, as fast as wrk gets responses, with 4 and with 32 connections;
 - get: one resource with its details, in the same ways;
 - put: a version of 10,000 resources, released;
 - deploy: from the moment the version of 10,000 null resources is stored and released until all are deployed.
@@ -42,7 +42,7 @@ def free_port():
 
 
 class Postgres:
-    """A private PostgreSQL with throw-away data."""
+    """A private PostgreSQL with temporary data."""
 
     def __init__(self, directory):
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
@@ -260,7 +260,7 @@ class Reference:
     def measure(self, seconds):
         result = {}
         self.export()
-        # Installing the code of handlers is not what is measured: the time starts with the first deployed resource.
+        # The installation of handler code is not measured: the time starts with the first deployed resource.
         until(lambda: self.summary()["deployed"] > 0)
         first, began = self.summary()["deployed"], time.monotonic()
         until(lambda: self.summary()["deployed"] == COUNT)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 @dataclass
 class Outcome:
-    """What one run of a command cost, and what it said on standard output and standard error."""
+    """The cost of one run of a command, with its standard output and standard error."""
 
     wall_seconds: float
     cpu_seconds: float
@@ -67,7 +67,7 @@ def run_command(command: list[str], directory: Path, limit_seconds: float) -> Ou
 
 
 def kill_tree(process: int) -> None:
-    """Ends a process and all that it started, also what has left its group; otherwise they would go on and disturb the next run."""
+    """Kills a process and all its descendants, also those outside its group; they would disturb the next run."""
     for one in [process, *descendants(process)]:
         try:
             os.kill(one, signal.SIGKILL)
@@ -81,7 +81,7 @@ def descendants(process: int) -> list[int]:
         if not entry.name.isdigit():
             continue
         try:
-            # The name of the command stands in brackets and may hold anything.
+            # The name of the command is in parentheses and may contain anything.
             fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue

@@ -1,4 +1,4 @@
-"""Write the projects that are compiled: a model shape, scaled to about as many instances as asked."""
+"""Write the projects to compile: a model shape, scaled to about the requested number of instances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from measure import Outcome
 
 MODELS = Path(__file__).resolve().parent / "models"
 
-# Instances that one unit of `scale` brings; the head comment of each model says how they add up.
+# Instances per unit of `scale`; the head comment of each model explains the sum.
 SHAPES = {"hosts": 201, "fabric": 73, "applications": 101}
 
 SCALE_LINE = re.compile(r"^scale = 1$", re.MULTILINE)
@@ -25,7 +25,7 @@ class Project:
     instances: int
 
     def problem_with(self, outcome: Outcome) -> str | None:
-        """Why `outcome` cannot be a correct compilation of this project, if it cannot."""
+        """The reason why `outcome` is not a correct compilation of this project, or None."""
         if outcome.exit_code != 0:
             return f"exit code {outcome.exit_code}: {complaint_of(outcome.output)}"
         if self.instances == 0:
@@ -37,7 +37,7 @@ class Project:
 
 
 def complaint_of(output: str) -> str:
-    """The part of a failed command's output that says why: what follows the first error, shortened."""
+    """The reason in a failed command's output: the shortened text from the first error on."""
     start = max(output.find("Error: "), output.find("panicked at"), 0)
     return output[start:].strip()[:400]
 
@@ -52,7 +52,7 @@ def write(shape: str, size: int, directory: Path) -> Project:
 
 
 def write_empty(directory: Path) -> Project:
-    """A project whose model says nothing: what remains is the start-up of the command."""
+    """A project with an empty model, which measures the start-up of the command."""
     return write_project(directory, "empty", "", 0)
 
 

@@ -12,14 +12,14 @@ PYTHON = (3, 13)
 
 
 def find_python() -> str | None:
-    """A Python of the version that the reference needs, or nothing."""
+    """A Python of the version that the reference needs, or None."""
     wanted = ".".join(map(str, PYTHON))
     managed = sorted(Path.home().glob(f".pyenv/versions/{wanted}*/bin/python{wanted}"))
     for candidate in (f"python{wanted}", sys.executable, "python3", *map(str, managed)):
         path = shutil.which(candidate)
         if path is None:
             continue
-        # A version manager's wrapper may exist without the version behind it, so ask it.
+        # A version manager's wrapper may exist without the version behind it, so run it.
         probe = subprocess.run(
             [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
         )
@@ -29,7 +29,7 @@ def find_python() -> str | None:
 
 
 def install(directory: Path) -> Path | None:
-    """The reference's command in the virtual environment `directory`, installed if it is not there."""
+    """The reference's command in the virtual environment `directory`, installed if missing."""
     command = directory / "bin" / "inmanta"
     finished = directory / "installed"
     if finished.is_file() and finished.read_text() == repr(VERSIONS):

@@ -52,7 +52,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Bench:
-    """One session: the two commands, the rows measured so far, and whether all checks held."""
+    """One session: the two commands, the rows measured so far, and the result of all checks."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -113,7 +113,7 @@ def print_row(row: dict) -> None:
     ratios = f"{'-':>8}{'-':>8}"
     if slow and fast:
         ratios = f"{slow.wall_seconds / fast.wall_seconds:>7.0f}x{slow.peak_bytes / fast.peak_bytes:>7.1f}x"
-    # What one instance costs shows whether the growth is linear.
+    # The cost per instance shows whether the growth is linear.
     each = f"{fast.wall_seconds / row['instances'] * 1e6:>9.1f}" if fast and row["instances"] else f"{'-':>9}"
     print(f"{row['case']:24}{row['instances']:>10,}{cells(slow, (9, 9, 10), 2)} "
           f"{cells(fast, (10, 9, 10), 4)}{each} {ratios}", flush=True)

@@ -67,7 +67,7 @@ class MeasureTest(unittest.TestCase):
             result = run_command([sys.executable, "-c", script], Path(directory), 5)
             state = Path(f"/proc/{int(result.output)}/stat")
             for _ in range(100):
-                # A zombie is dead, but nobody has asked for it.
+                # A zombie is dead, but was not waited for.
                 if not state.exists() or ") Z " in state.read_text():
                     return
                 time.sleep(0.1)

@@ -1,6 +1,6 @@
-"""Those who make the files: Orrery, its peers, and a bare loop of system calls.
+"""The contenders: Orrery, its peers, and a bare loop of system calls.
 
-Each writes its own form of the same wish into a directory and names the command that fulfils it. Peers are installed on
+Each writes its own form of the same desired state into a directory and names the command that applies it. Peers are installed on
 first use: CFEngine and Puppet from the distribution, Ansible and pyinfra into a virtual environment.
 """
 
@@ -22,7 +22,7 @@ GROUP = grp.getgrgid(os.getgid()).gr_name
 
 
 class Unavailable(Exception):
-    """A contender that cannot be measured here; the message says why."""
+    """A contender that cannot be measured here; the message has the reason."""
 
 
 @dataclass
@@ -93,7 +93,7 @@ end
         return [self.binary, "deploy", "--project", str(job.wish)]
 
     def compile_command(self, job: Job) -> list[str]:
-        """The part before anything is deployed."""
+        """The part before the deploy."""
         return [self.binary, "compile", "--project", str(job.wish)]
 
 
@@ -168,7 +168,7 @@ class Ansible:
         mode: "0644"
       loop: "{{{{ range({job.count}) | list }}}}"
 """)
-        # Otherwise it looks for interpreters on the path, and may choose one that does not run.
+        # Otherwise it searches PATH for interpreters, and may choose one that does not run.
         interpreter = f"ansible_python_interpreter={Path(self.binary).parent / 'python'}"
         return [self.binary, "--inventory", "localhost,", "--extra-vars", interpreter, str(playbook)]
 

@@ -1,4 +1,4 @@
-"""The files that every contender makes: their names and contents."""
+"""Names and contents of the files that every contender creates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def content(number: int) -> str:
 
 
 def problems(directory: Path, count: int) -> list[str]:
-    """What is wrong with the files in a directory, a few of them."""
+    """The first few errors in the files of a directory."""
     found = []
     for number in range(count):
         path = directory / name(number)
@@ -38,6 +38,6 @@ def problems(directory: Path, count: int) -> list[str]:
 
 
 def spoil(directory: Path, count: int, round_number: int) -> None:
-    """Changes one file, another one in each round."""
+    """Changes one file, a different one in each round."""
     number = (count // 2 + 7 * round_number) % count
     (directory / name(number)).write_text("somebody was here\n")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare `orrery deploy` with its peers and with bare system calls: many small files on this machine.
 
-Three cases for each contender and size: cold (no file is there), no-op (all are as wanted) and drift (one was changed by
+Three cases for each contender and size: cold (no file exists), no-op (all are compliant) and drift (one was changed by
 hand). Whole commands are measured, and after each the files are checked. `run.py --help` lists the choices.
 """
 
@@ -39,7 +39,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--peer-repeat", type=int, default=1, metavar="N", help="the same for the peers (default 1)")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit of one run (default 600)")
     parser.add_argument("--profile", default="dist", help="profile of Cargo to build with (default dist)")
-    parser.add_argument("--files-in", type=Path, metavar="DIR", help="where to make the files (default: the temporary directory)")
+    parser.add_argument("--files-in", type=Path, metavar="DIR", help="directory of the files (default: the temporary directory)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()
 
@@ -73,7 +73,7 @@ class Bench:
         self.broken: list[str] = []
 
     def run(self, name: str, case: str, job: Job, command: list[str], best: Best) -> bool:
-        """Runs a command once, checks the files, and says whether it was in time and right."""
+        """Runs a command once, checks the files, and returns whether it was in time and correct."""
         outcome = run_command(command, job.wish, self.arguments.timeout)
         if outcome.exit_code < 0 and outcome.wall_seconds >= self.arguments.timeout:
             return False
@@ -105,7 +105,7 @@ class Bench:
                 self.note("orrery compile", count, "no-op", best)
 
     def hopeless(self, name: str, count: int) -> str | None:
-        """Why a peer need not be tried with so many files: with fewer it took so long that even half the time would not do."""
+        """The reason to skip a peer at this size: it was too slow with fewer files, even at half the time per file."""
         tried = [row for row in self.rows if row["name"] == name and row["case"] == CASES[0] and row["count"] < count]
         for row in tried:
             expected = row["wall_seconds"] * count / row["count"]
@@ -123,7 +123,7 @@ class Bench:
         for number in range(repeat):
             if case == "cold" and number > 0:
                 self.start_over(job)
-            # Mending one file is nothing beside reading all: for the bare calls both cases are the same.
+            # Writing one file costs nothing compared to reading all: for the bare calls both cases are the same.
             if case == "drift" and not is_limit:
                 contents.spoil(job.files, job.count, number)
             if not self.run(contender.name, case, job, command, best):
@@ -132,7 +132,7 @@ class Bench:
 
     @staticmethod
     def start_over(job: Job) -> None:
-        """No files, and no memory of them."""
+        """Removes all files and state."""
         shutil.rmtree(job.files)
         job.files.mkdir()
         shutil.rmtree(job.wish / "data", ignore_errors=True)
@@ -146,7 +146,7 @@ class Bench:
         return next((row for row in self.rows if (row["name"], row["count"], row["case"]) == (name, count, case)), None)
 
     def print_ratios(self) -> bool:
-        """How Orrery stands to the fastest peer and to the limit. Says whether the goals are met."""
+        """Compares Orrery with the fastest peer and with the limit. Returns whether the goals are met."""
         met = not self.broken
         print(f"\n{'':<8}{'':<8}{'fastest peer':>22}{'peer / orrery':>16}{'orrery / calls':>16}{'without compile':>17}{'cpu / calls':>13}")
         for count in self.arguments.sizes:

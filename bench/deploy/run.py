@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure `orrery deploy` on resources that do nothing: all that is left is Orrery itself.
+"""Measure `orrery deploy` on resources that do nothing, which leaves the overhead of Orrery itself.
 
 Whole commands with a store on disk. The time to compile is that of `orrery compile` on the same model, and is taken off to get
 the time of the deploy: export, storing the version, scheduling, running handlers, recording results. Afterwards the version is
-read back and compared with what the model says, and all resources must be deployed. `run.py --help` lists the choices.
+read back and compared with the model, and all resources must be deployed. `run.py --help` lists the choices.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ GOAL_PER_SECOND = 50_000
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--resources", type=int, default=100_000, metavar="N", help="how many (default 100,000)")
-    parser.add_argument("--agents", nargs="+", type=int, default=[100, 1], metavar="N", help="spread over so many (default 100, and 1)")
+    parser.add_argument("--resources", type=int, default=100_000, metavar="N", help="number of resources (default 100,000)")
+    parser.add_argument("--agents", nargs="+", type=int, default=[100, 1], metavar="N", help="number of agents (default 100, and 1)")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each; the best counts (default 3)")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit of one run (default 600)")
     parser.add_argument("--profile", default="dist", help="profile of Cargo to build with (default dist)")
-    parser.add_argument("--state-in", type=Path, metavar="DIR", help="where to keep the state (default: the temporary directory)")
+    parser.add_argument("--state-in", type=Path, metavar="DIR", help="directory of the state (default: the temporary directory)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()
 
@@ -61,7 +61,7 @@ end
 
 
 def expected(agents: int, each: int) -> dict[str, dict]:
-    """What the version has to hold, worked out from the same loops."""
+    """The expected version, computed from the same loops."""
     resources = {}
     for agent in range(agents):
         for number in range(each):
@@ -71,7 +71,7 @@ def expected(agents: int, each: int) -> dict[str, dict]:
 
 
 def check(orrery: Path, read_back: Path, project: Path, agents: int, each: int) -> list[str]:
-    """What is wrong with the store after a deploy."""
+    """Errors in the store after a deploy."""
     wanted = expected(agents, each)
     wrong = []
     lines = subprocess.run([read_back, project / "data" / "deploy" / "state.db"], check=True, capture_output=True, text=True).stdout
@@ -118,7 +118,7 @@ def measure(arguments: argparse.Namespace, orrery: Path, read_back: Path, agents
 
 
 def print_row(row: dict) -> bool:
-    """Prints the figures, and says whether the goal is met."""
+    """Prints the figures, and returns whether the goal is met."""
     compiling = row["compile"]
     print(f"{row['resources']:,} resources of {row['agents']} agents; compile "
           f"{compiling['wall_seconds']:.2f} s ({compiling['cpu_seconds']:.2f} s cpu)")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measure compile and export with code in Python: 2,001 resources against the reference, and what a call costs.
+"""Measure compile and export with code in Python: 2,001 resources against the reference, and the cost of a call.
 
 The model is probe 12 (1,000 files and 1,000 commands with the published modules fs and exec). Both sides run whole commands,
-one after the other, and the best of each counts. What a call of a plugin costs is the difference between a model with many
-calls and the same model without: calls with plain arguments, which are sent together, and calls with an instance, which go
-one by one and ask back for what they read.
+one after the other, and the best of each counts. The cost of a plugin call is the difference between a model with many
+calls and the same model without: calls with plain arguments, which are batched, and calls with an instance, which are sent
+one by one and request the values that they read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MODELS = {
 
 
 def best(command: list[str], directory: Path, repeat: int, **environment: str) -> tuple[float, str]:
-    """The shortest time of a command, and what it said then."""
+    """The shortest time of a command, and its output in that run."""
     found = (float("inf"), "")
     for _ in range(repeat):
         started = time.perf_counter()
@@ -79,7 +79,7 @@ def project(directory: Path, model: str) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--orrery", default=str(TARGET / "release/orrery"), help="the binary")
-    parser.add_argument("--reference", metavar="PROGRAM", help="`inmanta` of an environment with fs and exec; without it, nothing is compared")
+    parser.add_argument("--reference", metavar="PROGRAM", help="`inmanta` of a virtualenv with fs and exec; default: no comparison")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each; the best counts (default 5)")
     arguments = parser.parse_args()
     os.environ.pop("VIRTUAL_ENV", None)

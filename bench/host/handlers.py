@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure handlers in Python: how many operations per second, on one agent and on many.
 
-A module whose handler finds everything as wanted is deployed with `orrery deploy`, whole commands. The time of the same
+A module with a handler that finds everything compliant is deployed with `orrery deploy`, whole commands. The time of the same
 project with one resource for each agent is taken off: starting processes, loading code, compiling. What is left is the price
 of one more operation: its message, the thread of its agent, five lines of log, its report, recording the result.
 """
@@ -53,8 +53,8 @@ class Handler(CRUDHandler):
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--resources", type=int, default=5_000, metavar="N", help="how many (default 5,000)")
-    parser.add_argument("--agents", nargs="+", type=int, default=[1, 50], metavar="N", help="spread over so many (default 1, and 50)")
+    parser.add_argument("--resources", type=int, default=5_000, metavar="N", help="number of resources (default 5,000)")
+    parser.add_argument("--agents", nargs="+", type=int, default=[1, 50], metavar="N", help="number of agents (default 1, and 50)")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each; the best counts (default 3)")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit of one run (default 600)")
     parser.add_argument("--profile", default="dist", help="profile of Cargo to build with (default dist)")
@@ -81,7 +81,7 @@ end
 
 
 def deploy(orrery: Path, agents: int, each: int, arguments: argparse.Namespace) -> Outcome:
-    """The best of several deploys without a state from before."""
+    """The best of several deploys without previous state."""
     best: Outcome | None = None
     for _ in range(arguments.repeat):
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure the scheduler alone: throughput, memory for each resource, and the cost of one change at growing sizes.
 
-Builds the example `throughput` of `orrery-scheduler` and runs it in a process of its own for each size. Prints the figures,
+Builds the example `throughput` of `orrery-scheduler` and runs it in a separate process for each size. Prints the figures,
 the ratio to each goal, and how the cost of a change grows. Only Python's standard library is needed.
 """
 
@@ -70,7 +70,7 @@ def print_table(rows: list[dict]) -> None:
 
 
 def print_ratios(rows: list[dict]) -> bool:
-    """How the largest size stands to the goals. Says whether all are met."""
+    """Compares the largest size with the goals. Returns whether all are met."""
     smallest, largest = min(rows, key=lambda row: row["resources"]), max(rows, key=lambda row: row["resources"])
     speed = largest["resources"] / largest["deploy_seconds"] / TASKS_PER_SECOND_GOAL
     memory = largest["bytes_per_resource"] / BYTES_GOAL

@@ -22,7 +22,7 @@ GROWTH_MAX = 5.0
 # Below this, times are noise.
 GROWTH_FLOOR = 0.002
 # Seconds that the reference takes for its worst cases, as measured with its own classes on one machine; "never" where it
-# gives up or its memory does.
+# gives up or runs out of memory.
 REFERENCE = {
     ("reference: free services", 8): 0.14,
     ("reference: free services", 10): 0.24,
@@ -38,7 +38,7 @@ REFERENCE = {
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each case; the median counts (default 3)")
-    parser.add_argument("--filter", default="", metavar="TEXT", help="only cases whose names contain TEXT")
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only cases with TEXT in their names")
     parser.add_argument("--profile", default="dist", help="profile of Cargo to build with (default dist)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()
@@ -75,7 +75,7 @@ def print_table(rows: list[dict]) -> None:
 
 
 def print_ratios(rows: list[dict]) -> bool:
-    """How the slowest cases stand to the goals. Says whether all are met."""
+    """Compares the slowest cases with the goals. Returns whether all are met."""
     solved = [row for row in rows if row["result"] == "solved"]
     explained = [row for row in rows if row["result"].startswith("explained")]
     undecided = [row for row in rows if row not in solved and row not in explained]

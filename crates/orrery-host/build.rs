@@ -1,5 +1,5 @@
-//! Puts the Python files of the SDK into the binary: a list of their names and contents, and a hash of
-//! all of it by which unpacked copies are told apart.
+//! Embeds the Python files of the SDK in the binary: a list of names and contents, and a hash that
+//! distinguishes unpacked copies.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Bytes of the hash that are kept; it names a directory.
+/// Length of the truncated hash; it names a directory.
 const HASH_BYTES: usize = 12;
 
 fn main() -> io::Result<()> {
@@ -15,7 +15,7 @@ fn main() -> io::Result<()> {
     let source = variable("CARGO_MANIFEST_DIR").join("../../sdk/python/src");
     println!("cargo::rerun-if-changed={}", source.display());
     let mut files = Vec::new();
-    // A source tree without the SDK can be built; what needs the SDK then says so.
+    // A source tree without the SDK builds; functions that need the SDK report an error.
     if source.is_dir() {
         collect(&source, "", &mut files)?;
     }
@@ -35,7 +35,7 @@ fn main() -> io::Result<()> {
     std::fs::write(variable("OUT_DIR").join("sdk_files.rs"), list)
 }
 
-/// All files below a directory with their names relative to it, but for what Python and editors leave.
+/// Collects the files below a directory with relative names, without files of Python and editors.
 fn collect(dir: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;

@@ -4,14 +4,14 @@
 
 use libfuzzer_sys::fuzz_target;
 use orrery_compiler::files::Memory;
-use orrery_compiler::project::{Limits, Options};
+use orrery_compiler::project::{CompileLimits, Options};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut files = Memory::default();
     files.add("/p/project.yml", "name: fuzz\nmodulepath: libs\n");
     files.add("/p/main.cf", bytes);
     let mut options = Options::new("/p");
-    options.limits = Limits {
+    options.limits = CompileLimits {
         instances: 2_000,
         creation_depth: 200,
         memory_bytes: 64 << 20,

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use orrery_host::wire::{LINE_BYTES_MAX, Reader, kind, parse};
+use orrery_host::framing::{LINE_BYTES_MAX, Reader, kind, parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut reader = Reader::new(bytes);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests of the SDK with every Python of this machine that it supports, and the linter with one of them.
 
-    sdk/python/check.py --dir target/sdk          environments are made there, and used again
+    sdk/python/check.py --dir target/sdk          virtualenvs are created and reused there
 
 Exit code: 0 if all of them pass.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OLDEST, NEWEST = 11, 15
-# The linter is pinned: a newer one may ask for more.
+# The linter is pinned: a newer release may have more rules.
 PACKAGES = ["pytest<9", "pydantic>=2", "ruff==0.14.4"]
 
 
@@ -42,7 +42,7 @@ def pythons() -> dict[str, str]:
 
 
 def version_of(program: Path) -> str | None:
-    """The version of an interpreter; None if it does not run, such as a script for a version that is not there."""
+    """The version of an interpreter; None if it does not run, such as a shim for a missing version."""
     question = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([program, "-c", question], capture_output=True, text=True, timeout=30)
@@ -52,7 +52,7 @@ def version_of(program: Path) -> str | None:
 
 
 def environment(directory: Path, version: str, program: str) -> Path:
-    """An environment with what the tests need, made if it is not there."""
+    """Creates a virtualenv with the test requirements, unless it exists."""
     key = hashlib.sha256("\n".join([program, *PACKAGES]).encode()).hexdigest()[:12]
     target = directory / f"{version}-{key}"
     python = target / "bin" / "python"

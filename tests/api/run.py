@@ -1,9 +1,9 @@
-"""Generated requests for every operation of the API: no answer may be a server error or a status that is not documented.
+"""Generated requests for every operation of the API: no response may be a server error or an undocumented status.
 
     python3 tests/api/run.py --orrery target/debug/orrery --dir target/api
 
-It starts a server on loopback with throw-away data, makes an administrator's token, and lets schemathesis (from PyPI, in a virtual
-environment below --dir) read the server's own OpenAPI document and try everything in it.
+It starts a server on loopback with temporary data, creates an administrator's token, and lets schemathesis (from PyPI, in a virtual
+environment below --dir) read the server's own OpenAPI document and test every operation in it.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 
 SCHEMATHESIS = "schemathesis==4.32.5"
 PASSWORD = "correct horse battery staple 1"
-# They would take away the rights of the caller, or never end.
+# They would revoke the rights of the caller, or never end.
 LEFT_OUT = ["/api/v1/logout", "/api/v1/events", "/api/v1/environments/{environment}/events"]
 
 
@@ -54,7 +54,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     Path(options.dir).mkdir(parents=True, exist_ok=True)
-    # Whatever the tool keeps stays there, and not among the sources.
+    # Keeps the files of the tool out of the sources.
     directory = Path(options.dir).resolve()
     tool = program(directory)
     with tempfile.TemporaryDirectory() as data:

@@ -1,4 +1,4 @@
-"""A server on loopback with throw-away data, and how attacks look at it from outside."""
+"""A server on loopback with temporary data, and measurements of it from outside."""
 
 import contextlib
 import http.client
@@ -89,7 +89,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def live(self, timeout=20):
-        """How long it takes until the server says that it lives; `None` if it does not."""
+        """The response time of the liveness check; `None` if there is no response."""
         began = time.monotonic()
         try:
             status, _ = self.call("GET", "/health/live", timeout=timeout)
@@ -99,7 +99,7 @@ class Server:
 
 
 class Probe:
-    """Asks all the time whether the server lives, and remembers the worst answer."""
+    """Polls the liveness check, and records the worst response."""
 
     def __init__(self, server, every=0.5):
         self.worst, self.asked, self.unanswered = 0.0, 0, 0

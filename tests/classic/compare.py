@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Asks two servers the same questions and shows where the answers differ in status or in form.
+"""Sends the same requests to two servers and shows where the responses differ in status or in form.
 
     tests/classic/compare.py http://127.0.0.1:8888 http://127.0.0.1:9999 --token SECRET
 
-The first is the published server, with authentication off; the second is ours. A project is made in both.
+The first is the published server, with authentication off; the second is Orrery's. A project is created in both.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def questions() -> list[tuple]:
 
 
 def form(value: object, place: str = "") -> set[str]:
-    """The names in an answer and the types of what they stand for; of a list, those of its first."""
+    """The names in a response with the types of their values; for a list, those of its first item."""
     if isinstance(value, dict):
         return {f"{place}.{name}" for name in value}.union(*(form(one, f"{place}.{name}") for name, one in value.items()))
     if isinstance(value, list):

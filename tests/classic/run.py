@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the tests of the classic paths with the published client: its library, its command line and its export.
+"""Runs the tests of the Inmanta-compatible paths with the published client: library, command line and export.
 
     tests/classic/run.py --orrery target/debug/orrery --dir target/classic
 
-The client is installed from the package index into a virtual environment that is made once and used again. It needs
-Python 3.13; without one the tests are skipped, and say so.
+The client is installed from the package index into a virtual environment that is created once and reused. It needs
+Python 3.13; without one the tests are skipped with a message.
 
 Exit code: 0 if all of them pass, or are skipped.
 """
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# What the answers were compared with.
+# The version that the responses were compared with.
 PACKAGES = ["inmanta-core==20.1.0", "inmanta-module-std==8.7.5"]
 
 
@@ -43,7 +43,7 @@ def python_313() -> str | None:
 
 
 def environment(directory: Path, program: str) -> Path:
-    """The interpreter of an environment with the client, made if it is not there."""
+    """The interpreter of a virtualenv with the client, created if missing."""
     key = hashlib.sha256("\n".join([program, *PACKAGES]).encode()).hexdigest()[:12]
     target = directory / key
     python = target / "bin" / "python"
@@ -69,7 +69,7 @@ def main() -> int:
     python = environment(arguments.dir.absolute(), program)
     variables = {**os.environ, "ORRERY": str(arguments.orrery.absolute())}
     chosen = arguments.tests or ["discover", "--quiet", "--start-directory", str(HERE)]
-    # The client's own use of its libraries is not ours to mend.
+    # Warnings about the client's own libraries are ignored.
     command = [python, "-W", "ignore::DeprecationWarning", "-m", "unittest", *chosen]
     done = subprocess.run(command, cwd=HERE, env=variables)
     return done.returncode

@@ -1,4 +1,4 @@
-"""A server for tests: the real program, on this machine, with data that nobody keeps."""
+"""A server for tests: the real program, on this machine, with temporary data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Server:
         environment: str | None = None,
         token: str | None = None,
     ) -> tuple[int, dict[str, str], dict]:
-        """A request without the client: for what it would not send."""
+        """A request without the client, for requests that it would not send."""
         headers = {}
         token = token or getattr(self, "token", None)
         if token:
@@ -90,7 +90,7 @@ class Server:
 
 
 class ClassicTest(unittest.TestCase):
-    """Tests of one file share a server; each has environments of its own."""
+    """Tests of one file share a server; each has its own environments."""
 
     server: Server
 
@@ -100,7 +100,7 @@ class ClassicTest(unittest.TestCase):
         cls.addClassCleanup(cls.server.stop)
 
     def until(self, question, wanted=True):
-        """Asks until the answer is the wanted one."""
+        """Polls until the response is the expected one."""
         end = time.monotonic() + PATIENCE
         while True:
             answer = question()

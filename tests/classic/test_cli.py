@@ -56,7 +56,7 @@ class CommandLine(ClassicTest):
         self.run_cli("version", "release", "-e", "stop", "1")
         self.until(lambda: "a (#actions=1)" in self.run_cli("version", "report", "-e", "stop", "-i", "1"))
         self.assertIn("one", self.run_cli("agent", "list", "-e", "stop"))
-        # This one takes no names.
+        # This command accepts no names.
         self.run_cli("agent", "pause", "-e", environment, "--agent", "one")
         self.assertIn("True", self.run_cli("agent", "list", "-e", "stop"))
         self.run_cli("agent", "unpause", "-e", environment, "--all")

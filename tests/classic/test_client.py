@@ -12,7 +12,7 @@ from support import PASSWORD, ClassicTest
 
 
 def null(name: str, agent: str = "one", requires: tuple[str, ...] = (), **attributes: object) -> dict:
-    """A resource whose handler does nothing."""
+    """A resource with a handler that does nothing."""
     return {
         "id": f"std::testing::NullResource[{agent},name={name}],v=0",
         "name": name,
@@ -404,7 +404,7 @@ class Things(ClientTest):
         self.assertEqual(asked({"places": {"rooms": [2]}}), ["zone"])
         self.assertEqual(asked({"owner": "eve"}), ["unit"])
         self.assertEqual(asked({"owner": "nobody"}), [])
-        # Whoever sets a value says all that there is to say about it.
+        # Setting a value replaces all of its metadata.
         again = self.ok(self.client.set_parameter(tid=tid, name="size", source="user", value="big"))
         self.assertEqual(again["metadata"], {})
         odd = {"source": "user", "value": "v", "metadata": {"number": 5}}
@@ -421,7 +421,7 @@ class Things(ClientTest):
         changed = self.client.environment_modify(
             id=self.environment, name="test", repository="https://repository.invalid/model", branch="main")
         self.ok(changed)
-        # Halted, nothing is compiled: requests can be counted.
+        # A halted environment compiles nothing: requests can be counted.
         self.ok(self.client.halt_environment(tid=self.environment))
         set_("1", recompile=False)
         self.assertEqual(compiles(), 0)

@@ -54,7 +54,7 @@ class Export(ClassicTest):
         self.until(lambda: self.status(SECOND), "deployed")
         self.assertEqual((self.folder / "first").read_text(), "hello")
         self.assertEqual((self.folder / "second").read_text(), "depends")
-        # What the handler said and learned can be read.
+        # Logs and facts of the handler can be read.
         logs = self.client.resource_logs(tid=self.environment, rid=FIRST, filter={"minimal_log_level": "INFO"})
         self.assertEqual([line["msg"] for line in logs.result["data"]], [f"written to {self.folder}/first"])
         asked = self.client.get_param(tid=self.environment, id="length", resource_id=FIRST)
@@ -64,7 +64,7 @@ class Export(ClassicTest):
         self.assertEqual((fact["name"], fact["value"]), ("length", "5"))
         details = self.client.resource_details(tid=self.environment, rid=SECOND).result["data"]
         self.assertEqual(details["requires_status"], {FIRST: "deployed"})
-        # Another text is another version, and only what differs is done.
+        # Another text is another version, and only differences are deployed.
         self.export("good bye")
         self.until(lambda: (self.folder / "first").read_text(), "good bye")
         diff = self.client.get_diff_of_versions(tid=self.environment, from_version=1, to_version=2)
@@ -87,12 +87,12 @@ class Export(ClassicTest):
         self.until(lambda: report()["summary"]["todo"], 0)
         self.assertEqual({one["resource_id"]: one["status"] for one in report()["diff"]}, {FIRST: "added", SECOND: "added"})
         self.assertFalse(self.folder.exists())
-        # The export can release what it pushed.
+        # The export can release its version.
         self.export("hello", "-d")
         self.until(lambda: self.status(FIRST), "deployed")
 
     def test_a_module_that_is_only_installed_is_installed_here_too(self) -> None:
-        # The same module as a package of an index, with one that it needs, beside the core that nobody may install here.
+        # The same module as a package of an index, with a dependency, next to the core that must not be installed here.
         index, site = self.place / "simple", self.place / "site"
         notes = self.place / "project" / "libs" / "notes"
         code = (notes / "plugins" / "__init__.py").read_text()

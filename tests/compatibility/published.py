@@ -1,5 +1,5 @@
-"""The published modules that Orrery is held against: versions, what they are installed with, and what is
-known about them. They are downloaded when the tests run, and are no part of this repository.
+"""The published modules that Orrery is tested with: versions, requirements, and
+known results. They are downloaded when the tests run, and are not part of this repository.
 """
 
 import dataclasses
@@ -7,15 +7,15 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """A module as it is published."""
+    """A published module."""
 
     name: str
     version: str
-    # How many of its own tests have to pass; others may or may not.
+    # The minimum number of its own tests that must pass.
     tests_min: int = 0
-    # Why it cannot be installed or imported, whatever runs it.
+    # The reason why it cannot be installed or imported at all.
     impossible: str | None = None
-    # Whether its own tests are looked at.
+    # True if its own tests are run.
     has_tests: bool = True
     # Further packages that its own tests import.
     test_requirements: tuple[str, ...] = ()
@@ -27,18 +27,18 @@ class Module:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Modules that are installed into one environment."""
+    """Modules that are installed into one virtualenv."""
 
     name: str
     python: str
     modules: tuple[Module, ...]
-    # Lines of requirements beside the modules themselves.
+    # Requirements in addition to the modules themselves.
     requirements: tuple[str, ...] = ()
-    # One of its modules has a licence of its own, to be accepted by whoever installs it.
+    # One of its modules has its own licence, which must be accepted before the installation.
     needs_licence: bool = False
 
 
-# The generation of today: std 6 and later.
+# The current generation: std 6 and later.
 NOW = Group(
     "std 8",
     "3.13",
@@ -68,12 +68,12 @@ NOW = Group(
     ),
 )
 
-# Modules above `config`, which has a licence of its own.
+# Modules that need `config`, which has its own licence.
 WITH_LICENCE = Group(
     "std 8 with config",
     "3.13",
     (
-        # It is there because others need it; nobody here looks into it.
+        # Only a dependency of others; not tested.
         Module("config", "0.8.0", has_tests=False),
         Module("files", "2.11.1"),
         Module("sops", "0.3.2"),
@@ -85,7 +85,7 @@ WITH_LICENCE = Group(
     needs_licence=True,
 )
 
-# The generation before: std up to 5.
+# The previous generation: std up to 5.
 BEFORE = Group(
     "std 5",
     "3.12",
@@ -107,6 +107,6 @@ BEFORE_3_12 = Group("std 5 on Python 3.11", "3.11", (Module("docker", "0.4.8"),)
 
 GROUPS = (NOW, BEFORE, BEFORE_3_12, WITH_LICENCE)
 
-# What is quick to install, and says most: handlers on this machine, plugins, templates.
+# Quick to install and most significant: handlers on this machine, plugins, templates.
 QUICK = ("std", "mitogen", "exec", "fs", "ip", "net", "yaml")
 QUICK_SUITES = ("std", "exec", "fs")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Installs published modules with `orrery modules install`, compiles an import of each, runs their own test
-suites with Orrery's fixture, and writes a table of what came of it. See README.md.
+suites with Orrery's fixture, and writes a table of the results. See README.md.
 """
 
 import argparse
@@ -25,19 +25,19 @@ SUITE_SECONDS_MAX = 1200
 
 @dataclasses.dataclass
 class Suite:
-    """What came of the tests of a module."""
+    """The test results of a module."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    # Why there is no result, if there is none.
+    # The reason for a missing result.
     problem: str | None = None
     failures: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
 class Result:
-    """What came of one module."""
+    """The results of one module."""
 
     module: published.Module
     group: str
@@ -54,7 +54,7 @@ class Result:
 
 
 class Machine:
-    """Runs what is to be tested, in a directory that is kept between runs."""
+    """Runs the tests in a directory that is reused between runs."""
 
     def __init__(self, orrery: pathlib.Path, work: pathlib.Path):
         self.orrery = orrery.resolve()
@@ -71,7 +71,7 @@ class Machine:
         return self.work / group.name.replace(" ", "-")
 
     def install(self, group: published.Group, modules: list[published.Module]) -> str | None:
-        """Makes the environment of a group; answers what went wrong."""
+        """Creates the virtualenv of a group; returns the error."""
         project = self.project(group)
         (project / "libs").mkdir(parents=True, exist_ok=True)
         (project / "project.yml").write_text("name: compatibility\nmodulepath: libs\n")
@@ -97,7 +97,7 @@ class Machine:
         return (environment / "lib" / f"python{version}").is_dir()
 
     def compile(self, group: published.Group, module: published.Module) -> str | None:
-        """Compiles an import of a module; answers what went wrong."""
+        """Compiles an import of a module; returns the error."""
         project = self.project(group)
         main = project / f"import_{module.name}.cf"
         main.write_text(f"import {module.name}\n")
@@ -111,7 +111,7 @@ class Machine:
             return (done.stdout + done.stderr).strip() or f"exit code {done.returncode}"
 
     def source(self, group: published.Group, module: published.Module) -> pathlib.Path | None:
-        """The source archive of a module, unpacked; none if there is no such archive."""
+        """The source archive of a module, unpacked; None if there is no archive."""
         archives = self.work / "archives"
         stem = f"{module.package.replace('-', '_')}-{module.version}"
         unpacked = self.work / "sources" / stem
@@ -133,7 +133,7 @@ class Machine:
         return unpacked
 
     def test(self, group: published.Group, module: published.Module) -> Suite | None:
-        """Runs the tests of a module; none if it has none."""
+        """Runs the tests of a module; None if it has none."""
         source = self.source(group, module)
         if source is None or not any((source / "tests").glob("**/test_*.py")):
             return None
@@ -158,7 +158,7 @@ class Machine:
 
 
     def new_module(self) -> str | None:
-        """Writes a module, installs it and runs its tests; answers what went wrong."""
+        """Writes a module, installs it and runs its tests; returns the error."""
         directory = self.work / "new_module"
         shutil.rmtree(directory, ignore_errors=True)
         steps = [
@@ -183,7 +183,7 @@ def last_line(text: str) -> str:
 
 
 def restore_layout(source: pathlib.Path, module: str) -> None:
-    """Archives have the models inside of the package; in a working copy they lie beside setup.cfg."""
+    """Archives have the models inside the package; in a working copy they are beside setup.cfg."""
     package = source / "inmanta_plugins" / module
     for name in ("model", "templates", "files"):
         if (package / name).is_dir() and not (source / name).exists():
@@ -191,7 +191,7 @@ def restore_layout(source: pathlib.Path, module: str) -> None:
 
 
 def read_report(text: str) -> Suite:
-    """Counts what a report of pytest says."""
+    """Counts the results in a pytest report."""
     suite = Suite()
     uncollected = 0
     for case in ElementTree.fromstring(text).iter("testcase"):
@@ -202,7 +202,7 @@ def read_report(text: str) -> Suite:
             first = message[0] if message else "no message"
             if first == "collection failure":
                 uncollected += 1
-                # The message says nothing; what was raised stands behind the last `E`.
+                # The message is empty; the exception is after the last `E`.
                 raised = [line[1:].strip() for line in (reasons[0].text or "").splitlines() if line.startswith("E ")]
                 first = raised[-1] if raised else first
             suite.failures.append(f"{case.get('name')}: {first}")
@@ -217,7 +217,7 @@ def read_report(text: str) -> Suite:
 
 
 def table(results: list[Result]) -> str:
-    """The results as a table for people."""
+    """The results as a readable table."""
     lines = ["| module | version | environment | `import` | its own tests |", "|---|---|---|---|---|"]
     for result in results:
         compiled = "compiles" if result.compiled else f"no: {one_line(result.module.impossible or cause(result.problem))}"
@@ -227,7 +227,7 @@ def table(results: list[Result]) -> str:
 
 
 def cause(problem: str | None) -> str:
-    """The innermost reason of an error, without the place, which is one of this machine."""
+    """The innermost reason of an error, without the local path."""
     return last_line(problem or "").split(" (reported in ")[0]
 
 
@@ -247,7 +247,7 @@ def in_words(suite: Suite | None) -> str:
 
 
 def write_into(path: pathlib.Path, text: str) -> None:
-    """Replaces what stands between the two marks of a page."""
+    """Replaces the text between the two markers of a page."""
     page = path.read_text()
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
@@ -259,7 +259,7 @@ def say(text: str) -> None:
 
 
 def check_group(machine: Machine, group: published.Group, names: set[str] | None, suites: set[str] | None) -> list[Result]:
-    """Installs, compiles and tests the modules of one group that are asked for."""
+    """Installs, compiles and tests the modules of one group that are selected."""
     modules = [module for module in group.modules if names is None or module.name in names]
     possible = [module for module in modules if not module.impossible]
     if not modules:
@@ -288,12 +288,12 @@ def main() -> int:
     parser.add_argument("--orrery", type=pathlib.Path, required=True, help="the binary")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/compatibility", help="kept between runs")
     parser.add_argument("--quick", action="store_true", help="a few modules only")
-    parser.add_argument("--module", action="append", help="this module; can be given several times")
+    parser.add_argument("--module", action="append", help="this module; may be repeated")
     parser.add_argument("--no-suites", action="store_true", help="only install and compile")
     parser.add_argument(
         "--accept-config-licence",
         action="store_true",
-        help="also those that need the module `config`, which has a licence of its own",
+        help="also those that need the module `config`, which has its own licence",
     )
     parser.add_argument("--write", type=pathlib.Path, help="a page to write the table into")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Tests of how results are read and shown; nothing is installed here."""
+"""Tests of the parsing and display of results; nothing is installed here."""
 
 import pathlib
 import tempfile

@@ -1,4 +1,4 @@
-"""What faults are injected into: servers that survive their process, a PostgreSQL that restarts, a network that stops, a journal."""
+"""Targets of fault injection: restartable servers, a restartable PostgreSQL, a network that can stall, a journal."""
 
 import collections
 import concurrent.futures
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "attacks"))
 
-import support  # noqa: E402 - of the attacks: how a server is asked, and what it takes
+import support  # noqa: E402 - from the attacks: requests to a server, and its costs
 from support import Failed, check  # noqa: E402
 
 __all__ = ["ROOT", "Failed", "Farm", "Journal", "Network", "Postgres", "Server", "check", "scratch", "until"]
@@ -26,7 +26,7 @@ PATIENCE = 120
 
 
 def until(what, holds, patience=PATIENCE, pause=0.05):
-    """Waits for something to be true; gives what it gave."""
+    """Waits until a function returns a true value; returns it."""
     end = time.monotonic() + patience
     while True:
         found = holds()
@@ -47,7 +47,7 @@ def scratch():
 
 
 class Server(support.Server):
-    """A server whose process comes and goes; its data and its token stay."""
+    """A restartable server; its data and its token persist."""
 
     def __init__(self, orrery, data, arguments=()):
         self.orrery, self.data, self.arguments = orrery, str(data), list(arguments)
@@ -92,7 +92,7 @@ class Server(support.Server):
 
 
 class Postgres:
-    """A PostgreSQL of its own, in a directory."""
+    """A private PostgreSQL in a directory."""
 
     def __init__(self, directory):
         self.directory = directory / "postgres"
@@ -100,7 +100,7 @@ class Postgres:
         self.programs = self._programs()
         self.user = []
         if os.geteuid() == 0:
-            # It refuses to be run by root.
+            # It refuses to run as root.
             shutil.chown(self.directory, "postgres", "postgres")
             self.user = ["runuser", "-u", "postgres", "--"]
         with socket.socket() as free:
@@ -142,7 +142,7 @@ class Postgres:
 
 
 class Network:
-    """A relay to a port of this machine that can become a black hole: nothing passes, and nobody is told."""
+    """A relay to a port of this machine that can become a black hole: nothing passes, and no error is reported."""
 
     def __init__(self, target):
         self.target, self.stalled, self.closed, self.generation = target, False, False, 0
@@ -181,7 +181,7 @@ class Network:
                     block = source.recv(65536)
                 except TimeoutError:
                     continue
-                # What was read when everything stalled does not pass either.
+                # Data that was read when the stall began does not pass either.
                 if not block or not self._wait(generation):
                     return
                 sink.sendall(block)
@@ -197,7 +197,7 @@ class Network:
         self.stalled = True
 
     def heal(self):
-        """Ends what was stalled, and relays new connections."""
+        """Closes stalled connections, and relays new ones."""
         self.generation += 1
         self.stalled = False
 
@@ -208,7 +208,7 @@ class Network:
 
 
 class Journal:
-    """What targets wrote down: lines of a name, the process that acted, and nanoseconds since the epoch."""
+    """The journal of targets: lines of a name, the acting process, and nanoseconds since the epoch."""
 
     def __init__(self, path):
         self.path = path
@@ -217,7 +217,7 @@ class Journal:
         self._read, self._entries, self._runs = 0, [], collections.Counter()
 
     def entries(self):
-        # Only what is new: it is looked at many times a second.
+        # Reads only new lines: it is polled many times a second.
         with self._lock, open(self.path, "rb") as stream:
             stream.seek(self._read)
             new = stream.read()
@@ -245,7 +245,7 @@ class Journal:
 
 
 class Farm:
-    """Environments whose effects must happen once, and what the server says of them."""
+    """Environments with effects that must happen once, and their state on the server."""
 
     AGENTS = 4
 
@@ -264,7 +264,7 @@ class Farm:
         return path
 
     def sow(self, count, seconds=0.1, others=0):
-        """Pushes a version with new effects to an environment that has nothing to do; gives their names.
+        """Pushes a version with new effects to an idle environment; returns their names.
 
         `others` are commands beside them that may be repeated: nothing is recorded before they begin.
         """
@@ -280,7 +280,7 @@ class Farm:
             resources.append({"id": identifier, "attributes": attributes})
         for at in range(others):
             text, attributes = self.journal.command(f"other{self.count}-{at}", 0.5, once=False)
-            # On agents of their own: they would wait behind an effect that cannot be recorded.
+            # On separate agents: they would wait behind an effect that cannot be recorded.
             agent = f"a{self.AGENTS + at % self.AGENTS}"
             resources.append({"id": f"exec::Run[{agent},command={text}]", "attributes": attributes})
         self.busy[environment] = names
@@ -292,14 +292,14 @@ class Farm:
         return {item["id"]: item["status"] for item in found}
 
     def rests(self, environment):
-        """Whether nothing of an environment is under way; its resources with their states then."""
+        """The resources of an environment with their states if it is idle, else None."""
         states = self.states(environment)
         names = self.busy[environment]
         ended = [states.get(identifier) in ("deployed", "failed") for identifier in names]
         return states if all(ended) else None
 
     def reap(self, patience=PATIENCE):
-        """Waits until everything had its turn, compares it with the journal, decides what is unknown, and compares again."""
+        """Waits until all resources have run, compares them with the journal, settles unknown effects, and compares again."""
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             unknown = list(pool.map(lambda environment: self.reap_one(environment, patience), self.busy))
         self.unknown += sum(unknown)
@@ -312,7 +312,7 @@ class Farm:
         self.busy.clear()
 
     def reap_one(self, environment, patience):
-        """Gives how many effects of an environment were unknown."""
+        """Returns the number of unknown effects of an environment."""
         names = self.busy[environment]
         states = until("everything had its turn", lambda: self.rests(environment), patience, 0.2)
         runs = self.journal.runs()

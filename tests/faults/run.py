@@ -1,4 +1,4 @@
-"""Breaks what servers depend on while effects that must happen once are under way. Each fault ends with figures, or says what did not hold.
+"""Breaks dependencies of servers during effects that must happen once. Each fault prints figures, or the broken guarantee.
 
     python3 tests/faults/run.py --orrery target/debug/orrery [--short] [FAULT...]
 """
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from machinery import ROOT, Failed, Farm, Journal, Network, Postgres, Server, check, scratch, until
 
-# How long an owner may act after the last renewal that worked, and what a process takes to look at the clock.
+# The time an owner may act after its last successful renewal, plus the time to check the clock.
 PERMIT, SLACK = 10, 0.5
-# Effects that are sown before each kill, and kills before everything is compared with the journal.
+# Effects created before each kill, and kills between comparisons with the journal.
 BATCH, ROUND = 8, 50
 
 
@@ -38,7 +38,7 @@ class Place:
 
 
 def server_kills(options, database):
-    """`kill -9` of the server, each while new effects are under way; those of earlier kills go on meanwhile."""
+    """`kill -9` of the server, each during new effects; those of earlier kills continue meanwhile."""
     moments = random.Random(11)
     with ExitStack() as stack:
         place = Place(stack, options, database)
@@ -56,7 +56,7 @@ def server_kills(options, database):
 
 
 def database_restarts(options, _):
-    """PostgreSQL is restarted under a server that lives, by turns as after a crash and in order."""
+    """PostgreSQL is restarted under a running server, alternating between a crash and a clean restart."""
     moments = random.Random(13)
     with ExitStack() as stack:
         place = Place(stack, options, "postgres")
@@ -73,7 +73,7 @@ def database_restarts(options, _):
 
 
 class Pair:
-    """Two servers on one database, each with a network of its own, and effects that follow each other for a while."""
+    """Two servers on one database, each with its own network, and a sequence of effects."""
 
     def __init__(self, stack, options):
         self.directory = stack.enter_context(scratch())
@@ -88,7 +88,7 @@ class Pair:
         self.farm = Farm(self.servers[0], self.journal)
 
     def acts(self, at):
-        """Times at which effects were begun by a server."""
+        """Times at which a server began effects."""
         process = self.servers[at].process.pid
         return [when for _, parent, when in self.journal.entries() if parent == process]
 
@@ -101,13 +101,13 @@ def take_over(options, cut, restore, limit):
         pair = Pair(stack, options)
         late = between = 0
         for _ in range(options.rounds):
-            # More than the owner can do before its time is over.
+            # More than the owner can do before its lease ends.
             names = pair.farm.sow(2 * BATCH, 1, others=Farm.AGENTS * 40)
             pair.farm.until_some(names, 2)
             owner = pair.owner()
             other = 1 - owner
             before = len(pair.acts(other))
-            # A server that cannot be asked asks nobody: the other one answers.
+            # The stalled server cannot respond: ask the other one.
             pair.farm.server = pair.servers[other]
             cut(pair, owner)
             moment = time.time()
@@ -122,7 +122,7 @@ def take_over(options, cut, restore, limit):
 
 
 def black_hole(options, _):
-    """Between the owner of an environment and its database nothing passes any more; another server takes over."""
+    """The network between the owner of an environment and its database stalls; another server takes over."""
     return take_over(
         options,
         lambda pair, at: pair.networks[at].stall(),
@@ -132,7 +132,7 @@ def black_hole(options, _):
 
 
 def frozen_owner(options, _):
-    """The owner of an environment is stopped for longer than its lease (SIGSTOP), and goes on when another has taken over."""
+    """The owner of an environment is stopped for longer than its lease (SIGSTOP), and resumes after another has taken over."""
 
     def send(number):
         return lambda pair, at: os.kill(pair.servers[at].process.pid, number)
@@ -141,7 +141,7 @@ def frozen_owner(options, _):
 
 
 def full_disk(options, _):
-    """The file system of the data is full for ten seconds while effects are due: what cannot be recorded waits, and nothing is lost."""
+    """The file system of the data is full for ten seconds while effects are due: effects that cannot be recorded wait, and nothing is lost."""
     if os.geteuid() != 0:
         return "left out: mounting a small file system needs root"
     with ExitStack() as stack:
@@ -156,7 +156,7 @@ def full_disk(options, _):
             names = place.farm.sow(4 * BATCH)
             place.farm.until_some(names, 2)
             fill(mount / "filling")
-            # It is answered after ten seconds, in which some room might have come.
+            # The response comes after ten seconds, in which space might have become available.
             environment = next(iter(place.farm.busy))
             body = {"resources": [], "release": False}
             status, _ = place.server.as_admin("POST", f"{environment}/versions", body)
@@ -180,13 +180,13 @@ def fill(path):
 
 def writable(place):
     environment = next(iter(place.farm.busy))
-    # A deploy tries again what could not begin.
+    # A deploy retries effects that could not begin.
     status, _ = place.server.as_admin("POST", f"{environment}/deploy", {})
     return status < 300
 
 
 def descriptors(options, database):
-    """A running server gets no further descriptor, again and again: nothing fails because of that."""
+    """A running server repeatedly gets no further descriptor: no resource fails because of that."""
     with ExitStack() as stack:
         place = Place(stack, options, database)
         process = place.server.process.pid
@@ -208,7 +208,7 @@ MODULE = ROOT / "crates" / "orrery" / "tests" / "it" / "unrepeatable"
 
 
 def killed_hosts(options, _):
-    """`kill -9` of the processes that run handlers in Python, while effects that they declare are under way."""
+    """`kill -9` of the processes that run handlers in Python, during effects that they declare."""
     count, agents = 12 * options.rounds + 24, 4
     with ExitStack() as stack:
         directory = stack.enter_context(scratch())
@@ -284,7 +284,7 @@ def main():
     parser.add_argument("--kills", type=int, help="kills of the server (1000; 12 with --short)")
     parser.add_argument("--restarts", type=int, help="restarts of the database (100; 3 with --short)")
     parser.add_argument("--rounds", type=int, help="rounds of the other faults (10; 1 with --short)")
-    parser.add_argument("--database", choices=BOTH, help="on this one only")
+    parser.add_argument("--database", choices=BOTH, help="only this database")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"any of {', '.join(FAULTS)}; all of them if none is named")
     options = parser.parse_args()
     unknown = [name for name in options.faults if name not in FAULTS]

@@ -1,4 +1,4 @@
-"""Takes protections out of the sources, one after the other, and expects the tests of their promises to fail.
+"""Removes protections from the sources, one after the other, and expects their tests to fail.
 
     python3 tests/mutations/run.py [--together] [--in-place] [--check] [MUTATION...]
 """
@@ -19,27 +19,27 @@ GUARANTEES = ROOT / "docs" / "reference" / "guarantees.md"
 
 
 def problems(mutation, root=ROOT):
-    """Why a mutation cannot be made, if it cannot."""
+    """The reason why a mutation cannot be applied, or None."""
     path = root / mutation.file
     count = path.read_text().count(mutation.old) if path.exists() else 0
     if count != 1:
         yield f"{mutation.name}: the text to replace occurs {count} times in {mutation.file}"
     for test in mutation.tests:
-        # Trials are named by group and database around the name that people read.
+        # Trial names have the group and the database around the test name.
         names = [part for part in test.split("/") if part not in ("sqlite", "postgres")]
         if f"`{names[-1]}`" not in GUARANTEES.read_text():
             yield f"{mutation.name}: guarantees.md does not name {names[-1]}"
 
 
 def unproved():
-    """Tests that guarantees.md marks as seen failing, and that no mutation is for."""
+    """Tests that guarantees.md marks with † but that have no mutation."""
     for name in re.findall(r"`(\w+)` †", GUARANTEES.read_text()):
         if not any(name in test.split("/") for mutation in MUTATIONS for test in mutation.tests):
             yield f"guarantees.md says that {name} was seen failing, and no mutation is for it"
 
 
 def batches(chosen, together):
-    """Mutations that are built at once: of one package and target, in files of their own, with tests of their own."""
+    """Mutations that are built together: of one package and target, in separate files, with separate tests."""
     if not together:
         return [[mutation] for mutation in chosen]
     made = []
@@ -63,7 +63,7 @@ def batches(chosen, together):
 
 @contextmanager
 def sources(in_place):
-    """A tree that may be changed: a worktree of its own, or the one here, which is put back."""
+    """A tree that may be changed: a separate worktree, or this one, which is restored."""
     if in_place:
         yield ROOT
         return
@@ -92,7 +92,7 @@ def mutated(root, batch):
 def cargo(root, mutation, *arguments):
     target = [mutation.target] if mutation.target.startswith("--") else ["--test", mutation.target]
     command = ["cargo", "test", "-p", mutation.package, *target, *arguments]
-    # A mutation leaves code behind that nobody uses.
+    # A mutation leaves unused code behind.
     return subprocess.run(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -127,10 +127,10 @@ def try_batch(root, batch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--together", action="store_true", help="make mutations of one package that do not meet in one build")
-    parser.add_argument("--in-place", action="store_true", help="change the sources here, and put them back")
-    parser.add_argument("--check", action="store_true", help="only see that patches fit and guarantees.md names the tests")
-    parser.add_argument("mutations", nargs="*", metavar="MUTATION", help="names of some of them; all if none is given")
+    parser.add_argument("--together", action="store_true", help="apply independent mutations of one package in one build")
+    parser.add_argument("--in-place", action="store_true", help="change the sources in place, and restore them")
+    parser.add_argument("--check", action="store_true", help="only check that patches apply and guarantees.md names the tests")
+    parser.add_argument("mutations", nargs="*", metavar="MUTATION", help="names of mutations; default: all")
     options = parser.parse_args()
     known = {mutation.name for mutation in MUTATIONS}
     unknown = [name for name in options.mutations if name not in known]

@@ -1,4 +1,4 @@
-"""Compiles, exports and deploys the probes with published modules, and looks at what became of the machine."""
+"""Compiles, exports and deploys the probes with published modules, and checks the state of the machine."""
 
 import json
 import os
@@ -14,18 +14,18 @@ import unittest
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
-# The environment of whoever runs this is not that of the probes.
+# The probes do not inherit the caller's environment variables.
 os.environ.pop("VIRTUAL_ENV", None)
 ORRERY = os.environ.get("ORRERY", str(ROOT / "target/debug/orrery"))
 IS_ROOT = os.geteuid() == 0
-# What the probes import. The first is for Pythons that know its syntax, the second for the one before.
+# Imports of the probes. The first is for newer Python versions, the second for older ones.
 NEWEST = ["inmanta-module-std==8.7.5"]
 OLDER = ["inmanta-module-std==8.4.2"]
 MODULES = ["fs", "exec", "apt", "ssh", "ip", "net", "yaml", "user"]
 
 
 def run(arguments, directory, expect=0, **environment):
-    """Runs the binary; gives what it printed."""
+    """Runs the binary; returns its output."""
     done = subprocess.run(
         [ORRERY, *arguments],
         cwd=directory,
@@ -46,7 +46,7 @@ def run(arguments, directory, expect=0, **environment):
 
 
 class Environment:
-    """The Python environment with all modules, made once and kept below target/."""
+    """The virtualenv with all modules, created once below target/."""
 
     made = None
 
@@ -59,7 +59,7 @@ class Environment:
             (project / "main.cf").write_text("")
             environment = project / ".venv"
             if not environment.exists():
-                # Which Python it gets decides which version of std runs on it.
+                # Its Python determines the version of std.
                 (project / "requirements.txt").write_text("")
                 run(["modules", "install"], project)
             python = environment / "bin/python"
@@ -99,7 +99,7 @@ class Probe(unittest.TestCase):
         (self.project / "main.cf").write_text(model)
 
     def export(self, name, **replaced):
-        """Compares what is exported with what is written down."""
+        """Compares the exported resources with the recorded ones."""
         report = self.project / "report.json"
         run(["compile", "--resources", "--report", str(report)], self.project)
         found = json.loads(report.read_text())["resources"]
@@ -169,9 +169,9 @@ class Files(Probe):
         states = list(self.states().values())
         self.assertEqual((states.count("deployed"), states.count("skipped")), (5, 1))
         self.assertTrue((base / "created").exists())
-        # Once: who has just run need not run again because what it requires was made in the same deploy.
+        # Once: a command that has just run need not reload for a requirement created in the same deploy.
         self.assertEqual((base / "unless.log").read_text(), "once\n")
-        # Whoever only reloads has done so, because its file was written.
+        # The reload-only command ran, because its file was written.
         self.assertEqual(len((base / "reload.log").read_text().splitlines()), 1)
 
 
@@ -234,7 +234,7 @@ class Remote(Probe):
         keys, port = self.start_sshd()
         self.make("06_ssh_loopback", sshd=keys)
         model = (self.project / "main.cf").read_text().replace("22022", str(port))
-        # The other side's Python: the probe names the system's.
+        # The remote Python: the probe names the system's.
         if not os.path.exists("/usr/bin/python3"):
             model = model.replace("/usr/bin/python3", sys.executable)
         (self.project / "main.cf").write_text(model)
@@ -314,7 +314,7 @@ class States(Probe):
 
 class Templates(Probe):
     def test_python_renders_what_the_program_does_not(self):
-        """The filter `pprint` means what Python's library of that name means."""
+        """The filter `pprint` behaves like Python's library of that name."""
         self.make("11_compile_only")
         (self.project / "templates").mkdir()
         (self.project / "templates/pretty").write_text("{{ name }}: {{ {'b': [1, 2], 'a': none} | pprint }}\n")

@@ -1,4 +1,4 @@
-"""Published modules on a real server: pushed to it and compiled by it, deployed twice, looked at where they work.
+"""Published modules on a real server: pushed and compiled on it, deployed twice, and checked on the machine.
 
 The server runs in a mount namespace in which /etc, /usr and /var are copies on write: users, cron jobs and packages that
 its handlers make are gone with it. What it sees is seen through /proc/PID/root.
@@ -40,7 +40,7 @@ exec "$@"
 
 
 def may_enter():
-    """Why there can be no namespace of our own; None if there can."""
+    """The reason why no mount namespace can be created; None if one can."""
     if os.geteuid() != 0:
         return "needs root"
     if not all(map(shutil.which, ("unshare", "apt-get", "dpkg-deb", "useradd"))):
@@ -59,7 +59,7 @@ REFUSED = may_enter()
 
 
 class Api(http.server.BaseHTTPRequestHandler):
-    """Writes down what it is asked."""
+    """Records its requests."""
 
     calls = []
 
@@ -118,12 +118,12 @@ class Server:
             raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from error
 
     def file(self, path):
-        """A file as the server sees it."""
+        """A file in the server's namespace."""
         return pathlib.Path(f"/proc/{self.process.pid}/root{path}")
 
 
 def requirements(python, generation):
-    """What a project asks for, on a Python."""
+    """The requirements of a project for a Python version."""
     if generation == "legacy":
         return ["inmanta-module-std==5.2.8", "inmanta-module-cron"]
     newest = "inmanta-module-std==8.7.5" if python >= (3, 12) else "inmanta-module-std==8.4.2"
@@ -131,7 +131,7 @@ def requirements(python, generation):
 
 
 def environment(generation):
-    """A virtualenv with modules, made once and kept below target/."""
+    """A virtualenv with modules, created once below target/."""
     project = ROOT / "target/probes" / generation
     project.mkdir(parents=True, exist_ok=True)
     (project / "project.yml").write_text("name: probes\nmodulepath: libs\n")
@@ -153,7 +153,7 @@ class Servers(unittest.TestCase):
     def setUpClass(cls):
         cls.scratch = pathlib.Path(tempfile.mkdtemp(prefix="servers-"))
         cls.addClassCleanup(shutil.rmtree, cls.scratch, ignore_errors=True)
-        # apt reads repositories as a user of its own.
+        # apt reads repositories as a separate user.
         cls.scratch.chmod(0o755)
         api = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api)
         cls.addClassCleanup(api.server_close)
@@ -166,7 +166,7 @@ class Servers(unittest.TestCase):
 
     @classmethod
     def make_repository(cls):
-        """Two packages without anything in them, where apt finds them."""
+        """Two empty packages in a local apt repository."""
         cls.repository = cls.scratch / "repository"
         for name in ("pushed", "compiled"):
             control = cls.scratch / f"package-{name}" / "DEBIAN/control"
@@ -190,7 +190,7 @@ class Servers(unittest.TestCase):
             )
 
     def project(self, generation, name):
-        """A project with a model of its own."""
+        """A project with its own model."""
         kept = environment(generation)
         project = self.scratch / f"{generation}-{name}"
         project.mkdir()
@@ -216,7 +216,7 @@ class Servers(unittest.TestCase):
         return self.server.call("POST", "/api/v1/environments", body)["id"]
 
     def push(self, generation, name):
-        """Compiles here, and has the server deploy; the project is not there any more then."""
+        """Compiles locally, and has the server deploy after the project is removed."""
         kept, project = self.project(generation, name)
         (project / ".venv").symlink_to(kept / ".venv")
         environment = self.environment_of(f"{generation}-{name}")
@@ -266,7 +266,7 @@ class Servers(unittest.TestCase):
 
         found = self.until(counts, is_done)
         listed = self.server.call("GET", f"{base}/resources?limit=100")["items"]
-        # What was skipped only says what it waits for.
+        # Skipped resources only log their requirement.
         for one in sorted(listed, key=lambda one: one["status"] == "skipped"):
             if one["status"] != "deployed":
                 path = urllib.request.quote(one["id"], safe="")
@@ -282,7 +282,7 @@ class Servers(unittest.TestCase):
 
     def check(self, name, environment):
         ids = self.deployed(environment)
-        # Each thing is managed once, by the resource that its module makes of it.
+        # Each object is managed once, by the resource of its module.
         kinds = sorted(one.partition("[")[0] for one in ids)
         self.assertEqual(
             kinds,
@@ -310,7 +310,7 @@ class Servers(unittest.TestCase):
         calls = [body for path, body in Api.calls if path == f"/things/{name}"]
         # The first deploy and the repair.
         self.assertEqual(calls, [{"name": name}] * 2)
-        # Nothing of it is here.
+        # None of it is on this machine.
         self.assertNotIn(f"u{name}:", pathlib.Path("/etc/passwd").read_text())
         self.assertFalse(os.path.exists(f"/etc/cron.d/job{name}"))
 

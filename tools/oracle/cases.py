@@ -3,11 +3,11 @@
 A `.cases` file is text. A line `=== name [flags]` starts a case; what follows is its `main.cf`, and each line
 `--- path` starts a further file of its project. A case without `project.yml` gets the plain one below.
 
-A line `=== +name` starts no case but a bundle of files, which the cases of the same file share that have the flag
+A line `=== +name` starts a bundle of files, shared by the cases of the same file with the flag
 `+name`.
 
 Flags:
-  python   the case needs Python code of its own; it is listed in `python-host.list`
+  python   the case needs its own Python code; it is listed in `python-host.list`
   export   resources are exported after the compile (always together with `python`)
   crlf     the newlines of main.cf are written as CR LF
   noeol    main.cf ends without its last newline
@@ -32,7 +32,7 @@ class Case:
     files: dict[str, str] = field(default_factory=dict)
 
     def main_bytes(self) -> bytes:
-        """What is written to main.cf, with the flags applied."""
+        """The content of main.cf, with the flags applied."""
         text = self.files["main.cf"]
         if "hex" in self.flags:
             return bytes.fromhex(text)
@@ -43,7 +43,7 @@ class Case:
         return text.encode("utf-8")
 
     def write_to(self, directory: Path) -> None:
-        """Lays the project out on disk."""
+        """Writes the project to disk."""
         (directory / "libs").mkdir(parents=True, exist_ok=True)
         (directory / "project.yml").write_text(PLAIN_PROJECT)
         for path, text in self.files.items():
@@ -96,12 +96,12 @@ def format_case(case: Case) -> str:
 
 
 def expected_path(cases_path: Path) -> Path:
-    """Where the outcomes of a `.cases` file are kept."""
+    """The path of the outcomes of a `.cases` file."""
     return cases_path.with_suffix(".expected.json")
 
 
 def format_outcomes(outcomes: dict[str, dict[str, object]]) -> str:
-    """JSON that shows a change of one value as a change of one line, without wasting lines on small things."""
+    """JSON with one line per changed value, and compact small values."""
     return _layout(outcomes, 0) + "\n"
 
 

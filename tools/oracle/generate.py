@@ -1,4 +1,4 @@
-"""Makes random models that are well typed, small enough to read, and rich in what is hard to evaluate in the same
+"""Generates random models that are well typed, small enough to read, and rich in what is hard to evaluate in the same
 order as the reference: relations that grow while they are read, conditions on their size, unknown values, index
 lookups, and implementations that are chosen by all of these.
 
@@ -19,7 +19,7 @@ from random_parts import Entity, Relation, Scope
 from random_python import PythonParts
 from random_steps import Steps
 
-# What a loop creates is numbered one higher than what it reads, and nothing is created from this number on.
+# Instances created in a loop are numbered one higher than the ones it reads, up to this number.
 HIGHEST_NUMBER = 3
 
 
@@ -65,7 +65,7 @@ class Generator(Extras, PythonParts):
             files[entity.namespace] += self.entity_text(entity)
         files["__config__"] += self.mixin_text() + self.family_text()
         for relation in self.relations:
-            # A relation may stand in any file that sees both entities; main sees all.
+            # A relation may be in any file that sees both entities; main sees all.
             same = relation.owner.namespace == relation.target.namespace
             where = relation.owner.namespace if same and self.chance(0.7) else "__config__"
             files[where].append(self.relation_text(relation, where))
@@ -475,7 +475,7 @@ class Generator(Extras, PythonParts):
         return text
 
     def fallback(self, entity: Entity, scope: Scope) -> str:
-        """What stands for an instance that is not created any more."""
+        """Replacement for an instance beyond the limit."""
         known = [path for path, other in scope.instances if other.is_a(entity)]
         return self.random.choice(known) if known else "[]"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Model:
-    """An argument that only a model can make: an instance or an unknown."""
+    """An argument that only a model can create: an instance or an unknown."""
 
     expression: str
     encoded: object
@@ -26,7 +26,7 @@ OTHER_HOST = instance("other_host", "other_host")
 RESOURCE = instance("resource", "resource")
 UNKNOWN = Model('std::get_env("ORRERY_ABSENT")', {"$unknown": True})
 
-# What every recorded model begins with; the tests build the same instances.
+# The prelude of every recorded model; the tests build the same instances.
 PRELUDE = """
 import std::testing
 arch = std::OS(name="arch", family=std::linux, version=1.5)

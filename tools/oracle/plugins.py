@@ -1,10 +1,10 @@
-"""Records what the reference's standard plugins answer to the calls of `plugin_cases.py`, and their signatures.
+"""Records the results of the reference's standard plugins for the calls of `plugin_cases.py`, and their signatures.
 
     plugins.py calls OUT.json         the calls
     plugins.py signatures OUT.json    names, parameters, defaults and types
 
 Run it with the Python of a virtualenv that has the reference, and for the module `ip` also `inmanta-module-ip`. Every
-call is compiled as a model of its own inside this process.
+call is compiled as a separate model inside this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ warnings.simplefilter("ignore")
 
 
 def compile_model(text: str):
-    """Compiles a model in the current directory and gives its types, its namespaces and what it printed."""
+    """Compiles a model in the current directory and returns its types, its namespaces and its output."""
     Path("main.cf").write_text(text, encoding="utf-8")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -82,7 +82,7 @@ def has_model(value: object) -> bool:
 
 
 def neutral(text: str) -> str:
-    """Paths of this machine become those that the tests use."""
+    """Replaces paths of this machine by those of the tests."""
     std_directory = str(Path(sys.modules["inmanta_plugins.std"].__file__).parent)
     return text.replace(std_directory, "/modules/std").replace(os.getcwd(), "/project")
 
@@ -202,7 +202,7 @@ def param(argument, kind: str) -> dict:
 
 
 def compile_first() -> None:
-    """The first compile loads the reference's plugins, which later steps ask for their place."""
+    """The first compile loads the reference's plugins, which later steps query for their location."""
     os.mkdir("libs")
     Path("project.yml").write_text("name: test\nmodulepath: libs\n")
     compile_model("")

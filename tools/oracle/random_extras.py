@@ -1,7 +1,7 @@
 """Parts that only some random models have: attributes of refined types, lists and dictionaries, a second parent, an
 index over a relation, a row of steps that shows when things happen, and expressions that need all of these.
 
-`Extras` is mixed into the generator, which asks it for further choices.
+`Extras` is mixed into the generator, which calls it for further choices.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Extras:
         return [self.refined] if self.has_attributes else []
 
     def mixin_text(self) -> list[str]:
-        """A second parent, in the main file; it has a relation too, whose place among the others counts."""
+        """A second parent, in the main file; the position of its relation among the others matters."""
         if self.mixin is None:
             return []
         target = self.type_name(self.random.choice(self.entities), "__config__")
@@ -64,7 +64,7 @@ class Extras:
         return f" extends {', '.join(parents)}" if parents else ""
 
     def make_family(self, level: int) -> None:
-        """An entity whose instances are known by a number and by the instance that they belong to."""
+        """An entity with an index on a number and on the owning instance."""
         owners = [entity for entity in self.entities if entity.namespace == "__config__"]
         if not owners or not self.chance(0.3):
             return
@@ -111,7 +111,7 @@ class Extras:
         return [f"{name} = {lookup}", f'std::print(["{label}", {name}.n, {name}.up.n])', f"{path}.kids += K(n={key})"]
 
     def deep_write(self, scope: Scope) -> list[str] | None:
-        """Adds to a relation of what an optional relation holds."""
+        """Adds to a relation of the instance in an optional relation."""
         ends = [(path, relation) for path, relation in scope.ends() if not relation.is_list and relation.low == 0]
         if not ends:
             return None
@@ -139,7 +139,7 @@ class Extras:
         return [f"{name} = 0", f"{name}a = {name} + 1", f"{name}b = {name}a + 1", f'std::print("{name} {{{{{name}b}}}}")']
 
     def steps(self, name: str) -> list[str]:
-        """Variables that get their values one step after the other, and tell of it."""
+        """Variables that get their values one step after the other, and print them."""
         lines = [f"{name}0 = 0"]
         for step in range(1, STEPS):
             lines += [f"{name}{step} = {name}{step - 1} + 1", f'std::print("{name}{{{{{name}{step}}}}}")']

@@ -1,4 +1,4 @@
-"""What a random model is made of: entities, relations, and the scope in which an expression is written.
+"""The parts of a random model: entities, relations, and the scope of an expression.
 
 Relations have levels, in the order of their declaration. A tempered model decides by the size of a relation only what
 goes into relations of higher levels, as a careful author would; the others read and write as they please and often
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Relation:
-    """One end of a relation: attribute `name` of `owner`, whose values are of the entity `target`."""
+    """One end of a relation: attribute `name` of `owner`, with values of the entity `target`."""
 
     owner: Entity
     name: str
@@ -21,7 +21,7 @@ class Relation:
     low: int
     high: int | None
     inverse: Relation | None = None
-    # Who sets this end, if it or its inverse holds one value only: a second value is an error.
+    # The writer of this end, if it or its inverse is single-valued: a second value is an error.
     writer: str = "anyone"
 
     @property
@@ -35,7 +35,7 @@ class Relation:
         return f"[{self.low}]" if self.low == self.high else f"[{self.low}:{self.high}]"
 
     def wants_new_value(self) -> bool:
-        """Whether a value can be in this relation of one owner only, so that a known instance is a risk."""
+        """True if a value can have only one owner in this relation, so that a known instance is a risk."""
         return self.inverse is not None and not self.inverse.is_list
 
 
@@ -49,7 +49,7 @@ class Entity:
     parent: Entity | None
     relations: list[Relation] = field(default_factory=list)
     indexed: bool = False
-    # Whether it declares `int w`, which one of its implementations computes.
+    # True if it declares `int w`, which one of its implementations computes.
     computed: bool = False
 
     def ancestors(self) -> list[Entity]:
@@ -70,20 +70,20 @@ class Entity:
 
 @dataclass
 class Scope:
-    """The names that an expression may use, and where it stands."""
+    """The names and the position of an expression."""
 
     namespace: str
     instances: list[tuple[str, Entity]] = field(default_factory=list)
     # Names of numbers, with the level of what they count.
     numbers: list[tuple[str, int]] = field(default_factory=list)
-    # The loop variable whose number limits what is created here, if this is inside a loop.
+    # The loop variable with the number that limits creation here, inside a loop.
     source: str | None = None
-    # Entities from this rank on may be created; an implementation must not create its own kind for ever.
+    # Entities from this rank on may be created; an implementation must not create its own kind endlessly.
     lowest_rank: int = 0
     # Relations from this level on may be written.
     lowest_level: int = 0
     depth: int = 0
-    # Whether this runs more than once, in a loop over numbers.
+    # True if this runs more than once, in a loop over numbers.
     repeated: bool = False
 
     def nested(self, level: int = 0) -> Scope:

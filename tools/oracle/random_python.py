@@ -1,7 +1,7 @@
 """Parts of random models that need Python: plugins that read what is still growing, dataclasses, templates and
 resources that are exported.
 
-`PythonParts` is mixed into the generator, which asks it for further choices.
+`PythonParts` is mixed into the generator, which calls it for further choices.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Steps:
         return lines
 
     def late(self, relation: str) -> list[str]:
-        """Something that happens at a certain step."""
+        """A statement that runs at a certain step."""
         step = self.random.randint(1, STEPS - 1)
         sign = "+=" if relation == "l" else "="
         return [f"if a{step} == {step}:", f"  {self.pick('x', 'y', 'z')}.{relation} {sign} {self.pick('x', 'y', 'z')}", "end"]

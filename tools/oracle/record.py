@@ -1,12 +1,12 @@
-"""Records what the reference compiler answers to the cases of a corpus.
+"""Records the results of the reference compiler for the cases of a corpus.
 
     record.py tests/language                   all cases, outcomes beside their files
     record.py tests/language/lexical.cases     one file
     record.py --new tests/language             only cases that have no outcome yet
-    record.py --twice PATH                     run each case twice and name those whose outcomes differ
+    record.py --twice PATH                     run each case twice and list those with different outcomes
 
-Run it with the Python of the virtualenv that setup.sh makes. The reference is imported once; each case then runs in a
-forked child of its own, which costs a tenth of a fresh process and still shares no state with the next case.
+Run it with the Python of the virtualenv that setup.sh creates. The reference is imported once; each case then runs in a
+separate forked child, which costs a tenth of a fresh process and still shares no state with the next case.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--new", action="store_true", help="keep recorded outcomes, add the missing ones")
-    parser.add_argument("--twice", action="store_true", help="name cases whose outcome is not stable")
+    parser.add_argument("--twice", action="store_true", help="list cases with unstable outcomes")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--hash-seed", default="0", help="Python's; outcomes that depend on it are no good")
+    parser.add_argument("--hash-seed", default="0", help="Python's; outcomes must not depend on it")
     options = parser.parse_args()
     prepare(options.hash_seed)
     started = time.monotonic()
@@ -148,7 +148,7 @@ def run_child(project: Path, report: Path, log: Path, export: bool) -> None:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.chdir(project)
-        # A virtualenv of the project's own holds its v2 modules.
+        # The project's own virtualenv has its v2 modules.
         modules = project / "env" / "lib" / "python3.13" / "site-packages"
         if modules.is_dir():
             sys.path.insert(0, str(modules))
@@ -160,7 +160,7 @@ def run_child(project: Path, report: Path, log: Path, export: bool) -> None:
 
 
 def normalise(value: object, project: str) -> object:
-    """Takes out what differs from run to run: where the project and Python lie, and memory addresses."""
+    """Removes run-specific parts: paths of the project and of Python, and memory addresses."""
     if isinstance(value, dict):
         return {normalise(key, project): normalise(item, project) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Runs the reference compiler inside this process and writes down what it answered.
+"""Runs the reference compiler inside this process and records its result.
 
-`compile_here` is called in a forked child whose working directory is a project. It drives the reference's own command
-line, so that what is captured is what a person would have seen, and replaces only its last step (print the summary
+`compile_here` is called in a forked child with a project as its working directory. It drives the reference's own command
+line, so that it captures the visible output, and replaces only its last step (print the summary
 and exit) with one that builds the report.
 
 What counts as the message of an error: the text of the exception itself with its causes, as the command line prints it
@@ -27,7 +27,7 @@ from inmanta.execute.util import NoneValue, Unknown
 
 
 class Capture:
-    """What is collected while the reference runs."""
+    """The collected data of a run of the reference."""
 
     def __init__(self, report: Path) -> None:
         self.report = report
@@ -37,7 +37,7 @@ class Capture:
         self.compiled: tuple[dict[str, object], object] | None = None
 
     def write(self, outcome: dict[str, object]) -> NoReturn:
-        """Hands the outcome to the parent and ends the child without running the reference's exit code."""
+        """Passes the outcome to the parent and ends the child without running the reference's exit code."""
         self.report.write_text(json.dumps(outcome), encoding="utf-8", errors="surrogateescape")
         os._exit(0)
 
@@ -66,7 +66,7 @@ def compile_here(report: Path, export: bool) -> NoReturn:
         command_line.app()
     except SystemExit:
         pass
-    # A broken project ends the command line before its summary. Its text is all there is to know of the error.
+    # A broken project ends the command line before its summary. Its text is the only information about the error.
     outcome = outcome_of(capture, RuntimeError(), export)
     text = capture.complaint.getvalue().strip()
     outcome["error"] = {"message": text, "file": None, "line": None, "column": None, "class": None, "text": text}
@@ -114,7 +114,7 @@ def warning_text(record: logging.LogRecord) -> str:
 
 
 def describe_failure(failure: BaseException) -> dict[str, object]:
-    """Message, place and class of an error."""
+    """Message, location and class of an error."""
     if not isinstance(failure, CompilerException):
         text = str(failure)
         return {"message": text, "file": None, "line": None, "column": None, "class": type(failure).__name__, "text": text}
@@ -184,7 +184,7 @@ class ModelDump:
         return attributes, relations
 
     def reach(self, start: object) -> None:
-        """Gives ids to all instances that a value leads to, nearest first."""
+        """Assigns ids to all instances reachable from a value, nearest first."""
         queue = [start]
         while queue:
             value = queue.pop(0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtualenv in which the reference compiler runs: setup.sh DIR.
-# The versions are the ones that the recorded expectations in tests/language were made with.
+# Creates the virtualenv of the reference compiler: setup.sh DIR.
+# The versions are those of the recorded outcomes in tests/language.
 set -euo pipefail
 directory="${1:?usage: setup.sh DIR}"
 python="${PYTHON:-python3.13}"

@@ -1,9 +1,9 @@
-"""Compares random models with the reference for as long as wanted, and keeps what differs, made small.
+"""Compares random models with the reference for a given time, and stores minimized differences.
 
     soak.py --seed 1 --batches 20              20 batches of 100 models
     soak.py --seed 1 --minutes 60
 
-Run it with the Python of the virtualenv that setup.sh makes. What differs is written to target/soak as a corpus
+Run it with the Python of the virtualenv that setup.sh creates. Differences are written to target/soak as a corpus
 (`found.cases` with its outcomes) and as text (`found.txt`); ORRERY_CASES=target/soak runs it again.
 """
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=float, default=1_000_000)
     parser.add_argument("--size", type=int, default=100, help="models in a batch")
-    parser.add_argument("--shrink", type=int, default=5, help="failing models of a batch that are made small")
+    parser.add_argument("--shrink", type=int, default=5, help="failing models of a batch to minimize")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     record.prepare("0")
@@ -81,7 +81,7 @@ class Comparison:
         directory.mkdir(parents=True, exist_ok=True)
 
     def run(self, cases: list[Case]) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
-        """What differs, in words, and the outcomes of all cases that the reference finished."""
+        """The differences as text, and the outcomes of all cases that the reference finished."""
         outcomes = record.record_all(cases, self.jobs)
         outcomes = {name: outcome for name, outcome in outcomes.items() if outcome["status"] in ("ok", "error") and not broke_down(outcome)}
         path = self.directory / "random.cases"
@@ -93,7 +93,7 @@ class Comparison:
             output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
             if "test result:" in output:
                 break
-            # The test reads all of the corpus, and somebody may be writing to it.
+            # The test reads the whole corpus, which another process may be writing.
             time.sleep(5)
         else:
             raise RuntimeError(f"the comparison did not run:\n{output}")

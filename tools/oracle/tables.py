@@ -3,7 +3,7 @@ bad values, casts, format specifications and the plugins of std with their argum
 
     tables.py tests/language        writes operators.cases, std-types.cases and std-plugins.cases
 
-What goes well is printed many results to a case; what fails ends a compile, so it gets a case of its own.
+Successful results share a case; a failure ends a compile, so it gets a separate case.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from table_data import (
     VALUES,
 )
 
-# What the operands of the tables refer to.
+# Definitions for the operands of the tables.
 HEAD = """entity A:
     int i = 0
 end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What every recorded model begins with, after the prelude of `plugin_cases.py`; the tests build the same variables.
+# The beginning of every recorded model, after the prelude of `plugin_cases.py`; the tests build the same variables.
 VARIABLES = """
 l = [3, 1, 2]
 ls = ["b", "a"]

@@ -1,4 +1,4 @@
-"""Records what the reference's `std::template` makes of the templates of `template_cases.py` and `template_snippets.py`.
+"""Records the output of the reference's `std::template` for `template_cases.py` and `template_snippets.py`.
 
     templates.py OUT.json
     templates.py OUT.json --random COUNT [SEED]    random templates instead, for long comparisons
@@ -27,7 +27,7 @@ from template_snippets import SNIPPETS
 
 
 def neutral(text: str) -> str:
-    """Addresses and places of this machine become those that the tests use."""
+    """Replaces addresses and paths of this machine by those of the tests."""
     text = re.sub(r"(\b[a-z_]+(?:::[a-z_]+)*::[A-Z]\w*) 7f[0-9a-f]+", r"\1 0", text)
     text = re.sub(r"0x7f[0-9a-f]+", "0x7f0000000000", text)
     return re.sub(r"\(instantiated at [^)]*\)", "(instantiated at /main.cf:1)", text)

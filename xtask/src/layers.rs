@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::Violation;
 
 /// The crates of the workspace, highest first. A crate may depend on those below it only.
-/// The reasons are in `docs/src/architecture/overview.md`; keep both in step.
+/// The reasons are in `docs/architecture.md`; keep both in step.
 pub const LAYERS: [&str; 17] = [
     "orrery",
     "orrery-server",
@@ -84,10 +84,10 @@ pub fn read_packages(root: &Path) -> Result<Vec<Package>, String> {
     }
     let metadata: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| format!("cargo metadata gave no JSON: {error}"))?;
-    packages_of(&metadata).ok_or_else(|| "cargo metadata has an unexpected shape".to_owned())
+    parse_packages(&metadata).ok_or_else(|| "cargo metadata has an unexpected shape".to_owned())
 }
 
-fn packages_of(metadata: &Value) -> Option<Vec<Package>> {
+fn parse_packages(metadata: &Value) -> Option<Vec<Package>> {
     let mut packages = Vec::new();
     for package in metadata.get("packages")?.as_array()? {
         let mut dependencies = Vec::new();
@@ -213,11 +213,11 @@ mod tests {
     fn metadata_of_cargo_is_understood() {
         let metadata = serde_json::json!({"packages": [{"name": "a", "dependencies": [
             {"name": "b", "kind": null}, {"name": "c", "kind": "dev"}]}]});
-        let packages = packages_of(&metadata).unwrap();
+        let packages = parse_packages(&metadata).unwrap();
         assert_eq!(packages[0].name, "a");
         let kinds: Vec<bool> =
             packages[0].dependencies.iter().map(|edge| edge.development).collect();
         assert_eq!(kinds, [false, true]);
-        assert!(packages_of(&serde_json::json!({"packages": [{}]})).is_none());
+        assert!(parse_packages(&serde_json::json!({"packages": [{}]})).is_none());
     }
 }

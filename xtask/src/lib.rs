@@ -1,12 +1,15 @@
-//! The repository tests itself: layers, leading comments, file sizes, left-over macros, banned
-//! words, the book and the diagnostic pages.
+//! The repository tests itself: layers, names, English, leading comments, file sizes, left-over
+//! macros, banned words, the book, the table of crates and the diagnostic pages.
 //!
 //! Each check is a function from what it reads to a list of [`Violation`]s, so that it can be shown
 //! to fail on bad input; `tests/tidy.rs` runs them all on this repository as ordinary tests.
-//! [`documents::models`] also hands the example models of the book to whoever wants to compile them.
+//! [`documents::models`] also reads the example models of the book for tests that compile them.
 
+pub mod contributing;
 pub mod documents;
 pub mod layers;
+pub mod names;
+pub mod prose;
 pub mod sources;
 
 use std::fmt;
@@ -43,7 +46,7 @@ impl TextFile {
         Self { path: path.into(), text: text.into() }
     }
 
-    /// What follows the last dot of the file's name, or nothing.
+    /// The part behind the last dot of the file's name, or nothing.
     pub fn extension(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name.rsplit_once('.').map_or("", |(_, extension)| extension)
@@ -56,9 +59,9 @@ pub fn repository_root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Entries that hold nothing written by hand.
+/// Entries without hand-written content.
 const SKIPPED_NAMES: [&str; 5] = [".git", "node_modules", ".venv", "__pycache__", ".cfcache"];
-/// What is built and what the fuzzer works with, in directories whose names are those of sources elsewhere.
+/// Build output and the fuzzer's data, in directories with names that sources have elsewhere.
 const SKIPPED_PATHS: [&str; 4] = ["target", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
 
 /// Every UTF-8 file below `root`, sorted by path. Files that are not text are left out.

@@ -1,4 +1,4 @@
-//! What every source file must and must not hold.
+//! Rules for every source file: leading comment, length, no left-over macros, no banned words.
 
 use crate::{TextFile, Violation};
 
@@ -74,7 +74,7 @@ pub fn left_overs(file: &TextFile) -> Vec<Violation> {
     violations
 }
 
-/// Whether `line` holds `name!(`, `name![` or `name!{` as a word of its own.
+/// True if `line` holds `name!(`, `name![` or `name!{` as a separate word.
 fn calls_macro(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(start, _)| {
         let before = line[..start].chars().next_back();
@@ -84,8 +84,8 @@ fn calls_macro(line: &str, name: &str) -> bool {
     })
 }
 
-/// Words that must not appear anywhere: hosts of package registries (packages are named, mirrors
-/// are the machine's affair) and places of the machine that somebody wrote the file on.
+/// Words that must not appear anywhere: hosts of package registries (the machine configures
+/// its mirrors) and paths of one machine.
 /// They are spelt in pieces, so that this file passes its own check.
 pub fn banned_word_list() -> Vec<String> {
     [

@@ -1,6 +1,9 @@
 //! Runs every check of the repository on the repository.
 
-use xtask::{TextFile, Violation, documents, layers, read_repository, repository_root, sources};
+use xtask::{
+    TextFile, Violation, contributing, documents, layers, names, prose, read_repository,
+    repository_root, sources,
+};
 
 fn files() -> Vec<TextFile> {
     let files = read_repository(&repository_root()).expect("the repository can be read");
@@ -61,4 +64,33 @@ fn guarantees_name_tests_that_exist() {
         })
         .collect();
     assert!(missing.is_empty(), "no test has these names: {missing:?}");
+}
+
+/// Public types that share a name with a reason.
+const SHARED_TYPE_NAMES: [(&str, &str); 0] = [];
+
+#[test]
+fn names_are_those_of_the_glossary() {
+    let files = files();
+    let glossary = files.iter().find(|file| file.path == "GLOSSARY.md").expect("the glossary");
+    let banned = names::banned_names(&glossary.text);
+    assert!(banned.contains("pulse"), "{banned:?}");
+    assert_none(&names::check_banned(&files, &banned));
+}
+
+#[test]
+fn a_public_type_name_occurs_once() {
+    assert_none(&names::check_duplicates(&files(), &SHARED_TYPE_NAMES));
+}
+
+#[test]
+fn comments_and_documents_name_components() {
+    let files = files();
+    assert_none(&prose::check_person_words(&files));
+    assert_none(&prose::check_openings(&files));
+}
+
+#[test]
+fn contributing_lists_every_crate() {
+    assert_none(&contributing::check(&files()));
 }

@@ -1,4 +1,4 @@
-//! Where a gateway is.
+//! Address of a gateway.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use rustls_pki_types::ServerName;
 use serde::{Deserialize, Serialize};
 
-/// The port of a gateway that does not say another.
+/// Default port of a gateway.
 pub const DEFAULT_PORT: u16 = 8889;
 
 /// A host and a port: `gateway.example.org`, `10.0.0.7:9000`, `[::1]:8889`.
@@ -19,12 +19,12 @@ pub struct GatewayAddress {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address of a gateway: expected a host name or address and perhaps a port, such as gateway.example.org:{DEFAULT_PORT}"
+    "invalid gateway address {0:?}: expected a host name or IP address with an optional port, such as gateway.example.org:{DEFAULT_PORT}"
 )]
 pub struct InvalidAddress(String);
 
 impl GatewayAddress {
-    /// As it stands in URLs and for people.
+    /// Host and port, as in URLs.
     fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -41,7 +41,7 @@ impl GatewayAddress {
         self.port
     }
 
-    /// What its certificate has to be for.
+    /// Server name that the certificate must match.
     pub(crate) fn server_name(&self) -> Result<ServerName<'static>, InvalidAddress> {
         ServerName::try_from(self.host.clone()).map_err(|_| InvalidAddress(self.host.clone()))
     }
@@ -76,7 +76,7 @@ impl FromStr for GatewayAddress {
         let rest =
             rest.strip_prefix("https://").or_else(|| rest.strip_prefix("wss://")).unwrap_or(rest);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        // Of a scheme that has a usual port of its own, that port could not be told from none.
+        // With a scheme that has a default port, that port would be indistinguishable from none.
         let url = url::Url::parse(&format!("gateway://{rest}")).map_err(|_| invalid())?;
         let extra = !url.username().is_empty()
             || url.password().is_some()
@@ -96,8 +96,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_ports_and_urls_are_understood() {
-        for (text, shown) in [
+    fn hosts_ports_and_urls_are_accepted() {
+        for (text, expected) in [
             ("localhost", "localhost:8889"),
             ("gateway.example.org:443", "gateway.example.org:443"),
             ("https://10.0.0.7:9000/", "10.0.0.7:9000"),
@@ -105,13 +105,13 @@ mod tests {
             (" [::1]:7 ", "[::1]:7"),
         ] {
             let address: GatewayAddress = text.parse().unwrap();
-            assert_eq!(address.to_string(), shown, "{text}");
-            assert_eq!(shown.parse(), Ok(address), "{text}");
+            assert_eq!(address.to_string(), expected, "{text}");
+            assert_eq!(expected.parse(), Ok(address), "{text}");
         }
     }
 
     #[test]
-    fn other_texts_are_no_addresses() {
+    fn invalid_addresses_are_rejected() {
         for text in ["", ":8889", "a b", "host/path", "me@host", "host:99999", "http://x", "host?x"]
         {
             assert!(text.parse::<GatewayAddress>().is_err(), "{text}");

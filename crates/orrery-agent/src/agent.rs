@@ -1,4 +1,4 @@
-//! The life of an agent: sessions, one after the other, and certificates in time.
+//! The agent process: consecutive sessions, and renewal of the certificate.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,49 +12,50 @@ use uuid::Uuid;
 use crate::clock::now;
 use crate::enrolment::{EnrolmentError, renew};
 use crate::errors::chain;
-use crate::journal::{Bounds, Journal, JournalError};
+use crate::journal::{Journal, JournalError, JournalLimits};
 use crate::protocol::{Hello, Machine, PROTOCOL, Refusal, RefusalCode};
-use crate::running::{Limits, Runner, Setup};
-use crate::session::{self, End};
-use crate::state::{Identity, StateDirectory, StateError};
-use crate::tls::{self, TlsError};
+use crate::runner::{Limits, Runner, RunnerSetup};
+use crate::session::{self, SessionEnd};
+use crate::state::{AgentIdentity, StateDirectory, StateError};
+use crate::tls::{self, AgentTlsError};
 
-/// Why an agent does not begin or go on.
+/// Reason why an agent does not start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    #[error("there is no agent in {0}; join with a token first: orrery agent join GATEWAY")]
+    #[error("no agent in {0}; join with a token first: orrery agent join GATEWAY")]
     NotJoined(String),
     #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
-    Tls(#[from] TlsError),
-    #[error("no thread could be started")]
+    Tls(#[from] AgentTlsError),
+    #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    #[error("the gateway has nothing more to do with this agent: {}", .0.reason)]
+    #[error("the gateway revoked this agent: {}", .0.reason)]
     Revoked(Refusal),
 }
 
-/// How soon an agent comes again after it lost its session.
+/// Backoff between reconnects.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// At most this long after a session, and twice as long after each failure.
-    pub first: Duration,
-    pub most: Duration,
+pub struct ReconnectBackoff {
+    /// Maximum delay after a session; doubles with each failure.
+    pub initial: Duration,
+    pub max: Duration,
 }
 
-impl Default for Pace {
+impl Default for ReconnectBackoff {
     fn default() -> Self {
-        Pace { first: Duration::from_millis(500), most: Duration::from_secs(60) }
+        ReconnectBackoff { initial: Duration::from_millis(500), max: Duration::from_secs(60) }
     }
 }
 
-impl Pace {
-    /// Anything from nothing to the longest: agents that lost their gateway at once do not come back at once.
-    fn pause(&self, failures: u32) -> Duration {
-        let most = self.first.saturating_mul(1 << failures.min(20)).min(self.most);
+impl ReconnectBackoff {
+    /// Random delay up to the current maximum, so agents that lost their gateway together do not
+    /// return together.
+    fn delay(&self, failures: u32) -> Duration {
+        let most = self.initial.saturating_mul(1 << failures.min(20)).min(self.max);
         most.mul_f64(rand::random_range(0.0..=1.0))
     }
 }
@@ -64,22 +65,26 @@ impl Pace {
 pub struct Agent {
     certificates: Arc<Certificates>,
     runner: Runner,
-    /// Differs from one process to the next.
+    /// Differs between processes.
     boot: Uuid,
-    pace: Pace,
+    backoff: ReconnectBackoff,
 }
 
 impl Agent {
-    /// Takes up what a directory holds.
+    /// Starts an agent from its state directory.
     ///
     /// # Errors
-    /// If the agent has not joined, or what is there cannot be used.
-    pub fn start(state: StateDirectory, limits: Limits, pace: Pace) -> Result<Self, AgentError> {
+    /// If the agent has not joined, or its state is unusable.
+    pub fn start(
+        state: StateDirectory,
+        limits: Limits,
+        backoff: ReconnectBackoff,
+    ) -> Result<Self, AgentError> {
         let joined = state.identity()?;
         let identity =
             joined.ok_or_else(|| AgentError::NotJoined(state.path().display().to_string()))?;
-        let journal = Journal::open(&state.journal(), Bounds::default())?;
-        let runner = Runner::start(Setup {
+        let journal = Journal::open(&state.journal(), JournalLimits::default())?;
+        let runner = Runner::start(RunnerSetup {
             environment: identity.environment,
             names: identity.names.clone(),
             registry: Registry::native(),
@@ -89,20 +94,20 @@ impl Agent {
         });
         let runner = runner.map_err(AgentError::Thread)?;
         let certificates = Arc::new(Certificates { state, identity: Mutex::new(identity) });
-        Ok(Agent { certificates, runner, boot: Uuid::new_v4(), pace })
+        Ok(Agent { certificates, runner, boot: Uuid::new_v4(), backoff })
     }
 
-    /// Who it is at present.
-    pub fn identity(&self) -> Identity {
+    /// Current identity.
+    pub fn identity(&self) -> AgentIdentity {
         self.certificates.identity().clone()
     }
 
-    /// Serves until it is asked to stop.
+    /// Serves until it is stopped.
     ///
     /// # Errors
-    /// If the gateway refuses it for good.
+    /// If the gateway revoked the agent.
     pub async fn run(self, stop: CancellationToken) -> Result<(), AgentError> {
-        let renewing = tokio::spawn(Arc::clone(&self.certificates).keep_fresh());
+        let renewing = tokio::spawn(Arc::clone(&self.certificates).renew_loop());
         let served = self.serve(&stop).await;
         renewing.abort();
         served
@@ -117,30 +122,30 @@ impl Agent {
             let end =
                 session::serve(&identity.gateway, config, self.hello(), &self.runner, stop).await;
             let pause = match end {
-                End::Stopped => return Ok(()),
-                End::Refused(refusal) if refusal.code == RefusalCode::Revoked => {
+                SessionEnd::Stopped => return Ok(()),
+                SessionEnd::Refused(refusal) if refusal.code == RefusalCode::Revoked => {
                     self.runner.cancel_all();
                     session::drain(self.runner.clone()).await;
                     return Err(AgentError::Revoked(refusal));
                 }
-                End::Refused(refusal) => {
-                    tracing::warn!(code = ?refusal.code, reason = refusal.reason, "the gateway refuses the session");
+                SessionEnd::Refused(refusal) => {
+                    tracing::warn!(code = ?refusal.code, reason = refusal.reason, "session refused by the gateway");
                     failures += 1;
-                    // Two processes with one identity must not drive each other away without end.
+                    // Two processes with one identity must not evict each other in a loop.
                     if refusal.code == RefusalCode::Superseded {
-                        self.pace.most
+                        self.backoff.max
                     } else {
-                        self.pace.pause(failures)
+                        self.backoff.delay(failures)
                     }
                 }
-                End::Lost { error, welcomed } => {
+                SessionEnd::Lost { error, welcomed } => {
                     failures = if welcomed { 0 } else { failures + 1 };
-                    let pause = self.pace.pause(failures);
+                    let pause = self.backoff.delay(failures);
                     let expired = identity.expires_at() <= now();
                     tracing::warn!(error = chain(&error), again_in = ?pause, "no session");
                     if expired {
                         tracing::error!(
-                            "the certificate of this agent has expired; make a new invitation, and join with --replace"
+                            "the certificate of this agent has expired; create a new invitation, and join with --replace"
                         );
                     }
                     pause
@@ -161,52 +166,52 @@ impl Agent {
             protocol: PROTOCOL,
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             boot: self.boot,
-            running: self.runner.underway(),
-            machine: Machine::this(),
+            running: self.runner.active_commands(),
+            machine: Machine::current(),
         }
     }
 }
 
-/// What shows who the agent is.
+/// Identity with its certificate, and the state directory.
 #[derive(Debug)]
 struct Certificates {
     state: StateDirectory,
-    identity: Mutex<Identity>,
+    identity: Mutex<AgentIdentity>,
 }
 
-/// Between two looks at whether a certificate is due.
-const LOOK_AT_LEAST: Duration = Duration::from_secs(1);
-const LOOK_AT_MOST: Duration = Duration::from_secs(3600);
+/// Interval of checks for a due renewal.
+const RENEW_CHECK_MIN: Duration = Duration::from_secs(1);
+const RENEW_CHECK_MAX: Duration = Duration::from_secs(3600);
 
 impl Certificates {
-    fn identity(&self) -> MutexGuard<'_, Identity> {
+    fn identity(&self) -> MutexGuard<'_, AgentIdentity> {
         self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets the next certificate in time, for ever.
-    async fn keep_fresh(self: Arc<Self>) {
+    /// Renews the certificate when due, in a loop.
+    async fn renew_loop(self: Arc<Self>) {
         loop {
             let identity = self.identity().clone();
             if identity.is_due(now()) {
                 match renew(&self.state, &identity).await {
                     Ok(renewed) => {
-                        tracing::info!(expires = %renewed.expires_at(), "the certificate is renewed");
+                        tracing::info!(expires = %renewed.expires_at(), "certificate renewed");
                         *self.identity() = renewed;
                     }
-                    Err(EnrolmentError::Ask(error)) => {
+                    Err(EnrolmentError::Gateway(error)) => {
                         tracing::warn!(
                             error = chain(&error),
-                            "the certificate cannot be renewed now"
+                            "cannot renew the certificate; retrying"
                         );
                     }
                     Err(error) => {
-                        tracing::error!(error = chain(&error), "the certificate cannot be renewed");
+                        tracing::error!(error = chain(&error), "cannot renew the certificate");
                     }
                 }
             }
-            // A clock may be set: it is looked at often, not calculated with.
+            // The clock may be set: check often instead of computing the time.
             let valid = Duration::from_secs(identity.valid_seconds);
-            let pause = (valid / 100).clamp(LOOK_AT_LEAST, LOOK_AT_MOST);
+            let pause = (valid / 100).clamp(RENEW_CHECK_MIN, RENEW_CHECK_MAX);
             tokio::time::sleep(pause).await;
         }
     }
@@ -217,13 +222,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_differ() {
-        let pace = Pace::default();
-        let longest = |failures| (0..200).map(|_| pace.pause(failures)).max().unwrap();
-        let shortest = |failures| (0..200).map(|_| pace.pause(failures)).min().unwrap();
-        assert!(longest(0) <= pace.first);
-        assert!(longest(3) > pace.first && longest(3) <= pace.first * 8);
-        assert!(longest(40) > Duration::from_secs(30) && longest(40) <= pace.most);
+    fn delays_grow_and_are_random() {
+        let backoff = ReconnectBackoff::default();
+        let longest = |failures| (0..200).map(|_| backoff.delay(failures)).max().unwrap();
+        let shortest = |failures| (0..200).map(|_| backoff.delay(failures)).min().unwrap();
+        assert!(longest(0) <= backoff.initial);
+        assert!(longest(3) > backoff.initial && longest(3) <= backoff.initial * 8);
+        assert!(longest(40) > Duration::from_secs(30) && longest(40) <= backoff.max);
         assert!(shortest(40) < Duration::from_secs(30));
     }
 }

@@ -1,69 +1,72 @@
-//! How an agent gets its certificate, and the next one.
+//! Enrolment: obtains and renews the certificate of an agent.
 
 use rcgen::{CertificateParams, KeyPair};
 
 use crate::address::GatewayAddress;
-use crate::asking::{AskError, post};
 use crate::clock::now;
+use crate::gateway_client::{GatewayRequestError, post};
 use crate::protocol::{
-    JOIN_PATH, JoinAnswer, JoinRequest, Machine, RENEW_PATH, RenewAnswer, RenewRequest, Secret,
+    JOIN_PATH, JoinRequest, JoinResponse, Machine, RENEW_PATH, RenewRequest, RenewResponse,
+    WireSecret,
 };
-use crate::state::{Identity, StateDirectory, StateError};
-use crate::tls::{self, TlsError};
+use crate::state::{AgentIdentity, StateDirectory, StateError};
+use crate::tls::{self, AgentTlsError};
 use crate::token::JoinToken;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnrolmentError {
     #[error(
-        "{state} belongs to the agent {agent} already; use another directory with --state, or --replace to forget that one"
+        "{state} already belongs to the agent {agent}; use another directory with --state, or replace that agent with --replace"
     )]
     Joined { state: String, agent: uuid::Uuid },
     #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
-    Ask(#[from] AskError),
+    Gateway(#[from] GatewayRequestError),
     #[error(transparent)]
-    Tls(#[from] TlsError),
-    #[error("no request for a certificate can be made")]
+    Tls(#[from] AgentTlsError),
+    #[error("cannot create a certificate signing request")]
     Request(#[from] rcgen::Error),
 }
 
-/// A request for a certificate. Its subject says nothing: the server decides who this is.
+/// Creates a certificate signing request. Its subject is empty: the server assigns the identity.
 fn signing_request(key: &KeyPair) -> Result<String, rcgen::Error> {
     CertificateParams::default().serialize_request(key)?.pem()
 }
 
-/// Joins: turns a token into a certificate. Who does it again after a failure is the same agent.
+/// Joins: exchanges a token for a certificate. A retry after a failure yields the same agent.
 ///
 /// # Errors
-/// If the agent joined before, the gateway refuses or cannot be reached, or nothing can be kept.
+/// If the agent joined before, the gateway refuses or is unreachable, or the state cannot be
+/// written.
 pub async fn join(
     state: &StateDirectory,
     gateway: &GatewayAddress,
     token: &JoinToken,
     names: Option<Vec<String>>,
-) -> Result<Identity, EnrolmentError> {
+) -> Result<AgentIdentity, EnrolmentError> {
     if let Some(identity) = state.identity()? {
         let state = state.path().display().to_string();
         return Err(EnrolmentError::Joined { state, agent: identity.agent });
     }
     let key = state.key()?;
     let identity = enrol(&key, gateway, token, names).await?;
-    state.keep_identity(&identity)?;
+    state.store_identity(&identity)?;
     Ok(identity)
 }
 
-/// Joins as another agent than the one that is there, if one is. It stays until the new one is known.
+/// Joins as a new agent and replaces an existing identity, which stays until the new one is
+/// complete.
 ///
 /// # Errors
-/// If the gateway refuses or cannot be reached, or nothing can be kept.
-pub async fn join_instead(
+/// If the gateway refuses or is unreachable, or the state cannot be written.
+pub async fn join_and_replace(
     state: &StateDirectory,
     gateway: &GatewayAddress,
     token: &JoinToken,
     names: Option<Vec<String>>,
-) -> Result<Identity, EnrolmentError> {
+) -> Result<AgentIdentity, EnrolmentError> {
     let key = state.next_key()?;
     let identity = enrol(&key, gateway, token, names).await?;
     state.replace_identity(&identity)?;
@@ -75,17 +78,17 @@ async fn enrol(
     gateway: &GatewayAddress,
     token: &JoinToken,
     names: Option<Vec<String>>,
-) -> Result<Identity, EnrolmentError> {
+) -> Result<AgentIdentity, EnrolmentError> {
     let request = JoinRequest {
-        token: Secret(token.text().clone()),
+        token: WireSecret(token.text().clone()),
         csr: signing_request(key)?,
         names,
-        machine: Machine::this(),
+        machine: Machine::current(),
     };
     let config = tls::for_joining(token.fingerprint())?;
-    let answer: JoinAnswer = post(gateway, config, JOIN_PATH, &request).await?;
-    let JoinAnswer { agent, environment, names, certificate, ca, valid_seconds } = answer;
-    let identity = Identity {
+    let response: JoinResponse = post(gateway, config, JOIN_PATH, &request).await?;
+    let JoinResponse { agent, environment, names, certificate, ca, valid_seconds } = response;
+    let identity = AgentIdentity {
         agent,
         environment,
         names,
@@ -95,26 +98,27 @@ async fn enrol(
         obtained: now(),
         valid_seconds,
     };
-    // What could not be used later is better refused now.
+    // Reject unusable certificates now rather than later.
     tls::for_sessions(&identity, &key.serialize_pem())?;
     Ok(identity)
 }
 
-/// Asks for the next certificate, and keeps it.
+/// Requests the next certificate and stores it.
 ///
 /// # Errors
 /// As `join`.
 pub(crate) async fn renew(
     state: &StateDirectory,
-    identity: &Identity,
-) -> Result<Identity, EnrolmentError> {
+    identity: &AgentIdentity,
+) -> Result<AgentIdentity, EnrolmentError> {
     let key = state.key()?;
     let request = RenewRequest { csr: signing_request(&key)? };
     let config = tls::for_sessions(identity, &key.serialize_pem())?;
-    let answer: RenewAnswer = post(&identity.gateway, config, RENEW_PATH, &request).await?;
-    let RenewAnswer { certificate, ca, valid_seconds } = answer;
-    let renewed = Identity { certificate, ca, valid_seconds, obtained: now(), ..identity.clone() };
+    let response: RenewResponse = post(&identity.gateway, config, RENEW_PATH, &request).await?;
+    let RenewResponse { certificate, ca, valid_seconds } = response;
+    let renewed =
+        AgentIdentity { certificate, ca, valid_seconds, obtained: now(), ..identity.clone() };
     tls::for_sessions(&renewed, &key.serialize_pem())?;
-    state.keep_identity(&renewed)?;
+    state.store_identity(&renewed)?;
     Ok(renewed)
 }

@@ -1,8 +1,8 @@
-//! How errors are told where there is one line for them.
+//! Errors on one line.
 
 use std::error::Error;
 
-/// An error with its causes, as one text.
+/// Formats an error with its causes.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

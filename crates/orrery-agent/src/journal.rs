@@ -1,7 +1,8 @@
-//! What an agent remembers of commands, so that one that is repeated is answered and not run again.
+//! Journal of commands, so a repeated command is answered and not run again.
 //!
-//! A file of lines: that a command began, what it came to, and the highest epoch that was seen. A line is there or not: what a kill left unfinished at the end is
-//! cut off. Only as much is kept as may be asked for; the file is written anew when most of it is no longer.
+//! A file of lines: start of a command, result of a command, highest epoch seen. An incomplete last
+//! line, left by a kill, is cut off. The journal keeps as many entries as may be needed; the file
+//! is rewritten when most of it is obsolete.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -12,25 +13,29 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::protocol::Answer;
+use crate::protocol::CommandResult;
 
-/// How much is kept.
+/// Limits of the journal.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct JournalLimits {
     pub entries_max: usize,
     pub bytes_max: u64,
-    /// A file below this size is never written anew, whatever is in it.
+    /// A smaller file is never rewritten.
     pub rewrite_from: u64,
 }
 
-impl Default for Bounds {
+impl Default for JournalLimits {
     fn default() -> Self {
-        Bounds { entries_max: 10_000, bytes_max: 64 * 1024 * 1024, rewrite_from: 1024 * 1024 }
+        JournalLimits {
+            entries_max: 10_000,
+            bytes_max: 64 * 1024 * 1024,
+            rewrite_from: 1024 * 1024,
+        }
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the journal {} cannot be {action}; see that there is space, and who may write there", path.display())]
+#[error("the journal {} cannot be {action}; check the free space and the permissions", path.display())]
 pub struct JournalError {
     path: PathBuf,
     action: &'static str,
@@ -45,68 +50,68 @@ enum Line<A> {
     Finished(A),
 }
 
-/// What is known of a command.
+/// Journal entry of a command.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Known {
-    /// It began, and nobody knows how far it came.
+pub enum JournalEntry {
+    /// Started; its progress is unknown.
     Started,
-    Finished(Box<Answer>),
+    Finished(Box<CommandResult>),
 }
 
-/// Where a line is in the file.
+/// Position of a line in the file.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LineSpan {
     offset: u64,
     length: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Entries are forgotten in this order.
+struct IndexEntry {
+    /// Eviction order.
     number: u64,
     finished: bool,
-    place: Place,
+    span: LineSpan,
 }
 
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
-    bounds: Bounds,
+    limits: JournalLimits,
     length: u64,
     epoch: u64,
-    entries: BTreeMap<Uuid, Entry>,
+    entries: BTreeMap<Uuid, IndexEntry>,
     in_order: BTreeMap<u64, Uuid>,
-    /// Of all lines that entries are at.
+    /// Total length of the lines of live entries.
     live: u64,
     next: u64,
-    /// From this length on it is looked at whether the file is to be written anew.
-    tidy_from: u64,
-    /// The directory is known to hold this very file after a loss of power.
-    in_place: bool,
+    /// File length from which rewriting is considered.
+    compact_from: u64,
+    /// The directory entry of this file is durable.
+    directory_synced: bool,
 }
 
 impl Journal {
-    /// Opens a journal, or makes one.
+    /// Opens or creates a journal.
     ///
     /// # Errors
     /// If the file cannot be read and written.
-    pub fn open(path: &Path, bounds: Bounds) -> Result<Self, JournalError> {
+    pub fn open(path: &Path, limits: JournalLimits) -> Result<Self, JournalError> {
         let failed = |source| JournalError { path: path.to_owned(), action: "opened", source };
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).create(true).mode(0o600).open(path);
         let mut journal = Journal {
             path: path.to_owned(),
             file: file.map_err(failed)?,
-            bounds,
+            limits,
             length: 0,
             epoch: 0,
             entries: BTreeMap::new(),
             in_order: BTreeMap::new(),
             live: 0,
             next: 0,
-            tidy_from: bounds.rewrite_from,
-            in_place: false,
+            compact_from: limits.rewrite_from,
+            directory_synced: false,
         };
         journal.load().map_err(failed)?;
         Ok(journal)
@@ -118,108 +123,108 @@ impl Journal {
         let mut line = Vec::new();
         loop {
             line.clear();
-            // Damage must not make this read the whole disk.
+            // A damaged file must not make this read without limit.
             let read =
-                reader.by_ref().take(self.bounds.bytes_max.max(self.bounds.rewrite_from) * 2);
+                reader.by_ref().take(self.limits.bytes_max.max(self.limits.rewrite_from) * 2);
             let length = { read }.read_until(b'\n', &mut line)? as u64;
             if length == 0 {
                 break;
             }
-            let place = Place { offset: self.length, length };
+            let span = LineSpan { offset: self.length, length };
             if line.last() != Some(&b'\n') {
-                // The end of a line that was never finished: nobody was answered with it.
+                // An incomplete last line: it was never reported.
                 self.file.set_len(self.length)?;
                 break;
             }
             self.length += length;
             match serde_json::from_slice::<Line<Id>>(&line) {
                 Ok(Line::Epoch(epoch)) => self.epoch = self.epoch.max(epoch),
-                Ok(Line::Started(id)) => self.note(id, false, place),
-                Ok(Line::Finished(Id { id })) => self.note(id, true, place),
+                Ok(Line::Started(id)) => self.index_line(id, false, span),
+                Ok(Line::Finished(Id { id })) => self.index_line(id, true, span),
                 Err(error) => {
-                    tracing::warn!(path = %self.path.display(), offset = place.offset, %error, "a damaged line of the journal is passed over");
+                    tracing::warn!(path = %self.path.display(), offset = span.offset, %error, "skipping a damaged line of the journal");
                 }
             }
         }
         Ok(())
     }
 
-    /// The highest epoch that was seen.
+    /// The highest epoch seen.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Remembers a higher epoch, for good.
+    /// Records a higher epoch durably.
     ///
     /// # Errors
-    /// If it cannot be written; it does not count then.
+    /// If it cannot be written; the epoch is unchanged then.
     pub fn raise_epoch(&mut self, epoch: u64) -> Result<(), JournalError> {
-        self.append(&Line::<Answer>::Epoch(epoch))?;
+        self.append(&Line::<CommandResult>::Epoch(epoch))?;
         self.sync()?;
         self.epoch = epoch;
         Ok(())
     }
 
-    /// What is known of a command, if it is one of the last.
+    /// Returns the entry of a recent command.
     ///
     /// # Errors
-    /// If its answer cannot be read.
-    pub fn find(&self, id: Uuid) -> Result<Option<Known>, JournalError> {
+    /// If its result cannot be read.
+    pub fn find(&self, id: Uuid) -> Result<Option<JournalEntry>, JournalError> {
         let Some(entry) = self.entries.get(&id) else { return Ok(None) };
         if !entry.finished {
-            return Ok(Some(Known::Started));
+            return Ok(Some(JournalEntry::Started));
         }
-        let read = || -> io::Result<Known> {
-            let length = usize::try_from(entry.place.length).map_err(io::Error::other)?;
+        let read = || -> io::Result<JournalEntry> {
+            let length = usize::try_from(entry.span.length).map_err(io::Error::other)?;
             let mut line = vec![0; length];
-            self.file.read_exact_at(&mut line, entry.place.offset)?;
+            self.file.read_exact_at(&mut line, entry.span.offset)?;
             match serde_json::from_slice(&line)? {
-                Line::Finished(answer) => Ok(Known::Finished(Box::new(answer))),
+                Line::Finished(result) => Ok(JournalEntry::Finished(Box::new(result))),
                 Line::Epoch(_) | Line::Started(_) => Err(io::ErrorKind::InvalidData.into()),
             }
         };
         read().map(Some).map_err(self.failed("read"))
     }
 
-    /// Notes that a command begins. It survives the end of this process; for more, see `sync`.
+    /// Records the start of a command. Survives the end of this process; see `sync` for power loss.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn started(&mut self, id: Uuid) -> Result<(), JournalError> {
-        let place = self.append(&Line::<Answer>::Started(id))?;
-        self.note(id, false, place);
-        self.tidy();
+    pub fn record_started(&mut self, id: Uuid) -> Result<(), JournalError> {
+        let span = self.append(&Line::<CommandResult>::Started(id))?;
+        self.index_line(id, false, span);
+        self.compact_if_sparse();
         Ok(())
     }
 
-    /// Notes what commands came to. It survives the end of this process; for more, see `sync`.
+    /// Records results of commands. Survives the end of this process; see `sync` for power loss.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn finished(&mut self, answers: &[Answer]) -> Result<(), JournalError> {
-        for answer in answers {
-            let place = self.append(&Line::Finished(answer))?;
-            self.note(answer.id, true, place);
+    pub fn record_finished(&mut self, results: &[CommandResult]) -> Result<(), JournalError> {
+        for result in results {
+            let span = self.append(&Line::Finished(result))?;
+            self.index_line(result.id, true, span);
         }
-        self.tidy();
+        self.compact_if_sparse();
         Ok(())
     }
 
-    /// Makes all that was noted survive a loss of power.
+    /// Makes all records durable against power loss.
     ///
     /// # Errors
-    /// If that is not possible.
+    /// If the sync fails.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         let sync = || {
             self.file.sync_data()?;
-            if !self.in_place {
+            if !self.directory_synced {
                 let directory = self.path.parent().filter(|path| !path.as_os_str().is_empty());
                 File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
             }
             Ok(())
         };
         sync().map_err(self.failed("written"))?;
-        self.in_place = true;
+        self.directory_synced = true;
         Ok(())
     }
 
@@ -228,109 +233,112 @@ impl Journal {
         move |source| JournalError { path: path.clone(), action, source }
     }
 
-    fn append<A: Serialize>(&mut self, line: &Line<A>) -> Result<Place, JournalError> {
+    fn append<A: Serialize>(&mut self, line: &Line<A>) -> Result<LineSpan, JournalError> {
         let mut write = || {
             let mut text = serde_json::to_vec(line)?;
             text.push(b'\n');
             if let Err(error) = self.file.write_all(&text) {
-                // Half a line would spoil the next one.
+                // A partial line would corrupt the next one.
                 self.file.set_len(self.length)?;
                 return Err(error);
             }
-            let place = Place { offset: self.length, length: text.len() as u64 };
-            self.length += place.length;
-            Ok(place)
+            let span = LineSpan { offset: self.length, length: text.len() as u64 };
+            self.length += span.length;
+            Ok(span)
         };
         write().map_err(self.failed("written"))
     }
 
-    fn note(&mut self, id: Uuid, finished: bool, place: Place) {
-        let entry = Entry { number: self.next, finished, place };
+    fn index_line(&mut self, id: Uuid, finished: bool, span: LineSpan) {
+        let entry = IndexEntry { number: self.next, finished, span };
         self.next += 1;
         if let Some(before) = self.entries.insert(id, entry) {
             self.in_order.remove(&before.number);
-            self.live -= before.place.length;
+            self.live -= before.span.length;
         }
         self.in_order.insert(entry.number, id);
-        self.live += place.length;
-        while let Some(number) = self.too_much(entry.number) {
+        self.live += span.length;
+        while let Some(number) = self.next_to_evict(entry.number) {
             let Some(id) = self.in_order.remove(&number) else { break };
             if let Some(gone) = self.entries.remove(&id) {
-                self.live -= gone.place.length;
+                self.live -= gone.span.length;
             }
         }
     }
 
-    /// What has to be forgotten next, if anything has to.
-    fn too_much(&self, newest: u64) -> Option<u64> {
-        if self.entries.len() > self.bounds.entries_max {
+    /// Returns the entry to evict next, if over a limit.
+    fn next_to_evict(&self, newest: u64) -> Option<u64> {
+        if self.entries.len() > self.limits.entries_max {
             return self.in_order.first_key_value().map(|(number, _)| *number);
         }
-        if self.live <= self.bounds.bytes_max {
+        if self.live <= self.limits.bytes_max {
             return None;
         }
-        // It is answers that are large. That a command began takes little room, and is needed as long as it runs.
+        // Results are large; a start record is small, and is needed as long as the command runs.
         let is_answer = |(number, id): &(&u64, &Uuid)| {
             **number != newest && self.entries.get(id).is_some_and(|entry| entry.finished)
         };
         self.in_order.iter().find(is_answer).map(|(number, _)| *number)
     }
 
-    /// Writes the file anew when most of it is of no use. If that is not possible, the old one serves, and it is tried again when it has grown.
-    fn tidy(&mut self) {
-        if self.length <= self.tidy_from || self.length <= self.live * 2 {
+    /// Rewrites the file when most of it is obsolete. After a failure the old file stays in use,
+    /// and the next attempt waits until it has grown.
+    fn compact_if_sparse(&mut self) {
+        if self.length <= self.compact_from || self.length <= self.live * 2 {
             return;
         }
-        self.tidy_from = self.bounds.rewrite_from;
+        self.compact_from = self.limits.rewrite_from;
         if let Err(error) = self.rewrite() {
-            self.tidy_from += self.length;
-            // Where there is no space, half a copy must not take what is left.
+            self.compact_from += self.length;
+            // On a full disk, a partial copy must not take the remaining space.
             let _ = std::fs::remove_file(self.path.with_extension("new"));
-            tracing::warn!(path = %self.path.display(), %error, "the journal cannot be tidied now");
+            tracing::warn!(path = %self.path.display(), %error, "cannot compact the journal");
         }
     }
 
-    /// A kill leaves the old file or the new one. Nothing can fail once the new one is in place.
+    /// Rewrites the file atomically: a kill leaves the old file or the new one. Nothing can fail
+    /// after the rename.
     fn rewrite(&mut self) -> io::Result<()> {
         let beside = self.path.with_extension("new");
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).mode(0o600).open(&beside)?;
-        // A kill may have left something there.
+        // A kill may have left a partial file.
         file.set_len(0)?;
         let mut writer = io::BufWriter::new(&mut file);
         let mut offset = 0;
-        let epoch = serde_json::to_vec(&Line::<Answer>::Epoch(self.epoch))?;
+        let epoch = serde_json::to_vec(&Line::<CommandResult>::Epoch(self.epoch))?;
         writer.write_all(&epoch)?;
         writer.write_all(b"\n")?;
         offset += epoch.len() as u64 + 1;
         let mut moved = BTreeMap::new();
         for id in self.in_order.values() {
             let Some(entry) = self.entries.get(id) else { continue };
-            let length = usize::try_from(entry.place.length).map_err(io::Error::other)?;
+            let length = usize::try_from(entry.span.length).map_err(io::Error::other)?;
             let mut line = vec![0; length];
-            self.file.read_exact_at(&mut line, entry.place.offset)?;
+            self.file.read_exact_at(&mut line, entry.span.offset)?;
             writer.write_all(&line)?;
             moved.insert(*id, offset);
-            offset += entry.place.length;
+            offset += entry.span.length;
         }
         writer.flush()?;
         drop(writer);
         file.sync_data()?;
         std::fs::rename(&beside, &self.path)?;
         self.file = file;
-        // Until the directory is synced, a loss of power may bring the old one back, with all that was synced before.
-        self.in_place = false;
+        // Until the directory is synced, a power loss may restore the old file, with everything
+        // synced before.
+        self.directory_synced = false;
         self.length = offset;
         for (id, offset) in moved {
             if let Some(entry) = self.entries.get_mut(&id) {
-                entry.place.offset = offset;
+                entry.span.offset = offset;
             }
         }
         Ok(())
     }
 }
 
-/// As much of an answer as is needed to find it again.
+/// Id of a result, all that indexing needs.
 #[derive(Debug, Serialize, Deserialize)]
 struct Id {
     id: Uuid,

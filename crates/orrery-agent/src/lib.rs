@@ -1,31 +1,32 @@
-//! The remote agent: it dials in to a gateway, gets self-contained commands, runs native handlers on its machine, and answers. It never
-//! initiates anything.
+//! The remote agent: connects to a gateway, receives self-contained commands, runs native handlers
+//! on its machine, and returns results. It never initiates anything.
 //!
-//! Start from [`protocol`], which the gateway uses too, then [`Agent`] (the life of an agent), [`join`] (how it gets its certificate) and
-//! [`running::Runner`] (what becomes of a command). It knows nothing of stores, environments or models. Tests: at the end of the files, and in `tests/it`
-//! against a small gateway.
+//! Start from [`protocol`], which the gateway shares, then [`Agent`] (the process), [`join`]
+//! (enrolment) and [`runner::Runner`] (execution of commands). It knows nothing of stores,
+//! environments or models. Tests: at the end of the files, and in `tests/it` against a small
+//! gateway.
 
 mod address;
 mod agent;
-mod asking;
 mod clock;
+mod convert;
 mod enrolment;
 mod errors;
+mod gateway_client;
+pub mod idle_timeout;
 pub mod journal;
 mod machine;
 pub mod protocol;
-pub mod running;
+pub mod runner;
 mod session;
 mod state;
 mod tls;
 pub mod token;
-pub mod watched;
-mod wire;
 
 pub use address::{DEFAULT_PORT, GatewayAddress, InvalidAddress};
-pub use agent::{Agent, AgentError, Pace};
-pub use asking::AskError;
-pub use enrolment::{EnrolmentError, join, join_instead};
+pub use agent::{Agent, AgentError, ReconnectBackoff};
+pub use enrolment::{EnrolmentError, join, join_and_replace};
+pub use gateway_client::GatewayRequestError;
 pub use session::SessionError;
-pub use state::{Identity, StateDirectory, StateError};
-pub use tls::TlsError;
+pub use state::{AgentIdentity, StateDirectory, StateError};
+pub use tls::AgentTlsError;

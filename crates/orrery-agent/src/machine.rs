@@ -1,10 +1,10 @@
-//! What an agent says about the machine that it is on.
+//! Description of the agent's machine.
 
 use crate::protocol::Machine;
 
 impl Machine {
     /// This machine.
-    pub fn this() -> Self {
+    pub fn current() -> Self {
         let names = rustix::system::uname();
         Machine {
             host_name: names.nodename().to_string_lossy().into_owned(),
@@ -17,7 +17,7 @@ impl Machine {
     }
 }
 
-/// The name of the distribution in its own words.
+/// Name of the distribution.
 fn distribution(os_release: &str) -> String {
     let line = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     line.unwrap_or_default().trim_matches(['"', '\'']).to_owned()
@@ -28,10 +28,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_says_what_it_is() {
+    fn a_machine_is_described() {
         let text = "NAME=\"Debian\"\nPRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\n";
         assert_eq!(distribution(text), "Debian GNU/Linux 13 (trixie)");
         assert_eq!(distribution("ID=x\n"), "");
-        assert!(!Machine::this().host_name.is_empty());
+        assert!(!Machine::current().host_name.is_empty());
     }
 }

@@ -1,7 +1,9 @@
-//! The messages between a gateway and a remote agent: JSON texts over a WebSocket, and the two requests around it.
+//! Messages between a gateway and a remote agent: JSON over a WebSocket, and the two requests
+//! around it.
 //!
-//! Every message is an object with one entry whose name says what it is: `{"cancel": {"id": "…"}}`. Entries that a receiver does not know are
-//! passed over; a message that it does not know ends the session. The types here are for the wire alone and are converted by hand.
+//! Every message is an object with one entry, its name is the type: `{"cancel": {"id": "…"}}`.
+//! Receivers ignore unknown fields; an unknown message ends the session. The types here serve the
+//! wire only and are converted by hand.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,61 +19,61 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-/// The number of this protocol. It grows when an older side would misunderstand.
+/// Protocol version. It grows when an older peer would misunderstand.
 pub const PROTOCOL: u32 = 1;
 
-/// No message is longer, in bytes.
+/// Maximum size of a message, in bytes.
 pub const MESSAGE_MAX: usize = 64 * 1024 * 1024;
 
-/// Where an agent asks for its certificate, with a token: `POST`, [`JoinRequest`] to [`JoinAnswer`].
+/// Path of the enrolment with a token: `POST`, [`JoinRequest`] to [`JoinResponse`].
 pub const JOIN_PATH: &str = "/agent/v1/join";
 
-/// Where it asks for the next one, with its certificate: `POST`, [`RenewRequest`] to [`RenewAnswer`].
+/// Path of the renewal with the certificate: `POST`, [`RenewRequest`] to [`RenewResponse`].
 pub const RENEW_PATH: &str = "/agent/v1/renew";
 
-/// Where its session is.
+/// Path of the session.
 pub const SESSION_PATH: &str = "/agent/v1/session";
 
-/// What a gateway tells an agent.
+/// Messages of the gateway to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToAgent {
-    /// The answer to `hello`.
+    /// Response to `hello`.
     Welcome(Welcome),
-    /// The session ends here, at its beginning or later; the connection is closed after it.
+    /// Ends the session, at its start or later; the connection closes after it.
     Refuse(Refusal),
     Command(Box<Command>),
-    /// Whoever asked no longer wants it. There is a result nevertheless.
+    /// Cancels a command. A result follows nevertheless.
     Cancel {
         id: Uuid,
     },
-    /// It is durably noted that the command begins to change something.
+    /// The start of the command's change is recorded durably.
     Announced {
         id: Uuid,
     },
     Ping,
 }
 
-/// What an agent tells its gateway.
+/// Messages of an agent to its gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromAgent {
-    /// The first message of a session.
+    /// First message of a session.
     Hello(Hello),
-    /// The command waits for its turn, or runs.
+    /// The command is queued or running.
     Accepted {
         id: Uuid,
     },
-    /// There is no room for it: nothing was done, and nothing will be.
+    /// No capacity: nothing was or will be done.
     Busy {
         id: Uuid,
     },
-    /// It is about to change something, and waits for `announced`.
+    /// The command is about to change something, and waits for `announced`.
     Announce {
         id: Uuid,
     },
-    Result(Box<Answer>),
-    /// Nothing was done, and nothing will be.
+    Result(Box<CommandResult>),
+    /// Nothing was or will be done.
     Rejected {
         id: Uuid,
         code: RejectionCode,
@@ -84,14 +86,14 @@ pub enum FromAgent {
 pub struct Hello {
     pub protocol: u32,
     pub program_version: String,
-    /// Differs from one start of the agent's process to the next.
+    /// Differs between processes of the agent.
     pub boot: Uuid,
-    /// Commands that wait or run.
+    /// Commands that are queued or running.
     pub running: Vec<Uuid>,
     pub machine: Machine,
 }
 
-/// What an agent says about the machine that it is on, for people.
+/// Description of the agent's machine, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -107,89 +109,91 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     pub agent: Uuid,
-    /// Of all sessions of an agent, the one with the highest number counts.
+    /// Number of the session; the highest one of an agent is valid.
     pub session: u64,
-    /// The gateway sends a ping so often; after three times without a byte either side ends the session.
+    /// Ping interval of the gateway. After three intervals without a byte, either side ends the
+    /// session.
     pub heartbeat_seconds: u32,
 }
 
-/// Why there is no session, or no certificate. Also the body of every answer of the gateway that is no success.
+/// Reason for a refused session or certificate. Also the body of every error response of the
+/// gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
     pub code: RefusalCode,
-    /// For people: what is wrong, and what to do.
+    /// Problem and remedy, for people.
     pub reason: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCode {
-    /// The agent speaks another protocol.
+    /// The agent uses another protocol version.
     Protocol,
-    /// The agent was revoked, or never enrolled here. It must not come again.
+    /// The agent was revoked, or never enrolled here. It must not reconnect.
     Revoked,
-    /// There is a newer session of the same agent.
+    /// A newer session of the same agent exists.
     Superseded,
     /// The token is wrong, expired, used by another key, or for other names.
     Token,
-    /// The request or message cannot be read.
+    /// The request or message cannot be parsed.
     Unreadable,
-    /// The gateway cannot serve anybody at present, or is about to end: come again.
+    /// The gateway is unavailable or shutting down: reconnect later.
     Unavailable,
     #[serde(other)]
     Other,
 }
 
-/// One run of a handler that is asked for, with all that it needs.
+/// Command to run one handler, with all its inputs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Command {
-    /// The same when it is sent again.
+    /// Unchanged when the command is repeated.
     pub id: Uuid,
     pub environment: Uuid,
-    /// The epoch of the lease under which it is asked for. Only dry runs are asked for without.
+    /// Epoch of the lease. Only dry runs have none.
     pub epoch: Option<u64>,
-    /// Grows from one command to the next of whoever asks.
+    /// Grows with each command of a sender.
     pub seq: u64,
-    pub what: What,
+    pub what: CommandKind,
     pub resource: WireResource,
-    /// An earlier run ended well.
+    /// An earlier run succeeded.
     pub deployed_before: bool,
-    /// Requirements that changed something since then.
+    /// Requirements that changed since then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_dependencies: Vec<ResourceId>,
-    /// Why it is run, for people.
+    /// Reason of the run, for people.
     pub reason: String,
-    /// Every content that the resource names, by its digest.
+    /// Contents that the resource names, by digest.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub contents: BTreeMap<String, Content>,
-    /// Every secret of the server's store that the resource refers to, by its name.
+    pub contents: BTreeMap<String, WireContent>,
+    /// Vault secrets that the resource refers to, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub secrets: BTreeMap<String, Secret>,
-    /// Whether it has to be noted before something is changed.
+    pub secrets: BTreeMap<String, WireSecret>,
+    /// True if the agent must announce a change and wait for the confirmation.
     pub wants_announcement: bool,
-    /// How long it may take, counted from its arrival; without, as long as it wants.
+    /// Time limit from its arrival; none if absent.
     pub deadline_ms: Option<u64>,
-    /// Lines of the log below it are not wanted.
+    /// Log lines below this level are dropped.
     pub log_level: LogLevel,
 }
 
-/// What is to be done.
+/// Kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
-    /// Bring it to what is wanted; only report on it if its flags say so.
+pub enum CommandKind {
+    /// Deploy; only report if the flags say so.
     Deploy,
-    /// Say what would be done.
+    /// Report the changes that a deploy would make.
     DryRun,
-    /// Say what is known of it.
+    /// Read its facts.
     Facts,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WireResource {
     pub id: ResourceId,
-    /// The canonical JSON text, with places for secrets and not the secrets themselves.
+    /// Canonical JSON, with references to secrets instead of their values.
     pub attributes: String,
     pub version: VersionNumber,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -197,17 +201,17 @@ pub struct WireResource {
     pub flags: ResourceFlags,
 }
 
-/// What a command came to.
+/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct CommandResult {
     pub id: Uuid,
     pub outcome: WireOutcome,
     /// A change was announced.
     pub announced: bool,
-    /// Something was begun, and nobody knows whether it was done.
+    /// An effect started, and its outcome is unknown.
     #[serde(default)]
     pub unclear: bool,
-    /// A part of the run was lost and repeated: nobody knows what it had changed.
+    /// A part of the run was lost and repeated; changes of the lost part are unknown.
     pub repeated: bool,
 }
 
@@ -224,32 +228,32 @@ pub struct WireOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RejectionCode {
-    /// Somebody with a higher epoch has asked for something already.
+    /// A sender with a higher epoch sent a command before.
     Fenced,
-    /// This agent has no handler for such resources.
+    /// This agent has no handler for the resource type.
     UnknownType,
-    /// The command makes no sense to this agent, or is for another environment or name.
+    /// The command is malformed, or for another environment or name.
     Unreadable,
-    /// The agent cannot at present: its disk may be full.
+    /// The agent cannot execute it now, for example with a full disk.
     Unable,
     #[serde(other)]
     Other,
 }
 
-/// The first request of an agent: a certificate for a token.
+/// First request of an agent: a certificate for a token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JoinRequest {
-    pub token: Secret,
-    /// PEM. Its subject is passed over; what counts is the key.
+    pub token: WireSecret,
+    /// PEM. The subject is ignored; only the key matters.
     pub csr: String,
-    /// The names that it wants to serve; without, all of the invitation.
+    /// Names to serve; all of the invitation if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
     pub machine: Machine,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JoinAnswer {
+pub struct JoinResponse {
     pub agent: Uuid,
     pub environment: Uuid,
     pub names: Vec<String>,
@@ -257,56 +261,56 @@ pub struct JoinAnswer {
     pub certificate: String,
     /// PEM.
     pub ca: String,
-    /// How long the certificate is good for, counted from now.
+    /// Validity of the certificate from now.
     pub valid_seconds: u64,
 }
 
-/// Asks for the next certificate.
+/// Requests the next certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewRequest {
-    /// PEM, of the same key.
+    /// PEM, with the same key.
     pub csr: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenewAnswer {
+pub struct RenewResponse {
     /// PEM.
     pub certificate: String,
     /// PEM.
     pub ca: String,
-    /// How long the certificate is good for, counted from now.
+    /// Validity of the certificate from now.
     pub valid_seconds: u64,
 }
 
-/// The content of a file; base64 on the wire.
+/// Content of a file; base64 on the wire.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Content(pub Arc<[u8]>);
+pub struct WireContent(pub Arc<[u8]>);
 
-impl fmt::Debug for Content {
+impl fmt::Debug for WireContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Content({} bytes)", self.0.len())
+        write!(f, "WireContent({} bytes)", self.0.len())
     }
 }
 
-impl Serialize for Content {
+impl Serialize for WireContent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(&self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Content {
+impl<'de> Deserialize<'de> for WireContent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        STANDARD.decode(text).map(|bytes| Content(bytes.into())).map_err(D::Error::custom)
+        STANDARD.decode(text).map(|bytes| WireContent(bytes.into())).map_err(D::Error::custom)
     }
 }
 
-/// A secret on its way: the one place where secrets are serialized.
+/// A secret on the wire: the only type that serializes secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Secret(pub SecretText);
+pub struct WireSecret(pub SecretText);
 
-impl Serialize for Secret {
+impl Serialize for WireSecret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.0.expose())
     }
@@ -321,20 +325,20 @@ mod tests {
     const ID: &str = "00000000-0000-0000-0000-000000000007";
 
     #[test]
-    fn messages_have_the_form_that_the_other_side_expects() {
+    fn messages_have_a_stable_encoding() {
         let id: Uuid = ID.parse().unwrap();
-        let told = |message: &ToAgent| serde_json::to_value(message).unwrap();
-        assert_eq!(told(&ToAgent::Ping), json!("ping"));
-        assert_eq!(told(&ToAgent::Cancel { id }), json!({"cancel": {"id": ID}}));
-        let said = |message: &FromAgent| serde_json::to_value(message).unwrap();
+        let encode = |message: &ToAgent| serde_json::to_value(message).unwrap();
+        assert_eq!(encode(&ToAgent::Ping), json!("ping"));
+        assert_eq!(encode(&ToAgent::Cancel { id }), json!({"cancel": {"id": ID}}));
+        let encode_reply = |message: &FromAgent| serde_json::to_value(message).unwrap();
         let rejected =
             FromAgent::Rejected { id, code: RejectionCode::UnknownType, reason: "none".to_owned() };
         let expected = json!({"rejected": {"id": ID, "code": "unknown-type", "reason": "none"}});
-        assert_eq!(said(&rejected), expected);
+        assert_eq!(encode_reply(&rejected), expected);
     }
 
     #[test]
-    fn entries_and_codes_of_a_newer_side_are_passed_over() {
+    fn unknown_fields_and_codes_are_ignored() {
         let text = r#"{"refuse":{"code":"moon_phase","reason":"no","more":[1]}}"#;
         let ToAgent::Refuse(refusal) = serde_json::from_str(text).unwrap() else {
             panic!("{text}")
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_survives_the_way_and_does_not_print_its_secrets() {
+    fn a_command_round_trips_and_does_not_print_its_secrets() {
         let text = json!({"command": {
             "id": ID, "environment": ID, "epoch": 3, "seq": 1, "what": "deploy",
             "resource": {

@@ -1,4 +1,4 @@
-//! One session: a WebSocket over mutual TLS, from the first word to its end.
+//! One session: a WebSocket over mutual TLS, from the handshake to its end.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 
 use crate::address::GatewayAddress;
-use crate::asking::{AskError, Connection, connect, refusal};
+use crate::gateway_client::{Connection, GatewayRequestError, connect, refusal};
+use crate::idle_timeout::IdleTimeout;
 use crate::protocol::{FromAgent, Hello, MESSAGE_MAX, Refusal, SESSION_PATH, ToAgent, Welcome};
-use crate::running::Runner;
-use crate::watched::Life;
+use crate::runner::Runner;
 
-/// How long the gateway may take to answer a greeting.
-const WITHIN: Duration = Duration::from_secs(30);
-/// How many heartbeats may be missed.
-const SILENCE: u32 = 3;
-/// How long commands may go on after the agent was asked to end, and how long after they were told to.
-const DRAIN_WITHIN: Duration = Duration::from_secs(20);
-const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+/// Timeout of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Number of heartbeats that may be missed.
+const MISSED_HEARTBEATS_MAX: u32 = 3;
+/// Time for commands to end after the agent is stopped, and after they are cancelled.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a session ended that nobody asked to end.
+/// Unexpected end of a session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
     #[error(transparent)]
-    Ask(#[from] AskError),
-    #[error("the connection to the gateway broke")]
+    Gateway(#[from] GatewayRequestError),
+    #[error("lost the connection to the gateway")]
     Broken(#[source] Box<tungstenite::Error>),
     #[error("the gateway closed the connection")]
     Closed,
-    #[error("the gateway was silent for {0} s")]
+    #[error("no data from the gateway for {0} s")]
     Silent(u64),
-    #[error("the gateway said something that cannot be understood")]
+    #[error("invalid message from the gateway")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -51,21 +51,21 @@ impl From<tungstenite::Error> for SessionError {
 }
 
 impl SessionError {
-    /// What broke a session in which the gateway may be silent for so long.
-    fn of(error: tungstenite::Error, silence_max: Duration) -> Self {
+    /// Maps a socket error of a session with this idle limit.
+    fn from_socket(error: tungstenite::Error, idle_limit: Duration) -> Self {
         match error {
             tungstenite::Error::Io(error) if error.kind() == ErrorKind::TimedOut => {
-                SessionError::Silent(silence_max.as_secs())
+                SessionError::Silent(idle_limit.as_secs())
             }
             error => error.into(),
         }
     }
 }
 
-/// How a session ended.
+/// End of a session.
 #[derive(Debug)]
-pub(crate) enum End {
-    /// As it was asked to; everything that was taken in is answered, or told to end.
+pub(crate) enum SessionEnd {
+    /// Stopped as requested; all admitted commands are reported or cancelled.
     Stopped,
     Refused(Refusal),
     Lost {
@@ -74,84 +74,85 @@ pub(crate) enum End {
     },
 }
 
-/// Opens a session, and serves it until it ends.
+/// Opens a session and serves it until it ends.
 pub(crate) async fn serve(
     gateway: &GatewayAddress,
     config: Arc<ClientConfig>,
     hello: Hello,
     runner: &Runner,
     stop: &CancellationToken,
-) -> End {
+) -> SessionEnd {
     let opened = tokio::select! {
-        opened = Session::open(gateway, config, hello) => opened,
+        opened = GatewaySession::open(gateway, config, hello) => opened,
         () = stop.cancelled() => {
             drain(runner.clone()).await;
-            return End::Stopped;
+            return SessionEnd::Stopped;
         }
     };
     let session = match opened {
-        Ok(Opened::Welcome(session)) => session,
-        Ok(Opened::Refused(refusal)) => return End::Refused(refusal),
-        Err(error) => return End::Lost { error, welcomed: false },
+        Ok(OpenOutcome::Welcome(session)) => session,
+        Ok(OpenOutcome::Refused(refusal)) => return SessionEnd::Refused(refusal),
+        Err(error) => return SessionEnd::Lost { error, welcomed: false },
     };
     let (outbox, outgoing) = unbounded_channel();
     let pongs = outbox.downgrade();
     runner.attach(outbox);
-    let end = session.talk(runner, pongs, outgoing, stop).await;
+    let end = session.run(runner, pongs, outgoing, stop).await;
     runner.detach();
     match end {
         Ok(end) => end,
-        Err(error) => End::Lost { error, welcomed: true },
+        Err(error) => SessionEnd::Lost { error, welcomed: true },
     }
 }
 
-/// Lets what was taken in come to its end.
+/// Waits for the admitted commands, then cancels the rest.
 pub(crate) async fn drain(runner: Runner) {
     let ended = tokio::task::spawn_blocking(move || {
         runner.close();
-        if !runner.wait(DRAIN_WITHIN) {
-            tracing::warn!("commands that take too long are told to end");
+        if !runner.wait(DRAIN_TIMEOUT) {
+            tracing::warn!("cancelling commands that exceed the drain timeout");
             runner.cancel_all();
-            if !runner.wait(CANCEL_WITHIN) {
+            if !runner.wait(CANCEL_TIMEOUT) {
                 tracing::warn!(
-                    "some commands did not end; they are looked at again when they are repeated"
+                    "some commands did not end; they start with a read when they are repeated"
                 );
             }
         }
     });
     if ended.await.is_err() {
-        tracing::error!("the commands did not end properly");
+        tracing::error!("draining commands failed");
     }
 }
 
-enum Opened {
-    Welcome(Box<Session>),
+enum OpenOutcome {
+    Welcome(Box<GatewaySession>),
     Refused(Refusal),
 }
 
 type Socket = WebSocketStream<Connection>;
 
-struct Session {
+struct GatewaySession {
     socket: Socket,
-    silence_max: Duration,
+    idle_limit: Duration,
 }
 
-impl Session {
+impl GatewaySession {
     async fn open(
         gateway: &GatewayAddress,
         config: Arc<ClientConfig>,
         hello: Hello,
-    ) -> Result<Opened, SessionError> {
+    ) -> Result<OpenOutcome, SessionError> {
         let stream = connect(gateway, config).await?;
-        let greeted = timeout(WITHIN, Session::greet(gateway, stream, hello)).await;
-        greeted.unwrap_or_else(|_| Err(SessionError::Silent(WITHIN.as_secs())))
+        let welcomed =
+            timeout(HANDSHAKE_TIMEOUT, GatewaySession::handshake(gateway, stream, hello)).await;
+        welcomed.unwrap_or_else(|_| Err(SessionError::Silent(HANDSHAKE_TIMEOUT.as_secs())))
     }
 
-    async fn greet(
+    async fn handshake(
         gateway: &GatewayAddress,
         stream: Connection,
         hello: Hello,
-    ) -> Result<Opened, SessionError> {
+    ) -> Result<OpenOutcome, SessionError> {
         let limits = WebSocketConfig::default()
             .max_message_size(Some(MESSAGE_MAX))
             .max_frame_size(Some(MESSAGE_MAX));
@@ -160,54 +161,62 @@ impl Session {
             Ok((socket, _)) => socket,
             Err(tungstenite::Error::Http(response)) => {
                 let body = response.body().as_deref().unwrap_or_default();
-                return Ok(Opened::Refused(refusal(response.status(), body)));
+                return Ok(OpenOutcome::Refused(refusal(response.status(), body)));
             }
             Err(error) => return Err(error.into()),
         };
-        socket.send(text_of(&FromAgent::Hello(hello))?).await?;
+        socket.send(encode(&FromAgent::Hello(hello))?).await?;
         loop {
             let message = socket.next().await.ok_or(SessionError::Closed)??;
-            match read(message).await? {
+            match decode(message).await? {
                 None => {}
                 Some(ToAgent::Welcome(welcome)) => {
-                    let silence_max = silence(&welcome);
-                    socket.get_mut().get_mut().0.set_life(Life::Heard(silence_max));
+                    let idle_limit = idle_limit(&welcome);
+                    socket
+                        .get_mut()
+                        .get_mut()
+                        .0
+                        .set_idle_timeout(IdleTimeout::Received(idle_limit));
                     tracing::info!(%gateway, agent = %welcome.agent, session = welcome.session, "connected");
-                    return Ok(Opened::Welcome(Box::new(Session { socket, silence_max })));
+                    return Ok(OpenOutcome::Welcome(Box::new(GatewaySession {
+                        socket,
+                        idle_limit,
+                    })));
                 }
-                Some(ToAgent::Refuse(refusal)) => return Ok(Opened::Refused(refusal)),
-                Some(ToAgent::Ping) => socket.send(text_of(&FromAgent::Pong)?).await?,
-                Some(_) => return Err(SessionError::Unreadable("no welcome".into())),
+                Some(ToAgent::Refuse(refusal)) => return Ok(OpenOutcome::Refused(refusal)),
+                Some(ToAgent::Ping) => socket.send(encode(&FromAgent::Pong)?).await?,
+                Some(_) => return Err(SessionError::Unreadable("expected `welcome`".into())),
             }
         }
     }
 
-    /// Listens and speaks at the same time: a long answer on a slow line keeps nobody from hearing what comes.
-    async fn talk(
+    /// Receives and sends concurrently: a long result on a slow link does not delay received
+    /// messages.
+    async fn run(
         self: Box<Self>,
         runner: &Runner,
         pongs: WeakUnboundedSender<FromAgent>,
         outgoing: UnboundedReceiver<FromAgent>,
         stop: &CancellationToken,
-    ) -> Result<End, SessionError> {
-        let Session { socket, silence_max } = *self;
+    ) -> Result<SessionEnd, SessionError> {
+        let GatewaySession { socket, idle_limit } = *self;
         let (writer, reader) = socket.split();
-        let listening = listen(reader, silence_max, runner, pongs);
-        let speaking = speak(writer, silence_max, outgoing);
+        let receiving = receive_loop(reader, idle_limit, runner, pongs);
+        let sending = send_loop(writer, idle_limit, outgoing);
         let draining = async {
             stop.cancelled().await;
-            tracing::info!("the agent ends; what it was asked for comes to its end first");
+            tracing::info!("stopping; waiting for running commands");
             drain(runner.clone()).await;
         };
-        tokio::pin!(listening, speaking, draining);
+        tokio::pin!(receiving, sending, draining);
         let mut drained = false;
         loop {
             tokio::select! {
-                end = &mut listening => return if drained { Ok(End::Stopped) } else { end },
-                spoken = &mut speaking => return spoken.map(|()| End::Stopped),
+                end = &mut receiving => return if drained { Ok(SessionEnd::Stopped) } else { end },
+                sent = &mut sending => return sent.map(|()| SessionEnd::Stopped),
                 () = &mut draining, if !drained => {
                     drained = true;
-                    // Nothing more will be said; who speaks ends after what is left.
+                    // Nothing more will be sent; the send loop ends after the rest.
                     runner.detach();
                 }
             }
@@ -215,71 +224,75 @@ impl Session {
     }
 }
 
-/// Takes in what the gateway says, until the session is over.
-async fn listen(
+/// Receives messages of the gateway until the session ends.
+async fn receive_loop(
     mut reader: SplitStream<Socket>,
-    silence_max: Duration,
+    idle_limit: Duration,
     runner: &Runner,
     pongs: WeakUnboundedSender<FromAgent>,
-) -> Result<End, SessionError> {
+) -> Result<SessionEnd, SessionError> {
     loop {
         let message = reader.next().await.ok_or(SessionError::Closed)?;
-        match read(message.map_err(|error| SessionError::of(error, silence_max))?).await? {
+        match decode(message.map_err(|error| SessionError::from_socket(error, idle_limit))?).await?
+        {
             Some(ToAgent::Ping) => {
                 if let Some(outbox) = pongs.upgrade() {
-                    // If nobody sends it any more, the session is about to end.
+                    // If the receiver is gone, the session is about to end.
                     let _ = outbox.send(FromAgent::Pong);
                 }
             }
-            Some(ToAgent::Refuse(refusal)) => return Ok(End::Refused(refusal)),
-            Some(message) => receive(runner, message).await,
+            Some(ToAgent::Refuse(refusal)) => return Ok(SessionEnd::Refused(refusal)),
+            Some(message) => dispatch(runner, message).await,
             None => {}
         }
     }
 }
 
-/// Sends what there is to say, and closes the connection after the last of it. However long a message takes, as long as something moves.
-async fn speak(
+/// Sends queued messages, and closes the connection after the last one. A message may take any time
+/// as long as bytes move.
+async fn send_loop(
     mut writer: SplitSink<Socket, Message>,
-    silence_max: Duration,
+    idle_limit: Duration,
     mut outgoing: UnboundedReceiver<FromAgent>,
 ) -> Result<(), SessionError> {
     while let Some(message) = outgoing.recv().await {
-        let sent = writer.send(text_of(&message)?).await;
-        sent.map_err(|error| SessionError::of(error, silence_max))?;
+        let sent = writer.send(encode(&message)?).await;
+        sent.map_err(|error| SessionError::from_socket(error, idle_limit))?;
     }
-    // All is said; whether the gateway hears the farewell does not matter.
-    let _ = timeout(CANCEL_WITHIN, writer.close()).await;
+    // Everything is sent; a failed close does not matter.
+    let _ = timeout(CANCEL_TIMEOUT, writer.close()).await;
     Ok(())
 }
 
-fn text_of(message: &FromAgent) -> Result<Message, SessionError> {
+fn encode(message: &FromAgent) -> Result<Message, SessionError> {
     let text = serde_json::to_string(message);
     text.map(Message::text).map_err(|error| SessionError::Unreadable(error.into()))
 }
 
-fn silence(welcome: &Welcome) -> Duration {
-    Duration::from_secs(u64::from(welcome.heartbeat_seconds.max(1).saturating_mul(SILENCE)))
+fn idle_limit(welcome: &Welcome) -> Duration {
+    Duration::from_secs(u64::from(
+        welcome.heartbeat_seconds.max(1).saturating_mul(MISSED_HEARTBEATS_MAX),
+    ))
 }
 
-/// What a message says; `None` if it is only a sign of life.
-async fn read(message: Message) -> Result<Option<ToAgent>, SessionError> {
+/// Decodes a message; `None` for a mere heartbeat.
+async fn decode(message: Message) -> Result<Option<ToAgent>, SessionError> {
     let unreadable = |error| SessionError::Unreadable(error);
     match message {
         Message::Text(text) => {
-            // With the contents of files in it, this takes a while.
+            // Parsing takes a while with file contents in the message.
             let reading = tokio::task::spawn_blocking(move || serde_json::from_str(&text));
             let read = reading.await.map_err(|error| unreadable(error.into()))?;
             read.map(Some).map_err(|error: serde_json::Error| unreadable(error.into()))
         }
         Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(None),
         Message::Close(_) => Err(SessionError::Closed),
-        Message::Binary(_) => Err(unreadable("a message that is no text".into())),
+        Message::Binary(_) => Err(unreadable("not a text message".into())),
     }
 }
 
-/// Passes a message on. It may wait for the disk.
-async fn receive(runner: &Runner, message: ToAgent) {
+/// Passes a message to the runner. May block on the disk.
+async fn dispatch(runner: &Runner, message: ToAgent) {
     let runner = runner.clone();
     let received = tokio::task::spawn_blocking(move || match message {
         ToAgent::Command(command) => runner.command(*command),
@@ -288,6 +301,6 @@ async fn receive(runner: &Runner, message: ToAgent) {
         ToAgent::Welcome(_) | ToAgent::Refuse(_) | ToAgent::Ping => {}
     });
     if received.await.is_err() {
-        tracing::error!("a message could not be handled");
+        tracing::error!("handling a message failed");
     }
 }

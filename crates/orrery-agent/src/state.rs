@@ -1,7 +1,8 @@
-//! What an agent keeps on its machine: its key, who it is, and the journal. One process at a time.
+//! State of an agent on its machine: key, identity and journal. One process at a time.
 //!
-//! Who is to be replaced stays until the next one is known: its key is made beside, and `identity.next.json` is the point from which on it counts. What has to
-//! follow (its key in place, the journal of the other one gone) is done again by whoever opens the directory after a kill.
+//! An identity to be replaced stays until the next one is complete: the next key lies beside it,
+//! and `identity.next.json` is the commit point. The remaining steps (replace the key, remove the
+//! journal) are repeated when the directory is opened after a kill.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -28,40 +29,41 @@ const JOURNAL: &str = "journal";
 pub enum StateError {
     #[error("{} cannot be {action}", path.display())]
     Io { path: PathBuf, action: &'static str, source: io::Error },
-    #[error("another agent uses {}; end it, or use another directory with --state", .0.display())]
+    #[error("another agent uses {}; stop it, or use another directory with --state", .0.display())]
     InUse(PathBuf),
     #[error(
-        "{} cannot be understood; remove it, and join again with a new invitation", path.display()
+        "{} is damaged; remove it, and join again with a new invitation", path.display()
     )]
     Damaged { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("no key can be made")]
+    #[error("cannot generate a key")]
     NoKey(#[source] rcgen::Error),
 }
 
-/// Who an agent is.
+/// Identity of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct AgentIdentity {
     pub agent: Uuid,
     pub environment: Uuid,
-    /// The agent names that it serves.
+    /// Agent names that it serves.
     pub names: Vec<String>,
     pub gateway: GatewayAddress,
     /// PEM.
     pub certificate: String,
-    /// PEM: of the authority that gateways are recognized by.
+    /// PEM of the CA that signs gateway certificates.
     pub ca: String,
-    /// When it got the certificate, by its own clock.
+    /// Time of the certificate's receipt, by the agent's clock.
     pub obtained: Timestamp,
     pub valid_seconds: u64,
 }
 
-impl Identity {
-    /// When the next certificate is to be asked for: with a third of the time left.
+impl AgentIdentity {
+    /// Time to renew the certificate: with a third of its validity left.
     pub fn renew_at(&self) -> Timestamp {
         self.obtained + Duration::from_secs(self.valid_seconds / 3 * 2)
     }
 
-    /// Whether that is now. If the clock is before the time at which the certificate came, it was set back, and says nothing about how long it has been.
+    /// Returns true if renewal is due. A clock before the receipt was set back, and says nothing
+    /// about the age of the certificate.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.renew_at() <= now || now < self.obtained
     }
@@ -71,24 +73,25 @@ impl Identity {
     }
 }
 
-/// The directory of an agent.
+/// State directory of an agent.
 #[derive(Debug)]
 pub struct StateDirectory {
     path: PathBuf,
-    /// Held as long as this is.
+    /// Locked while this value lives.
     lock: File,
 }
 
 impl Drop for StateDirectory {
     fn drop(&mut self) {
-        // Closing the file is not enough: a program that is just being started may still have it open. If this fails, that is what is left.
+        // Closing the file is not enough: a child process that is being spawned may still have it
+        // open. A failure leaves only that case.
         let _ = self.lock.unlock();
     }
 }
 
 impl StateDirectory {
-    /// Where an agent keeps its state if nobody says otherwise; `None` without a home.
-    pub fn usual() -> Option<PathBuf> {
+    /// Default state directory; `None` without a home directory.
+    pub fn default_path() -> Option<PathBuf> {
         if rustix::process::geteuid().is_root() {
             return Some(PathBuf::from("/var/lib/orrery-agent"));
         }
@@ -97,14 +100,14 @@ impl StateDirectory {
         Some(state.or_else(home)?.join("orrery-agent"))
     }
 
-    /// Opens a directory, or makes it.
+    /// Opens or creates a directory.
     ///
     /// # Errors
-    /// If it cannot be made or another process uses it.
+    /// If it cannot be created, or another process uses it.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let failed =
             |action| move |source| StateError::Io { path: path.to_owned(), action, source };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("made"))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("created"))?;
         let mut options = OpenOptions::new();
         let lock =
             options.write(true).create(true).truncate(false).mode(0o600).open(path.join(LOCK));
@@ -131,8 +134,8 @@ impl StateDirectory {
     /// `None` if the agent has not joined.
     ///
     /// # Errors
-    /// If what is there cannot be read.
-    pub fn identity(&self) -> Result<Option<Identity>, StateError> {
+    /// If the file cannot be read.
+    pub fn identity(&self) -> Result<Option<AgentIdentity>, StateError> {
         let path = self.path.join(IDENTITY);
         let Some(text) = read(&path)? else { return Ok(None) };
         let identity = serde_json::from_str(&text);
@@ -140,12 +143,12 @@ impl StateDirectory {
     }
 
     /// # Errors
-    /// If it cannot be written; what was there before is there then.
-    pub fn keep_identity(&self, identity: &Identity) -> Result<(), StateError> {
+    /// If it cannot be written; the old file stays then.
+    pub fn store_identity(&self, identity: &AgentIdentity) -> Result<(), StateError> {
         self.write_identity(IDENTITY, identity)
     }
 
-    fn write_identity(&self, name: &str, identity: &Identity) -> Result<(), StateError> {
+    fn write_identity(&self, name: &str, identity: &AgentIdentity) -> Result<(), StateError> {
         let path = self.path.join(name);
         let text = serde_json::to_string_pretty(identity);
         let text = text.map_err(|error| StateError::Io {
@@ -156,18 +159,19 @@ impl StateDirectory {
         self.write(&path, &text)
     }
 
-    /// The key of the agent. It is made once and kept before anybody hears of it, so that who joins again after a failure is the same agent.
+    /// Key of the agent. It is created once and stored before it is used, so a retried join yields
+    /// the same agent.
     ///
     /// # Errors
-    /// If it can be neither read nor made.
+    /// If it can neither be read nor created.
     pub fn key(&self) -> Result<KeyPair, StateError> {
         self.key_named(KEY)
     }
 
-    /// The key of the agent that is to be the next one here, as `key`.
+    /// Key of the agent that replaces this one, as `key`.
     ///
     /// # Errors
-    /// If it can be neither read nor made.
+    /// If it can neither be read nor created.
     pub fn next_key(&self) -> Result<KeyPair, StateError> {
         self.key_named(NEXT_KEY)
     }
@@ -183,11 +187,12 @@ impl StateDirectory {
         Ok(key)
     }
 
-    /// Becomes the agent that `next_key` was made for, and forgets the one before with all that it did.
+    /// Replaces the identity by the one of `next_key`, and deletes the journal of the old one.
     ///
     /// # Errors
-    /// If it cannot be written. It is still the one before then, or becomes the next when the directory is opened again.
-    pub fn replace_identity(&self, next: &Identity) -> Result<(), StateError> {
+    /// If it cannot be written. The old identity stays then, or the next opening completes the
+    /// replacement.
+    pub fn replace_identity(&self, next: &AgentIdentity) -> Result<(), StateError> {
         self.write_identity(NEXT_IDENTITY, next)?;
         self.finish_replacing()
     }
@@ -198,14 +203,14 @@ impl StateDirectory {
             return Ok(());
         }
         let or_done = |path: &Path, action, done: io::Result<()>| match done {
-            // A kill came after this step.
+            // This step was done before a kill.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(StateError::Io { path: path.to_owned(), action, source }),
             Ok(()) => Ok(()),
         };
         let key = self.path.join(KEY);
         or_done(&key, "replaced", std::fs::rename(self.path.join(NEXT_KEY), &key))?;
-        // Its epochs are those of another environment, perhaps of another server.
+        // Its epochs belong to another environment, perhaps of another server.
         let journal = self.journal();
         or_done(&journal, "removed", std::fs::remove_file(&journal))?;
         let identity = self.path.join(IDENTITY);
@@ -214,10 +219,10 @@ impl StateDirectory {
         or_done(&self.path, "written to", synced)
     }
 
-    /// Puts a file in place, whole, for its owner only.
+    /// Writes a file atomically, readable only by its owner.
     fn write(&self, path: &Path, text: &str) -> Result<(), StateError> {
         let write = || -> io::Result<()> {
-            // Such files are for their owner only from the start.
+            // Temporary files are private from the start.
             let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
             file.write_all(text.as_bytes())?;
             file.as_file().sync_all()?;
@@ -243,8 +248,8 @@ mod tests {
 
     use super::*;
 
-    fn identity() -> Identity {
-        Identity {
+    fn identity() -> AgentIdentity {
+        AgentIdentity {
             agent: Uuid::from_u128(1),
             environment: Uuid::from_u128(2),
             names: vec!["web1".to_owned()],
@@ -257,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn key_and_identity_stay_and_are_nobody_elses() {
+    fn key_and_identity_are_persistent_and_private() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("deep/agent");
         let state = StateDirectory::open(&path).unwrap();
         assert_eq!(state.identity().unwrap(), None);
         let key = state.key().unwrap();
         assert_eq!(state.key().unwrap().public_key_raw(), key.public_key_raw());
-        state.keep_identity(&identity()).unwrap();
+        state.store_identity(&identity()).unwrap();
         assert_eq!(state.identity().unwrap(), Some(identity()));
         let due = |seconds: i64| identity().is_due(Timestamp(seconds * 1_000_000));
         assert_eq!([0, 59, 60, -1].map(due), [false, false, true, true]);
@@ -276,15 +281,15 @@ mod tests {
     }
 
     #[test]
-    fn the_next_agent_takes_the_place_wherever_a_kill_comes() {
-        let next = Identity { agent: Uuid::from_u128(9), ..identity() };
-        // How much of the replacement was done before the kill.
+    fn a_replacement_survives_a_kill_at_any_step() {
+        let next = AgentIdentity { agent: Uuid::from_u128(9), ..identity() };
+        // Number of replacement steps before the kill.
         for steps in 0..=4 {
             let directory = tempfile::tempdir().unwrap();
             let path = |name: &str| directory.path().join(name);
             let state = StateDirectory::open(directory.path()).unwrap();
             let before = state.key().unwrap();
-            state.keep_identity(&identity()).unwrap();
+            state.store_identity(&identity()).unwrap();
             std::fs::write(state.journal(), "").unwrap();
             let key = state.next_key().unwrap();
             assert_eq!(state.next_key().unwrap().public_key_raw(), key.public_key_raw());
@@ -302,8 +307,8 @@ mod tests {
             }
             drop(state);
             let state = StateDirectory::open(directory.path()).unwrap();
-            let (who, with) = if steps > 0 { (&next, key) } else { (&identity(), before) };
-            assert_eq!(state.identity().unwrap().as_ref(), Some(who), "{steps}");
+            let (expected, with) = if steps > 0 { (&next, key) } else { (&identity(), before) };
+            assert_eq!(state.identity().unwrap().as_ref(), Some(expected), "{steps}");
             assert_eq!(state.key().unwrap().public_key_raw(), with.public_key_raw(), "{steps}");
             assert_eq!(state.journal().exists(), steps == 0, "{steps}");
             assert!(!path(NEXT_IDENTITY).exists(), "{steps}");
@@ -315,14 +320,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(directory.path()).unwrap();
         assert!(matches!(StateDirectory::open(directory.path()), Err(StateError::InUse(_))));
-        // As a program has it that is just being started.
+        // As in a child process that is being spawned.
         let _inherited = state.lock.try_clone().unwrap();
         drop(state);
         StateDirectory::open(directory.path()).unwrap();
     }
 
     #[test]
-    fn what_is_damaged_is_named() {
+    fn errors_name_the_damaged_file() {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(directory.path()).unwrap();
         std::fs::write(directory.path().join(IDENTITY), "{}").unwrap();

@@ -1,4 +1,4 @@
-//! Whom an agent trusts, and how it shows who it is.
+//! TLS configuration of an agent: trusted CA and client certificate.
 
 use std::sync::Arc;
 
@@ -9,38 +9,41 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use crate::state::Identity;
+use crate::state::AgentIdentity;
 use crate::token::Fingerprint;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the certificates of this agent cannot be used; join again with a new invitation")]
-pub struct TlsError(#[source] Box<dyn std::error::Error + Send + Sync>);
+#[error("the certificates of this agent are unusable; join again with a new invitation")]
+pub struct AgentTlsError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
-fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TlsError {
-    TlsError(error.into())
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> AgentTlsError {
+    AgentTlsError(error.into())
 }
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Both sides are of this program: there is nobody who needs an older protocol.
+/// Both peers are this program: no older protocol version is needed.
 const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// For the first contact: whoever shows a certificate of the authority with this fingerprint is trusted.
-pub(crate) fn for_joining(fingerprint: &Fingerprint) -> Result<Arc<ClientConfig>, TlsError> {
-    let verifier = Pinned { fingerprint: fingerprint.clone(), provider: provider() };
+/// Configuration for the first contact: trusts certificates of the CA with this fingerprint.
+pub(crate) fn for_joining(fingerprint: &Fingerprint) -> Result<Arc<ClientConfig>, AgentTlsError> {
+    let verifier = PinnedAuthority { fingerprint: fingerprint.clone(), provider: provider() };
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(VERSIONS)
         .map_err(failed)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
-    Ok(finished(config))
+    Ok(with_alpn(config))
 }
 
-/// For everything after it: both sides show certificates of the authority.
-pub(crate) fn for_sessions(identity: &Identity, key: &str) -> Result<Arc<ClientConfig>, TlsError> {
+/// Configuration for sessions: both peers present certificates of the CA.
+pub(crate) fn for_sessions(
+    identity: &AgentIdentity,
+    key: &str,
+) -> Result<Arc<ClientConfig>, AgentTlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(identity.ca.as_bytes()) {
         roots.add(certificate.map_err(failed)?).map_err(failed)?;
@@ -54,22 +57,22 @@ pub(crate) fn for_sessions(identity: &Identity, key: &str) -> Result<Arc<ClientC
         .with_root_certificates(roots)
         .with_client_auth_cert(chain.map_err(failed)?, key)
         .map_err(failed)?;
-    Ok(finished(config))
+    Ok(with_alpn(config))
 }
 
-fn finished(mut config: ClientConfig) -> Arc<ClientConfig> {
+fn with_alpn(mut config: ClientConfig) -> Arc<ClientConfig> {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(config)
 }
 
-/// Trusts one authority, which it knows by its fingerprint and whose certificate it is shown.
+/// Verifier that trusts one CA, pinned by fingerprint, from the presented chain.
 #[derive(Debug)]
-struct Pinned {
+struct PinnedAuthority {
     fingerprint: Fingerprint,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedAuthority {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -78,11 +81,10 @@ impl ServerCertVerifier for Pinned {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let is_it = |one: &&CertificateDer<'_>| Fingerprint::of(one) == self.fingerprint;
+        let is_it = |one: &&CertificateDer<'_>| Fingerprint::from_der(one) == self.fingerprint;
         let Some(authority) = intermediates.iter().find(is_it) else {
             return Err(Error::General(
-                "it is not the gateway that the token is for: it shows another authority"
-                    .to_owned(),
+                "not the gateway that issued the token: it presents another CA".to_owned(),
             ));
         };
         let mut roots = RootCertStore::empty();

@@ -1,4 +1,5 @@
-//! The token of an invitation: a secret of one use, and what the agent may trust at the first contact.
+//! Token of an invitation: a one-time secret, and the fingerprint of the CA to trust at first
+//! contact.
 //!
 //! `orrj_<32 random bytes, base64url>.<first 32 hexadecimal digits of the SHA-256 of the CA's certificate>`
 
@@ -13,13 +14,13 @@ const PREFIX: &str = "orrj_";
 const SECRET_BYTES: usize = 32;
 const FINGERPRINT_DIGITS: usize = 32;
 
-/// What a certificate of an authority is recognized by.
+/// Fingerprint of a CA certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    /// That of a certificate in DER.
-    pub fn of(certificate: &[u8]) -> Self {
+    /// Fingerprint of a DER certificate.
+    pub fn from_der(certificate: &[u8]) -> Self {
         let mut digits = hexadecimal(&Sha256::digest(certificate));
         digits.truncate(FINGERPRINT_DIGITS);
         Fingerprint(digits)
@@ -32,7 +33,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// A token, as people pass it on.
+/// A token as shown to people.
 #[derive(Clone, Debug)]
 pub struct JoinToken {
     text: SecretText,
@@ -40,21 +41,19 @@ pub struct JoinToken {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this is no token of an invitation: expected `{PREFIX}…` as it was shown when the invitation was made"
-)]
+#[error("invalid invitation token: expected `{PREFIX}…` as shown when the invitation was created")]
 pub struct InvalidToken;
 
 impl JoinToken {
-    /// `random` decides whether anybody can guess it; `ca` is the certificate of the authority in DER.
+    /// `random` must be unpredictable; `ca` is the CA certificate in DER.
     pub fn new(random: &[u8; SECRET_BYTES], ca: &[u8]) -> Self {
-        let fingerprint = Fingerprint::of(ca);
+        let fingerprint = Fingerprint::from_der(ca);
         let text = format!("{PREFIX}{}.{fingerprint}", URL_SAFE_NO_PAD.encode(random));
         JoinToken { text: SecretText::new(text), fingerprint }
     }
 
     /// # Errors
-    /// If the text has another form.
+    /// If the text is not a token.
     pub fn parse(text: &str) -> Result<Self, InvalidToken> {
         let text = text.trim();
         let rest = text.strip_prefix(PREFIX).ok_or(InvalidToken)?;
@@ -81,7 +80,7 @@ impl JoinToken {
         &self.fingerprint
     }
 
-    /// All that the server keeps of it: the SHA-256 of its text, in hexadecimal digits.
+    /// Hash that the server stores: hexadecimal SHA-256 of the text.
     pub fn hash(&self) -> String {
         hexadecimal(&Sha256::digest(self.text.expose().as_bytes()))
     }
@@ -89,7 +88,7 @@ impl JoinToken {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -100,11 +99,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_says_whom_to_trust_and_does_not_print_itself() {
+    fn a_token_has_a_fingerprint_and_does_not_print_itself() {
         let token = JoinToken::new(&[7; 32], b"a certificate");
         let text = token.text().expose().to_owned();
         let again = JoinToken::parse(&format!(" {text}\n")).unwrap();
-        assert_eq!(again.fingerprint(), &Fingerprint::of(b"a certificate"));
+        assert_eq!(again.fingerprint(), &Fingerprint::from_der(b"a certificate"));
         assert_eq!(again.hash(), token.hash());
         assert_ne!(again.hash(), JoinToken::new(&[8; 32], b"a certificate").hash());
         assert_eq!(token.hash().len(), 64);
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_tokens() {
+    fn invalid_tokens_are_rejected() {
         let good = JoinToken::new(&[7; 32], b"a certificate").text().expose().to_owned();
         for bad in [
             "",

@@ -1,24 +1,24 @@
-//! Logging in, users, roles.
+//! Logins, users and roles.
 
 use orrery_model::SecretText;
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Writes a secret into a request. Nothing else may.
-pub(crate) fn exposed<S: Serializer>(
+/// Serializes a secret into a request. The only function that does.
+pub(crate) fn serialize_secret<S: Serializer>(
     secret: &SecretText,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(secret.expose())
 }
 
-fn exposed_if_given<S: Serializer>(
+fn serialize_optional_secret<S: Serializer>(
     secret: &Option<SecretText>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     match secret {
-        Some(secret) => exposed(secret, serializer),
+        Some(secret) => serialize_secret(secret, serializer),
         None => serializer.serialize_none(),
     }
 }
@@ -29,22 +29,26 @@ fn exposed_if_given<S: Serializer>(
 pub struct Login {
     #[schema(max_length = 255)]
     pub name: String,
-    #[serde(serialize_with = "exposed")]
+    #[serde(serialize_with = "serialize_secret")]
     #[schema(value_type = String, max_length = 128)]
     pub password: SecretText,
-    /// For browsers: the session is set as a cookie that scripts cannot read, and not told in the answer.
+    /// Sets the session as an `HttpOnly` cookie instead of returning it. For browsers.
     #[serde(default)]
     pub cookie: bool,
 }
 
-/// An open session.
+/// A login session.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Session {
-    /// To be sent as `Authorization: Bearer …`; absent if it was set as a cookie.
-    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "exposed_if_given")]
+    /// Sent as `Authorization: Bearer …`. Absent if the session is a cookie.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "serialize_optional_secret"
+    )]
     #[schema(value_type = Option<String>)]
     pub token: Option<SecretText>,
-    /// When it ends, unless it is renewed before.
+    /// Expiry time, unless the session is renewed before.
     pub expires: String,
     pub user: Me,
 }
@@ -53,36 +57,36 @@ pub struct Session {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
-    /// From the link that the server printed at its first start.
-    #[serde(serialize_with = "exposed")]
+    /// Token from the link that the server prints at its first start.
+    #[serde(serialize_with = "serialize_secret")]
     #[schema(value_type = String)]
     pub token: SecretText,
     #[schema(min_length = 1, max_length = 255)]
     pub name: String,
-    #[serde(serialize_with = "exposed")]
+    #[serde(serialize_with = "serialize_secret")]
     #[schema(value_type = String, min_length = 12, max_length = 128)]
     pub password: SecretText,
 }
 
-/// Where somebody has a role, and which.
+/// A role and the scope in which it applies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Granted {
     /// `viewer`, `operator`, `developer` or `admin`.
     pub role: String,
-    /// Present if it counts in one project only.
+    /// The project to which the role is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Uuid>,
-    /// Present if it counts in one environment only.
+    /// The environment to which the role is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Uuid>,
 }
 
-/// The caller, as the server knows them.
+/// The authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Me {
     /// `user:NAME` or `token:NAME`.
     pub name: String,
-    /// The account, if there is one on this server.
+    /// Id of the account, if it exists on this server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
     pub roles: Vec<Granted>,
@@ -93,22 +97,26 @@ pub struct Me {
 pub struct User {
     pub id: Uuid,
     pub name: String,
-    /// May do everything everywhere.
+    /// Grants all rights in all scopes.
     pub admin: bool,
     pub disabled: bool,
-    /// Who vouches for it, if it has no password here.
+    /// Name of the identity provider, for an account without a password here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
     pub created: String,
 }
 
-/// An account to be made: with a password, or with the name of the issuer that vouches for it.
+/// An account to create: with a password, or with the name of its identity provider.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewUser {
     #[schema(min_length = 1, max_length = 255)]
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "exposed_if_given")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "serialize_optional_secret"
+    )]
     #[schema(value_type = Option<String>, min_length = 12, max_length = 128)]
     pub password: Option<SecretText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,7 +125,7 @@ pub struct NewUser {
     pub admin: bool,
 }
 
-/// What to change of an account; what is absent stays.
+/// Changes to an account. Absent fields keep their values.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserUpdate {
@@ -127,29 +135,33 @@ pub struct UserUpdate {
     pub disabled: Option<bool>,
 }
 
-/// Another password.
+/// A new password.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PasswordChange {
-    /// Needed for one's own account.
-    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "exposed_if_given")]
+    /// Current password. Required to change the caller's own password.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "serialize_optional_secret"
+    )]
     #[schema(value_type = Option<String>, max_length = 128)]
     pub current: Option<SecretText>,
-    #[serde(serialize_with = "exposed")]
+    #[serde(serialize_with = "serialize_secret")]
     #[schema(value_type = String, min_length = 12, max_length = 128)]
     pub password: SecretText,
 }
 
-/// What a role allows.
+/// Definition of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Role {
     pub name: String,
-    /// The strongest right that it gives; the weaker ones are included.
+    /// The strongest right of the role. It includes the weaker ones.
     pub right: String,
     pub description: String,
 }
 
-/// A role that somebody has in a place.
+/// A role assigned to a user in a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RoleAssignment {
     pub user: Uuid,
@@ -158,11 +170,11 @@ pub struct RoleAssignment {
     pub granted: Granted,
 }
 
-/// A role to be given in the place that the path names.
+/// A role to assign in the scope that the path names.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRoleAssignment {
-    /// The user's name.
+    /// Name of the user.
     #[schema(max_length = 255)]
     pub user: String,
     /// `viewer`, `operator`, `developer` or `admin`.

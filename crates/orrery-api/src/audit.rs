@@ -1,54 +1,54 @@
-//! Who did what.
+//! Audit log entries and their verification.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Something that somebody did or tried.
+/// One request that changed something, or tried to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
-    /// Counted from 1, without gaps.
+    /// Consecutive number, from 1.
     pub id: i64,
     pub at: String,
     /// `user:NAME`, `token:NAME` or `anonymous`.
     pub actor: String,
-    /// Where the request came from.
+    /// Client address of the request.
     pub address: String,
-    /// The method and the route.
+    /// Method and route.
     pub action: String,
-    /// What it was about.
+    /// Object of the request.
     pub subject: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Uuid>,
-    /// How it was answered.
+    /// HTTP status of the response.
     pub status: i64,
     pub detail: String,
-    /// SHA-256 over the hash before it and this entry.
+    /// SHA-256 over the previous hash and this entry.
     pub hash: String,
 }
 
-/// What to compare the chain with.
+/// A known head to verify the hash chain against.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditCheck {
-    /// A head that was noted earlier: the entry with this number …
+    /// Number of an entry with a hash recorded earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    /// … must have this hash.
+    /// Recorded hash of that entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 64)]
     pub hash: Option<String>,
 }
 
-/// Whether the chain is whole.
+/// Result of a verification of the hash chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditVerdict {
     pub good: bool,
-    /// How many entries were found to be as they were written.
+    /// Number of entries that were verified.
     pub entries: i64,
-    /// The hash of the last of them. Note it elsewhere: it also shows, later, whether the end was cut off.
+    /// Hash of the last verified entry. Store it elsewhere to detect a truncated log later.
     pub head: String,
-    /// The first entry that does not fit.
+    /// The first entry with a wrong hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken_at: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,16 +14,16 @@ pub struct ClusterDocument {
     /// `provider`, `hardware`, `image`, `service`, `partial`, `template` or `tenant`.
     pub kind: String,
     pub name: String,
-    /// The project that it belongs to; absent for documents of the installation.
+    /// Project of the document. Absent for documents of the installation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Uuid>,
-    /// Counts up from 1, also beyond a deletion.
+    /// Counts up from 1 and continues after a deletion.
     pub revision: i64,
     /// The document; absent if this revision is a deletion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub content: Option<Value>,
-    /// Time of the first revision since the document exists.
+    /// Time of the first revision since the document was last created.
     pub created: String,
     /// Time of this revision.
     pub changed: String,
@@ -31,38 +31,39 @@ pub struct ClusterDocument {
     pub changed_by: String,
 }
 
-/// Documents to be stored, all or none of them.
+/// Documents to store, all or none of them.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DocumentChanges {
     pub documents: Vec<NewClusterDocument>,
-    /// Validates the documents and tells what would change, and stores nothing.
+    /// Validates the documents and reports the changes without storing them.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// A document to be stored in the place of an older one.
+/// A document to store, in place of an older revision if there is one.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewClusterDocument {
     /// `provider`, `hardware`, `image`, `service`, `partial`, `template` or `tenant`.
     pub kind: String,
-    /// The document, with its name.
+    /// The document, including its name.
     #[schema(value_type = Object)]
     pub content: Box<RawValue>,
-    /// The revision that the change is based on: it is made only to that one. 0 if the document must not exist.
+    /// Revision that the change is based on; another current revision is a conflict. 0 if the
+    /// document must not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
 }
 
-/// Changes of documents, made or only worked out.
+/// Changes of documents, applied or computed by a dry run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DocumentsApplied {
     /// False for a dry run.
     pub applied: bool,
     /// In the order of the request.
     pub documents: Vec<DocumentChange>,
-    /// What is allowed, and worth a look.
+    /// Problems that do not prevent the change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<DocumentProblem>,
 }
@@ -73,13 +74,13 @@ pub struct DocumentChange {
     pub kind: String,
     pub name: String,
     pub change: DocumentChangeKind,
-    /// The newest revision: after the change, or before a change that is only worked out. 0 if there is none.
+    /// Newest revision: after the change, or before it in a dry run. 0 if there is none.
     pub revision: i64,
-    /// The content before, if the document existed and is changed.
+    /// Previous content, if the document existed and changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
-    /// The content after, unless it is the same.
+    /// New content, unless it is unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
@@ -94,43 +95,43 @@ pub enum DocumentChangeKind {
     Unchanged,
 }
 
-/// A mistake in a document, or in how documents fit together.
+/// A problem in a document, or between documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DocumentProblem {
-    /// Kind of the problem; `orrery explain ID` shows its page.
+    /// Id of the diagnostic; `orrery explain ID` shows its page.
     pub id: String,
     /// `error` or `warning`.
     pub severity: String,
     pub message: String,
     pub place: DocumentPlace,
-    /// Other places that matter.
+    /// Related locations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related: Vec<DocumentPlace>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
 
-/// A place in a document.
+/// A location in a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DocumentPlace {
     pub kind: String,
-    /// Absent if the document has no name that can be read.
+    /// Absent if the name of the document cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The project of a document that is stored there.
+    /// Project of a stored document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Uuid>,
     /// JSON pointer of the value.
     pub path: String,
-    /// Number of the document in the request, from 0; absent for documents that are stored.
+    /// Index of the document in the request, from 0. Absent for stored documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<usize>,
-    /// Line in the document as it was sent, from 1; absent for documents that are stored.
+    /// Line in the document as sent, from 1. Absent for stored documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<usize>,
-    /// What there is to say about the place.
+    /// Remark on the location.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
 }
@@ -154,7 +155,7 @@ impl std::fmt::Display for DocumentPlace {
     }
 }
 
-/// A cluster to be previewed.
+/// A cluster to preview.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SolveRequest {
@@ -165,28 +166,29 @@ pub struct SolveRequest {
     pub size: u32,
     #[serde(default)]
     pub settings: SolveSettings,
-    /// The nodes of a cluster that exists. They stay what they are: a larger size adds nodes, a smaller one removes some.
+    /// Nodes of an existing cluster. They are not changed: a larger size adds nodes, a smaller one
+    /// removes some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<ExistingLayout>,
-    /// Services without a minimum may be left out.
+    /// Allows to omit services without a minimum.
     #[serde(default)]
     pub compatible: bool,
-    /// Seconds after which the search is given up, 10 by default.
+    /// Timeout of the search in seconds; 10 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 30)]
     pub timeout: Option<u64>,
 }
 
-/// Nodes of a cluster that exists, as an earlier preview told them.
+/// Nodes of an existing cluster, as an earlier preview returned them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExistingLayout {
     pub nodes: Vec<PreviewedNode>,
-    /// The number of the next node; by default, that after the greatest one.
+    /// Number of the next node. Default: the greatest number plus one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
-/// What replaces defaults of a template.
+/// Overrides of the defaults of a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SolveSettings {
@@ -202,19 +204,19 @@ pub struct SolveSettings {
     pub services: Option<Vec<String>>,
 }
 
-/// Answer to a request for a preview.
+/// Result of a preview.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum SolveAnswer {
     Solved(ClusterPreview),
     Unsolvable(ClusterConflict),
-    /// The search took too long.
+    /// The search timed out.
     Interrupted {
         message: String,
     },
 }
 
-/// The nodes that a request would get, and the plan that would create them.
+/// Nodes of the requested cluster, and the plan that would create them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterPreview {
     pub template: String,
@@ -223,23 +225,23 @@ pub struct ClusterPreview {
     /// In the unit of the documents; absent if a hardware type has no cost.
     pub cost: Option<f64>,
     pub layout: Vec<LayoutGroup>,
-    /// Services that are on no node, which a compatible request allows.
+    /// Services without a node. Only for `compatible` requests.
     pub unplaced: Vec<String>,
-    /// Services of the cluster that each service needs to run.
+    /// For each service, the services of the cluster that it needs to run.
     pub dependencies: BTreeMap<String, BTreeSet<String>>,
     pub nodes: Vec<PreviewedNode>,
     pub plan: PreviewedPlan,
-    /// Number of the next node. Numbers are never used again.
+    /// Number of the next node. Numbers are never reused.
     pub next: u64,
-    /// Names of existing nodes that go, if the request has some.
+    /// Names of existing nodes that are removed. Only if the request has existing nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Vec<String>>,
-    /// Names of new nodes, if the request has existing ones.
+    /// Names of new nodes. Only if the request has existing nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added: Option<Vec<String>>,
 }
 
-/// Nodes that are alike.
+/// A group of identical nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LayoutGroup {
     pub count: u32,
@@ -261,7 +263,7 @@ pub struct PreviewedNode {
 pub struct PreviewedPlan {
     /// Number of steps.
     pub steps: usize,
-    /// Steps of a stage can be carried out side by side.
+    /// Stages in order. The steps of a stage can run in parallel.
     pub stages: Vec<Vec<PreviewedStep>>,
 }
 
@@ -273,27 +275,27 @@ pub struct PreviewedStep {
     pub service: Option<String>,
 }
 
-/// Reasons why there is no layout.
+/// Explanation of an unsatisfiable request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterConflict {
     pub size: u32,
-    /// A minimal set of rules that contradict each other.
+    /// A minimal set of contradicting rules.
     pub conflict: Vec<ConflictingRule>,
     pub nearest: NearestSizes,
-    /// Changes that would help.
+    /// Suggested changes.
     pub advice: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConflictingRule {
     pub rule: String,
-    /// The document that has the rule.
+    /// Document that contains the rule.
     pub document: String,
-    /// JSON pointer of the rule there.
+    /// JSON pointer of the rule in the document.
     pub path: String,
 }
 
-/// Sizes with a layout that are closest to the one that was asked for.
+/// Feasible sizes closest to the requested one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NearestSizes {
     pub smaller: Option<u32>,

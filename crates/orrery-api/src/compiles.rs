@@ -1,4 +1,4 @@
-//! Compiles on the server: asking for one, and what became of it.
+//! Compiles on the server: requests and results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,49 +7,49 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A compile to be asked for. Requests that ask for the same are served together; what each asks for happens.
+/// A compile request. Equal requests are merged into one run that satisfies all of them.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewCompile {
-    /// Chosen by the server if absent; asking twice with one id is asking once.
+    /// Chosen by the server if absent. Two requests with the same id are one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
-    /// Whether a version is stored; otherwise the model is only checked.
+    /// Stores a version. Otherwise the model is only checked.
     pub export: bool,
-    /// Fetch the newest sources and modules first.
+    /// Fetches the newest sources and modules first.
     pub update: bool,
-    /// Start from an empty directory: clone and install anew.
+    /// Starts from an empty directory: clones and installs everything again.
     pub reinstall: bool,
-    /// Replace only the resource sets that the model has.
+    /// Replaces only the resource sets that the model defines.
     pub partial: bool,
-    /// Sets that are to go; only for a partial compile.
+    /// Resource sets to remove. Only for a partial compile.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub removed_sets: BTreeSet<String>,
-    /// A set that is removed and exported is kept instead of being an error.
+    /// Keeps a set that is both removed and exported, instead of failing.
     pub soft_delete: bool,
-    /// Exporters of modules to run afterwards.
+    /// Exporters of modules to run after the compile.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub exporters: BTreeSet<String>,
-    /// Environment variables of the compile. Requests that differ in them are not served together.
+    /// Environment variables of the compile. Requests with different ones are not merged.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub environment_variables: BTreeMap<String, String>,
-    /// Environment variables that are joined with those of requests that are served together, by spaces.
+    /// Environment variables that are joined by spaces when requests are merged.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mergeable_environment_variables: BTreeMap<String, String>,
-    /// Why.
+    /// Reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 4096)]
     pub message: Option<String>,
-    /// What else there is to say about the reason; `type` is `api` if absent.
+    /// Metadata of the request; `type` defaults to `api`.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// Whether people are told of a failure; if absent, of compiles that store a version.
+    /// Creates a notification on failure. Default: only for compiles that store a version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notify_failed_compile: Option<bool>,
-    /// What they are told instead of the usual words.
+    /// Text of that notification, instead of the default one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_compile_message: Option<String>,
-    /// What belongs to it elsewhere, by kind.
+    /// External links that belong to the compile, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, BTreeSet<String>>,
 }
@@ -76,16 +76,16 @@ impl Default for NewCompile {
     }
 }
 
-/// Where a compile is on its way.
+/// State of a compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CompileState {
-    /// It waits for its turn.
+    /// Waiting in the queue.
     Queued,
     Running,
     Succeeded,
     Failed,
-    /// Somebody did not want it any more.
+    /// Cancelled by a client.
     Cancelled,
 }
 
@@ -95,28 +95,28 @@ pub struct Compile {
     pub id: Uuid,
     pub environment: Uuid,
     pub state: CompileState,
-    /// Whether it is still under way, or went wrong.
+    /// `yes` while in progress, `error` after a failure.
     pub transitioning: crate::Transitioning,
-    /// What it is doing, or what went wrong.
+    /// Current activity, or the error.
     pub transitioning_message: String,
-    /// What can be done with it now.
+    /// Available actions.
     pub actions: crate::Actions,
-    /// When it was asked for.
+    /// Time of the request.
     pub requested: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<String>,
-    /// Known when it has ended.
+    /// Absent until the compile has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
-    /// The version that came of it.
+    /// The resulting version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
-    /// Whether that version was there before: the compile led to the same resources and the same code.
+    /// True if that version existed before: the compile produced the same resources and code.
     #[serde(default)]
     pub unchanged: bool,
-    /// The compile whose run serves, or served, this one too.
+    /// The compile that serves this request as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substitute: Option<Uuid>,
     pub export: bool,
@@ -127,25 +127,25 @@ pub struct Compile {
     pub metadata: Map<String, Value>,
     pub environment_variables: BTreeMap<String, String>,
     pub mergeable_environment_variables: BTreeMap<String, String>,
-    /// The variables that the run had, those of requests that were served with it included.
+    /// Environment variables of the run, including those of merged requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_environment_variables: Option<BTreeMap<String, String>>,
     pub links: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A compile with all that it said.
+/// A compile with its stages, errors and output.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CompileDetails {
     #[serde(flatten)]
     pub compile: Compile,
-    /// Why it failed.
+    /// Errors of a failed compile.
     pub errors: Vec<CompileProblem>,
     pub stages: Vec<CompileStage>,
-    /// What the stages wrote after the place that was asked for, oldest first.
+    /// Output after the requested position, oldest first.
     pub output: Vec<CompileOutput>,
-    /// Given as `after`, this continues the output.
+    /// Position to pass as `after` to continue the output.
     pub next: i64,
-    /// There is more output already.
+    /// True if more output is available already.
     pub more: bool,
 }
 
@@ -162,12 +162,12 @@ pub struct CompileStage {
     pub returncode: Option<i64>,
 }
 
-/// Something that a stage wrote.
+/// A piece of output of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CompileOutput {
-    /// Grows from piece to piece.
+    /// Increasing number.
     pub id: i64,
-    /// The position of the stage.
+    /// Position of the stage.
     pub stage: i64,
     pub stream: OutputStream,
     pub text: String,
@@ -180,31 +180,31 @@ pub enum OutputStream {
     Err,
 }
 
-/// Why a model does not compile, or a compile did not get so far.
+/// An error of a compile: of the model, or before it was evaluated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CompileProblem {
     /// `parse_error`, `runtime_error`, `plugin_exception`, `export_error`, `stage_error`, `limit` or `cancelled`.
     pub category: String,
-    /// The class of the error.
+    /// Class of the error.
     pub r#type: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<CompileLocation>,
-    /// The line of the model.
+    /// Line of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What can be done about it.
+    /// Remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// The kind of error, which has a page in the documentation.
+    /// Id of the diagnostic, which has a page in the documentation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
 
-/// A place in a source, as editors have it.
+/// A range in a source file, as editors represent it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CompileLocation {
-    /// A path in the project, or an absolute one.
+    /// Path in the project, or absolute path.
     pub uri: String,
     pub range: CompileRange,
 }
@@ -215,7 +215,7 @@ pub struct CompileRange {
     pub end: CompilePosition,
 }
 
-/// Both are counted from 0.
+/// Line and character, both counted from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CompilePosition {
     pub line: u32,

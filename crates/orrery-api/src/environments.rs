@@ -7,144 +7,147 @@ use uuid::Uuid;
 
 use crate::{Actions, FollowedBranch, Transitioning};
 
-/// One desired state and its history.
+/// A desired state and its history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Environment {
     pub id: Uuid,
-    /// The project that it belongs to.
+    /// Project of the environment.
     pub project: Uuid,
-    /// The name of that project.
+    /// Name of the project.
     pub project_name: String,
-    /// Unique in its project.
+    /// Unique in the project.
     pub name: String,
-    /// For people.
+    /// Free text.
     pub description: String,
-    /// A picture as a data URL; empty if there is none.
+    /// Image as a data URL; empty if there is none.
     pub icon: String,
-    /// Where the model comes from; empty if versions are pushed.
+    /// Git repository of the model; empty if versions are pushed.
     pub repository: String,
-    /// The branch of the repository; empty for its usual one.
+    /// Branch of the repository; empty for its default branch.
     pub branch: String,
-    /// What is known of that branch; absent if versions are pushed, or nothing is known yet.
+    /// State of that branch. Absent if versions are pushed, or the branch was not read yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<FollowedBranch>,
-    /// The name of the project whose model it has; empty if it is bound to none. Versions of other projects are refused.
+    /// Name of the project directory that the environment is bound to; empty if there is none.
+    /// Versions of other projects are refused.
     #[serde(default)]
     pub model_project: String,
-    /// When it was made.
+    /// Creation time.
     pub created: String,
-    /// Whether everything in it is stopped.
+    /// True if all deploys and compiles are halted.
     pub halted: bool,
-    /// Whether it is neither cleared nor deleted.
+    /// True if the environment cannot be cleared or deleted.
     pub protected: bool,
-    /// Whether it is being deleted.
+    /// `yes` while the environment is being deleted.
     pub transitioning: Transitioning,
-    /// What is happening to it.
+    /// Current activity.
     pub transitioning_message: String,
-    /// What can be done with it now.
+    /// Available actions.
     pub actions: Actions,
 }
 
-/// An environment to be made.
+/// An environment to create.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewEnvironment {
     /// Chosen by the server if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
-    /// The project that it belongs to.
+    /// Project of the environment.
     pub project: Uuid,
-    /// Not used by another environment of the project.
+    /// Unique in the project.
     #[schema(min_length = 1, max_length = 255)]
     pub name: String,
-    /// For people.
+    /// Free text.
     #[serde(default)]
     #[schema(max_length = 255)]
     pub description: String,
-    /// A data URL of a PNG, JPEG, WebP or SVG picture.
+    /// Data URL of a PNG, JPEG, WebP or SVG image.
     #[serde(default)]
     #[schema(max_length = 65536)]
     pub icon: String,
-    /// The git repository with the model.
+    /// Git repository of the model.
     #[serde(default)]
     #[schema(max_length = 2048)]
     pub repository: String,
-    /// The branch of the repository.
+    /// Branch of the repository.
     #[serde(default)]
     #[schema(max_length = 255)]
     pub branch: String,
 }
 
-/// What to change of an environment; what is absent stays.
+/// Changes to an environment. Absent fields keep their values.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvironmentUpdate {
-    /// Moves it to another project, which needs the right to administer that one too.
+    /// Moves the environment to another project. Requires administration rights in both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Uuid>,
-    /// Not used by another environment of the project.
+    /// Unique in the project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 255)]
     pub name: Option<String>,
-    /// For people.
+    /// Free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub description: Option<String>,
-    /// A data URL of a PNG, JPEG, WebP or SVG picture; empty for none.
+    /// Data URL of a PNG, JPEG, WebP or SVG image; empty for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 65536)]
     pub icon: Option<String>,
-    /// The git repository with the model; empty for none.
+    /// Git repository of the model; empty for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 2048)]
     pub repository: Option<String>,
-    /// The branch of the repository; empty for its usual one.
+    /// Branch of the repository; empty for its default branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub branch: Option<String>,
-    /// Binds it to the project of this name; empty to bind it to none, so that the next version binds it. A new repository does so too.
+    /// Binds the environment to the project of this name. Empty removes the binding, and the next
+    /// version binds it again; so does a new repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub model_project: Option<String>,
 }
 
-/// A setting of an environment: what it is, and what it means.
+/// A setting of an environment, with its definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Setting {
     pub name: String,
-    /// The value that holds.
+    /// Effective value.
     pub value: Value,
-    /// The value that holds if nobody says otherwise.
+    /// Default value.
     pub default: Value,
-    /// Whether somebody said otherwise.
+    /// True if the value was set explicitly.
     pub set: bool,
-    /// The form of the value: `bool`, `integer`, `number`, `interval`, `cron`, `choice`, `text`.
+    /// Type of the value: `bool`, `integer`, `number`, `interval`, `cron`, `choice`, `text`.
     pub r#type: String,
-    /// What it is about: `deploy`, `agent`, `scheduler`, `compiler`, `storage`, `environment`.
+    /// Topic: `deploy`, `agent`, `scheduler`, `compiler`, `storage`, `environment`.
     pub section: String,
-    /// What it does.
+    /// Description of its effect.
     pub doc: String,
-    /// Whether it is set where people cannot change it.
+    /// True if the setting cannot be changed through this API.
     pub protected: bool,
-    /// Who set it there.
+    /// Source of the protection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protected_by: Option<String>,
 }
 
-/// The new value of a setting.
+/// New value of a setting.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettingUpdate {
     pub value: Value,
 }
 
-/// Settings that people cannot change then: those that a project's own files fix.
+/// Settings to protect from changes, because files of a project define them.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProtectedSettings {
-    /// Each setting and its value. What was protected by the same protector before and is absent here is protected no more.
+    /// Value of each setting. A setting that the same source protected before and that is absent
+    /// here loses its protection.
     pub settings: std::collections::BTreeMap<String, Value>,
-    /// Who protects them, for people: `project.yml`.
+    /// Source of the protection, for display: `project.yml`.
     #[schema(min_length = 1, max_length = 255)]
     pub protected_by: String,
 }

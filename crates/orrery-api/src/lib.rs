@@ -1,42 +1,55 @@
-//! Request and response types of the HTTP API, with their descriptions for the OpenAPI document. The server answers with
-//! them, the command line and tests read them: so both always speak of the same thing.
+//! Request and response types of the HTTP API, with their descriptions for the OpenAPI document.
 //!
-//! Conventions that hold everywhere: ids are UUIDs, times are RFC 3339 in UTC, lists come in pages ([`Page`]), and whatever goes wrong is
-//! a [`Problem`]. [`client`] speaks to a server with them.
+//! The server, the command line and tests share these types.
+//!
+//! Conventions: ids are UUIDs, times are RFC 3339 in UTC, lists are paginated ([`Page`]), and
+//! errors are [`Problem`]s. [`client`] is a client for them.
 
 mod accounts;
 mod audit;
 pub mod client;
 mod cluster_documents;
-mod common;
 mod compiles;
+mod discovered;
+mod dry_runs;
 mod environments;
+mod events;
+mod files;
+mod metrics;
+mod notifications;
 mod operations;
 mod page;
+mod parameters;
 mod problem;
 mod projects;
 mod remote_agents;
 mod resources;
 mod secrets;
-mod things;
 mod tokens;
+mod transitioning;
 mod versions;
 mod webhooks;
 
 pub use accounts::*;
 pub use audit::*;
 pub use cluster_documents::*;
-pub use common::*;
 pub use compiles::*;
+pub use discovered::*;
+pub use dry_runs::*;
 pub use environments::*;
+pub use events::*;
+pub use files::*;
+pub use metrics::*;
+pub use notifications::*;
 pub use operations::*;
 pub use page::Page;
+pub use parameters::*;
 pub use problem::{FieldProblem, Problem};
 pub use projects::*;
 pub use remote_agents::*;
 pub use resources::*;
 pub use secrets::*;
-pub use things::*;
 pub use tokens::*;
+pub use transitioning::*;
 pub use versions::*;
 pub use webhooks::*;

@@ -1,4 +1,4 @@
-//! Operations: work that was asked of an environment, how far it is, and what it did.
+//! Operations: requests to the engine of an environment, their progress and their results.
 
 use std::collections::BTreeMap;
 
@@ -7,116 +7,119 @@ use utoipa::ToSchema;
 
 use crate::{Actions, ResourceAction, Transitioning};
 
-/// Something that was begun and takes its time.
+/// A request to the engine that runs in the background.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
     pub id: uuid::Uuid,
-    /// What was asked for: `deploy`, `repair`, `dry_run`, `facts`, `clear`, `delete`.
+    /// Kind: `deploy`, `repair`, `dry_run`, `facts`, `clear`, `delete`.
     pub kind: String,
-    /// What exactly was asked for. A deploy with `verify` looks at everything, as a repair does.
+    /// Parameters of the request. A deploy with `verify` checks all resources, as a repair does.
     pub request: serde_json::Value,
-    /// When it was asked for.
+    /// Time of the request.
     pub created: String,
-    /// When the engine of the environment took it in.
+    /// Time at which the engine accepted the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<String>,
-    /// When it ended.
+    /// End time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<String>,
-    /// What it came to: for deploys and repairs, counts of the resources that they mean. Before that, agents it waits for.
+    /// Result: for deploys and repairs, counts of the selected resources. Before the end, the
+    /// agents that the operation waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<serde_json::Value>,
-    /// How far a deploy or a repair is that is under way. Absent during its first second, and when it has ended.
+    /// Progress of a running deploy or repair. Absent during the first second and after the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<OperationProgress>,
-    /// Whether it is still under way, or went wrong.
+    /// `yes` while in progress, `error` after a failure.
     pub transitioning: Transitioning,
-    /// What it is doing, or what went wrong.
+    /// Current activity, or the error.
     pub transitioning_message: String,
-    /// What can be done with it now.
+    /// Available actions.
     #[serde(default)]
     pub actions: Actions,
 }
 
-/// Progress of a deploy or a repair, about once a second.
+/// Progress of a deploy or a repair, updated about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperationProgress {
-    /// Resources that it runs; those that it has nothing to do for are not among them.
+    /// Number of resources to run. Resources without pending work are not counted.
     pub total: u64,
-    /// Of those, how many have had their run.
+    /// Number of those that have run.
     pub done: u64,
-    /// Some of the resources whose handlers run now, the longest running first.
+    /// Some of the running resources, the longest running first.
     pub running: Vec<String>,
 }
 
-/// What a deploy or a repair did so far, counted exactly. Each resource counts once, however often it was run.
+/// Exact counts of the effects of a deploy or a repair so far. Each resource counts once,
+/// regardless of its number of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperationReport {
-    /// Resources that it means.
+    /// Number of selected resources.
     pub total: u64,
-    /// Those by the status that they have now.
+    /// Selected resources by their current status.
     pub by_status: BTreeMap<String, u64>,
-    /// Resources that it created, and that are deployed.
+    /// Resources that it created and that are deployed.
     pub created: u64,
-    /// Resources that it changed otherwise, and that are deployed.
+    /// Resources that it changed in another way and that are deployed.
     pub updated: u64,
-    /// Resources that it removed as wanted.
+    /// Resources that it removed as the version requires.
     pub purged: u64,
 }
 
-/// One run of a handler that changed something or did not end well.
+/// One run of a handler that changed something or failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OperationResult {
-    /// The id of the resource.
+    /// Resource id.
     pub resource: String,
     #[serde(flatten)]
     pub run: ResourceAction,
-    /// Why it did not end well.
+    /// Reason of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What can be done about that.
+    /// Remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Of a skipped resource: the requirements that are not deployed.
+    /// For a skipped resource, the requirements that are not deployed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_by: Vec<String>,
 }
 
-/// Effects that must not be repeated, were begun, and whose results were lost.
+/// Lists unknown effects: non-repeatable, begun, and with a lost outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnknownEffects {
     pub items: Vec<UnknownEffect>,
 }
 
-/// An effect of which nobody knows whether it happened. Its resource is not run again until somebody decides.
+/// A non-repeatable effect with a lost outcome. Its resource does not run until an operator
+/// decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnknownEffect {
-    /// The id of the resource.
+    /// Resource id.
     pub resource: String,
-    /// The version that it was begun for.
+    /// Version of the run.
     pub version: u32,
-    /// When it was begun.
+    /// Start time.
     pub started: String,
-    /// What was decided, until the engine has acted on it.
+    /// Decision of the operator, until the engine has applied it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<SettleChoice>,
 }
 
-/// What an effect counts as of which nobody knows whether it happened.
+/// Decision about an unknown effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SettleChoice {
-    /// It happened: its resource counts as deployed.
+    /// The effect happened: the resource counts as deployed.
     Done,
-    /// It did not, or may happen again: it is run again.
+    /// The effect did not happen, or may be repeated: the resource runs again.
     Again,
 }
 
-/// A decision about an effect of which nobody knows whether it happened.
+/// Request to settle an unknown effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettleRequest {
-    /// The id of the resource.
+    /// Resource id.
     pub resource: String,
     pub choice: SettleChoice,
 }

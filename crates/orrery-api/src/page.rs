@@ -1,13 +1,13 @@
-//! Lists come in pages that stay right while the list changes: each continues after a key, never after a number.
+//! Keyset pagination: each page continues after a key, so concurrent changes do not shift it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A part of a list.
+/// One page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Given as `after`, this continues the list; absent on the last page.
+    /// Cursor to pass as `after` for the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

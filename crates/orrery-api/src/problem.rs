@@ -1,35 +1,35 @@
-//! What went wrong, as RFC 9457 has it.
+//! Errors in the form of RFC 9457.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::DocumentProblem;
 
-/// Why a request was not carried out. Nothing of it was: a problem never leaves half of a change behind.
+/// Description of a failed request. A failed request changes nothing.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// A page that explains this kind of problem.
+    /// Page that documents this kind of problem.
     pub r#type: String,
-    /// The kind of problem, for people.
+    /// Kind of problem, for display.
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The kind of problem, for programs: never changes its meaning.
+    /// Kind of problem, for programs. Its meaning is stable.
     pub code: String,
-    /// What happened this time, and what to do about it.
+    /// Description of this occurrence, with a remedy.
     pub detail: String,
-    /// Parts of the request that are to blame.
+    /// Invalid parts of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldProblem>,
-    /// Mistakes in cluster documents.
+    /// Problems in cluster documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<DocumentProblem>,
 }
 
-/// A part of a request that is not acceptable.
+/// An invalid part of a request.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FieldProblem {
-    /// The field, or the parameter.
+    /// Name of the field or parameter.
     pub name: String,
     pub reason: String,
 }
@@ -40,7 +40,7 @@ impl std::fmt::Display for Problem {
         for FieldProblem { name, reason } in &self.fields {
             write!(f, "; {name}: {reason}")?;
         }
-        // That something is in use says by what.
+        // The detail of `in-use` lists the referring documents already.
         let documents = self.documents.iter().filter(|_| self.code != "in-use");
         for DocumentProblem { place, message, .. } in documents {
             write!(f, "; {place}: {message}")?;

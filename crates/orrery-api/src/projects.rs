@@ -1,27 +1,27 @@
-//! Projects.
+//! Projects: the owners of environments.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Who owns environments.
+/// The owner of environments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Project {
     pub id: Uuid,
     pub name: String,
     pub description: String,
-    /// When it was made.
+    /// Creation time.
     pub created: String,
 }
 
-/// A project to be made.
+/// A project to create.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewProject {
     /// Chosen by the server if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
-    /// Not used by another project.
+    /// Unique among projects.
     #[schema(min_length = 1, max_length = 255)]
     pub name: String,
     #[serde(default)]
@@ -29,7 +29,7 @@ pub struct NewProject {
     pub description: String,
 }
 
-/// What to change of a project; what is absent stays.
+/// Changes to a project. Absent fields keep their values.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProjectUpdate {

@@ -5,66 +5,66 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::accounts::exposed;
+use crate::accounts::serialize_secret;
 use crate::{Actions, Transitioning};
 
-/// A process on another machine, and the agents that it serves there.
+/// A remote agent: a process on another machine, and the agents that it serves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RemoteAgent {
     pub id: Uuid,
-    /// The agents whose resources are on its machine.
+    /// Agents that it serves.
     pub names: Vec<String>,
     /// `connected`, `disconnected` or `revoked`.
     pub status: String,
-    /// What it tells of its machine.
+    /// Machine information that it reported.
     #[schema(value_type = Object)]
     pub machine: serde_json::Value,
-    /// Which program it is; empty before its first session.
+    /// Version of its program; empty before its first session.
     pub program_version: String,
     pub joined: String,
-    /// When its newest session began.
+    /// Start time of its newest session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connected: Option<String>,
-    /// To some ten seconds.
+    /// Time of its last heartbeat, with a precision of about ten seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<String>,
-    /// The number of its newest session; it grows with each.
+    /// Number of its newest session; increases with each.
     pub session: i64,
-    /// Whether it is still to come for the first time, or went away.
+    /// `yes` before its first connection, `error` after it disconnected.
     #[serde(default)]
     pub transitioning: Transitioning,
-    /// What it is waited for, or what is wrong.
+    /// Expected event, or the error.
     #[serde(default)]
     pub transitioning_message: String,
-    /// What can be done with it now.
+    /// Available actions.
     #[serde(default)]
     pub actions: Actions,
 }
 
-/// An invitation to be made.
+/// An invitation to create.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
-    /// The agents that whoever joins will serve.
+    /// Agents that the joining machine will serve.
     #[schema(min_items = 1, max_items = 1000)]
     pub names: Vec<String>,
-    /// Seconds until it expires; an hour if absent, a week at most.
+    /// Validity in seconds. Default: an hour. Maximum: a week.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 604_800)]
     pub expires_in: Option<u32>,
 }
 
-/// An invitation that was just made.
+/// A newly created invitation.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Invitation {
-    /// Told this one time; the server keeps only a hash of it. Good for one machine.
-    #[serde(serialize_with = "exposed")]
+    /// Returned only once: the server stores a hash of it. Valid for one machine.
+    #[serde(serialize_with = "serialize_secret")]
     #[schema(value_type = String)]
     pub token: SecretText,
     pub names: Vec<String>,
     pub expires: String,
-    /// Where to join, as `host:port`.
+    /// Address to join, as `host:port`.
     pub gateway: String,
 }

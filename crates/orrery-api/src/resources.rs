@@ -10,172 +10,173 @@ use uuid::Uuid;
 
 use crate::{Actions, SourcePlace, Transitioning};
 
-/// One line of a list of resources.
+/// An entry of a list of resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceSummary {
     /// `std::File[web1,path=/etc/motd]`
     pub id: String,
-    /// The entity: `std::File`.
+    /// Entity, such as `std::File`.
     pub r#type: String,
     pub agent: String,
-    /// The value that identifies it among those of its type and agent.
+    /// Identifying value, unique for its type and agent.
     pub value: String,
-    /// The one word for its state: `available`, `deploying`, `deployed`, `failed`, `skipped`, `unavailable`,
-    /// `non_compliant`, `undefined`, `skipped_for_undefined`, `orphaned`.
+    /// Summary of its state: `available`, `deploying`, `deployed`, `failed`, `skipped`,
+    /// `unavailable`, `non_compliant`, `undefined`, `skipped_for_undefined`, `orphaned`.
     pub status: String,
     /// Absent for the shared set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
-    /// When its handler last ended.
+    /// End time of its last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<String>,
-    /// The verdict of its handler's last run.
+    /// Outcome of its last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_outcome: Option<String>,
-    /// Failed runs since the last good one.
+    /// Failed runs since the last successful one.
     pub attempts: u32,
-    /// Whether it was given up after too many attempts.
+    /// True if it is not retried any more, after too many attempts.
     pub parked: bool,
-    /// `pending` if the newest version removes it and it is not known to be gone; `done` if it was removed. Absent if nothing
-    /// removes it.
+    /// `pending` if the newest version removes it and the removal is not confirmed, `done` if it
+    /// was removed. Absent if nothing removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<String>,
-    /// Where the model defines it.
+    /// Source location of its definition in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourcePlace>,
-    /// Whether its handler runs now, or the last run failed.
+    /// `yes` while its handler runs, `error` if the last run failed.
     pub transitioning: Transitioning,
 }
 
 /// The state of a resource, on its independent axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceAxes {
-    /// `compliant`, `has_update`, `non_compliant`, `undefined`; absent for an orphan.
+    /// `compliant`, `has_update`, `non_compliant`, `undefined`. Absent for an orphan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compliance: Option<String>,
-    /// How its handler's last run ended: `new`, `successful`, `failed`, `skipped`.
+    /// Result of its last run: `new`, `successful`, `failed`, `skipped`.
     pub last_handler_run: String,
     /// `not_blocked`, `blocked`, `temporarily_blocked`
     pub blocked: String,
-    /// Whether its handler runs now.
+    /// True while its handler runs.
     pub is_deploying: bool,
-    /// Whether the last run left it as wanted.
+    /// True if the last run left it compliant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_compliant: Option<bool>,
-    /// When the last run ended.
+    /// End time of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<String>,
-    /// When the last run that ended well began.
+    /// Start time of the last successful run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_success: Option<String>,
-    /// Failed runs since the last good one.
+    /// Failed runs since the last successful one.
     pub attempts: u32,
-    /// Whether it was given up after too many attempts.
+    /// True if it is not retried any more, after too many attempts.
     pub parked: bool,
 }
 
-/// All that is known of a resource.
+/// A resource with its desired state, its dependencies and its next run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceDetails {
     #[serde(flatten)]
     pub summary: ResourceSummary,
-    /// What the newest version that has it wants.
+    /// Desired attributes in the newest version that contains it.
     #[schema(value_type = Map<String, Value>)]
     pub attributes: Attributes,
-    /// What has to be handled before it, with their states.
+    /// Resources that must be deployed before it, with their states.
     pub requires: Vec<RelatedResource>,
     pub state: ResourceAxes,
-    /// When it is tried again by itself, if it is not as wanted. A time that has passed: as soon as its turn comes. Absent if
-    /// that is not planned: nothing is to be done, it is parked, or no interval is set.
+    /// Time of the next automatic run, if it is not compliant. A past time means as soon as a
+    /// worker is free. Absent if no run is planned: it is compliant or parked, or no interval is
+    /// set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_run_at: Option<String>,
-    /// What is happening to it, or what went wrong.
+    /// Current activity, or the error.
     pub transitioning_message: String,
-    /// What can be done with it now.
+    /// Available actions.
     pub actions: Actions,
 }
 
-/// A resource that another one requires, or that requires it.
+/// A requirement or a dependent of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RelatedResource {
     pub id: String,
     pub status: String,
 }
 
-/// How many resources there are of each kind.
+/// Numbers of resources by status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceCounts {
-    /// Resources, orphans not among them.
+    /// Number of resources, without orphans.
     pub total: u64,
-    /// Resources of each status.
+    /// Number of resources by status.
     pub by_status: BTreeMap<String, u64>,
-    /// When they were counted; in large environments that is a while ago.
+    /// Time of the count; cached in large environments.
     pub counted_at: String,
-    /// Resources that are parked: they failed too often, and are not tried again until they are asked for.
+    /// Number of parked resources: they failed too often and run again only on request.
     #[serde(default)]
     pub parked: u64,
-    /// Of the deployed resources, those that the newest version removes: they are gone.
+    /// Number of deployed resources that the newest version removes and that no longer exist.
     #[serde(default)]
     pub removed: u64,
-    /// The oldest last run of all resources that have run: since then each of those was looked at.
+    /// Oldest last run among the resources that have run: each was verified since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_since: Option<String>,
 }
 
-/// What was wanted of a resource from one version on.
+/// Desired state of a resource, from one version on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceHistoryEntry {
-    /// The first version that wanted this.
+    /// First version with this desired state.
     pub version: u32,
-    /// When that was made.
+    /// Creation time of that version.
     pub at: String,
-    /// The digest of the intent.
+    /// Hash of the intent.
     pub hash: String,
     pub attributes: Map<String, Value>,
     pub requires: Vec<String>,
 }
 
-/// One line of the log of a resource.
+/// A log line of a resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceLogLine {
-    /// What was done: `deploy`, `dry_run`, `get_facts`, `other`.
+    /// Kind of action: `deploy`, `dry_run`, `get_facts`, `other`.
     pub action: String,
-    /// A number that all lines of one action share.
+    /// Number of the action; the same for all its lines.
     pub action_id: i64,
-    /// The version for which it was done.
+    /// Version of the action.
     pub version: u32,
     pub at: String,
     /// `debug`, `info`, `warning`, `error`, `critical`
     pub level: String,
     pub message: String,
-    /// Values that the message names.
+    /// Values that the message refers to.
     pub values: Map<String, Value>,
 }
 
 /// One action on a resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceAction {
-    /// A later action has a greater number.
+    /// Increasing number.
     pub id: i64,
-    /// What was done: `deploy`, `dry_run`, `get_facts`, `other`.
+    /// Kind of action: `deploy`, `dry_run`, `get_facts`, `other`.
     pub action: String,
     pub version: u32,
     pub started: String,
-    /// Absent if it was cut off.
+    /// Absent if it was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<String>,
-    /// The handler's verdict; absent if it was cut off.
+    /// Outcome of the handler. Absent if it was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// `nochange`, `created`, `updated`, `purged`
     pub change: String,
-    /// Attributes that were changed.
+    /// Changed attributes.
     pub changes: Vec<AttributeChange>,
-    /// Lines that the handler wrote.
+    /// Number of log lines of the handler.
     pub log_lines: usize,
 }
 
-/// An attribute with what it is and what it should be.
+/// An attribute with its current and desired values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AttributeChange {
     pub name: String,
@@ -183,17 +184,18 @@ pub struct AttributeChange {
     pub desired: Value,
 }
 
-/// Which resources a deploy or a repair is for. Everything that is given must hold; nothing given means all.
+/// Selection of resources for a deploy or a repair. All given conditions must hold; without any,
+/// all resources are selected.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeployRequest {
-    /// Those of these agents.
+    /// Agents of the resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
-    /// These.
+    /// Resource ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<String>>,
-    /// Those that a list of resources with the same filter shows.
+    /// Filter with the semantics of the list of resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<ResourceSelection>,
 }
@@ -204,54 +206,56 @@ pub struct DeployRequest {
 pub struct ResourceSelection {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The entity: `std::File`.
+    /// Entity, such as `std::File`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Part of the identifying value; with `*` or `?`, a pattern for all of it.
+    /// Part of the identifying value; with `*` or `?`, a pattern for the whole value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Any of these statuses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub status: Vec<String>,
-    /// Those of one named set.
+    /// Name of a resource set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
 }
 
-/// Where the resources of an agent are applied.
+/// Placement of an agent: the machine on which its resources are applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentPlacement {
-    /// `local`: on the machine that runs the server's handlers. `remote`: on that of a remote agent. `ssh`: it has an address, which only
-    /// handlers in Python reach. `revoked`: its remote agent was revoked. `unknown`: nobody knows its machine.
+    /// `local`: on the machine that runs the server's handlers. `remote`: on that of a remote
+    /// agent. `ssh`: the agent has an address, which only Python handlers can reach. `revoked`: its
+    /// remote agent was revoked. `unknown`: its machine is not known.
     pub kind: String,
-    /// Whether files, commands and whatever else acts on a machine can be applied. All else needs none.
+    /// True if resources that act on a machine, such as files and commands, can be applied. Other
+    /// resources do not need a machine.
     pub has_machine: bool,
-    /// Why, in a sentence.
+    /// Reason, as a sentence.
     pub reason: String,
-    /// What helps if there is no machine.
+    /// Remedy, if there is no machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
 
-/// A question where agents would be, if a version declared this.
+/// A query for the placements of agents under the declarations of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementRequest {
     /// Names of agents.
     #[schema(max_items = 100_000)]
     pub agents: Vec<String>,
-    /// Patterns of agents that are the deploying machine, as `local_agents` of a version.
+    /// Patterns of agents that are the deploying machine, as in `local_agents` of a version.
     #[serde(default)]
     pub local_agents: Vec<String>,
-    /// Addresses of agents that the version declares.
+    /// Addresses that the version declares, by agent.
     #[serde(default)]
     pub addresses: BTreeMap<String, String>,
 }
 
-/// Where agents would be.
+/// Placements of the requested agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlacementAnswer {
-    /// By agent.
+    /// Placement by agent.
     pub placements: BTreeMap<String, AgentPlacement>,
 }
 
@@ -259,28 +263,28 @@ pub struct PlacementAnswer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Agent {
     pub name: String,
-    /// `paused`; `unavailable` if resources of it need a machine and there is none; `up` if an engine works for the environment and can
-    /// reach the agent's machine; else `down`.
+    /// `paused`; `unavailable` if its resources need a machine and there is none; `up` if an engine
+    /// works for the environment and can reach the agent's machine; otherwise `down`.
     pub status: String,
-    /// Where its resources are applied.
+    /// Placement of its resources.
     pub placement: AgentPlacement,
-    /// The remote agent that serves it.
+    /// Remote agent that serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_agent: Option<Uuid>,
     pub paused: bool,
-    /// Only while the environment is halted: whether it goes on when that ends.
+    /// Only in a halted environment: true if the agent resumes with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpause_on_resume: Option<bool>,
-    /// Its resources, orphans not among them.
+    /// Number of its resources, without orphans.
     pub resources: u64,
-    /// Its resources of each status.
+    /// Number of its resources by status.
     pub by_status: BTreeMap<String, u64>,
-    /// Whether it is on its way to a pause, or cannot be reached.
+    /// `yes` until a pause takes effect, `error` if it cannot be reached.
     #[serde(default)]
     pub transitioning: Transitioning,
-    /// What it is doing, or what is wrong.
+    /// Current activity, or the error.
     #[serde(default)]
     pub transitioning_message: String,
-    /// What can be done with it now.
+    /// Available actions.
     pub actions: Actions,
 }

@@ -1,31 +1,31 @@
-//! Tokens for programs.
+//! API tokens.
 
 use orrery_model::SecretText;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::accounts::exposed;
+use crate::accounts::serialize_secret;
 
-/// What a program may do with a token. It never can do more than its owner.
+/// An API token. Its rights never exceed those of its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
     pub id: Uuid,
     pub name: String,
-    /// Whose it is.
+    /// Id of the owner.
     pub user: Uuid,
-    /// `viewer`, `operator`, `developer` or `admin`: no more than this.
+    /// Maximum role: `viewer`, `operator`, `developer` or `admin`.
     pub role: String,
-    /// Present if it is good in one project only.
+    /// The project to which the token is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Uuid>,
-    /// Present if it is good in one environment only.
+    /// The environment to which the token is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Uuid>,
-    /// Methods that it may use; all if absent.
+    /// Allowed methods; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verbs: Option<Vec<String>>,
-    /// Groups of routes that it may use, as they stand in the paths, such as `versions` or `compiles`; all if absent.
+    /// Allowed groups of routes, as in the paths, such as `versions` or `compiles`; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
     pub created: String,
@@ -33,12 +33,12 @@ pub struct Token {
     pub expires: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<String>,
-    /// To the minute.
+    /// Time of the last use, to the minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used: Option<String>,
 }
 
-/// A token to be made for the caller.
+/// A token to create for the caller.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
@@ -57,17 +57,17 @@ pub struct NewToken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 64)]
     pub groups: Option<Vec<String>>,
-    /// Days until it expires; 90 if absent, 0 for never.
+    /// Validity in days. Default: 90. 0 for no expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 3650)]
     pub days: Option<u32>,
 }
 
-/// A token that was just made.
+/// A newly created token.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct MadeToken {
-    /// Told this one time; the server keeps only a hash of it.
-    #[serde(serialize_with = "exposed")]
+    /// Returned only once: the server stores a hash of it.
+    #[serde(serialize_with = "serialize_secret")]
     #[schema(value_type = String)]
     pub secret: SecretText,
     pub token: Token,

@@ -1,4 +1,4 @@
-//! Versions: what a model, a template or a person wants, as it is sent to a server.
+//! Versions: the desired state of an environment, as clients upload and read it.
 
 use std::collections::BTreeMap;
 
@@ -9,96 +9,98 @@ use utoipa::ToSchema;
 
 use crate::Operation;
 
-/// A version to be stored. The command line sends it, and a compile on the server makes it.
+/// A version to store. The command line uploads it, or a compile on the server produces it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VersionUpload {
-    /// A number that was reserved before; the server takes the next one if absent.
+    /// Number from an earlier reservation. Default: the next number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub number: Option<u64>,
-    /// All that is wanted, or a change of some sets.
+    /// Full desired state, or a change of some resource sets.
     #[serde(default)]
     pub scope: UploadScope,
-    /// Sets that are to go; only for a change of some sets.
+    /// Resource sets to remove. Only for a partial upload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed_sets: Vec<String>,
     pub resources: Vec<ResourceUpload>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknowns: Vec<UnknownUpload>,
-    /// Who or what made it, for people.
+    /// Origin of the version, for display.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub info: Map<String, Value>,
-    /// The SHA-1 of a [`CodeBundle`] that was uploaded as a file, if handlers are in code.
+    /// SHA-1 of a [`CodeBundle`] that was uploaded as a file, if handlers need code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Contents that handlers ask for by other ids than their SHA-1: the SHA-1 of each, by id. They were uploaded as files. For a
-    /// change of some sets, those of the version before stay.
+    /// SHA-1 of contents that handlers request by another id, by that id. Upload them as files
+    /// first. A partial upload keeps the entries of the previous version.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
-    /// Only for a change of some sets: take `code` although it is not that of the version before, whose other resources then
-    /// run with it too.
+    /// For a partial upload: accepts `code` that differs from the previous version's. The other
+    /// resources then run with the new code too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_code_update: bool,
-    /// Agents that are the machine on which the server runs handlers, as the project declares them: names, with `*` and `?` as wildcards.
-    /// A change of some sets adds them to those of the version before.
+    /// Agents that are the machine on which the server runs handlers: names, with `*` and `?` as
+    /// wildcards. A partial upload adds them to those of the previous version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub local_agents: Vec<String>,
-    /// Whether it is released at once; as the environment's `auto_deploy` says if absent.
+    /// Releases the version at once. Default: the environment's `auto_deploy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<bool>,
-    /// Store nothing and answer with the newest version if that has the same resources.
+    /// Stores nothing and returns the newest version if it has the same resources.
     #[serde(default)]
     pub only_if_changed: bool,
-    /// Only for what is released: every resource is looked at, also those that the version does not change, and each of them once.
-    /// The answer names the operation.
+    /// For a released version: verifies every resource once, also unchanged ones. The response
+    /// contains the operation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verify: bool,
-    /// The name of the project that the model belongs to. An environment takes versions of one project.
+    /// Name of the project directory of the model. An environment accepts versions of one project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub project: Option<String>,
-    /// What that means to the environment.
-    #[serde(default, skip_serializing_if = "UploadBinding::is_usual")]
+    /// Effect of `project` on the binding of the environment.
+    #[serde(default, skip_serializing_if = "UploadBinding::is_default")]
     pub binding: UploadBinding,
-    /// Only for all that is wanted: what was deployed and is not in the upload is added to the version so that it is removed,
-    /// dependents first. The answer says what. When it is removed, the same upload without this takes it out of the version.
+    /// For a full upload: adds deployed resources that are not in the upload to the version, to be
+    /// removed, dependents first. The response lists them. After the removal, the same upload
+    /// without `prune` takes them out of the version.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prune: bool,
-    /// With `prune`: what existed before its first recorded deploy is removed as well, instead of being left in place.
+    /// With `prune`: also removes resources that existed before their first recorded deploy,
+    /// instead of keeping them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_adopted: bool,
 }
 
-/// What the project of an upload means to the environment.
+/// Effect of an upload's project on the binding of the environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UploadBinding {
-    /// The environment is bound to the project, unless it is bound to another one: then nothing is stored.
+    /// Binds the environment to the project. Refused if it is bound to another one.
     #[default]
     Bind,
-    /// Nothing is stored if the environment is bound to another project; it is not bound.
+    /// Refused if the environment is bound to another project; does not bind it.
     Check,
-    /// The environment is bound to the project, whatever it was bound to.
+    /// Binds the environment to the project, replacing any other binding.
     Rebind,
-    /// The environment is bound to no project afterwards.
+    /// Removes the binding.
     Unbind,
 }
 
 impl UploadBinding {
-    fn is_usual(&self) -> bool {
+    fn is_default(&self) -> bool {
         *self == UploadBinding::Bind
     }
 }
 
-/// What an upload says something about.
+/// Scope of an upload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UploadScope {
-    /// Everything: what is not in it is not wanted any more.
+    /// Everything: resources that are not in the upload leave the desired state.
     #[default]
     Full,
-    /// The sets that occur in it, the removed sets, and additions to the shared set.
+    /// The resource sets in the upload, the removed sets, and additions to the shared set.
     Partial,
 }
 
@@ -115,15 +117,15 @@ pub struct ResourceUpload {
     /// Absent for the shared set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
-    /// An attribute is not known yet.
+    /// True if an attribute is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undefined: bool,
-    /// Where the model defines it.
+    /// Source location of its definition in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourcePlace>,
 }
 
-/// A place in a model.
+/// A source location in a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourcePlace {
@@ -132,96 +134,97 @@ pub struct SourcePlace {
     pub column: u32,
 }
 
-/// Something that a compile could not know.
+/// A value that was not available during the compile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UnknownUpload {
     pub name: String,
-    /// The resource whose fact it is; absent for a parameter.
+    /// Resource of the fact. Absent for a parameter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// What would tell: `fact`, `plugin`, `user`.
+    /// Expected source: `fact`, `plugin`, `user`.
     pub source: String,
 }
 
-/// The code that handlers of a version need: a description, and files by their SHA-1. It is uploaded as a file itself.
+/// Code that the handlers of a version need: a manifest, and files by SHA-1. The manifest is
+/// uploaded as a file itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CodeBundle {
-    /// The name under which it is kept.
+    /// Hash under which it is stored.
     pub hash: String,
-    /// Modules, handlers and requirements, as the host of the code knows them.
+    /// Modules, handlers and requirements, for the handler host.
     pub set: Value,
-    /// SHA-1 of each file, by its path.
+    /// SHA-1 of each file, by path.
     pub files: BTreeMap<String, String>,
 }
 
 /// A stored version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VersionSummary {
-    /// Numbers grow; gaps are normal.
+    /// Increasing; gaps are normal.
     pub number: u32,
-    /// When it was made.
+    /// Creation time.
     pub created: String,
-    /// `candidate` (newer than what is being deployed), `active`, `retired`, or `skipped_candidate` (older, and never
-    /// released).
+    /// `candidate` (newer than the deployed version), `active`, `retired`, or `skipped_candidate`
+    /// (older and never released).
     pub status: String,
     pub released: bool,
-    /// When it was released; absent if it is not.
+    /// Release time. Absent if it is not released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<String>,
-    /// Who or what made it.
+    /// Origin of the version.
     pub info: Value,
-    /// Resources in it.
+    /// Number of resources.
     pub total: u64,
-    /// Resources that the version stored before it did not have.
+    /// Resources that the previous version lacks.
     pub added: u64,
-    /// Resources that differ from the version stored before it.
+    /// Resources that differ from the previous version.
     pub changed: u64,
-    /// Resources that only the version stored before it had.
+    /// Resources that only the previous version has.
     pub removed: u64,
-    /// Whether it is released and not yet taken in by the engine.
+    /// `yes` if it is released and the engine has not accepted it yet.
     pub transitioning: crate::Transitioning,
-    /// What is happening to it.
+    /// Current activity.
     pub transitioning_message: String,
-    /// What can be done with it now.
+    /// Available actions.
     pub actions: crate::Actions,
 }
 
-/// What storing a version came to.
+/// Result of storing a version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VersionStored {
     #[serde(flatten)]
     pub version: VersionSummary,
-    /// False if the newest version had the same resources, and nothing was stored.
+    /// False if the newest version has the same resources, so that nothing was stored.
     pub created_now: bool,
-    /// What was asked for along with it: what ends when every resource was looked at, if the upload wanted that, or what a roll-back
-    /// asked for.
+    /// Operation that was created with the version: the verification of all resources, or the
+    /// deploy of a roll-back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
-    /// What was deployed, may still exist, and is in no version any more.
+    /// Resources that were deployed, may still exist, and are not in the version.
     #[serde(default, skip_serializing_if = "UnmanagedResources::is_empty")]
     pub unmanaged: UnmanagedResources,
-    /// What the version removes, if the upload asked for that.
+    /// Removals by the version, if the upload requested them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<RemovalPlan>,
-    /// The project that the environment was bound to until the upload took it over.
+    /// Project that the environment was bound to before the upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebound_from: Option<String>,
 }
 
-/// Resources that were deployed and that nothing manages any more.
+/// Resources that were deployed and are unmanaged now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnmanagedResources {
     pub total: u64,
-    /// Those of them that an upload with `prune` can remove.
+    /// Number of those that an upload with `prune` can remove.
     pub removable: u64,
-    /// The first of their ids.
+    /// The first ids.
     #[schema(max_items = 100)]
     pub ids: Vec<String>,
 }
 
 impl UnmanagedResources {
-    /// Ids that are told at most.
+    /// Maximum number of ids in a response.
     pub const IDS_MAX: usize = 100;
 
     pub fn is_empty(&self) -> bool {
@@ -229,56 +232,57 @@ impl UnmanagedResources {
     }
 }
 
-/// What a version removes.
+/// Removals by a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RemovalPlan {
-    /// Ids of the resources that are removed, in an order in which that is possible.
+    /// Ids of the resources to remove, in a valid order.
     pub removed: Vec<String>,
-    /// Resources that are not wanted, and cannot be removed.
+    /// Unmanaged resources that cannot be removed.
     pub kept: Vec<KeptResource>,
 }
 
-/// A resource that is not wanted, and cannot be removed.
+/// An unmanaged resource that cannot be removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeptResource {
     pub id: String,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// Whether the reason is that it existed before its first recorded deploy: `include_adopted` in the upload removes it.
+    /// Returns an argument, if it is present and not null.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
 }
 
-/// What is wanted along with the release of a version, or a roll-back: it is asked for in one step with that, so that each resource is run
-/// once. The answer names the operation. If nothing is, the version is released, and nothing tells when it is deployed.
+/// Operation to create in one step with a release or a roll-back, so that each resource runs once.
+/// The response contains the operation. Without one, the version is released and nothing reports
+/// the end of its deploy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseRequest {
-    /// What is not as wanted is deployed, also what the version does not change.
+    /// Deploys all resources that are not compliant, also those that the version does not change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deploy: bool,
-    /// Every resource is looked at, as with `verify` in an upload. This is more than `deploy`.
+    /// Verifies every resource, as `verify` in an upload does. Includes `deploy`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verify: bool,
 }
 
-/// What releasing a version came to.
+/// Result of releasing a version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VersionReleased {
     #[serde(flatten)]
     pub version: VersionSummary,
-    /// What was asked for along with it, if anything was.
+    /// Operation that was created with the release, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
 }
 
-/// A number for a version that is stored later.
+/// Reserved number of a later version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReservedVersion {
     pub number: u32,
 }
 
-/// One resource as a version wants it.
+/// Returns the desired state of a resource in a version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VersionResource {
     pub id: String,
@@ -287,7 +291,7 @@ pub struct VersionResource {
     /// Absent for the shared set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
-    /// An attribute is not known yet.
+    /// True if an attribute is unknown.
     pub undefined: bool,
 }
 
@@ -297,13 +301,14 @@ pub struct ResourceDifference {
     pub id: String,
     /// `added`, `deleted`, `modified`
     pub status: String,
-    /// Attributes that differ; `current` is the value in the first version, `desired` that in the second.
+    /// Differing attributes: `current` is the value in the first version, `desired` that in the
+    /// second.
     pub changes: Vec<crate::AttributeChange>,
-    /// Requirements that only the second version has.
+    /// Requirements of the second version only.
     pub requires_added: Vec<String>,
-    /// Requirements that only the first version has.
+    /// Requirements of the first version only.
     pub requires_removed: Vec<String>,
-    /// Where the model of the later version that has it defines it.
+    /// Source location in the later version that has the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourcePlace>,
 }

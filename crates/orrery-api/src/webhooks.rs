@@ -1,59 +1,59 @@
-//! Webhooks, by which a forge tells a server about pushes; and what a server knows of the branch that it follows.
+//! Webhooks of forges for pushes, and the state of followed branches.
 
 use orrery_model::SecretText;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::accounts::exposed;
+use crate::accounts::serialize_secret;
 
 /// The webhook of an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Webhook {
-    /// The path that the forge sends its requests to, below the address of the server.
+    /// Path for the requests of the forge, below the address of the server.
     pub path: String,
-    /// Whether there is a secret. Without one, every request is refused.
+    /// True if a secret is set. Without one, all requests are refused.
     pub enabled: bool,
-    /// When the secret was made.
+    /// Creation time of the secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated: Option<String>,
 }
 
-/// The new secret of a webhook. It is told this once.
+/// A new webhook secret. Returned only once.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NewWebhookSecret {
-    /// The path that the forge sends its requests to, below the address of the server.
+    /// Path for the requests of the forge, below the address of the server.
     pub path: String,
-    /// What the forge signs its requests with.
-    #[serde(serialize_with = "exposed")]
+    /// Key for the signatures of the forge.
+    #[serde(serialize_with = "serialize_secret")]
     #[schema(value_type = String)]
     pub secret: SecretText,
 }
 
-/// What follows from a request of a forge.
+/// Effect of a webhook request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WebhookReceived {
     /// `accepted`, `ignored` or `pong`.
     pub result: String,
-    /// Why.
+    /// Reason.
     pub detail: String,
 }
 
-/// What the server knows of the branch that an environment follows.
+/// State of the branch that an environment follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FollowedBranch {
-    /// The newest commit that the branch was found at.
+    /// Newest known commit of the branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The commit of the last successful compile.
+    /// Commit of the last successful compile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiled: Option<String>,
-    /// When the branch was last read.
+    /// Time of the last read of the branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<String>,
-    /// When it is read next; absent if only a webhook makes the server look.
+    /// Time of the next read. Absent if only webhooks trigger reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_check: Option<String>,
-    /// Why it cannot be read; absent if it can.
+    /// Error of the last read, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! Measures the solver on generated templates, for `bench/solver`. Prints one line of JSON for each case.
+//! Measures the solver on generated templates, for `bench/solver`. Prints one line of JSON for each
+//! case.
 //!
 //! Arguments: repetitions, and optionally a part of the names of the cases to run.
 
@@ -6,11 +7,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use orrery_cluster::solver::{
-    Hardware, Limits, Place, Problem, Rule, RuleKind, Service, SolveError, check, smallest_size_of,
-    solve_problem,
+    ClusterService, Hardware, LayoutProblem, Rule, RuleKind, RuleLocation, SearchLimits,
+    SolveError, check, smallest_size_of, solve_problem,
 };
 
-/// Time after which a case counts as never answered.
+/// Time after which a case counts as unanswered.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 fn main() {
@@ -25,14 +26,15 @@ fn main() {
 }
 
 #[allow(clippy::print_stdout)]
-fn measure(name: &str, problem: &Problem, repeat: usize) {
+fn measure(name: &str, problem: &LayoutProblem, repeat: usize) {
     let mut times = Vec::new();
     let mut result = String::new();
     let mut kinds = 0;
     for _ in 0..repeat {
         let started = Instant::now();
         let stop = || started.elapsed() > TIME_LIMIT;
-        let answer = solve_problem(problem, Limits { stop: Some(&stop), ..Limits::default() });
+        let answer =
+            solve_problem(problem, SearchLimits { stop: Some(&stop), ..SearchLimits::default() });
         times.push(started.elapsed());
         (result, kinds) = match answer {
             Ok(solution) => {
@@ -55,7 +57,7 @@ fn measure(name: &str, problem: &Problem, repeat: usize) {
     );
 }
 
-fn cases() -> Vec<(String, Problem)> {
+fn cases() -> Vec<(String, LayoutProblem)> {
     let mut cases = Vec::new();
     for services in [5, 10, 20, 30] {
         for nodes in [10, 100, 1_000, 10_000] {
@@ -71,7 +73,7 @@ fn cases() -> Vec<(String, Problem)> {
         cases.push((format!("random and tight, seed {seed}"), tight(30, 10_000, seed)));
         cases.push((format!("random and crowded, seed {seed}"), tight(30, 12, seed)));
         let smallest = threshold(30, 3_000, seed);
-        let below = Problem { size: smallest.size - 1, ..smallest.clone() };
+        let below = LayoutProblem { size: smallest.size - 1, ..smallest.clone() };
         cases.push((format!("smallest size, seed {seed}"), smallest));
         cases.push((format!("one node too few, seed {seed}"), below));
     }
@@ -92,14 +94,14 @@ fn names(count: u32) -> Vec<String> {
     (0..count).map(|i| format!("s{i:02}")).collect()
 }
 
-fn problem(services: &[String], size: u32, rules: Vec<RuleKind>) -> Problem {
-    Problem {
+fn problem(services: &[String], size: u32, rules: Vec<RuleKind>) -> LayoutProblem {
+    LayoutProblem {
         size,
-        services: services.iter().map(|name| Service::new(name.clone())).collect(),
+        services: services.iter().map(|name| ClusterService::new(name.clone())).collect(),
         hardware: ["large", "medium", "small"].map(Hardware::new).to_vec(),
         images: vec!["debian".to_owned()],
-        rules: rules.into_iter().map(|kind| Rule::new(kind, Place::default())).collect(),
-        ..Problem::default()
+        rules: rules.into_iter().map(|kind| Rule::new(kind, RuleLocation::default())).collect(),
+        ..LayoutProblem::default()
     }
 }
 
@@ -119,8 +121,9 @@ fn cannot(a: &String, b: &String) -> RuleKind {
     RuleKind::CannotCoexist { services: set(&[a, b]) }
 }
 
-/// Masters, workers and edges, as in published templates: groups that coexist and exclude each other.
-fn tiers(count: u32, size: u32) -> Problem {
+/// Masters, workers and edges, as in published templates: groups that coexist and exclude each
+/// other.
+fn tiers(count: u32, size: u32) -> LayoutProblem {
     let services = names(count);
     let tiers: Vec<&[String]> = services[1..].chunks(services.len().div_ceil(4)).collect();
     let mut rules = Vec::new();
@@ -138,7 +141,7 @@ fn tiers(count: u32, size: u32) -> Problem {
 }
 
 /// Exclusive services, each with a ratio to the one before it, and none that runs everywhere.
-fn ratios(count: u32, size: u32) -> Problem {
+fn ratios(count: u32, size: u32) -> LayoutProblem {
     let services = names(count.min(size / 2 + 2));
     let mut rules = Vec::new();
     for (at, service) in services.iter().enumerate() {
@@ -156,7 +159,7 @@ fn ratios(count: u32, size: u32) -> Problem {
 }
 
 /// Services that may run anywhere, alone or together, each on a limited number of nodes.
-fn free(count: u32, size: u32) -> Problem {
+fn free(count: u32, size: u32) -> LayoutProblem {
     let services = names(count);
     let mut rules = Vec::new();
     for (at, service) in (0u32..).zip(&services) {
@@ -166,8 +169,8 @@ fn free(count: u32, size: u32) -> Problem {
     problem(&services, size, rules)
 }
 
-/// Rules of all kinds from a small generator of numbers.
-fn random(count: u32, size: u32, seed: u64) -> Problem {
+/// Rules of all kinds from a small random number generator.
+fn random(count: u32, size: u32, seed: u64) -> LayoutProblem {
     let services = names(count);
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(count));
     let mut next = |limit: u32| {
@@ -199,16 +202,17 @@ fn random(count: u32, size: u32, seed: u64) -> Problem {
     problem(&services, size, rules)
 }
 
-/// Random rules, with maxima for all services and capacities for some, and none that runs everywhere.
-fn tight(count: u32, size: u32, seed: u64) -> Problem {
+/// Random rules, with maxima for all services and capacities for some, and none that runs
+/// everywhere.
+fn tight(count: u32, size: u32, seed: u64) -> LayoutProblem {
     let mut problem = random(count, size, seed);
     for (at, service) in (0u32..).zip(names(count)) {
         let kind = max(&service, size / 8 + (at * 977 + 13) % (size / 4 + 1) + 1);
-        problem.rules.push(Rule::new(kind, Place::default()));
+        problem.rules.push(Rule::new(kind, RuleLocation::default()));
         if at % 3 == 0 {
             let cpu = u64::from(700 + at * 211 % 1700);
             let kind = RuleKind::Capacity { service, cpu, memory: 0 };
-            problem.rules.push(Rule::new(kind, Place::default()));
+            problem.rules.push(Rule::new(kind, RuleLocation::default()));
         }
     }
     for hardware in &mut problem.hardware {
@@ -217,28 +221,28 @@ fn tight(count: u32, size: u32, seed: u64) -> Problem {
     problem
 }
 
-/// Random conflicts and large minima, at the smallest size that fits: packing at its hardest.
-fn threshold(count: u32, most: u32, seed: u64) -> Problem {
+/// Random conflicts and large minima, at the smallest feasible size: packing at its hardest.
+fn threshold(count: u32, most: u32, seed: u64) -> LayoutProblem {
     let mut problem = random(count, most, seed);
     problem.rules.retain(|rule| matches!(rule.kind, RuleKind::CannotCoexist { .. }));
     for (at, service) in (1u64..).zip(names(count)) {
         let count =
             u32::try_from((seed * 7_919 + at * at * 104_729) % u64::from(most)).unwrap_or(0);
-        problem.rules.push(Rule::new(min(&service, count + 1), Place::default()));
+        problem.rules.push(Rule::new(min(&service, count + 1), RuleLocation::default()));
     }
-    let smallest = smallest_size_of(&problem, Limits::default());
+    let smallest = smallest_size_of(&problem, SearchLimits::default());
     problem.size = smallest.ok().flatten().unwrap_or(most);
     problem
 }
 
-/// Number of random cases of each kind; `ORRERY_SOLVER_BENCH_SEEDS` asks for more.
+/// Number of random cases of each kind; `ORRERY_SOLVER_BENCH_SEEDS` sets it.
 fn stress_seeds() -> u64 {
     let asked = std::env::var("ORRERY_SOLVER_BENCH_SEEDS").ok();
     asked.and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
 /// Services that fill machines, some of them spread over zones.
-fn zones(count: u32, size: u32) -> Problem {
+fn zones(count: u32, size: u32) -> LayoutProblem {
     let services = names(count);
     let mut rules = Vec::new();
     for (at, service) in (0u32..).zip(&services) {
@@ -263,14 +267,14 @@ fn zones(count: u32, size: u32) -> Problem {
     problem
 }
 
-fn overfull(count: u32, size: u32) -> Problem {
+fn overfull(count: u32, size: u32) -> LayoutProblem {
     let mut problem = exclusive(count, size / count + 1, size);
     problem.size = size;
     problem
 }
 
-/// Every service excludes its neighbours on a ring of five: two of them share a node at best.
-fn odd_cycles(count: u32, size: u32) -> Problem {
+/// Every service excludes its neighbours on a ring of five: at most two of them share a node.
+fn odd_cycles(count: u32, size: u32) -> LayoutProblem {
     let services = names(count);
     let mut rules = Vec::new();
     for ring in services.chunks(5) {
@@ -283,15 +287,15 @@ fn odd_cycles(count: u32, size: u32) -> Problem {
 }
 
 /// Exclusive services that come in pairs, and an odd number of nodes.
-fn steps(count: u32, size: u32) -> Problem {
+fn steps(count: u32, size: u32) -> LayoutProblem {
     let mut problem = exclusive(count, 2, size);
     for service in names(count) {
-        problem.rules.push(Rule::new(RuleKind::Step { service, step: 2 }, Place::default()));
+        problem.rules.push(Rule::new(RuleKind::Step { service, step: 2 }, RuleLocation::default()));
     }
     problem
 }
 
-fn exclusive(count: u32, least: u32, size: u32) -> Problem {
+fn exclusive(count: u32, least: u32, size: u32) -> LayoutProblem {
     let services = names(count);
     let mut rules: Vec<RuleKind> = services.iter().map(|service| min(service, least)).collect();
     for (at, service) in services.iter().enumerate() {

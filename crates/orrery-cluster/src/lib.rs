@@ -1,6 +1,6 @@
-//! Clusters: the documents that administrators write, the solver that turns a template and a size into a
-//! layout, and the planner that turns a change of layouts into ordered steps. Pure computation: no file,
-//! network or clock.
+//! Clusters: the documents of administrators, the solver that turns a template and a size into a
+//! layout, and the planner that turns a change of layouts into ordered steps. Pure computation: no
+//! file, network or clock.
 
 pub mod document;
 pub mod macros;

@@ -1,4 +1,5 @@
-//! Preview: the nodes that a request would get, and the plan that would create them. No machine is touched.
+//! Preview: the nodes that a request would get, and the plan that would create them. It changes no
+//! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,28 +8,31 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::document::{Catalog, line_column};
-use crate::planner::{ClusterState, Effect, NodeState, Plan, PlanError, Policy, Services, plan};
+use crate::planner::{
+    ClusterState, Effect, NodeState, Plan, PlanError, PlanPolicy, ServiceDefinitions, plan,
+};
 use crate::solver::{
-    ExistingNode, Infeasible, Invalid, Limits, Mode, NodeGroup, NodeLayout, Place, Problem,
-    Request, ResizeError, Resized, Solution, SolveError, lower, order_layouts, resize, solve,
+    ExistingNode, Infeasible, Invalid, LayoutProblem, NodeGroup, NodeLayout, Request, ResizeError,
+    ResizeResult, RuleLocation, SearchLimits, Solution, SolveError, SolverMode, lower,
+    order_layouts, resize, solve,
 };
 
 /// The number of a cluster's first node.
 const FIRST_NODE: u64 = 1_000;
 
-/// What a request would lead to.
+/// Expected result of a request.
 #[derive(Clone, Debug)]
 pub struct Preview {
     pub template: String,
     pub solution: Solution,
-    /// In the order of their numbers.
+    /// Ordered by number.
     pub nodes: Vec<PreviewNode>,
-    /// Services of the cluster that each service needs to run.
+    /// Services of the cluster that each service needs at run time.
     pub dependencies: BTreeMap<String, BTreeSet<String>>,
     pub plan: Plan,
-    /// Number of the next node. Numbers are never used again.
+    /// Number of the next node. Numbers are never reused.
     pub next: u64,
-    /// Names of nodes that go and come, if the cluster exists already.
+    /// Names of removed and added nodes, if the cluster exists.
     pub change: Option<NodeChange>,
 }
 
@@ -38,9 +42,9 @@ pub struct NodeChange {
     pub added: Vec<String>,
 }
 
-/// The nodes of a cluster that exists: what a preview said of it, or what was made of that.
+/// The nodes of an existing cluster, as a previous preview defined them or as they were created.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Existing {
+pub struct ExistingCluster {
     pub nodes: Vec<PreviewNode>,
     #[serde(default)]
     pub next: Option<u64>,
@@ -55,7 +59,7 @@ pub struct PreviewNode {
     pub services: Vec<String>,
 }
 
-/// Reasons for no preview.
+/// Preview errors.
 #[derive(Debug, Error)]
 pub enum PreviewError {
     #[error(transparent)]
@@ -73,21 +77,27 @@ pub enum PreviewError {
 pub fn preview(
     catalog: &Catalog,
     request: &Request,
-    limits: Limits<'_>,
+    limits: SearchLimits<'_>,
 ) -> Result<Preview, PreviewError> {
     let solution = solve(catalog, request, limits)?;
-    planned(catalog, request, &Existing::default(), Resized::default(), solution)
+    plan_transition(
+        catalog,
+        request,
+        &ExistingCluster::default(),
+        ResizeResult::default(),
+        solution,
+    )
 }
 
-/// Solves a request for a cluster that exists, whose nodes stay what they are, and plans the change.
+/// Solves a request for an existing cluster without changing its nodes, and plans the change.
 ///
 /// # Errors
-/// As [`preview`]; there is no layout of that size that keeps the nodes.
+/// As for [`preview`], and if no layout of that size retains the nodes.
 pub fn preview_from(
     catalog: &Catalog,
     request: &Request,
-    existing: &Existing,
-    limits: Limits<'_>,
+    existing: &ExistingCluster,
+    limits: SearchLimits<'_>,
 ) -> Result<Preview, PreviewError> {
     let problem = lower(catalog, request).map_err(SolveError::Invalid)?;
     let nodes: Vec<ExistingNode> = existing
@@ -105,11 +115,11 @@ pub fn preview_from(
     let kept = nodes.into_iter().filter(|node| !resized.removed.contains(&node.number));
     groups.extend(kept.map(|node| NodeGroup { layout: node.layout, count: 1 }));
     let solution = solution_of(&problem, groups);
-    planned(catalog, request, existing, resized, solution)
+    plan_transition(catalog, request, existing, resized, solution)
 }
 
-/// Unites equal nodes, in order of preference.
-fn solution_of(problem: &Problem, groups: Vec<NodeGroup>) -> Solution {
+/// Merges equal nodes, in order of preference.
+fn solution_of(problem: &LayoutProblem, groups: Vec<NodeGroup>) -> Solution {
     let mut counts: BTreeMap<NodeLayout, u32> = BTreeMap::new();
     for group in groups {
         *counts.entry(group.layout).or_default() += group.count;
@@ -132,12 +142,12 @@ fn solution_of(problem: &Problem, groups: Vec<NodeGroup>) -> Solution {
     solution
 }
 
-/// Plans the way from the existing nodes to those of a solution.
-fn planned(
+/// Plans the transition from the existing nodes to those of a solution.
+fn plan_transition(
     catalog: &Catalog,
     request: &Request,
-    existing: &Existing,
-    resized: Resized,
+    existing: &ExistingCluster,
+    resized: ResizeResult,
     solution: Solution,
 ) -> Result<Preview, PreviewError> {
     let mut old = ClusterState::default();
@@ -174,9 +184,10 @@ fn planned(
         }
     }
     nodes.sort_by_key(|node| node.number);
-    let services = Services::new(catalog.services.values().map(|document| &document.body));
-    let is_compatible = request.mode == Mode::Compatible;
-    let policy = Policy { is_compatible, ..Policy::default() };
+    let services =
+        ServiceDefinitions::new(catalog.services.values().map(|document| &document.body));
+    let is_compatible = request.mode == SolverMode::Compatible;
+    let policy = PlanPolicy { is_compatible, ..PlanPolicy::default() };
     let plan = plan(&services, &old, &state, &policy)?;
     let placed: BTreeSet<&str> = state.services();
     let dependencies = services.runtime_dependencies(&placed).unwrap_or_default();
@@ -196,7 +207,7 @@ impl PreviewNode {
         }
     }
 
-    /// The node with services that run.
+    /// The state of the node with running services.
     fn state(&self) -> NodeState {
         let services = self.services.iter();
         NodeState {
@@ -209,12 +220,12 @@ impl PreviewNode {
 }
 
 impl Preview {
-    /// The preview for programs.
+    /// The preview as JSON.
     pub fn to_json(&self) -> Value {
         let stage = |stage: Vec<usize>| -> Value {
             let steps = stage.into_iter().map(|step| {
                 let step = &self.plan.steps[step];
-                // What others rely on is looked at, and nothing is done to it.
+                // Verified resources are only read, not changed.
                 let action = match step.effect {
                     Effect::Verify => "VERIFY",
                     Effect::Apply | Effect::Remove => step.action(),
@@ -249,7 +260,7 @@ pub fn cost(millionths: u64) -> f64 {
     millionths as f64 / 1e6
 }
 
-/// A layout for programs.
+/// A layout as JSON.
 pub fn layout_json(solution: &Solution) -> Value {
     let groups = solution.groups.iter().map(|group| {
         json!({
@@ -262,9 +273,9 @@ pub fn layout_json(solution: &Solution) -> Value {
     groups.collect()
 }
 
-fn place_json(catalog: &Catalog, place: &Place) -> Value {
-    let mut value = json!({"document": place.document, "path": place.path});
-    if let Some(source) = &place.source {
+fn location_json(catalog: &Catalog, location: &RuleLocation) -> Value {
+    let mut value = json!({"document": location.document, "path": location.path});
+    if let Some(source) = &location.source {
         let file = catalog.file(source.file);
         if !file.is_stored {
             let (line, column) = line_column(&file.text, source.span.start);
@@ -279,14 +290,14 @@ fn place_json(catalog: &Catalog, place: &Place) -> Value {
 fn invalid_json(catalog: &Catalog, invalid: &Invalid) -> Value {
     json!({
         "message": invalid.message,
-        "place": invalid.place.as_ref().map(|place| place_json(catalog, place)),
+        "place": invalid.location.as_ref().map(|location| location_json(catalog, location)),
         "help": invalid.help,
     })
 }
 
 fn infeasible_json(catalog: &Catalog, infeasible: &Infeasible) -> Value {
     let conflict = infeasible.conflict.iter().map(|rule| {
-        let mut value = place_json(catalog, &rule.place);
+        let mut value = location_json(catalog, &rule.location);
         value["rule"] = json!(rule.kind.to_string());
         value
     });
@@ -299,7 +310,7 @@ fn infeasible_json(catalog: &Catalog, infeasible: &Infeasible) -> Value {
     })
 }
 
-/// The reason for no preview, for programs.
+/// A preview error as JSON.
 pub fn error_json(catalog: &Catalog, error: &PreviewError) -> Value {
     match error {
         PreviewError::Solve(SolveError::Infeasible(infeasible)) => {

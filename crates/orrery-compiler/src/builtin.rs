@@ -1,14 +1,14 @@
-//! The modules that ship inside the binary: their models as text. Their plugins are in `plugins`.
+//! Built-in modules: their model files as text. Their plugins are in `plugins`.
 
-/// A module whose files are part of the binary.
+/// A module that is part of the binary.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltinModule {
     pub name: &'static str,
     pub version: &'static str,
-    /// Whether a package of this name in the Python environment goes before it: a module that can be
-    /// more than the entities here, with handlers of its own.
+    /// True if a Python package of this name takes precedence, because it may bring more than these
+    /// entities, such as its own handlers.
     pub yields_to_installed: bool,
-    /// Packages of an older major version go before it too: they are of another generation.
+    /// Packages of an older major version take precedence too: they belong to another generation.
     pub oldest_major: u32,
     /// Path below the module's directory and text of every file.
     pub files: &'static [(&'static str, &'static str)],
@@ -20,7 +20,7 @@ macro_rules! files {
     };
 }
 
-/// All of them, sorted by name.
+/// All built-in modules, sorted by name.
 pub fn builtin_modules() -> &'static [BuiltinModule] {
     const MODULES: &[BuiltinModule] = &[
         BuiltinModule {

@@ -1,6 +1,6 @@
-//! Errors and warnings as people meet them: with a stable id that has a page in `docs/diagnostics`,
-//! the places worth showing, notes and help. Terminals and editors show these; programs that know
-//! the reference get `report`.
+//! User-facing errors and warnings: a stable id that has a page in `docs/diagnostics`, source
+//! locations, notes and help. Terminals and editors show these; programs that expect the reference
+//! compiler's output use `report`.
 
 use std::ops::Range;
 
@@ -8,28 +8,28 @@ use orrery_syntax::ast::{FileId, Loc};
 use orrery_syntax::{Explanation, SyntaxError};
 
 use crate::error::CompileError;
-use crate::{Compiled, Warning};
+use crate::{Compilation, CompileWarning};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     Error,
     Warning,
-    /// Part of another diagnostic: why it came about.
+    /// Part of another diagnostic: its cause.
     Note,
 }
 
-/// A place in a source and what there is to say about it.
+/// A source location with a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLabel {
     pub loc: Loc,
-    /// The bytes to underline, where they are others than those of `loc`.
+    /// The bytes to underline, if they differ from `loc`.
     pub highlight: Option<Range<u32>>,
     pub label: String,
 }
 
-impl Place {
+impl SourceLabel {
     fn new(loc: Loc, label: impl Into<String>) -> Self {
-        Place { loc, highlight: None, label: label.into() }
+        SourceLabel { loc, highlight: None, label: label.into() }
     }
 
     pub fn file(&self) -> FileId {
@@ -41,22 +41,22 @@ impl Place {
     }
 }
 
-/// One problem, ready to be shown.
+/// One problem, ready to display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub severity: Severity,
-    /// Its page is `docs/diagnostics/ID.md`.
+    /// Diagnostic id; its page is `docs/diagnostics/ID.md`.
     pub id: Option<&'static str>,
     /// One line.
     pub message: String,
-    /// What else the message says.
+    /// Remaining lines of the message.
     pub details: Vec<String>,
-    /// Further sentences, each for itself.
+    /// Further independent sentences.
     pub notes: Vec<String>,
-    pub primary: Option<Place>,
+    pub primary: Option<SourceLabel>,
     /// "first set here"
-    pub related: Vec<Place>,
-    /// The causes, the next one first.
+    pub related: Vec<SourceLabel>,
+    /// The causes, nearest first.
     pub causes: Vec<Diagnostic>,
     pub help: Option<String>,
 }
@@ -65,9 +65,9 @@ impl Diagnostic {
     fn new(severity: Severity, class: &str, text: &str) -> Self {
         let mut lines = text.trim_end().lines();
         let message = lines.next().unwrap_or_default().trim();
-        // An exception without a message is known by its class alone.
+        // An exception without a message is identified by its class alone.
         let message = if message.is_empty() { class } else { message };
-        // Some of the reference's messages end with advice.
+        // Some messages of the reference compiler end with advice.
         let (advice, details): (Vec<&str>, Vec<&str>) =
             lines.partition(|line| line.starts_with("Try "));
         Diagnostic {
@@ -83,7 +83,7 @@ impl Diagnostic {
         }
     }
 
-    /// The errors of a file. What two stages of the parser found is one error.
+    /// The errors of a file. Duplicates found by two parser stages are merged.
     pub fn all_of(errors: &[SyntaxError]) -> Vec<Diagnostic> {
         let mut all: Vec<Diagnostic> = errors.iter().map(Diagnostic::from).collect();
         all.dedup();
@@ -95,34 +95,38 @@ impl Diagnostic {
         this.id = error.id.or(this.id);
         this.primary = error.loc.map(|loc| {
             let focus = error.focus.filter(|focus| focus.file == loc.file);
-            Place { highlight: focus.map(|focus| focus.start..focus.end), ..Place::new(loc, "") }
+            SourceLabel {
+                highlight: focus.map(|focus| focus.start..focus.end),
+                ..SourceLabel::new(loc, "")
+            }
         });
         if let Some(explanation) = &error.explanation {
             this.help = error.help.clone();
             return this.explained(explanation);
         }
-        this.related = error.related.iter().map(|(loc, label)| Place::new(*loc, label)).collect();
+        this.related =
+            error.related.iter().map(|(loc, label)| SourceLabel::new(*loc, label)).collect();
         this.help = error.help.clone().or(this.help);
         this.causes =
             error.causes.iter().map(|cause| Self::of_error(Severity::Note, cause)).collect();
         for cause in &mut this.causes {
-            // An error often takes over what its cause has to say.
-            cause.related.retain(|place| !this.related.contains(place));
+            // An error often repeats the related locations of its cause.
+            cause.related.retain(|location| !this.related.contains(location));
             cause.help = cause.help.take().filter(|help| this.help.as_ref() != Some(help));
         }
         this
     }
 
-    /// The same in the words of an explanation.
+    /// Replaces the texts with those of an explanation.
     fn explained(mut self, explanation: &Explanation) -> Self {
         self.message.clone_from(&explanation.headline);
         self.details.clear();
         self.notes.clone_from(&explanation.notes);
         if let Some((loc, label)) = &explanation.primary {
-            self.primary = Some(Place::new(*loc, label));
+            self.primary = Some(SourceLabel::new(*loc, label));
         }
         let related = explanation.related.iter();
-        self.related = related.map(|(loc, label)| Place::new(*loc, label)).collect();
+        self.related = related.map(|(loc, label)| SourceLabel::new(*loc, label)).collect();
         self.help = explanation.help.clone().or(self.help);
         self
     }
@@ -137,12 +141,12 @@ impl From<&CompileError> for Diagnostic {
 impl From<&SyntaxError> for Diagnostic {
     fn from(error: &SyntaxError) -> Self {
         let mut this = Diagnostic::new(Severity::Error, error.class, &error.message);
-        this.primary = Some(Place {
+        this.primary = Some(SourceLabel {
             loc: error.loc,
             highlight: Some(error.highlight.clone()),
             label: String::new(),
         });
-        this.related.extend(error.duplicate_of.map(|loc| Place::new(loc, "first one here")));
+        this.related.extend(error.duplicate_of.map(|loc| SourceLabel::new(loc, "first one here")));
         this.help = error.help.clone().or(this.help);
         match &error.explanation {
             Some(explanation) => {
@@ -154,16 +158,16 @@ impl From<&SyntaxError> for Diagnostic {
     }
 }
 
-impl From<&Warning> for Diagnostic {
-    fn from(warning: &Warning) -> Self {
+impl From<&CompileWarning> for Diagnostic {
+    fn from(warning: &CompileWarning) -> Self {
         let mut this = Diagnostic::new(Severity::Warning, warning.class, &warning.message);
-        this.primary = warning.loc.map(|loc| Place::new(loc, ""));
+        this.primary = warning.loc.map(|loc| SourceLabel::new(loc, ""));
         this
     }
 }
 
-impl Compiled {
-    /// All errors, each for itself: those of the syntax, or the parts of what was reported together.
+impl Compilation {
+    /// All errors, one by one: the syntax errors, or the parts of a combined error.
     pub fn errors(&self) -> Vec<Diagnostic> {
         match &self.outcome {
             Ok(_) => Vec::new(),
@@ -177,7 +181,7 @@ impl Compiled {
     }
 }
 
-/// Class, beginning of the text (`*` is anything) and the id; the first row that fits counts.
+/// Class, start of the text (`*` matches anything) and the id; the first matching row wins.
 #[rustfmt::skip]
 const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("ParserException", "Syntax error: this is nested too deeply", "nesting-too-deep"),
@@ -321,14 +325,14 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("", "Module * is installed as a V1 module and a V2 module", "module-in-both-layouts"),
 ];
 
-/// The id of what the reference calls `class` with a message of these words.
+/// The diagnostic id for an error class and message of the reference compiler.
 pub fn diagnostic_id(class: &str, text: &str) -> Option<&'static str> {
     let row = DIAGNOSTIC_IDS.iter().find(|(of, pattern, _)| *of == class && begins(text, pattern));
     row.map(|(_, _, id)| *id)
 }
 
 fn begins(text: &str, pattern: &str) -> bool {
-    // The one operator whose name is made of stars.
+    // The only operator spelled with asterisks.
     let pattern = pattern.replace("**", "\0");
     let text = text.replace("**", "\0");
     let mut parts = pattern.split('*');
@@ -349,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_is_a_beginning_with_gaps() {
+    fn a_pattern_is_a_prefix_with_wildcards() {
         assert!(begins(
             "Invalid value 3, does not match constraint `x`",
             "Invalid value *, does not"
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_decides_where_the_class_says_little() {
+    fn the_text_decides_where_the_class_is_ambiguous() {
         let id = |text| diagnostic_id("RuntimeException", text);
         assert_eq!(id("Invalid value 'x', expected int"), Some("invalid-value"));
         assert_eq!(

@@ -1,5 +1,6 @@
-//! What models say about themselves: entities with their attributes, relations and descriptions, read from the sources alone.
-//! Nothing is evaluated, so that the documentation of a module is there for a model that does not compile.
+//! Documentation extracted from models: entities with their attributes, relations and descriptions,
+//! read from the sources alone. Nothing is evaluated, so the documentation of a module is available
+//! for a model that does not compile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use orrery_syntax::ast::{self, Arity, Item, Stmt, Target, TypeRef};
 use crate::load::{LoadedFile, Loader};
 use crate::similar_names::closest;
 
-/// The documentation of everything that a project can use.
+/// Documentation of everything that a project can use.
 #[derive(Debug, Default)]
 pub struct Documentation {
     /// By full name.
@@ -25,9 +26,9 @@ pub struct Documentation {
 #[derive(Clone, Debug, Default)]
 pub struct EntityDoc {
     pub name: String,
-    /// The description without what is said about attributes, and without the example.
+    /// The description without the parts about attributes and without the example.
     pub text: String,
-    /// A model that uses it.
+    /// An example model.
     pub example: Option<String>,
     pub parents: Vec<String>,
     pub attributes: Vec<AttributeDoc>,
@@ -40,9 +41,9 @@ pub struct EntityDoc {
 pub struct AttributeDoc {
     pub name: String,
     pub r#type: String,
-    /// As it is written in the model.
+    /// Source text of the default.
     pub default: Option<String>,
-    /// Whether a constructor has to set it.
+    /// True if a constructor has to set it.
     pub required: bool,
     pub text: String,
 }
@@ -52,7 +53,7 @@ pub struct RelationDoc {
     pub name: String,
     /// The entity at the other end.
     pub to: String,
-    /// As it is written in the model: `[0:1]`.
+    /// Source text of the arity: `[0:1]`.
     pub arity: String,
     pub required: bool,
     pub text: String,
@@ -61,26 +62,26 @@ pub struct RelationDoc {
 #[derive(Clone, Debug)]
 pub struct TypeDoc {
     pub name: String,
-    /// The definition as it is written.
+    /// Source text of the definition.
     pub definition: String,
     pub text: String,
 }
 
 impl Documentation {
-    /// Reads what a loader has loaded.
-    pub fn of(loader: &Loader<'_>) -> Self {
+    /// Builds the documentation of all loaded files.
+    pub fn from_loader(loader: &Loader<'_>) -> Self {
         let mut found = Documentation::default();
         for file in &loader.loaded {
             Reader { loader, file, found: &mut found }.definitions();
         }
-        // Relations, indexes and implementations may be of entities of any file.
+        // Relations, indexes and implementations may belong to entities of any file.
         for file in &loader.loaded {
-            Reader { loader, file, found: &mut found }.the_rest();
+            Reader { loader, file, found: &mut found }.add_related_items();
         }
         found
     }
 
-    /// Adds what was read elsewhere, which goes before what is here.
+    /// Adds other documentation, which takes precedence.
     pub fn extend(&mut self, other: Self) {
         self.entities.extend(other.entities);
         self.types.extend(other.types);
@@ -88,8 +89,8 @@ impl Documentation {
         self.assigned.extend(other.assigned);
     }
 
-    /// An entity with all that it inherits: its own attributes first, then those of its parents.
-    pub fn whole(&self, name: &str) -> Option<EntityDoc> {
+    /// An entity with all inherited members: its own attributes first, then those of its parents.
+    pub fn with_inherited(&self, name: &str) -> Option<EntityDoc> {
         let mut whole = self.entities.get(name)?.clone();
         let lineage = self.lineage(name);
         for ancestor in lineage.iter().skip(1).filter_map(|name| self.entities.get(name)) {
@@ -118,7 +119,7 @@ impl Documentation {
         Some(whole)
     }
 
-    /// Whether one entity is another one, or descends from it.
+    /// True if an entity equals another one or descends from it.
     pub fn descends(&self, name: &str, ancestor: &str) -> bool {
         self.lineage(name).iter().any(|one| one == ancestor)
     }
@@ -138,13 +139,13 @@ impl Documentation {
         found
     }
 
-    /// The name that may have been meant by one that nothing has.
+    /// The most similar documented name for an undefined one.
     pub fn closest(&self, name: &str) -> Option<&str> {
         let names = || {
             let types = self.entities.keys().chain(self.types.keys()).chain(self.namespaces.keys());
             types.map(String::as_str)
         };
-        // A name without its namespace, in any case.
+        // The name without its namespace, compared case-insensitively.
         let last = |name: &'_ str| name.rsplit("::").next().unwrap_or(name).to_lowercase();
         let same = names().find(|known| last(known) == last(name));
         same.or_else(|| closest(name, names()))
@@ -167,11 +168,11 @@ impl Reader<'_, '_> {
         self.text(self.file.namespace)
     }
 
-    fn full(&self, name: Symbol) -> String {
+    fn full_name(&self, name: Symbol) -> String {
         format!("{}::{}", self.namespace(), self.text(name))
     }
 
-    /// The entity or type that a name means in this file.
+    /// Resolves an entity or type name in this file.
     fn resolve(&self, path: Symbol) -> String {
         let name = self.text(path);
         if let Some((first, rest)) = name.split_once("::") {
@@ -206,7 +207,7 @@ impl Reader<'_, '_> {
             match item {
                 Item::Entity(entity) => self.entity(entity),
                 Item::Typedef(typedef) => {
-                    let name = self.full(typedef.name.symbol);
+                    let name = self.full_name(typedef.name.symbol);
                     let definition = self.line_from(typedef.loc.start).to_owned();
                     let text = typedef.docstring.as_deref().map(dedented).unwrap_or_default();
                     let doc = TypeDoc { name: name.clone(), definition, text };
@@ -218,8 +219,8 @@ impl Reader<'_, '_> {
     }
 
     fn entity(&mut self, entity: &ast::Entity) {
-        let name = self.full(entity.name.symbol);
-        let about = Described::read(entity.docstring.as_deref().unwrap_or_default());
+        let name = self.full_name(entity.name.symbol);
+        let about = ParsedDocstring::read(entity.docstring.as_deref().unwrap_or_default());
         let attributes = entity.attributes.iter().map(|attribute| {
             let name = self.text(attribute.name.symbol).to_owned();
             let default = match attribute.default {
@@ -255,7 +256,7 @@ impl Reader<'_, '_> {
         format!("{name}{list}{nullable}")
     }
 
-    /// The full name of a type that is declared in this file, which may be read only later.
+    /// The full name of a type declared in this file, possibly further down.
     fn resolve_type(&self, path: Symbol) -> String {
         let own = self
             .file
@@ -263,16 +264,16 @@ impl Reader<'_, '_> {
             .items
             .iter()
             .any(|item| matches!(item, Item::Typedef(typedef) if typedef.name.symbol == path));
-        if own { self.full(path) } else { self.resolve(path) }
+        if own { self.full_name(path) } else { self.resolve(path) }
     }
 
-    fn the_rest(&mut self) {
+    fn add_related_items(&mut self) {
         for item in &self.file.ast.items {
             match item {
                 Item::Entity(entity) => {
                     let parents = entity.parents.iter().map(|parent| self.resolve(parent.symbol));
                     let parents: Vec<String> = parents.collect();
-                    let name = self.full(entity.name.symbol);
+                    let name = self.full_name(entity.name.symbol);
                     if let Some(entity) = self.found.entities.get_mut(&name) {
                         entity.parents = parents;
                     }
@@ -335,7 +336,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The rest of a line of the source.
+    /// The rest of a source line.
     fn line_from(&self, start: u32) -> &str {
         let text = &self.loader.sources.file(self.file.file).text;
         let rest = text.get(start as usize..).unwrap_or_default();
@@ -343,15 +344,15 @@ impl Reader<'_, '_> {
     }
 }
 
-/// A description, taken apart.
-struct Described {
+/// A docstring, parsed.
+struct ParsedDocstring {
     text: String,
     example: Option<String>,
-    /// What is said about attributes, by name.
+    /// Descriptions of attributes, by name.
     of: BTreeMap<String, String>,
 }
 
-impl Described {
+impl ParsedDocstring {
     fn read(docstring: &str) -> Self {
         let dedented = dedented(docstring);
         let (mut text, mut example) = (Vec::new(), Vec::new());
@@ -378,7 +379,7 @@ impl Described {
             }
         }
         let example = example.join("\n").trim().to_owned();
-        Described {
+        ParsedDocstring {
             text: text.join("\n").trim().to_owned(),
             example: (!example.is_empty()).then(|| example + "\n"),
             of,
@@ -413,18 +414,18 @@ mod tests {
         let options = Options::new("p");
         let mut loader = Loader::new(&files, &options).unwrap();
         loader.load_all().unwrap();
-        Documentation::of(&loader)
+        Documentation::from_loader(&loader)
     }
 
     #[test]
-    fn an_entity_is_described_with_what_it_inherits() {
+    fn the_documentation_of_an_entity_includes_inherited_members() {
         let found = read(
             "\"\"\"\nMine.\n\"\"\"\n\
              entity Shop extends std::File:\n    \"\"\"\n    A shop.\n\n    Example::\n\n        Shop()\n\n    \
              :attr size: how large,\n        in squares\n    \"\"\"\n    int size = 3\n    string[]? names\nend\n\
              Shop.rooms [1:] -- Room.shop [1]\nentity Room:\nend\nindex Shop(size)\n",
         );
-        let shop = found.whole("__config__::Shop").unwrap();
+        let shop = found.with_inherited("__config__::Shop").unwrap();
         assert_eq!(shop.text, "A shop.");
         assert_eq!(shop.example.as_deref(), Some("Shop()\n"));
         let size = &shop.attributes[0];

@@ -1,51 +1,51 @@
-//! Errors of the compiler: what the reference calls them, its exact wording, the place and the causes;
-//! and for people an explanation in our own words, which takes the place of the wording on a terminal.
+//! Compiler errors: the reference compiler's class and exact wording, the location and the causes;
+//! and a user-facing explanation in our own words, which replaces the wording on a terminal.
 
 use orrery_syntax::ast::Loc;
 use orrery_syntax::{Explanation, SyntaxError};
 
-use crate::plugins::FilePlace;
+use crate::plugins::FileLocation;
 use crate::source::Sources;
 
 /// A failure of the compile. `class` is the name that existing tools know the error by.
 #[derive(Clone, Debug)]
 pub struct CompileError {
     pub class: &'static str,
-    /// Its diagnostic id, where class and text do not tell it.
+    /// Diagnostic id, if class and text do not determine it.
     pub id: Option<&'static str>,
-    /// The message without places.
+    /// The message without locations.
     pub text: String,
     pub loc: Option<Loc>,
-    /// What exactly is meant, where `loc` is the whole statement around it.
+    /// The exact location, if `loc` covers the whole surrounding statement.
     pub focus: Option<Loc>,
-    /// The statement in which it was found, rendered.
+    /// The statement in which the error occurred, rendered.
     pub statement: Option<String>,
-    /// Place of that statement; `loc` may be another one.
+    /// Location of that statement; `loc` may differ.
     pub(crate) statement_loc: Option<Loc>,
     pub causes: Vec<CompileError>,
-    /// Further places worth showing: "first set here".
+    /// Further relevant locations: "first set here".
     pub related: Vec<(Loc, String)>,
     pub help: Option<String>,
-    /// The error for people: replaces text, place, causes and help wherever it is shown to them.
+    /// User-facing error: replaces text, location, causes and help wherever it is displayed.
     pub explanation: Option<Box<Explanation>>,
-    /// It follows from another error of the same list, which tells of it too: people are shown
-    /// that one only.
+    /// True if the error follows from another error of the same list: only that one is displayed.
     pub consequence: bool,
-    /// The place that people are shown, where it is in a file that is no part of the model; it
-    /// becomes part of the explanation once all files are known.
-    pub file_place: Option<Box<FilePlace>>,
-    /// Where several are reported together: `MultiException` shows its parts as a list.
+    /// Displayed location in a file outside of the model; joins the explanation once all files are
+    /// known.
+    pub file_location: Option<Box<FileLocation>>,
+    /// Errors reported together: `MultiException` shows its parts as a list.
     pub parts: Vec<CompileError>,
     /// Lower is reported first.
     pub importance: u32,
-    /// The message never carries a place (what would be a raw Python exception).
+    /// The message never carries a location (the equivalent of a raw Python exception).
     pub bare: bool,
-    /// The place is known, but the message does not name it again.
-    pub hide_place: bool,
-    /// The place is all there is: no statement is named.
-    pub final_place: bool,
-    /// Replaces the usual "(place)" suffix: the reference's duplicate errors name two places themselves.
-    pub places: Option<(Loc, Loc)>,
+    /// The location is known, but the message does not repeat it.
+    pub hide_location: bool,
+    /// Only the location is reported: no statement is named.
+    pub location_only: bool,
+    /// Replaces the "(location)" suffix: the reference compiler's duplicate errors name two
+    /// locations themselves.
+    pub duplicate_locations: Option<(Loc, Loc)>,
 }
 
 pub type Result<T, E = Box<CompileError>> = std::result::Result<T, E>;
@@ -65,17 +65,17 @@ impl CompileError {
             help: None,
             explanation: None,
             consequence: false,
-            file_place: None,
+            file_location: None,
             parts: Vec::new(),
             importance: importance(class),
             bare: false,
-            hide_place: false,
-            final_place: false,
-            places: None,
+            hide_location: false,
+            location_only: false,
+            duplicate_locations: None,
         })
     }
 
-    /// One error out of several: a single one stands for itself, more are listed in this order.
+    /// Combines several errors: a single one is returned as is, more become a list in this order.
     pub fn combine(mut errors: Vec<CompileError>) -> Option<Box<Self>> {
         if errors.len() < 2 {
             return errors.pop().map(Box::new);
@@ -85,22 +85,23 @@ impl CompileError {
         Some(all)
     }
 
-    /// What is a plain Python exception in the reference: no place is attached.
-    pub fn python(error: orrery_python::PyError) -> Box<Self> {
+    /// The equivalent of a plain Python exception in the reference compiler: no location is
+    /// attached.
+    pub fn from_python(error: orrery_python::PyError) -> Box<Self> {
         let mut this = Self::new(error.kind, error.message);
         this.bare = true;
         this
     }
 
-    /// What one file alone shows to be wrong.
-    pub fn syntax(error: &SyntaxError) -> Box<Self> {
+    /// Converts a syntax error of one file.
+    pub fn from_syntax(error: &SyntaxError) -> Box<Self> {
         let mut this = Self::new(error.class, error.message.clone()).at(error.loc);
         this.help.clone_from(&error.help);
         this.explanation.clone_from(&error.explanation);
         this.statement.clone_from(&error.reported_in);
-        this.places = error.duplicate_of.map(|original| (error.loc, original));
-        // The reference has these from Python itself, without a place.
-        this.hide_place = matches!(
+        this.duplicate_locations = error.duplicate_of.map(|original| (error.loc, original));
+        // The reference compiler gets these from Python itself, without a location.
+        this.hide_location = matches!(
             error.class,
             "UnicodeDecodeError" | "UnicodeEncodeError" | "ValueError" | "CompilerException"
         );
@@ -121,27 +122,31 @@ impl CompileError {
         self
     }
 
-    /// Names the statement unless a closer one was named already.
+    /// Names the statement unless a closer one is already named.
     #[must_use]
-    pub fn or_in(mut self: Box<Self>, statement: impl FnOnce() -> String, loc: Loc) -> Box<Self> {
-        if !self.final_place && self.class != "ParserException" && self.lacks_statement() {
+    pub fn or_in_statement(
+        mut self: Box<Self>,
+        statement: impl FnOnce() -> String,
+        loc: Loc,
+    ) -> Box<Self> {
+        if !self.location_only && self.class != "ParserException" && self.lacks_statement() {
             self.fill_statement(&statement(), loc);
         }
         if self.bare {
-            // Messages do not name it, but people can be shown where it happened.
+            // Messages do not name the location, but diagnostics show it.
             self.loc.get_or_insert(loc);
         }
         self
     }
 
-    /// Names another statement, whatever was named before. A place apart from the statement stays.
+    /// Replaces the named statement. A location apart from the statement stays.
     #[must_use]
     pub fn replace_statement(mut self: Box<Self>, statement: &str, loc: Loc) -> Box<Self> {
-        self.put_statement(statement, loc);
+        self.set_statement(statement, loc);
         self
     }
 
-    fn put_statement(&mut self, statement: &str, loc: Loc) {
+    fn set_statement(&mut self, statement: &str, loc: Loc) {
         if self.bare {
             return;
         }
@@ -151,16 +156,16 @@ impl CompileError {
             self.loc = Some(loc);
         }
         for cause in &mut self.causes {
-            cause.put_statement(statement, loc);
+            cause.set_statement(statement, loc);
         }
     }
 
-    /// Forgets where it happened: whoever reports it says.
-    pub fn forget_places(&mut self) {
+    /// Removes all locations: the caller adds its own.
+    pub fn clear_locations(&mut self) {
         self.statement = None;
         self.statement_loc = None;
         self.loc = None;
-        self.causes.iter_mut().for_each(Self::forget_places);
+        self.causes.iter_mut().for_each(Self::clear_locations);
     }
 
     fn lacks_statement(&self) -> bool {
@@ -199,79 +204,81 @@ impl CompileError {
         self
     }
 
-    /// Tells it to people in other words.
+    /// Sets the user-facing explanation.
     #[must_use]
     pub fn explained(mut self: Box<Self>, explanation: Explanation) -> Box<Self> {
         self.explanation = Some(Box::new(explanation));
         self
     }
 
-    /// Adds the files of places outside of the model to the sources, and shows those places.
-    pub(crate) fn resolve_file_places(
+    /// Adds the files of locations outside of the model to the sources and resolves those
+    /// locations.
+    pub(crate) fn resolve_file_locations(
         &mut self,
         sources: &mut Sources,
         show: &dyn Fn(&str) -> String,
     ) {
-        if let Some(place) = self.file_place.take()
+        if let Some(location) = self.file_location.take()
             && let Some(explanation) = &mut self.explanation
         {
-            let file = sources.add(show(&place.path), place.text.clone());
+            let file = sources.add(show(&location.path), location.text.clone());
             if let Some((loc, label)) = explanation.primary.take() {
                 explanation.related.push((loc, label));
             }
             let loc = |line: usize, word: &str| {
-                let bytes = word_on_line(&place.text, line, word);
+                let bytes = word_on_line(&location.text, line, word);
                 Loc { file, start: bytes.start as u32, end: bytes.end as u32, column: true }
             };
-            explanation.primary = Some((loc(place.line, &place.word), place.label.clone()));
-            if let Some((line, word, label)) = &place.related {
+            explanation.primary =
+                Some((loc(location.line, &location.word), location.label.clone()));
+            if let Some((line, word, label)) = &location.related {
                 explanation.related.insert(0, (loc(*line, word), label.clone()));
             }
         }
         for other in self.causes.iter_mut().chain(&mut self.parts) {
-            other.resolve_file_places(sources, show);
+            other.resolve_file_locations(sources, show);
         }
     }
 
-    /// The complete message; `place` renders a location.
-    pub fn message(&self, place: &dyn Fn(Loc) -> String) -> String {
+    /// The complete message; `location` renders a location.
+    pub fn message(&self, location: &dyn Fn(Loc) -> String) -> String {
         let mut out = String::new();
-        self.write(0, &mut out, place);
+        self.write(0, &mut out, location);
         out
     }
 
-    fn write(&self, level: usize, out: &mut String, place: &dyn Fn(Loc) -> String) {
+    fn write(&self, level: usize, out: &mut String, location: &dyn Fn(Loc) -> String) {
         let indent = "  ".repeat(level);
         out.push_str(&indent);
         out.push_str(&self.text);
-        if let Some((original, duplicate)) = self.places {
+        if let Some((original, duplicate)) = self.duplicate_locations {
             out.push_str(&format!(
                 " (original at ({})) (duplicate at ({}))",
-                place(original),
-                place(duplicate)
+                location(original),
+                location(duplicate)
             ));
-        } else if !self.bare && !self.hide_place {
+        } else if !self.bare && !self.hide_location {
             match (&self.statement, self.loc) {
                 (Some(statement), Some(loc)) => {
-                    out.push_str(&format!(" (reported in {statement} ({}))", place(loc)));
+                    out.push_str(&format!(" (reported in {statement} ({}))", location(loc)));
                 }
                 (Some(statement), None) => out.push_str(&format!(" (reported in {statement})")),
-                (None, Some(loc)) => out.push_str(&format!(" ({})", place(loc))),
+                (None, Some(loc)) => out.push_str(&format!(" ({})", location(loc))),
                 (None, None) => {}
             }
         }
         for (number, part) in self.parts.iter().enumerate() {
             out.push_str(&format!("\n{indent}error {number}:\n"));
-            part.write(level + 1, out, place);
+            part.write(level + 1, out, location);
         }
         for cause in &self.causes {
             out.push_str(&format!("\n{indent}caused by:\n"));
-            cause.write(level + 1, out, place);
+            cause.write(level + 1, out, location);
         }
     }
 }
 
-/// The bytes of a word on a line, counted from 1; those of the whole line if it is not there.
+/// The byte range of a word on a line, counted from 1; the whole line if it is absent.
 fn word_on_line(text: &str, line: usize, word: &str) -> std::ops::Range<usize> {
     let before = text.split_inclusive('\n').take(line.saturating_sub(1));
     let start: usize = before.map(str::len).sum();

@@ -1,11 +1,11 @@
-//! How sources are read: one small interface over the file system, so that the compiler itself does
-//! no I/O and tests can hold a project in memory.
+//! Source access: a small interface over the file system, so that the compiler itself does no I/O
+//! and tests can hold a project in memory.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// What a path leads to.
+/// Kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
@@ -14,17 +14,17 @@ pub enum Kind {
     Other,
 }
 
-/// Nothing that is larger is read: places in a source are numbers of 32 bits. It also bounds what a
-/// device or pipe can give.
+/// Maximum size of a file: source offsets are 32-bit numbers. It also bounds reads from a device or
+/// pipe.
 const FILE_BYTES_MAX: u64 = u32::MAX as u64;
 
 pub trait Files {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     fn is_file(&self, path: &Path) -> bool;
     fn is_dir(&self, path: &Path) -> bool;
-    /// What a path leads to through all links.
+    /// Kind of file at a path, following links.
     fn kind(&self, path: &Path) -> io::Result<Kind>;
-    /// The path without links; itself, if it leads nowhere.
+    /// The path with links resolved; unchanged if it does not exist.
     fn real_path(&self, path: &Path) -> PathBuf;
     /// Names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;

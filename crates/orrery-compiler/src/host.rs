@@ -1,16 +1,15 @@
-//! Hosts: whoever runs plugins. The compiler asks a host which plugins the loaded modules offer, and
-//! has every call made through it; what language they are written in, and in which process they
-//! run, is the host's affair.
+//! Hosts run plugins. The compiler asks a host for the plugins of the loaded modules and executes
+//! every call through it; the plugin's language and process are up to the host.
 //!
-//! `NativeHost` has the plugins that are written in Rust. A host for another language stands behind
-//! it in a `Layered`, and is asked for the modules that bring code which it can load:
+//! `NativeHost` provides the plugins written in Rust. A host for another language is the second
+//! layer of a `LayeredHost`, and is responsible for the modules with code that it can load:
 //!
 //! ```text
-//! compile_with(&files, &options, &mut Layered::new(NativeHost, host))
+//! compile_with(&files, &options, &mut LayeredHost::new(NativeHost, host))
 //! ```
 //!
-//! A call may end with `Failure::Unset`: the plugin has read a cell that has no value yet. The
-//! compiler keeps the arguments, waits, and makes the same call again, from scratch.
+//! A call may end with `Failure::Unset`: the plugin has read a cell without a value. The compiler
+//! stores the arguments, waits, and repeats the call from scratch.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,93 +20,97 @@ use orrery_syntax::ast::Loc;
 use crate::export::ResourceClass;
 use crate::load::{Module, Origin};
 use crate::plugins::{
-    CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind,
-    native_plugins, yields,
+    CellId, Failure, NativePlugin, Param, ParamDefault, ParamKind, PluginContext, PluginResult,
+    native_plugins, yields_to_module_code,
 };
 use crate::program::{EntityId, Program};
 use crate::source::Sources;
 use crate::value::{Heap, InstanceId, Value};
 
-/// A text that is part of the program, or that a host has brought.
+/// A text that is part of the program or comes from a host.
 pub type Text = Cow<'static, str>;
 
 /// Runs plugins.
 pub trait Host {
-    /// Whether it can load the code that a module brings. What it cannot load is left to others.
+    /// True if it can load the code of a module. Other modules are left to other hosts.
     fn can_load(&self, module: &Module) -> bool;
 
-    /// Loads the code of modules and tells which plugins there are. It is asked once in a compile,
-    /// before anything is defined, with all modules that it can load in the order in which the
-    /// model loaded them. A plugin's position in the answer is its number from then on.
+    /// Loads the code of modules and returns their plugins. Called once per compile, before
+    /// definitions are processed, with all loadable modules in the order in which the model loaded
+    /// them. A plugin's position in the result is its number from then on.
     fn load(&mut self, modules: &[Module]) -> Result<Manifest, LoadError>;
 
-    /// Makes a call. The arguments fit their types. A plugin may call others through the context,
-    /// so a host can be called while it is busy with a call; the calls end in the opposite order.
-    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome;
+    /// Executes a call. The arguments fit their types. A plugin may call others through the
+    /// context, so calls can be nested; they end in reverse order.
+    fn call(&self, call: &PluginCall<'_>, context: &mut dyn HostContext) -> PluginResult;
 
-    /// Whether calls of a plugin may be made before their turn, together with others: it sees nothing but its
-    /// arguments, and gives nothing but plain values.
+    /// True if calls of a plugin may be batched and run before their turn: it reads only its
+    /// arguments and returns only plain values.
     fn can_batch(&self, _plugin: u32) -> bool {
         false
     }
 
-    /// Makes several calls, one after the other, and gives the outcome of each.
-    fn call_many(&self, calls: &[Call<'_>], context: &mut dyn HostContext) -> Vec<Outcome> {
+    /// Executes several calls in order and returns the outcome of each.
+    fn call_many(
+        &self,
+        calls: &[PluginCall<'_>],
+        context: &mut dyn HostContext,
+    ) -> Vec<PluginResult> {
         calls.iter().map(|call| self.call(call, context)).collect()
     }
 
-    /// Whether it wants to load the code of modules that the program has itself, also if there is no other.
-    fn loads_own_modules(&self) -> bool {
+    /// True if it loads the code of built-in modules even if there is no other code.
+    fn loads_builtin_modules(&self) -> bool {
         false
     }
 
-    /// Names modules whose code is not worth loading for itself, but may be loaded when a call needs it.
-    fn reserve(&mut self, _modules: &[Module]) {}
+    /// Registers modules with code that is loaded only when a call needs it.
+    fn defer_load(&mut self, _modules: &[Module]) {}
 
-    /// Calls a plugin for another host that has one of that name and cannot do what is asked; `None` if there is
-    /// none here either.
-    fn call_instead(
+    /// Calls a plugin for another host, if its plugin of that name cannot serve the call; `None` if
+    /// this host has none either.
+    fn call_fallback(
         &self,
         _signature: &Signature,
-        _call: &Call<'_>,
+        _call: &PluginCall<'_>,
         _context: &mut dyn HostContext,
-    ) -> Option<Outcome> {
+    ) -> Option<PluginResult> {
         None
     }
 
-    /// Runs what code wants run at the end of each compile, whether it went well or not.
-    fn finalize(&mut self, _succeeded: bool) -> Finalized {
-        Finalized::default()
+    /// Runs finalizers at the end of each compile, successful or not.
+    fn finalize(&mut self, _succeeded: bool) -> FinalizerReport {
+        FinalizerReport::default()
     }
 }
 
-/// What is known of instances, now or at the end.
-pub trait View {
+/// Read access to instances, during or after a compile.
+pub trait InstanceView {
     fn program(&self) -> &Program;
     fn sources(&self) -> &Sources;
     fn values(&self) -> &Heap;
     fn instance_count(&self) -> usize;
     fn entity_of(&self, instance: InstanceId) -> EntityId;
-    /// What stands in a slot of an instance.
-    fn slot(&self, instance: InstanceId, slot: u32) -> Slot;
-    /// What a variable at the top of a file holds, by its cell.
-    fn global(&self, cell: u32) -> Slot;
+    /// State of a slot of an instance.
+    fn slot(&self, instance: InstanceId, slot: u32) -> SlotState;
+    /// State of a top-level variable, by its cell.
+    fn global(&self, cell: u32) -> SlotState;
     fn constructed_at(&self, instance: InstanceId) -> Loc;
-    /// As messages name it.
-    fn described(&self, instance: InstanceId) -> String;
+    /// Description of an instance for messages.
+    fn description(&self, instance: InstanceId) -> String;
 }
 
-/// What a host may ask while it makes a call.
-pub trait HostContext: Context + View {
-    /// The place of the call.
+/// Services of the compiler for a host during a call.
+pub trait HostContext: PluginContext + InstanceView {
+    /// Location of the call.
     fn called_at(&self) -> Loc;
-    /// Adds to the model's output, as it is.
+    /// Appends to the model's output verbatim.
     fn write_output(&mut self, text: &str);
-    /// What the variable of a name holds, as the calling statement sees it.
-    fn variable_slot(&self, name: &str) -> Option<Slot>;
-    /// If the variable of a name is an attribute of an instance: that instance, and its slot.
+    /// State of a variable, as visible to the calling statement.
+    fn variable_slot(&self, name: &str) -> Option<SlotState>;
+    /// The instance and slot of a variable that is an attribute of an instance.
     fn variable_owner(&self, name: &str) -> Option<(InstanceId, u32)>;
-    /// Makes an instance of an entity that is only data.
+    /// Creates an instance of a dataclass entity.
     fn construct(
         &mut self,
         entity: EntityId,
@@ -115,111 +118,111 @@ pub trait HostContext: Context + View {
     ) -> Result<InstanceId, Failure>;
 }
 
-/// What a cell holds.
+/// State of a cell.
 #[derive(Clone, Copy, Debug)]
-pub enum Slot {
+pub enum SlotState {
     Value(Value),
-    /// Nothing yet.
+    /// No value yet.
     Pending(CellId),
-    /// Nothing for ever: an optional relation.
+    /// An optional relation without a value.
     Empty,
 }
 
-/// What a host has found in the modules that it was asked to load.
+/// Contents of the modules that a host has loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     pub plugins: Vec<Signature>,
     pub dataclasses: Vec<Dataclass>,
-    /// How instances become resources.
+    /// Classes that define how instances become resources.
     pub classes: Vec<ResourceClass>,
     pub warnings: Vec<String>,
-    /// What the code printed when it was loaded.
+    /// Output of the code while it was loaded.
     pub output: String,
 }
 
-/// A class that stands for an entity that is only data.
+/// A class that represents a dataclass entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataclass {
     /// Full name of the entity.
     pub entity: String,
-    /// Name and type of each field, the type as a model writes it; `None` for one that no model has
-    /// a word for.
+    /// Name and type of each field, in model syntax; `None` for a type that models cannot express.
     pub fields: Vec<(String, Option<String>)>,
-    /// Reason why it cannot stand for an entity at all.
+    /// Reason why it cannot represent an entity.
     pub problem: Option<ClassProblem>,
-    pub place: Option<Place>,
+    pub location: Option<CodeLocation>,
 }
 
-/// Reason why no class stands for an entity.
+/// Reason why no class represents an entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassProblem {
-    /// The Python module that would have it does not exist.
+    /// The Python module for it does not exist.
     NoModule(String),
     NotDataclass,
     NotFrozen,
-    /// An annotation means nothing, in Python's own words.
+    /// An annotation is invalid, in Python's own words.
     BadAnnotation(String),
 }
 
-/// What came of the code that runs at the end.
+/// Result of the finalizers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Finalized {
+pub struct FinalizerReport {
     pub output: String,
     pub warnings: Vec<String>,
-    /// One text for each that failed.
+    /// One text per failed finalizer.
     pub errors: Vec<String>,
 }
 
-/// Why a host could not load the code of modules.
+/// Failure to load the code of modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// Files of a module that do not load, one text for each, and the place of the first.
-    Code { module: String, problems: Vec<String>, place: Option<Place> },
+    /// Files of a module that do not load, one text for each, and the location of the first.
+    Code { module: String, problems: Vec<String>, location: Option<CodeLocation> },
     /// A plugin that the language cannot call, such as one without types.
     Plugin(String),
 }
 
 impl LoadError {
-    /// Where the error is, if it is at one place.
-    pub fn place(&self) -> Option<&Place> {
+    /// Location of the error, if it has a single one.
+    pub fn location(&self) -> Option<&CodeLocation> {
         match self {
-            LoadError::Code { place, .. } => place.as_ref(),
+            LoadError::Code { location, .. } => location.as_ref(),
             LoadError::Plugin(_) => None,
         }
     }
 }
 
-/// A plugin as the language sees it.
+/// Signature of a plugin.
 #[derive(Clone, Debug)]
 pub struct Signature {
     /// Full name, `std::count`. It can be called where the namespace is loaded.
     pub name: Text,
-    pub params: Vec<Parameter>,
-    /// Type of the result, in the words of `Parameter::ty`.
+    pub params: Vec<PluginParameter>,
+    /// Type of the result, in the syntax of `PluginParameter::ty`.
     pub returns: Text,
-    /// It wants to see unknowns. Without it, an unknown argument is the result of the call.
+    /// True if the plugin accepts unknowns. Otherwise, an unknown argument is the result of the
+    /// call.
     pub allow_unknown: bool,
-    /// The name of the plugin that replaces it, if it is deprecated: `Some("")` for none.
+    /// Replacement of a deprecated plugin: `Some("")` if there is none.
     pub deprecated: Option<Text>,
-    /// Where it is written; nowhere, if it is part of the program.
-    pub place: Option<Place>,
+    /// Location of the definition; `None` for a built-in plugin.
+    pub location: Option<CodeLocation>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Parameter {
+pub struct PluginParameter {
     pub name: Text,
-    /// A type as a model writes it, seen from the plugin's namespace (`int?`, `Host`,
-    /// `std::Host[]`), or one that only plugins have: `any`, `null`, `list`, `dict`,
-    /// `dict[string, T]`, `Union[T,U]`, with parentheses around one of these before `?` or `[]`.
+    /// A type in model syntax, seen from the plugin's namespace (`int?`, `Host`, `std::Host[]`), or
+    /// a plugin-only type: `any`, `null`, `list`, `dict`, `dict[string, T]`, `Union[T,U]`, with
+    /// parentheses around one of these before `?` or `[]`.
     pub ty: Text,
     pub default: DefaultValue,
     pub kind: ParamKind,
 }
 
-/// What an argument is that was not given.
+/// Value of an omitted argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DefaultValue {
-    /// It has to be given.
+    /// The argument is mandatory.
     Required,
     Null,
     Bool(bool),
@@ -227,28 +230,28 @@ pub enum DefaultValue {
     Float(f64),
     Str(Text),
     List(Vec<DefaultValue>),
-    /// A value that only the host knows. The argument arrives as null, and `Call::omitted` has its
+    /// A value that only the host knows. The argument is null, and `PluginCall::omitted` has its
     /// position.
-    Kept,
+    HostOwned,
 }
 
-/// Where a plugin is written.
+/// Location in the code of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CodeLocation {
     pub file: PathBuf,
-    /// From 1.
+    /// Line, from 1.
     pub line: u32,
 }
 
 /// One call of a plugin.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'c> {
+pub struct PluginCall<'c> {
     /// The plugin's number.
     pub plugin: u32,
-    /// One value for each parameter: `*args` is a list, `**kwargs` a dict, and what was not given
-    /// is its default.
+    /// One value for each parameter: `*args` is a list, `**kwargs` a dict, and an omitted one has
+    /// its default.
     pub args: &'c [Value],
-    /// Positions of the parameters that got their default.
+    /// Positions of defaulted parameters.
     pub omitted: &'c [usize],
 }
 
@@ -261,7 +264,7 @@ impl<H: Host + ?Sized> Host for &mut H {
         (**self).load(modules)
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
+    fn call(&self, call: &PluginCall<'_>, context: &mut dyn HostContext) -> PluginResult {
         (**self).call(call, context)
     }
 
@@ -269,33 +272,37 @@ impl<H: Host + ?Sized> Host for &mut H {
         (**self).can_batch(plugin)
     }
 
-    fn call_many(&self, calls: &[Call<'_>], context: &mut dyn HostContext) -> Vec<Outcome> {
+    fn call_many(
+        &self,
+        calls: &[PluginCall<'_>],
+        context: &mut dyn HostContext,
+    ) -> Vec<PluginResult> {
         (**self).call_many(calls, context)
     }
 
-    fn loads_own_modules(&self) -> bool {
-        (**self).loads_own_modules()
+    fn loads_builtin_modules(&self) -> bool {
+        (**self).loads_builtin_modules()
     }
 
-    fn reserve(&mut self, modules: &[Module]) {
-        (**self).reserve(modules);
+    fn defer_load(&mut self, modules: &[Module]) {
+        (**self).defer_load(modules);
     }
 
-    fn call_instead(
+    fn call_fallback(
         &self,
         signature: &Signature,
-        call: &Call<'_>,
+        call: &PluginCall<'_>,
         context: &mut dyn HostContext,
-    ) -> Option<Outcome> {
-        (**self).call_instead(signature, call, context)
+    ) -> Option<PluginResult> {
+        (**self).call_fallback(signature, call, context)
     }
 
-    fn finalize(&mut self, succeeded: bool) -> Finalized {
+    fn finalize(&mut self, succeeded: bool) -> FinalizerReport {
         (**self).finalize(succeeded)
     }
 }
 
-/// The plugins that are written in Rust: those of the modules inside the program.
+/// The plugins written in Rust: those of built-in modules.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NativeHost;
 
@@ -309,36 +316,36 @@ impl Host for NativeHost {
         Ok(Manifest { plugins, ..Manifest::default() })
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
+    fn call(&self, call: &PluginCall<'_>, context: &mut dyn HostContext) -> PluginResult {
         (native_plugins()[call.plugin as usize].run)(context, call.args)
     }
 }
 
-/// Two hosts as one. The plugins of the first go before those of the second that have the same
-/// name; the second is only bothered where there is code that it can load.
+/// Two hosts as one. Plugins of the first shadow those of the second with the same name; the second
+/// is used only if there is code that it can load.
 #[derive(Clone, Debug, Default)]
-pub struct Layered<A, B> {
+pub struct LayeredHost<A, B> {
     first: A,
     second: B,
-    /// The plugins of the first one.
+    /// Plugins of the first host.
     first_plugins: Vec<Signature>,
-    /// The second one goes before the first where both have a plugin.
-    second_goes_first: bool,
+    /// True if the second host takes precedence where both have a plugin.
+    prefer_second: bool,
 }
 
-impl<A: Host, B: Host> Layered<A, B> {
+impl<A: Host, B: Host> LayeredHost<A, B> {
     pub fn new(first: A, second: B) -> Self {
-        Layered { first, second, first_plugins: Vec::new(), second_goes_first: false }
+        LayeredHost { first, second, first_plugins: Vec::new(), prefer_second: false }
     }
 
-    /// The same, but the plugins of the second go before those of the first that have the same name.
+    /// The same, but plugins of the second host shadow those of the first with the same name.
     #[must_use]
-    pub fn second_goes_first(self) -> Self {
-        Layered { second_goes_first: true, ..self }
+    pub fn prefer_second(self) -> Self {
+        LayeredHost { prefer_second: true, ..self }
     }
 }
 
-impl<A: Host, B: Host> Host for Layered<A, B> {
+impl<A: Host, B: Host> Host for LayeredHost<A, B> {
     fn can_load(&self, module: &Module) -> bool {
         self.first.can_load(module) || self.second.can_load(module)
     }
@@ -349,7 +356,7 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         let mut manifest = self.first.load(&for_first)?;
         self.first_plugins.clone_from(&manifest.plugins);
         if !rest.is_empty() {
-            // A module that is installed in the place of the program's own has plugins of its own.
+            // A module installed in place of a built-in one has its own plugins.
             let replaced: HashSet<&str> = rest
                 .iter()
                 .filter(|module| module.origin != Origin::Builtin)
@@ -357,14 +364,14 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
                 .collect();
             let goes_first = |name: &str| {
                 let module = name.split("::").next().unwrap_or(name);
-                self.second_goes_first || replaced.contains(module)
+                self.prefer_second || replaced.contains(module)
             };
             let more = self.second.load(&rest)?;
             {
                 let names: HashSet<&str> = more.plugins.iter().map(|of| &*of.name).collect();
                 for plugin in &mut manifest.plugins {
                     if names.contains(&*plugin.name) && goes_first(&plugin.name) {
-                        // It keeps its number, but nobody can call it by this name.
+                        // It keeps its number, but cannot be called by this name.
                         plugin.name = format!("{} (replaced)", plugin.name).into();
                     }
                 }
@@ -378,21 +385,21 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         Ok(manifest)
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
+    fn call(&self, call: &PluginCall<'_>, context: &mut dyn HostContext) -> PluginResult {
         let Some(signature) = self.first_plugins.get(call.plugin as usize) else {
             let plugin = call.plugin - self.first_plugins.len() as u32;
-            return self.second.call(&Call { plugin, ..*call }, context);
+            return self.second.call(&PluginCall { plugin, ..*call }, context);
         };
-        if yields(&signature.name)
-            && let Some(outcome) = self.second.call_instead(signature, call, context)
+        if yields_to_module_code(&signature.name)
+            && let Some(outcome) = self.second.call_fallback(signature, call, context)
         {
             return outcome;
         }
         match self.first.call(call, context) {
-            Err(Failure::NotHere(failure)) => self
+            Err(Failure::NeedsOtherHost(failure)) => self
                 .second
-                .call_instead(signature, call, context)
-                .unwrap_or(Err(Failure::NotHere(failure))),
+                .call_fallback(signature, call, context)
+                .unwrap_or(Err(Failure::NeedsOtherHost(failure))),
             outcome => outcome,
         }
     }
@@ -402,12 +409,16 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         plugin.checked_sub(own).is_some_and(|plugin| self.second.can_batch(plugin))
     }
 
-    fn call_many(&self, calls: &[Call<'_>], context: &mut dyn HostContext) -> Vec<Outcome> {
-        // Only those of the second come together.
+    fn call_many(
+        &self,
+        calls: &[PluginCall<'_>],
+        context: &mut dyn HostContext,
+    ) -> Vec<PluginResult> {
+        // Only calls of the second host are batched.
         let own = self.first_plugins.len() as u32;
-        let shifted: Option<Vec<Call<'_>>> = calls
+        let shifted: Option<Vec<PluginCall<'_>>> = calls
             .iter()
-            .map(|call| Some(Call { plugin: call.plugin.checked_sub(own)?, ..*call }))
+            .map(|call| Some(PluginCall { plugin: call.plugin.checked_sub(own)?, ..*call }))
             .collect();
         match shifted {
             Some(calls) => self.second.call_many(&calls, context),
@@ -415,16 +426,16 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         }
     }
 
-    fn loads_own_modules(&self) -> bool {
-        self.first.loads_own_modules() || self.second.loads_own_modules()
+    fn loads_builtin_modules(&self) -> bool {
+        self.first.loads_builtin_modules() || self.second.loads_builtin_modules()
     }
 
-    fn reserve(&mut self, modules: &[Module]) {
-        self.first.reserve(modules);
-        self.second.reserve(modules);
+    fn defer_load(&mut self, modules: &[Module]) {
+        self.first.defer_load(modules);
+        self.second.defer_load(modules);
     }
 
-    fn finalize(&mut self, succeeded: bool) -> Finalized {
+    fn finalize(&mut self, succeeded: bool) -> FinalizerReport {
         let mut all = self.first.finalize(succeeded);
         let more = self.second.finalize(succeeded);
         all.output.push_str(&more.output);
@@ -438,16 +449,16 @@ impl From<&NativePlugin> for Signature {
     fn from(plugin: &NativePlugin) -> Self {
         Signature {
             name: plugin.name.into(),
-            params: plugin.params.iter().map(Parameter::from).collect(),
+            params: plugin.params.iter().map(PluginParameter::from).collect(),
             returns: plugin.returns.into(),
             allow_unknown: plugin.allow_unknown,
             deprecated: plugin.deprecated.map(Text::from),
-            place: None,
+            location: None,
         }
     }
 }
 
-impl From<&Param> for Parameter {
+impl From<&Param> for PluginParameter {
     fn from(param: &Param) -> Self {
         let default = match param.default {
             ParamDefault::Required => DefaultValue::Required,
@@ -460,6 +471,6 @@ impl From<&Param> for Parameter {
                 DefaultValue::List(texts.collect())
             }
         };
-        Parameter { name: param.name.into(), ty: param.ty.into(), default, kind: param.kind }
+        PluginParameter { name: param.name.into(), ty: param.ty.into(), default, kind: param.kind }
     }
 }

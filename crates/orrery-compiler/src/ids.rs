@@ -1,4 +1,4 @@
-//! Numbers of things in tables, as types of their own.
+//! Table indexes as distinct types.
 
 /// Defines newtypes of `u32`.
 macro_rules! ids {

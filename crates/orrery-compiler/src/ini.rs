@@ -1,6 +1,6 @@
-//! Files of sections and options such as `setup.cfg`, read as Python's `configparser` reads them.
+//! Files of sections and options such as `setup.cfg`, parsed like Python's `configparser`.
 
-/// Options by section, names of options in lower case.
+/// Options by section, option names in lower case.
 #[derive(Debug, Default)]
 pub(crate) struct Ini {
     sections: Vec<(String, Vec<(String, String)>)>,
@@ -13,21 +13,21 @@ impl Ini {
         self.sections.iter().any(|(section, _)| section == name)
     }
 
-    /// The value of an option; the section `DEFAULT` stands in for all others.
+    /// The value of an option; the section `DEFAULT` provides fallbacks for all others.
     pub(crate) fn get(&self, section: &str, option: &str) -> Option<&str> {
         if !self.has_section(section) {
             return None;
         }
-        self.own(section, option).or_else(|| self.own(DEFAULTS, option))
+        self.section_value(section, option).or_else(|| self.section_value(DEFAULTS, option))
     }
 
-    fn own(&self, section: &str, option: &str) -> Option<&str> {
+    fn section_value(&self, section: &str, option: &str) -> Option<&str> {
         let (_, options) = self.sections.iter().find(|(name, _)| name == section)?;
         options.iter().find(|(name, _)| name == option).map(|(_, value)| value.as_str())
     }
 }
 
-/// Reads a text; an error is a sentence with the line.
+/// Parses a text; an error is a sentence with the line.
 pub(crate) fn parse(text: &str) -> Result<Ini, String> {
     let mut ini = Ini::default();
     // The indentation of the option that following lines may continue.
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<Ini, String> {
         }
         continued = None;
         if let Some((name, _)) = trimmed.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            // `DEFAULT` alone may come again.
+            // Only `DEFAULT` may be repeated.
             if ini.has_section(name) && name != DEFAULTS {
                 return Err(format!(
                     "While reading from '<string>' [line {number:2}]: section '{name}' already exists"
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_their_line() {
+    fn errors_name_their_line() {
         for (text, part) in [
             ("hello\n", "no section headers.\nfile: '<string>', line: 1\n'hello\\n'"),
             ("[a]\nx = 1\n[a]\n", "[line  3]: section 'a' already exists"),

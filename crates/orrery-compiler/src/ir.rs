@@ -1,5 +1,5 @@
-//! The program as the evaluator reads it: names resolved, constants folded, blocks in the order in
-//! which they are emitted. Built once per definition by `lower`, never per instance.
+//! The program in the evaluator's form: names resolved, constants folded, blocks in the order of
+//! emission. Built once per definition by `lower`, never per instance.
 
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::{BinaryOp, Loc};
@@ -16,28 +16,28 @@ pub struct StmtId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId(pub u32);
 
-/// Where a variable lives, seen from a frame.
+/// Storage of a variable, relative to a frame.
 #[derive(Clone, Copy, Debug)]
 pub enum Var {
     /// A cell of the frame `hops` levels up.
     Local { hops: u16, slot: u16 },
     /// A top-level variable of a file: its cell is fixed before the run.
     Global(u32),
-    /// An attribute of the instance `hops` frames up; `fallback` if its entity has none of that name.
-    /// `certain`: every instance that this code runs for has it.
+    /// An attribute of the instance `hops` frames up; `fallback` if its entity lacks it. `certain`:
+    /// every instance that this code runs for has it.
     Instance { hops: u16, certain: bool, name: Symbol, fallback: Option<u32> },
     /// `self` in an implementation.
     SelfInstance { hops: u16 },
     /// `self` in the constraint of a typedef.
     SelfValue,
-    /// There is no such variable: an error when it is executed.
+    /// Undefined variable: an error when it is executed.
     Missing,
     /// The namespace is not imported.
     MissingNamespace,
 }
 
 impl Var {
-    /// Whether it can turn out that there is no such variable.
+    /// True if the variable may turn out to be undefined.
     pub fn may_be_missing(self) -> bool {
         match self {
             Var::Local { .. } | Var::Global(_) | Var::SelfInstance { .. } => false,
@@ -51,22 +51,22 @@ impl Var {
 pub struct Expr {
     pub kind: ExprKind,
     pub loc: Loc,
-    /// How many results of other units this expression reads when it is evaluated.
+    /// Number of results of other units that this expression reads.
     pub temps: u32,
-    /// Whether emitting it starts units or may fail; most expressions just stand there.
+    /// True if emitting it starts units or may fail; false for most expressions.
     pub emits: bool,
-    /// Whether it reads variables directly, so that its unit may have to wait for them.
+    /// True if it reads variables directly, so that its unit may have to wait for them.
     pub reads: bool,
 }
 
 #[derive(Debug)]
 pub enum ExprKind {
     Const(Value),
-    /// What a comprehension's guard leaves out.
+    /// An element that a comprehension's guard removes.
     Nothing,
     /// Matches `self` of a typedef against a Python regular expression.
     Regex(u32),
-    /// `member`: the variable of a comprehension, which is passed on without a step of its own.
+    /// `member`: the variable of a comprehension, which is forwarded without its own step.
     Var {
         var: Var,
         name: Symbol,
@@ -127,7 +127,7 @@ impl ExprKind {
         }
     }
 
-    /// Whether another unit computes it, so that its reader waits for a result.
+    /// True if another unit computes it, so that its reader waits for a result.
     pub fn is_temp(&self) -> bool {
         matches!(
             self,
@@ -143,7 +143,8 @@ impl ExprKind {
     }
 }
 
-/// Entity and slot that an attribute was last found at: most code meets one entity only.
+/// Inline cache: entity and slot at which an attribute was last found. Most code sees a single
+/// entity.
 #[derive(Debug, Default)]
 pub struct SlotCache(pub std::cell::Cell<(u32, u32)>);
 
@@ -156,13 +157,13 @@ impl SlotCache {
 #[derive(Debug)]
 pub struct Format {
     pub text: Box<str>,
-    /// Text to replace (or field name) and the reference.
+    /// Text to replace (or field name) and the placeholder.
     pub parts: Box<[(Box<str>, ExprId)]>,
-    /// The text cut into literals and parts, where that can be done beforehand.
+    /// The text split into literals and parts, if that is possible at compile time.
     pub segments: Option<Box<[Segment]>>,
 }
 
-/// A format specification; the common ones are understood beforehand.
+/// A format specification; common ones are parsed in advance.
 #[derive(Debug)]
 pub enum Spec {
     None,
@@ -171,7 +172,7 @@ pub enum Spec {
     Other(Box<str>),
 }
 
-/// A literal and what follows it.
+/// A literal and the part that follows it.
 #[derive(Debug)]
 pub struct Segment {
     pub literal: Box<str>,
@@ -201,7 +202,7 @@ pub struct Call {
     pub positional: Box<[ExprId]>,
     pub keyword: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
-    /// All of them in the order of evaluation.
+    /// All parts in the order of evaluation.
     pub parts: Box<[ExprId]>,
     pub namespace: NamespaceId,
 }
@@ -217,9 +218,9 @@ pub struct Construct {
     pub spread: Box<[ExprId]>,
     /// Slots of the arguments that are written in the call, in their order.
     pub written: Box<[u32]>,
-    /// The owner's reference, waited for once more where it takes a step of its own.
+    /// The owner's reference, which is awaited a second time if it needs its own step.
     pub owner: Option<ExprId>,
-    /// What is evaluated before the instance exists, in order.
+    /// Expressions evaluated before the instance exists, in order.
     pub parts: Box<[ExprId]>,
 }
 
@@ -229,7 +230,7 @@ pub struct IndexLookup {
     pub entity: EntityId,
     pub query: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
-    /// All that is evaluated, in order.
+    /// All evaluated expressions, in order.
     pub parts: Box<[ExprId]>,
 }
 
@@ -239,7 +240,7 @@ pub struct ShortIndexLookup {
     pub relation: Symbol,
     pub query: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
-    /// All that is evaluated, in order.
+    /// All evaluated expressions, in order.
     pub parts: Box<[ExprId]>,
 }
 
@@ -250,14 +251,14 @@ pub struct Comprehension {
     /// The value, or `guard ? value : nothing`.
     pub element: ExprId,
     pub guard: Option<ExprId>,
-    /// What an unknown member becomes: itself, if the guard lets it pass.
+    /// Value for an unknown member: itself, if the guard accepts it.
     pub unknown: ExprId,
     pub value: ExprId,
     /// Name of the variable in the program's table of frames.
     pub names: u32,
 }
 
-/// An attribute that a block may assign to: nobody may take it for complete before the block ran.
+/// An attribute that a block may assign to: it must not be frozen before the block has run.
 #[derive(Clone, Debug)]
 pub struct Promise {
     pub base: ExprId,
@@ -268,7 +269,7 @@ pub struct Promise {
 pub struct Block {
     /// In the order of emission.
     pub stmts: Box<[StmtId]>,
-    /// Number of variables that live in the block's frame; without any there is no frame.
+    /// Number of variables in the block's frame; without any there is no frame.
     pub locals: u32,
     /// Their names in the program's table.
     pub names: u32,

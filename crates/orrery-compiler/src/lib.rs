@@ -1,16 +1,12 @@
-//! Types, dataflow evaluation and standard plugins of the modelling language, and the export: instances
-//! become resources.
+//! Types, dataflow evaluation and standard plugins of the modelling language, and the export of
+//! instances to resources.
 //!
-//! It reads sources only through `files::Files` and knows nothing of terminals, servers or Python
-//! processes. Start from `compile`, then `value::Value` and `eval`; then `export::export`. Behaviour is
-//! tested by the models in `tests/language` at the root of the repository.
+//! The crate reads sources only through `files::Files` and does not depend on terminals, servers or
+//! Python processes. Start from `compile`, then `value::Value` and `eval`; then `export::export`.
+//! Behaviour is tested by the models in `tests/language` at the root of the repository.
 
 pub mod builtin;
 mod define;
-mod define_dataclasses;
-mod define_entities;
-mod define_missing;
-mod define_plugins;
 pub mod diagnostic;
 pub mod documentation;
 pub mod error;
@@ -21,24 +17,22 @@ pub mod host;
 mod ids;
 mod ini;
 pub mod ir;
+pub mod late_values;
 pub mod load;
 mod lower;
-mod lower_expr;
-mod lower_implements;
 mod metadata;
+pub mod module_version;
 pub mod modules;
+mod pep440;
 pub mod plugins;
 mod policy;
 pub mod program;
 pub mod project;
-pub mod reference;
-pub mod release;
 pub mod render;
 pub mod report;
 pub mod source;
+mod system;
 pub mod value;
-mod versions;
-mod world;
 mod yaml;
 
 use std::path::Path;
@@ -48,28 +42,28 @@ use orrery_syntax::ast::Loc;
 use orrery_syntax::{SyntaxError, SyntaxWarning};
 
 use crate::define::Builder;
-use crate::define_dataclasses::Pairing;
+use crate::define::dataclasses::Pairing;
 use crate::error::CompileError;
-use crate::eval::Machine;
+use crate::eval::Evaluator;
 use crate::files::Files;
-use crate::host::{Host, Manifest, NativeHost, Place};
+use crate::host::{CodeLocation, Host, Manifest, NativeHost};
 use crate::load::{Loader, Module, Origin};
 use crate::project::Options;
 use crate::report::Model;
 use crate::source::Sources;
-use crate::world::FileWorld;
+use crate::system::ProjectSystem;
 
 /// A message that does not end the compile.
 #[derive(Clone, Debug)]
-pub struct Warning {
+pub struct CompileWarning {
     pub class: &'static str,
     pub message: String,
     pub loc: Option<Loc>,
 }
 
-impl Warning {
-    /// The text as the reference logs it: with its class, if it has one.
-    pub fn shown(&self) -> String {
+impl CompileWarning {
+    /// The text as the reference compiler logs it: with its class, if any.
+    pub fn to_text(&self) -> String {
         if self.class.is_empty() {
             return self.message.clone();
         }
@@ -77,29 +71,29 @@ impl Warning {
     }
 }
 
-/// What a compile came to.
-pub struct Compiled {
+/// Result of a compile.
+pub struct Compilation {
     pub sources: Sources,
-    /// What the model printed.
+    /// Output printed by the model.
     pub output: String,
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<CompileWarning>,
     pub modules: Vec<Module>,
     pub outcome: Result<Summary, Box<CompileError>>,
-    /// Further syntax errors beside the one in `outcome`.
+    /// Further syntax errors besides the one in `outcome`.
     pub syntax_errors: Vec<SyntaxError>,
-    /// What the model came to, if there was no error.
+    /// The evaluated model, if there was no error.
     pub model: Option<Model>,
 }
 
-impl From<SyntaxWarning> for Warning {
+impl From<SyntaxWarning> for CompileWarning {
     fn from(SyntaxWarning { class, message, loc }: SyntaxWarning) -> Self {
-        Warning { class, message, loc: Some(loc) }
+        CompileWarning { class, message, loc: Some(loc) }
     }
 }
 
-impl Compiled {
+impl Compilation {
     fn new() -> Self {
-        Compiled {
+        Compilation {
             sources: Sources::default(),
             output: String::new(),
             warnings: Vec::new(),
@@ -110,13 +104,13 @@ impl Compiled {
         }
     }
 
-    /// A compile that could not even begin.
+    /// A compile that failed before it started.
     pub fn failed(error: Box<CompileError>) -> Self {
-        Compiled { outcome: Err(error), ..Self::new() }
+        Compilation { outcome: Err(error), ..Self::new() }
     }
 
-    /// The reference shows a warning of a class with the same text once.
-    fn forget_repeated_warnings(&mut self) {
+    /// Removes repeated warnings: the reference compiler shows equal warnings of a class once.
+    fn dedup_warnings(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
         self.warnings.retain(|w| {
             let once = !matches!(w.class, "" | "DeprecationWarning");
@@ -132,36 +126,36 @@ pub struct Summary {
 }
 
 /// Compiles a project with the plugins that are written in Rust.
-pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
+pub fn compile(files: &dyn Files, options: &Options) -> Compilation {
     compile_with(files, options, &mut NativeHost)
 }
 
 /// Compiles a project with the plugins of a host.
-pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -> Compiled {
-    let mut compiled = Compiled::new();
+pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -> Compilation {
+    let mut compiled = Compilation::new();
     let loader = match Loader::new(files, options) {
         Ok(loader) => loader,
-        Err(error) => return Compiled::failed(error),
+        Err(error) => return Compilation::failed(error),
     };
     if let Some((loader, manifest)) = load(files, options, loader, host, &mut compiled) {
         evaluate(files, options, host, loader, manifest, &mut compiled);
         finalize(host, &mut compiled);
     }
-    compiled.forget_repeated_warnings();
+    compiled.dedup_warnings();
     compiled
 }
 
-fn warning((class, message, loc): (&'static str, String, Option<Loc>)) -> Warning {
-    Warning { class, message, loc }
+fn warning((class, message, loc): (&'static str, String, Option<Loc>)) -> CompileWarning {
+    CompileWarning { class, message, loc }
 }
 
-/// Reads the sources, and has the host load the code of their modules.
+/// Reads the sources and has the host load the code of their modules.
 fn load<'f>(
     files: &dyn Files,
     options: &Options,
     mut loader: Loader<'f>,
     host: &mut dyn Host,
-    compiled: &mut Compiled,
+    compiled: &mut Compilation,
 ) -> Option<(Loader<'f>, Manifest)> {
     let loaded = loader.load_all();
     tracing::debug!(files = loader.loaded.len(), "loaded");
@@ -180,7 +174,7 @@ fn load<'f>(
         file.foreign_plugins &= loadable.iter().all(|other| other.name != module);
     }
     if loadable.is_empty() {
-        host.reserve(&with_code(&compiled.modules, host));
+        host.defer_load(&with_code(&compiled.modules, host));
     }
     match host.load(&loadable) {
         Ok(mut manifest) => {
@@ -190,12 +184,12 @@ fn load<'f>(
             Some((loader, manifest))
         }
         Err(error) => {
-            let place = error.place().cloned();
+            let location = error.location().cloned();
             let mut error = error.into_error();
-            if let Some(Place { file, line }) = place {
+            if let Some(CodeLocation { file, line }) = location {
                 let text = files.read(&file).ok().and_then(|text| String::from_utf8(text).ok());
                 let text = text.unwrap_or_default();
-                let loc = loader.sources.add_line(load::shown(options, &file), text, line);
+                let loc = loader.sources.add_line(load::display_path(options, &file), text, line);
                 error = error.at(loc);
             }
             compiled.sources = loader.sources;
@@ -205,14 +199,14 @@ fn load<'f>(
     }
 }
 
-/// Defines what the sources define, and runs them.
+/// Defines and evaluates the sources.
 fn evaluate(
     files: &dyn Files,
     options: &Options,
     host: &mut dyn Host,
     loader: Loader<'_>,
     manifest: Manifest,
-    compiled: &mut Compiled,
+    compiled: &mut Compilation,
 ) {
     let loaded: Vec<String> =
         loadable(&compiled.modules, host).into_iter().map(|module| module.name).collect();
@@ -228,15 +222,15 @@ fn evaluate(
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
     let show = |path: &Path| {
         let text = files.read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        (load::shown(options, path), text.unwrap_or_default())
+        (load::display_path(options, path), text.unwrap_or_default())
     };
     let built =
         builder.define(&asts, plugins, &show).and_then(|()| builder.lower(&asts)).and_then(|()| {
-            builder.dataclasses(&Pairing {
+            builder.check_dataclasses(&Pairing {
                 classes: &dataclasses,
                 loaded: &loaded,
                 builtin: &builtin,
-                show: &|path| load::shown(options, path),
+                show: &|path| load::display_path(options, path),
             })
         });
     compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warning));
@@ -252,29 +246,30 @@ fn evaluate(
     );
     let count = asts.len();
     drop(asts);
-    let world = FileWorld::new(files, options, &compiled.modules, &classes, templates);
-    let mut machine = Machine::new(&builder.program, builder.heap, &world, host, options.limits);
-    let outcome = machine.check_defaults().and_then(|()| machine.run());
-    tracing::debug!(instances = machine.instance_count(), "evaluated");
-    compiled.output.push_str(&std::mem::take(&mut machine.output));
-    compiled.warnings.extend(std::mem::take(&mut machine.warnings).into_iter().map(warning));
+    let system = ProjectSystem::new(files, options, &compiled.modules, &classes, templates);
+    let mut evaluator =
+        Evaluator::new(&builder.program, builder.heap, &system, host, options.limits);
+    let outcome = evaluator.check_defaults().and_then(|()| evaluator.run());
+    tracing::debug!(instances = evaluator.instance_count(), "evaluated");
+    compiled.output.push_str(&std::mem::take(&mut evaluator.output));
+    compiled.warnings.extend(std::mem::take(&mut evaluator.warnings).into_iter().map(warning));
     compiled.outcome =
-        outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
-    let graph = machine.into_graph();
+        outcome.map(|()| Summary { instances: evaluator.instance_count(), files: count });
+    let graph = evaluator.into_graph();
     let mut program = builder.program;
     compiled.sources = std::mem::take(&mut program.sources);
     if let Err(error) = &mut compiled.outcome {
-        let show = |path: &str| world::show(&options.project_dir, path);
-        error.resolve_file_places(&mut compiled.sources, &show);
+        let show = |path: &str| system::show(&options.project_dir, path);
+        error.resolve_file_locations(&mut compiled.sources, &show);
     }
     if compiled.outcome.is_ok() {
         compiled.model = Some(Model { program, graph });
     }
 }
 
-/// Has the host run what it runs at the end of each compile. Finalizers that fail are the errors of a compile that
-/// went well, and warnings of one that did not.
-fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
+/// Runs the finalizers of the host. Failed finalizers are errors of a successful compile, and
+/// warnings of a failed one.
+fn finalize(host: &mut dyn Host, compiled: &mut Compilation) {
     let ended = host.finalize(compiled.outcome.is_ok());
     compiled.output.push_str(&ended.output);
     let mut warn = |text| compiled.warnings.push(warning(("", text, None)));
@@ -294,7 +289,8 @@ fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     }
 }
 
-/// The modules that a host with code has to know. Those without code are among them: code of others may ask for their files.
+/// The modules that a host with code needs. Modules without code are included: code of other
+/// modules may read their files.
 fn with_code(modules: &[Module], host: &dyn Host) -> Vec<Module> {
     let found: Vec<Module> =
         modules.iter().filter(|module| host.can_load(module)).cloned().collect();
@@ -304,13 +300,13 @@ fn with_code(modules: &[Module], host: &dyn Host) -> Vec<Module> {
     found
 }
 
-/// Those that it has to load. Code of the program's own modules is for others that need it: alone it is not worth
-/// starting a host for.
+/// The modules to load. Built-in code exists for other modules that need it: alone it does not
+/// justify starting a host.
 fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
     let found = with_code(modules, host);
     let mut coded = found.iter().filter(|module| module.code.is_some());
     let only_own = coded.all(|module| module.origin == Origin::Builtin);
-    if only_own && !host.loads_own_modules() {
+    if only_own && !host.loads_builtin_modules() {
         return Vec::new();
     }
     found

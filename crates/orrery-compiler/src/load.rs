@@ -1,5 +1,5 @@
-//! Finds and parses all files that a main file reaches through its imports, in the order in which
-//! their statements run later.
+//! Finds and parses all files that a main file imports directly or indirectly, in the order in
+//! which their statements run.
 
 use std::io;
 use std::path::Path;
@@ -12,14 +12,15 @@ use crate::builtin;
 use crate::error::{CompileError, Result};
 use crate::files::Files;
 use crate::modules::Search;
-use crate::modules::wanted::how_to_get;
-pub use crate::modules::{Module, Origin, shown};
-use crate::project::{Options, Project};
+use crate::modules::requirements::install_advice;
+pub use crate::modules::{Module, Origin, display_path};
+use crate::pep440;
+use crate::project::{Options, ProjectMetadata};
 use crate::similar_names;
 use crate::source::Sources;
-use crate::versions;
 
-/// Whether an entity, or anything else in a namespace, is of a module inside the program: not of one that took its name.
+/// True if an entity, or anything else in a namespace, belongs to a built-in module that is not
+/// replaced by another one.
 pub fn is_builtin_entity(modules: &[Module], name: &str) -> bool {
     let module = name.split("::").next().unwrap_or(name);
     modules.iter().any(|of| of.name == module && of.origin == Origin::Builtin)
@@ -30,32 +31,32 @@ pub struct LoadedFile {
     pub namespace: Symbol,
     pub file: FileId,
     pub ast: File,
-    /// Its module has code that nothing loads.
+    /// True if its module has code that is not loaded.
     pub foreign_plugins: bool,
 }
 
 pub struct Loader<'f> {
     search: Search<'f>,
     options: &'f Options,
-    pub project: Project,
+    pub project: ProjectMetadata,
     pub sources: Sources,
     pub interner: Interner,
     pub loaded: Vec<LoadedFile>,
     pub modules: Vec<Module>,
     by_namespace: FxHashMap<String, usize>,
     pub warnings: Vec<(&'static str, String, Option<Loc>)>,
-    /// Every syntax error that was found; the first one ends the compile.
+    /// All syntax errors; the first one ends the compile.
     pub syntax_errors: Vec<SyntaxError>,
 }
 
 const MAIN_NAMESPACE: &str = "__config__";
 
-/// A namespace that is still to be loaded, and the import that asks for it.
+/// A namespace to load, and the import that names it.
 type Pending = Vec<(String, Option<Loc>)>;
 
 impl<'f> Loader<'f> {
     pub fn new(files: &'f dyn Files, options: &'f Options) -> Result<Self> {
-        let mut project = Project::load(files, &options.project_dir)?;
+        let mut project = ProjectMetadata::load(files, &options.project_dir)?;
         let warnings = std::mem::take(&mut project.warnings);
         Ok(Loader {
             search: Search::new(files, options),
@@ -71,7 +72,7 @@ impl<'f> Loader<'f> {
         })
     }
 
-    /// Loads the main file and everything that it imports, directly or not.
+    /// Loads the main file and all its direct and indirect imports.
     pub fn load_all(&mut self) -> Result<()> {
         let main = self.options.project_dir.join(&self.options.main_file);
         let shown = if Path::new(&self.options.main_file).is_absolute() {
@@ -85,7 +86,7 @@ impl<'f> Loader<'f> {
         let mut pending = Pending::new();
         self.push_imports(0, &mut pending);
         while let Some((name, import)) = pending.pop() {
-            // The main file is loaded, but nobody can import it.
+            // The main file is loaded, but cannot be imported.
             if self.by_namespace.contains_key(&name) && name != MAIN_NAMESPACE {
                 continue;
             }
@@ -108,7 +109,7 @@ impl<'f> Loader<'f> {
         }
     }
 
-    /// Loads a namespace and those above it; answers the files that are new.
+    /// Loads a namespace and its parents; returns the new files.
     fn load_namespace(&mut self, name: &str) -> Result<Vec<usize>, LoadFailure> {
         let mut new = Vec::new();
         let parts: Vec<&str> = name.split("::").collect();
@@ -134,13 +135,13 @@ impl<'f> Loader<'f> {
         Ok(new)
     }
 
-    /// The module of a name; with what it requires, if it was not known before.
+    /// The module of a name, with its requirements if it is new.
     fn find_module(&mut self, name: &str) -> Result<(Module, Vec<String>), LoadFailure> {
         if let Some(found) = self.modules.iter().find(|module| module.name == name) {
             return Ok((found.clone(), Vec::new()));
         }
-        // Modules have names of packages, which begin with a letter.
-        versions::check_requirement(name).map_err(|text| {
+        // Module names follow package names, which begin with a letter.
+        pep440::check_requirement(name).map_err(|text| {
             let help = "the name of a module has to begin with a letter or digit";
             LoadFailure::Whole(bare("InvalidRequirement", text).help(help))
         })?;
@@ -160,7 +161,7 @@ impl<'f> Loader<'f> {
         Ok((located.module, located.requires))
     }
 
-    /// The same in our own words: where it was looked for, and how a module gets there.
+    /// Explains a missing module: the searched locations, and how to install it.
     fn module_not_found(&self, name: &str) -> Explanation {
         let explanation = Explanation::new(format!("module `{name}` not found"));
         let builtin: Vec<&str> =
@@ -183,7 +184,7 @@ impl<'f> Loader<'f> {
         if let Some(near) = similar_names::closest(name, known) {
             return explanation.help(format!("did you mean `import {near}`?"));
         }
-        explanation.help(how_to_get(self.search.files, &self.options.project_dir, name))
+        explanation.help(install_advice(self.search.files, &self.options.project_dir, name))
     }
 
     fn parse(
@@ -202,8 +203,8 @@ impl<'f> Loader<'f> {
             self.warnings.push((class, message, Some(loc)));
         }
         if let Some(first) = parsed.errors.first() {
-            let mut error = CompileError::syntax(first);
-            // Of a name that no module can have the message names no place.
+            let mut error = CompileError::from_syntax(first);
+            // The message names no location for an invalid module name.
             error.bare = first.class == "CompilerException";
             self.syntax_errors.extend(parsed.errors);
             return Err(error);
@@ -215,7 +216,7 @@ impl<'f> Loader<'f> {
         Ok(index)
     }
 
-    /// Files of one module stand together, modules in the order of their first file.
+    /// Groups files by module, modules in the order of their first file.
     fn group_by_module(&mut self) {
         let module = |file: &LoadedFile| {
             let name = self.interner.text(file.namespace);
@@ -236,7 +237,7 @@ impl<'f> Loader<'f> {
     }
 }
 
-/// Why a namespace could not be loaded: below "Failed to load module", or an error of its own.
+/// Failure to load a namespace: below "Failed to load module", or a separate error.
 enum LoadFailure {
     Module(Box<CompileError>),
     Whole(Box<CompileError>),
@@ -253,11 +254,11 @@ impl LoadFailure {
         LoadFailure::Module(CompileError::new("InvalidModuleException", text).caused_by(cause))
     }
 
-    /// The error, as the import of `name` that led to it reports it.
+    /// Converts the failure, as reported by the import of `name`.
     fn reported(self, name: &str, import: Option<Loc>) -> Box<CompileError> {
         match self {
             LoadFailure::Whole(mut whole) => {
-                // Its message names no place, but people can be shown where it came from.
+                // The message names no location, but diagnostics show the import.
                 if whole.bare {
                     whole.loc = whole.loc.or(import);
                 }
@@ -277,18 +278,18 @@ impl LoadFailure {
     }
 }
 
-/// An error whose message never names a place.
+/// An error with a message that never names a location.
 fn bare(class: &'static str, text: impl Into<String>) -> Box<CompileError> {
     let mut error = CompileError::new(class, text);
     error.bare = true;
     error
 }
 
-/// Requirements are not acted on here, but have to be well-formed.
+/// Checks that requirements are well-formed. They are not used here.
 pub(crate) fn check_requirements(requirements: &[String]) -> Result<()> {
     let help = "this is one of the requirements in project.yml or module.yml";
     requirements.iter().try_for_each(|requirement| {
-        versions::check_requirement(requirement).map_err(|text| {
+        pep440::check_requirement(requirement).map_err(|text| {
             let mut error = bare("InvalidRequirement", text).help(help);
             error.id = Some("invalid-metadata");
             error
@@ -296,7 +297,7 @@ pub(crate) fn check_requirements(requirements: &[String]) -> Result<()> {
     })
 }
 
-/// What the system says of a file that is there, but cannot be read.
+/// The error of the operating system for a file that exists but cannot be read.
 fn system_error(shown: &str, error: &io::Error) -> Box<CompileError> {
     const SYMBOLIC_LINK_LOOP: i32 = 40;
     let (class, text) = match error.kind() {
@@ -321,7 +322,8 @@ pub fn unreadable(shown: &str, error: &io::Error) -> Box<CompileError> {
     CompileError::new("UnreadableFile", format!("could not read {shown}: {reason}"))
 }
 
-/// A file's text as the language sees it, with `\n` at the end of every line.
+/// A file's text in the language's form, with `
+/// ` at the end of every line.
 pub fn decode(shown: &str, bytes: Vec<u8>) -> Result<String> {
     let text = String::from_utf8(bytes).map_err(|error| not_utf8(shown, &error))?;
     if u32::try_from(text.len()).is_err() {
@@ -333,7 +335,7 @@ pub fn decode(shown: &str, bytes: Vec<u8>) -> Result<String> {
     Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
 }
 
-/// The error for bytes that are no text, in the words of Python's decoder.
+/// The error for bytes that are not UTF-8, in the words of Python's decoder.
 fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> Box<CompileError> {
     let bytes = error.as_bytes();
     let start = error.utf8_error().valid_up_to();
@@ -359,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_no_text_are_described_as_python_does() {
+    fn invalid_utf8_is_described_as_in_python() {
         let said = |bytes: &[u8]| match decode("x.cf", bytes.to_vec()) {
             Ok(text) => text,
             Err(error) => error.text.replace("'utf-8' codec can't decode ", ""),

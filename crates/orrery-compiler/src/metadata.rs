@@ -1,5 +1,5 @@
-//! Checks of what a project or module says about itself: which keys there must be and of which type,
-//! as the reference wants them. All mistakes of a file are reported together.
+//! Validates the metadata of projects and modules: required keys and their types, as the reference
+//! compiler does. All errors of a file are reported together.
 
 use std::path::Path;
 
@@ -7,20 +7,21 @@ use crate::error::{CompileError, Result};
 use crate::files::{Files, Kind};
 use crate::yaml::{self, Yaml};
 
-/// No description of a project or module is larger.
+/// Maximum size of a metadata file.
 const METADATA_BYTES_MAX: usize = 1 << 20;
 
-/// Why a description cannot be used.
-pub(crate) enum Unusable {
-    /// It is none: unreadable, or not of the right form.
+/// Reason why metadata cannot be used.
+pub(crate) enum MetadataError {
+    /// Unreadable, or not of the right form.
     Form(String),
-    /// A syntax error, or keys that do not fit.
+    /// A syntax error, or invalid keys.
     Content(String),
 }
 
-/// The text of a description, with a bound.
-pub(crate) fn read(files: &dyn Files, path: &Path, shown: &str) -> Result<String, Unusable> {
-    let unreadable = |reason: String| Unusable::Form(format!("could not read {shown}: {reason}"));
+/// Reads a metadata file, with a size limit.
+pub(crate) fn read(files: &dyn Files, path: &Path, shown: &str) -> Result<String, MetadataError> {
+    let unreadable =
+        |reason: String| MetadataError::Form(format!("could not read {shown}: {reason}"));
     match files.kind(path) {
         Ok(Kind::File) => {}
         Ok(Kind::Directory) => return Err(unreadable("it is a directory".into())),
@@ -37,23 +38,27 @@ pub(crate) fn read(files: &dyn Files, path: &Path, shown: &str) -> Result<String
     })
 }
 
-/// A YAML description as a mapping.
-pub(crate) fn read_yaml(files: &dyn Files, path: &Path, shown: &str) -> Result<Yaml, Unusable> {
+/// Reads a YAML metadata file as a mapping.
+pub(crate) fn read_yaml(
+    files: &dyn Files,
+    path: &Path,
+    shown: &str,
+) -> Result<Yaml, MetadataError> {
     let text = read(files, path, shown)?;
     let document = yaml::parse(&text).map_err(|problem| {
-        Unusable::Content(format!(
+        MetadataError::Content(format!(
             "Invalid yaml syntax in {shown}:\n{}\n  in \"{shown}\", line {}, column {}",
             problem.reason, problem.line, problem.column
         ))
     })?;
     let Yaml::Map(entries) = &document else {
-        return Err(Unusable::Form(format!(
+        return Err(MetadataError::Form(format!(
             "{shown} has to be a mapping of keys to values, but it is {}",
             document.kind()
         )));
     };
     match entries.iter().find(|(key, _)| !matches!(key, Yaml::Text(_))) {
-        Some((key, _)) => Err(Unusable::Form(format!(
+        Some((key, _)) => Err(MetadataError::Form(format!(
             "{shown} has a key that is {}; keys have to be strings",
             key.kind()
         ))),
@@ -61,15 +66,15 @@ pub(crate) fn read_yaml(files: &dyn Files, path: &Path, shown: &str) -> Result<Y
     }
 }
 
-/// Reads keys of a description and collects what is wrong with them.
-pub(crate) struct Checks<'y> {
+/// Reads metadata keys and collects errors.
+pub(crate) struct MetadataReader<'y> {
     fields: &'y Yaml,
     problems: Vec<(String, String)>,
 }
 
-impl<'y> Checks<'y> {
+impl<'y> MetadataReader<'y> {
     pub(crate) fn new(fields: &'y Yaml) -> Self {
-        Checks { fields, problems: Vec::new() }
+        MetadataReader { fields, problems: Vec::new() }
     }
 
     pub(crate) fn refuse(&mut self, key: impl Into<String>, reason: impl Into<String>) {
@@ -86,7 +91,7 @@ impl<'y> Checks<'y> {
         }
     }
 
-    /// A text that may be missing or null.
+    /// An optional text; may be null.
     pub(crate) fn optional_text(&mut self, key: &str) -> Option<String> {
         match self.fields.get(key) {
             None | Some(Yaml::Null) => None,
@@ -94,7 +99,7 @@ impl<'y> Checks<'y> {
         }
     }
 
-    /// A text; numbers count as such.
+    /// A text; numbers are converted.
     fn text(&mut self, key: &str, value: &Yaml) -> String {
         match value {
             Yaml::Text(text) => text.trim().to_owned(),
@@ -110,7 +115,7 @@ impl<'y> Checks<'y> {
         }
     }
 
-    /// One text or several; null is none.
+    /// One text or several; null means none.
     pub(crate) fn texts(&mut self, key: &str) -> Vec<String> {
         match self.fields.get(key) {
             None | Some(Yaml::Null) => Vec::new(),
@@ -119,7 +124,7 @@ impl<'y> Checks<'y> {
         }
     }
 
-    /// A list of texts and nothing else.
+    /// A list that contains only texts.
     pub(crate) fn text_list(&mut self, key: &str) -> Vec<String> {
         match self.fields.get(key) {
             None => Vec::new(),
@@ -183,15 +188,15 @@ impl<'y> Checks<'y> {
         );
     }
 
-    /// Keys that the descriptions of projects and of modules share.
+    /// Reads the keys that projects and modules share.
     pub(crate) fn common(&mut self) {
         self.optional_text("description");
         self.boolean("freeze_recursive", false);
         self.choice("freeze_operator", &["==", "~=", ">="]);
     }
 
-    /// `Ok` if nothing was wrong; otherwise the complete message.
-    pub(crate) fn finish(self, shown: &str, subject: &str) -> Result<(), Unusable> {
+    /// `Ok` if there were no errors; otherwise the complete message.
+    pub(crate) fn finish(self, shown: &str, subject: &str) -> Result<(), MetadataError> {
         if self.problems.is_empty() {
             return Ok(());
         }
@@ -203,19 +208,19 @@ impl<'y> Checks<'y> {
         for (key, reason) in self.problems {
             text.push_str(&format!("\n  {key}\n    {reason}"));
         }
-        Err(Unusable::Content(text))
+        Err(MetadataError::Content(text))
     }
 }
 
-impl Unusable {
+impl MetadataError {
     pub(crate) fn text(self) -> String {
         match self {
-            Unusable::Form(text) | Unusable::Content(text) => text,
+            MetadataError::Form(text) | MetadataError::Content(text) => text,
         }
     }
 
-    /// As the error of a project: there is nothing around it.
-    pub(crate) fn of_project(self) -> Box<CompileError> {
+    /// Converts to the error of a project, without an enclosing error.
+    pub(crate) fn into_project_error(self) -> Box<CompileError> {
         let mut error = CompileError::new("InvalidMetadata", self.text());
         error.bare = true;
         error

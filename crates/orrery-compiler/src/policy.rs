@@ -1,4 +1,4 @@
-//! The project's rules on which relation is to be complete before which other.
+//! The project's precedence rules: which relation is frozen before which other.
 
 use rustc_hash::FxHashMap;
 
@@ -8,7 +8,7 @@ use crate::program::{AttributeId, Definition};
 
 impl Builder {
     /// Reads `relation_precedence_policy`: rules of the form `m::A.x before m::B.y`.
-    pub(crate) fn precedence(&mut self) -> Result<()> {
+    pub(crate) fn apply_precedence_policy(&mut self) -> Result<()> {
         if self.policy.is_empty() {
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Builder {
     }
 }
 
-/// The relations in an order that keeps every rule; `None` if there is none.
+/// The relations in an order that satisfies every rule; `None` if there is none.
 fn topological(rules: &[(AttributeId, AttributeId)]) -> Option<Vec<AttributeId>> {
     let mut nodes: Vec<AttributeId> = Vec::new();
     let mut before: FxHashMap<AttributeId, usize> = FxHashMap::default();

@@ -1,5 +1,5 @@
-//! Everything that is defined by a set of files: namespaces, types, entities and code. Filled by
-//! `define` and `lower`, read-only during evaluation.
+//! The definitions of a set of files: namespaces, types, entities and code. Filled by `define` and
+//! `lower`, read-only during evaluation.
 
 use orrery_python::PyRegex;
 use orrery_syntax::ast::Loc;
@@ -17,7 +17,7 @@ use crate::value::Value;
 
 ids! { NamespaceId, EntityId, AttributeId, TypeId }
 
-/// What a name in a namespace stands for.
+/// Meaning of a name in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition {
     Entity(EntityId),
@@ -71,7 +71,7 @@ pub enum Type {
     Entity(EntityId),
 }
 
-/// The types that are part of the language, by the names that models have for them.
+/// Primitive types by name.
 const PRIMITIVES: [(&str, Type); 7] = [
     ("string", Type::String),
     ("int", Type::Int),
@@ -101,7 +101,7 @@ pub struct RelationEnd {
     pub inverse: Option<AttributeId>,
     /// Position in the precedence policy, if a rule names it first.
     pub precedence: Option<u32>,
-    /// It appears on the left side of a rule.
+    /// True if it appears on the left side of a rule.
     pub held_back: bool,
 }
 
@@ -139,22 +139,23 @@ pub struct Entity {
     pub own: Vec<AttributeId>,
     /// Own defaults: `None` removes an inherited one.
     pub own_defaults: Vec<(Symbol, Option<Value>)>,
-    /// How attributes with a default are declared, for messages.
+    /// Declarations of attributes with a default, for messages.
     pub declarations: Vec<(Symbol, String, Loc)>,
     /// All attributes and relations in the order of an instance's cells.
     pub slots: Vec<AttributeId>,
     pub slot_of: FxHashMap<Symbol, u32>,
-    /// Defaults that hold for it, in order.
+    /// Effective defaults, in order.
     pub defaults: Vec<(Symbol, Value)>,
     pub own_indexes: Vec<u32>,
     /// Own and inherited.
     pub indexes: Vec<u32>,
-    /// For each index: the slots of its attributes, and whether integers stand for floats there.
+    /// For each index: the slots of its attributes, and true if integers are converted to floats
+    /// there.
     pub index_slots: Vec<Vec<(u32, bool)>>,
     /// Slots of relations that may be complete from the start.
     pub open_slots: Vec<u32>,
     pub own_implements: Vec<u32>,
-    /// What a new instance runs: own statements and, with `parents`, those of the parents.
+    /// Implement statements of a new instance: own ones and, with `parents`, those of the parents.
     pub implements: Vec<u32>,
     /// All implementations among them: an instance has one bit for each.
     pub implementations: Vec<u32>,
@@ -173,7 +174,7 @@ pub struct Index {
 #[derive(Debug)]
 pub struct Plugin {
     pub signature: Signature,
-    /// Where it is found, if that namespace is loaded.
+    /// The namespace of the plugin, if it is loaded.
     pub namespace: Option<NamespaceId>,
     pub param_types: Vec<Option<TypeId>>,
     pub result_type: Option<TypeId>,
@@ -193,19 +194,19 @@ pub struct Program {
     pub implementations: Vec<Implementation>,
     pub implements: Vec<Implement>,
     pub indexes: Vec<Index>,
-    /// By the number that the host knows them by.
+    /// By the host's numbers.
     pub plugins: Vec<Plugin>,
     pub exprs: Vec<Expr>,
     pub stmts: Vec<Stmt>,
     pub blocks: Vec<Block>,
-    /// Names of the variables in frames, by the number that a frame knows; for templates.
+    /// Names of the variables in frames, by frame number; for templates.
     pub frame_names: Vec<Box<[Symbol]>>,
     pub regexes: Vec<(Box<str>, PyRegex)>,
-    /// Top-level code, in the order in which it is emitted.
+    /// Top-level code, in the order of emission.
     pub toplevel: Vec<(NamespaceId, BlockId)>,
     /// Number of cells for top-level variables.
     pub globals: u32,
-    /// Relation annotations that must not turn out unknown.
+    /// Relation annotations that must not be unknown.
     pub annotations: Vec<Annotation>,
 }
 
@@ -248,12 +249,12 @@ impl Program {
         id
     }
 
-    /// Whether `entity` is `ancestor` or descends from it.
+    /// True if `entity` equals `ancestor` or descends from it.
     pub fn is_subtype(&self, entity: EntityId, ancestor: EntityId) -> bool {
         entity == ancestor || self.entity(entity).ancestors.binary_search(&ancestor).is_ok()
     }
 
-    /// An entity itself, if it is among those asked for, or those of its ancestors that are and have no other one before them.
+    /// The entity itself, if it matches, otherwise its nearest matching ancestors.
     pub(crate) fn nearest(
         &self,
         entity: EntityId,
@@ -277,7 +278,7 @@ impl Program {
         self.attribute(self.entity(entity).slots[slot as usize])
     }
 
-    /// A type as messages print it.
+    /// A type in messages.
     pub fn type_name(&self, id: TypeId) -> String {
         match self.ty(id) {
             Type::Any => "any".into(),

@@ -1,4 +1,4 @@
-//! The project's own description, `project.yml`, and where its modules are looked for.
+//! Project metadata, `project.yml`, and the module search path.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::files::Files;
-use crate::metadata::{self, Checks};
-use crate::modules::join_plainly;
-use crate::plugins::{Facts, ServerSide};
+use crate::metadata::{self, MetadataReader};
+use crate::modules::join_normalized;
+use crate::plugins::{Facts, ServerEnvironmentInfo};
 use crate::value::WRITTEN_BYTES_MAX;
 use crate::yaml::Yaml;
 
@@ -20,42 +20,42 @@ mod settings;
 
 pub use settings::{ProjectSettings, TemplateMode};
 
-/// What a compile starts from.
+/// Inputs of a compile.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub project_dir: PathBuf,
     /// Relative to the project's directory.
     pub main_file: String,
-    /// Import `std` without being asked.
+    /// Imports `std` implicitly.
     pub implicit_std: bool,
-    /// A Python environment whose installed modules are found too.
+    /// A virtualenv that is also searched for modules.
     pub python_environment: Option<PathBuf>,
-    /// The time that models are told, in seconds since 1970: one for the whole compile.
+    /// The time visible to models, in seconds since 1970: constant during a compile.
     pub now: f64,
-    /// What is known about deployed resources; `None` if nothing is ever deployed.
+    /// Facts of deployed resources; `None` if nothing is ever deployed.
     pub facts: Option<Arc<dyn Facts>>,
-    /// What becomes a resource without code of a module.
+    /// Resource types that need no module code.
     pub resources: Vec<ResourceType>,
-    /// The environment of a server that the model is compiled for.
-    pub server: Option<ServerSide>,
-    pub limits: Limits,
+    /// The server environment that the model is compiled for.
+    pub server: Option<ServerEnvironmentInfo>,
+    pub limits: CompileLimits,
 }
 
-/// Bounds that turn an endless model into an error.
+/// Limits that turn an infinite model into an error.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct CompileLimits {
     pub instances: u32,
-    /// How deep instances may be created from implementations of instances.
+    /// Maximum depth of instances created by implementations of instances.
     pub creation_depth: u32,
-    /// What a run may need, roughly.
+    /// Approximate memory limit of a run.
     pub memory_bytes: usize,
-    /// How long the text of one value may become.
+    /// Maximum length of the text of one value.
     pub text_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for CompileLimits {
     fn default() -> Self {
-        Limits {
+        CompileLimits {
             instances: 20_000_000,
             creation_depth: 100_000,
             memory_bytes: 4 << 30,
@@ -75,41 +75,42 @@ impl Options {
             facts: None,
             resources: Vec::new(),
             server: None,
-            limits: Limits::default(),
+            limits: CompileLimits::default(),
         }
     }
 }
 
 #[derive(Debug, Default)]
-pub struct Project {
+pub struct ProjectMetadata {
     pub name: String,
     pub module_path: Vec<PathBuf>,
     pub precedence: Vec<String>,
-    /// Modules that it wants, with versions.
+    /// Required modules, with version specifiers.
     pub requires: Vec<String>,
-    /// What is odd about its description, as class and text.
+    /// Warnings about its metadata, as class and text.
     pub warnings: Vec<(&'static str, String)>,
     pub pip: PipSettings,
     pub settings: ProjectSettings,
     pub repositories: ModuleRepositories,
 }
 
-/// Where modules of the module path are cloned from.
+/// Repositories from which modules of the module path are cloned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModuleRepositories {
-    /// Addresses, in the order in which they are tried: with `{}` for the name of a module, or what stands before it.
+    /// URLs in the order of attempts: with `{}` for the module name, or a prefix of it.
     pub addresses: Vec<String>,
-    /// The directory that modules are cloned into: `downloadpath`, or else the first directory of the module path.
+    /// The directory for cloned modules: `downloadpath`, or else the first directory of the module
+    /// path.
     pub directory: Option<PathBuf>,
     pub mode: InstallMode,
 }
 
 impl ModuleRepositories {
-    /// The addresses that a module may be at.
+    /// The candidate URLs of a module.
     pub fn addresses_of(&self, module: &str) -> Vec<String> {
         let address = |base: &String| match base.contains("{}") {
             true => base.replacen("{}", module, 1),
-            // As the reference does: a path of this machine is a directory of modules, an address a beginning.
+            // As in the reference compiler: a local path is a directory of modules, a URL a prefix.
             false if base.contains(':') || base.ends_with('/') => format!("{base}{module}"),
             false => format!("{base}/{module}"),
         };
@@ -117,19 +118,20 @@ impl ModuleRepositories {
     }
 }
 
-/// Which state of a cloned module is used.
+/// Revision of a cloned module to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InstallMode {
     /// The newest released version that the requirements allow.
     #[default]
     Release,
-    /// The same, and versions before a release count too.
+    /// The same, including prereleases.
     Prerelease,
     /// The branch `master`.
     Master,
 }
 
-/// What a project says about the installation of packages. Other programs write it in the same words as `project.yml`.
+/// Package installation settings of a project. Other programs write them with the same keys as
+/// `project.yml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct PipSettings {
@@ -137,17 +139,17 @@ pub struct PipSettings {
     pub index_url: Option<String>,
     #[serde(alias = "extra_index_url", skip_serializing_if = "Vec::is_empty")]
     pub extra_index_url: Vec<String>,
-    /// Whether versions count that are not released yet; if nothing is said, not unless the system's configuration counts
-    /// and says so.
+    /// Allows prereleases. Default: false, unless the system's pip configuration applies and allows
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pre: Option<bool>,
-    /// Whether pip's own configuration counts too, where the project names an index.
+    /// True if pip's own configuration applies too, where the project names an index.
     #[serde(alias = "use_system_config", skip_serializing_if = "std::ops::Not::not")]
     pub use_system_config: bool,
 }
 
 impl PipSettings {
-    /// Whether nothing was said.
+    /// True if no setting is present.
     pub fn is_empty(&self) -> bool {
         *self == PipSettings::default()
     }
@@ -156,33 +158,41 @@ impl PipSettings {
 const DESCRIPTION: &str = "project.yml";
 const CONFIGURATION_WARNING: &str = "ProjectConfigurationWarning";
 
-impl Project {
-    /// Reads `project.yml`. A directory without one is a project with nothing but its main file.
-    pub fn load(files: &dyn Files, dir: &Path) -> Result<Project> {
+impl ProjectMetadata {
+    /// Reads `project.yml`. A directory without one is a project that consists of its main file.
+    pub fn load(files: &dyn Files, dir: &Path) -> Result<ProjectMetadata> {
         let path = dir.join(DESCRIPTION);
         if let Err(error) = files.kind(&path)
             && error.kind() == std::io::ErrorKind::NotFound
         {
-            return Ok(Project { module_path: vec![dir.join("libs")], ..Project::default() });
+            return Ok(ProjectMetadata {
+                module_path: vec![dir.join("libs")],
+                ..ProjectMetadata::default()
+            });
         }
         let shown = format!("./{DESCRIPTION}");
         let read = metadata::read_yaml(files, &path, &shown);
-        let read = read.and_then(|fields| Self::of(&fields, dir, &shown));
-        read.map_err(metadata::Unusable::of_project)
+        let read = read.and_then(|fields| Self::from_yaml(&fields, dir, &shown));
+        read.map_err(metadata::MetadataError::into_project_error)
     }
 
-    fn of(fields: &Yaml, dir: &Path, shown: &str) -> Result<Project, metadata::Unusable> {
-        let mut checks = Checks::new(fields);
-        let mut project = Project { name: checks.required_text("name"), ..Project::default() };
+    fn from_yaml(
+        fields: &Yaml,
+        dir: &Path,
+        shown: &str,
+    ) -> Result<ProjectMetadata, metadata::MetadataError> {
+        let mut checks = MetadataReader::new(fields);
+        let mut project =
+            ProjectMetadata { name: checks.required_text("name"), ..ProjectMetadata::default() };
         checks.common();
         for key in ["author", "license", "copyright"] {
             checks.optional_text(key);
         }
         check_email(&mut checks);
         let module_path = checks.texts("modulepath");
-        project.module_path = module_path.iter().map(|part| join_plainly(dir, part)).collect();
+        project.module_path = module_path.iter().map(|part| join_normalized(dir, part)).collect();
         let download = checks.optional_text("downloadpath").filter(|path| !path.is_empty());
-        let download = download.map(|path| join_plainly(dir, &path));
+        let download = download.map(|path| join_normalized(dir, &path));
         project.check_repositories(fields, &mut checks);
         project.repositories.directory = download.or_else(|| project.module_path.first().cloned());
         project.requires = checks.texts("requires");
@@ -210,8 +220,8 @@ impl Project {
         Ok(project)
     }
 
-    /// Where modules can be cloned from: addresses, each alone or with its type.
-    fn check_repositories(&mut self, fields: &Yaml, checks: &mut Checks<'_>) {
+    /// Reads the repositories of modules: URLs, each alone or with its type.
+    fn check_repositories(&mut self, fields: &Yaml, checks: &mut MetadataReader<'_>) {
         let one;
         let repositories = match fields.get("repo") {
             None | Some(Yaml::Null) => return,
@@ -261,8 +271,8 @@ impl Project {
         }
     }
 
-    /// Settings for the installation of packages.
-    fn check_pip(&mut self, fields: &Yaml, checks: &mut Checks<'_>) {
+    /// Reads the settings for the installation of packages.
+    fn check_pip(&mut self, fields: &Yaml, checks: &mut MetadataReader<'_>) {
         let entries = match fields.get("pip") {
             None => return,
             Some(Yaml::Map(entries)) => entries,
@@ -317,8 +327,8 @@ impl Project {
     }
 }
 
-/// An address, alone or as `Name <address>`. Only the form is checked.
-fn check_email(checks: &mut Checks<'_>) {
+/// Checks an e-mail address, alone or as `Name <address>`. Only the form is checked.
+fn check_email(checks: &mut MetadataReader<'_>) {
     let Some(given) = checks.optional_text("author_email") else { return };
     let address = match given.split_once('<') {
         Some((_, rest)) => rest.trim_end().strip_suffix('>').unwrap_or(rest),
@@ -332,14 +342,14 @@ fn check_email(checks: &mut Checks<'_>) {
         Some(("", _)) => "There must be something before the @-sign.",
         Some(_) => return,
     };
-    // What is no text at all has been refused already.
+    // A value that is not a text has already been refused.
     if !given.is_empty() {
         checks.refuse("author_email", format!("value is not a valid email address: {reason}"));
     }
 }
 
-/// Settings for the server: plain values, or mappings of such.
-fn check_settings(fields: &Yaml, checks: &mut Checks<'_>) {
+/// Checks settings for the server: plain values, or mappings of these.
+fn check_settings(fields: &Yaml, checks: &mut MetadataReader<'_>) {
     let plain = |value: &Yaml| {
         matches!(value, Yaml::Text(_) | Yaml::Int(_) | Yaml::Float(_) | Yaml::Bool(_))
     };
@@ -379,7 +389,7 @@ fn is_precedence_rule(rule: &str) -> bool {
     RULE.is_match(rule)
 }
 
-/// The Python environment of a project: the one that was asked for, or the one that lies in it.
+/// The virtualenv of a project: the configured one, or the one inside the project.
 pub fn python_environment(files: &dyn Files, options: &Options) -> Option<PathBuf> {
     crate::modules::environment(files, options)
 }
@@ -389,14 +399,15 @@ mod tests {
     use super::*;
     use crate::files::Memory;
 
-    fn load(text: &str) -> Result<Project, String> {
+    fn load(text: &str) -> Result<ProjectMetadata, String> {
         let mut files = Memory::default();
         files.add("p/project.yml", text);
-        Project::load(&files, Path::new("p")).map_err(|error| error.message(&|_| String::new()))
+        ProjectMetadata::load(&files, Path::new("p"))
+            .map_err(|error| error.message(&|_| String::new()))
     }
 
     #[test]
-    fn what_the_reference_accepts() {
+    fn accepts_what_the_reference_compiler_accepts() {
         for text in [
             "name: t",
             "name: 5",
@@ -419,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_key() {
+    fn errors_name_the_key() {
         for (text, key, reason) in [
             ("modulepath: libs", "name", "Field required"),
             ("name: yes", "name", "but it is a boolean"),
@@ -452,13 +463,13 @@ mod tests {
     }
 
     #[test]
-    fn several_mistakes_are_told_at_once() {
+    fn several_errors_are_reported_together() {
         let error = load("freeze_recursive: [1]").unwrap_err();
         assert!(error.contains("2 validation errors for ProjectMetadata\n  name\n"), "{error}");
     }
 
     #[test]
-    fn a_broken_description_has_a_place() {
+    fn invalid_metadata_has_a_location() {
         let error = load("name: [\n").unwrap_err();
         assert!(error.starts_with("Invalid yaml syntax in ./project.yml:\n"), "{error}");
         assert!(error.ends_with("in \"./project.yml\", line 1, column 7"), "{error}");
@@ -468,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn oddities_are_warned_of() {
+    fn unusual_metadata_causes_warnings() {
         let project = load("name: t\npip: {foo: 1}\nrepo: {url: b, type: package}").unwrap();
         assert_eq!(project.warnings.len(), 2);
         assert!(project.warnings.iter().any(|(_, text)| text.contains("'pip.foo'")));
@@ -482,12 +493,12 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_description_is_a_project_but_a_directory_as_description_is_not() {
+    fn a_directory_without_metadata_is_a_project_but_a_directory_as_metadata_is_not() {
         let mut files = Memory::default();
         files.add("p/main.cf", "");
-        assert!(Project::load(&files, Path::new("p")).is_ok());
+        assert!(ProjectMetadata::load(&files, Path::new("p")).is_ok());
         files.add("p/project.yml/x", "");
-        let error = Project::load(&files, Path::new("p")).unwrap_err();
+        let error = ProjectMetadata::load(&files, Path::new("p")).unwrap_err();
         assert!(error.text.contains("it is a directory"), "{}", error.text);
     }
 }

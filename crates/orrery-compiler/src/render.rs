@@ -1,4 +1,4 @@
-//! Values and statements as the reference's messages print them.
+//! Values and statements as printed in messages of the reference compiler.
 
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::BinaryOp;
@@ -7,12 +7,12 @@ use crate::ir::{Call, Construct, ExprId, ExprKind, StmtId, StmtKind};
 use crate::program::Program;
 use crate::value::{Heap, InstanceId, Value};
 
-/// Says how an instance is called; without one, instances print by number only.
+/// Names instances; without it, instances print by number only.
 pub trait Instances {
     /// `m::E`
     fn entity_name(&self, instance: InstanceId) -> String;
     /// `m::E (instantiated at ./main.cf:3)`
-    fn described(&self, instance: InstanceId) -> String;
+    fn description(&self, instance: InstanceId) -> String;
 }
 
 /// For text that holds no instances.
@@ -23,7 +23,7 @@ impl Instances for NoInstances {
         format!("instance {}", instance.0)
     }
 
-    fn described(&self, instance: InstanceId) -> String {
+    fn description(&self, instance: InstanceId) -> String {
         self.entity_name(instance)
     }
 }
@@ -47,7 +47,7 @@ impl Renderer<'_> {
     }
 
     fn write_repr(&self, value: Value, out: &mut String) {
-        if self.heap.cuts(out) {
+        if self.heap.is_too_long(out) {
             return;
         }
         match value {
@@ -98,7 +98,7 @@ impl Renderer<'_> {
     pub fn str(&self, value: Value) -> String {
         match value {
             Value::Str(id) => self.heap.text(id).to_owned(),
-            Value::Instance(id) => self.instances.described(id),
+            Value::Instance(id) => self.instances.description(id),
             other => self.repr(other),
         }
     }
@@ -229,7 +229,7 @@ impl Renderer<'_> {
         format!("{}={}", self.text(name), self.pretty(value))
     }
 
-    /// A call whose arguments are shown in the given form.
+    /// A call with its arguments in the given form.
     fn call_with(&self, call: &Call, shown: fn(&Self, ExprId) -> String) -> String {
         let mut parts: Vec<String> = call.positional.iter().map(|&arg| shown(self, arg)).collect();
         for (name, arg) in &call.keyword {

@@ -1,42 +1,42 @@
-//! The result of a compile as JSON: how it went, and the variables of the main file with all
-//! instances. It is written as a stream: a report may be many times larger than what it is made of.
+//! The result of a compile as JSON: the outcome, and the variables of the main file with all
+//! instances. It is streamed: a report may be many times larger than the model.
 
 use std::io::{self, Write};
 use std::slice;
 
 use serde_json::{Value as Json, json};
 
-use crate::Compiled;
-use crate::Warning;
+use crate::Compilation;
+use crate::CompileWarning;
 use crate::error::CompileError;
 use crate::eval::Graph;
-use crate::export::Exported;
+use crate::export::ExportResult;
 use crate::program::Program;
 use crate::source::Sources;
 use crate::value::{InstanceId, StrId, Value};
 
-/// What a model came to: the program and the values that it left.
+/// An evaluated model: the program and its values.
 #[derive(Debug)]
 pub struct Model {
     pub(crate) program: Program,
     pub(crate) graph: Graph,
 }
 
-/// Writes everything about a compile as one JSON object. `out` should be buffered.
+/// Writes the complete result of a compile as one JSON object. `out` should be buffered.
 ///
 /// # Errors
-/// Whatever writing to `out` gives.
-pub fn write(compiled: &Compiled, out: &mut dyn Write) -> io::Result<()> {
+/// Errors of `out`.
+pub fn write(compiled: &Compilation, out: &mut dyn Write) -> io::Result<()> {
     write_with(compiled, None, out)
 }
 
-/// The same with what was exported.
+/// The same with the export.
 ///
 /// # Errors
-/// Whatever writing to `out` gives.
+/// Errors of `out`.
 pub fn write_with(
-    compiled: &Compiled,
-    exported: Option<&Exported>,
+    compiled: &Compilation,
+    exported: Option<&ExportResult>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let error = compiled.outcome.as_ref().err().map(|error| error_json(&compiled.sources, error));
@@ -51,7 +51,7 @@ pub fn write_with(
     out.write_all(b"}\n")
 }
 
-fn write_resources(exported: &Exported, out: &mut dyn Write) -> io::Result<()> {
+fn write_resources(exported: &ExportResult, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b",\"resources\":[")?;
     for (number, resource) in exported.resources.iter().enumerate() {
         separate(out, number)?;
@@ -71,19 +71,19 @@ fn write_resources(exported: &Exported, out: &mut dyn Write) -> io::Result<()> {
         text(out, &problem.to_string())?;
     }
     out.write_all(b"],\"notes\":[")?;
-    for (number, note) in exported.notes.iter().enumerate() {
+    for (number, note) in exported.warnings.iter().enumerate() {
         separate(out, number)?;
         text(out, &note.to_string())?;
     }
     out.write_all(b"]")
 }
 
-/// Everything but the model and the closing brace.
+/// Writes everything but the model and the closing brace.
 fn write_head(
     out: &mut dyn Write,
     output: &str,
     error: Option<&Json>,
-    warnings: &[Warning],
+    warnings: &[CompileWarning],
 ) -> io::Result<()> {
     let status = if error.is_none() { "ok" } else { "error" };
     write!(out, "{{\"status\":\"{status}\",\"stdout\":")?;
@@ -95,7 +95,7 @@ fn write_head(
     for (number, warning) in warnings.iter().enumerate() {
         separate(out, number)?;
         out.write_all(b"{\"message\":")?;
-        text(out, &warning.shown())?;
+        text(out, &warning.to_text())?;
         out.write_all(b"}")?;
     }
     out.write_all(b"]")
@@ -106,7 +106,7 @@ pub fn error_json(sources: &Sources, error: &CompileError) -> Json {
     let (mut file, mut line, mut column) = (Json::Null, Json::Null, Json::Null);
     if let Some(loc) = error.loc
         && !error.bare
-        && !error.hide_place
+        && !error.hide_location
     {
         let (at_line, at_column) = sources.line_col(loc);
         file = sources.file(loc.file).name.as_str().into();
@@ -116,7 +116,7 @@ pub fn error_json(sources: &Sources, error: &CompileError) -> Json {
         }
     }
     json!({
-        "message": error.message(&|loc| sources.place(loc)),
+        "message": error.message(&|loc| sources.location(loc)),
         "file": file,
         "line": line,
         "column": column,
@@ -125,15 +125,15 @@ pub fn error_json(sources: &Sources, error: &CompileError) -> Json {
     })
 }
 
-/// A report on something other than a compile, such as the parse of one file: `errors` are all that
-/// were found, and the first is *the* error.
+/// Writes a report on an operation other than a compile, such as the parse of one file: `errors`
+/// are all errors, and the first is *the* error.
 ///
 /// # Errors
-/// Whatever writing to `out` gives.
+/// Errors of `out`.
 pub fn write_errors(
     sources: &Sources,
     errors: &[CompileError],
-    warnings: &[Warning],
+    warnings: &[CompileWarning],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let errors: Vec<Json> = errors.iter().map(|error| error_json(sources, error)).collect();
@@ -153,8 +153,8 @@ fn separate(out: &mut dyn Write, number: usize) -> io::Result<()> {
     if number > 0 { out.write_all(b",") } else { Ok(()) }
 }
 
-/// A list or dict that is being written, with what is left of it.
-enum Open<'m> {
+/// A list or dict that is being written, with its remaining elements.
+enum OpenContainer<'m> {
     List(slice::Iter<'m, Value>),
     Dict(indexmap::map::Iter<'m, StrId, Value>),
 }
@@ -238,28 +238,28 @@ impl Model {
         })
     }
 
-    /// Writes a value. It keeps a stack of its own: a model can nest dicts as deeply as it is long.
+    /// Writes a value with an explicit stack: a model can nest dicts as deeply as it is long.
     fn write_value(&self, value: Value, out: &mut dyn Write) -> io::Result<()> {
         let heap = &self.graph.heap;
-        let mut open: Vec<(Open<'_>, usize)> = Vec::new();
+        let mut open: Vec<(OpenContainer<'_>, usize)> = Vec::new();
         let mut next = Some(value);
         loop {
             match next.take() {
                 Some(Value::List(list)) => {
                     out.write_all(b"[")?;
-                    open.push((Open::List(heap.items(list).iter()), 0));
+                    open.push((OpenContainer::List(heap.items(list).iter()), 0));
                 }
                 Some(Value::Dict(dict)) => {
                     out.write_all(b"{")?;
-                    open.push((Open::Dict(heap.entries(dict).iter()), 0));
+                    open.push((OpenContainer::Dict(heap.entries(dict).iter()), 0));
                 }
                 Some(scalar) => self.write_scalar(scalar, out)?,
                 None => {}
             }
             let Some((innermost, count)) = open.last_mut() else { return Ok(()) };
             next = match innermost {
-                Open::List(items) => items.next().copied(),
-                Open::Dict(entries) => match entries.next() {
+                OpenContainer::List(items) => items.next().copied(),
+                OpenContainer::Dict(entries) => match entries.next() {
                     Some((&key, &value)) => {
                         separate(out, *count)?;
                         write_key(heap.text(key), out)?;
@@ -269,10 +269,10 @@ impl Model {
                 },
             };
             match (innermost, next) {
-                (Open::List(_), Some(_)) => separate(out, *count)?,
-                (Open::Dict(_), Some(_)) => {}
-                (Open::List(_), None) => out.write_all(b"]")?,
-                (Open::Dict(_), None) => out.write_all(b"}")?,
+                (OpenContainer::List(_), Some(_)) => separate(out, *count)?,
+                (OpenContainer::Dict(_), Some(_)) => {}
+                (OpenContainer::List(_), None) => out.write_all(b"]")?,
+                (OpenContainer::Dict(_), None) => out.write_all(b"}")?,
             }
             *count += 1;
             if next.is_none() {
@@ -304,7 +304,7 @@ impl Model {
     }
 }
 
-/// A key and its colon. One that begins with `$` gets another, so that it is no mark of this format.
+/// Writes a key and its colon. A leading `$` is doubled, because this format uses it as a marker.
 fn write_key(key: &str, out: &mut dyn Write) -> io::Result<()> {
     if key.starts_with('$') {
         text(out, &format!("${key}"))?;

@@ -1,4 +1,4 @@
-//! The files of a compile: their names as messages show them, their texts, and lines on demand.
+//! The files of a compile: their display names, their texts, and lines on demand.
 
 use std::cell::OnceCell;
 
@@ -19,7 +19,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Adds a file, and gives the place of one of its lines, counted from 1.
+    /// Adds a file and returns the location of one of its lines, counted from 1.
     pub fn add_line(&mut self, name: String, text: String, line: u32) -> Loc {
         let before = line.saturating_sub(1) as usize;
         let start: usize = text.split_inclusive('\n').take(before).map(str::len).sum();
@@ -49,7 +49,7 @@ impl Sources {
     }
 
     /// `file:line` or `file:line:col`.
-    pub fn place(&self, loc: Loc) -> String {
+    pub fn location(&self, loc: Loc) -> String {
         if self.file(loc.file).name == "internal" {
             return "internal:1:0".into();
         }
@@ -58,8 +58,8 @@ impl Sources {
         if loc.column { format!("{name}:{line}:{column}") } else { format!("{name}:{line}") }
     }
 
-    /// `file:line`, whatever the place knows.
-    pub fn line_place(&self, loc: Loc) -> String {
+    /// `file:line`, even if the location has a column.
+    pub fn line_location(&self, loc: Loc) -> String {
         format!("{}:{}", self.file(loc.file).name, self.line_col(loc).0)
     }
 }

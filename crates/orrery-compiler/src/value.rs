@@ -13,7 +13,7 @@ use orrery_python::{Int, Number};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::ids::ids;
-use crate::reference::WrittenReference;
+use crate::late_values::LateValue;
 
 ids! {
     /// An interned string value.
@@ -26,7 +26,7 @@ ids! {
     InstanceId,
     /// One unknown; unknowns are equal only to themselves.
     UnknownId,
-    /// A value that the language has no word for, such as a Python tuple: it is only carried.
+    /// A value that the language cannot express, such as a Python tuple: it is only carried.
     OtherId,
 }
 
@@ -53,21 +53,21 @@ impl Value {
 
 pub type Dict = IndexMap<StrId, Value, FxBuildHasher>;
 
-/// A carried value: what Python's `repr` and `str` would say, and its class name.
+/// A carried value: its Python `repr` and `str`, and its class name.
 #[derive(Clone, Debug, Default)]
 pub struct Other {
     pub class: String,
     pub repr: String,
-    /// It is a reference: the type of what it resolves to, as a model writes it.
+    /// For a late-bound value: the type that it resolves to, in model syntax.
     pub reference: Option<Box<str>>,
-    /// The host owns it.
+    /// Handle of a value owned by the host.
     pub owned: Option<Owned>,
-    /// How it stands in a resource, if it is a reference that needs no code to be resolved.
-    pub written: Option<Box<WrittenReference>>,
+    /// The serialized form of a late-bound value that needs no code to be resolved.
+    pub late_value: Option<Box<LateValue>>,
 }
 
 impl Other {
-    /// Whether Python code sees it through a proxy: all but tuples and references.
+    /// True if Python code sees it through a proxy: all but tuples and late-bound values.
     pub fn is_behind_proxy(&self) -> bool {
         self.owned.is_some() && self.reference.is_none() && self.class != "tuple"
     }
@@ -76,9 +76,9 @@ impl Other {
 /// A value that lives in a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// What the host knows it by.
+    /// The host's handle.
     pub handle: u32,
-    /// Values that the host takes for equal have the same number here.
+    /// Values that the host considers equal have the same number.
     pub equality: u32,
 }
 
@@ -87,8 +87,8 @@ pub struct Owned {
 struct Texts {
     chunks: Vec<String>,
     /// Chunk, start and length of each text.
-    places: Vec<(u32, u32, u32)>,
-    /// The length of all of them.
+    spans: Vec<(u32, u32, u32)>,
+    /// Total length of all texts.
     bytes: usize,
 }
 
@@ -96,7 +96,7 @@ const CHUNK_BYTES: usize = 1 << 18;
 
 impl Texts {
     fn get(&self, id: u32) -> &str {
-        let (chunk, start, length) = self.places[id as usize];
+        let (chunk, start, length) = self.spans[id as usize];
         &self.chunks[chunk as usize][start as usize..(start + length) as usize]
     }
 
@@ -110,14 +110,14 @@ impl Texts {
         let chunk = &mut self.chunks[number];
         let start = chunk.len();
         chunk.push_str(text);
-        let id = index_of(self.places.len());
-        self.places.push((index_of(number), index_of(start), index_of(text.len())));
+        let id = index_of(self.spans.len());
+        self.spans.push((index_of(number), index_of(start), index_of(text.len())));
         self.bytes += text.len();
         id
     }
 }
 
-/// Where all values live.
+/// Arena of all values.
 #[derive(Debug, Default)]
 pub struct Heap {
     texts: Texts,
@@ -127,25 +127,24 @@ pub struct Heap {
     /// Start and length of each list.
     lists: Vec<(u32, u32)>,
     dicts: Vec<Dict>,
-    /// The size of all of them.
+    /// Total number of entries.
     dict_entries: usize,
-    /// Of each dict, and of each list that holds lists or dicts.
+    /// Of each dict, and of each list that contains lists or dicts.
     dict_shapes: Vec<Shape>,
     list_shapes: FxHashMap<ListId, Shape>,
-    /// The greatest depth and the greatest size that any value has.
+    /// The greatest depth and the greatest size of any value.
     extremes: Shape,
     text_max: Option<usize>,
-    /// A text was cut because it became too long.
+    /// True if a text was truncated because of its length.
     text_cut: Cell<bool>,
     bigs: Vec<Int>,
     others: Vec<Other>,
-    /// What each unknown came from, for messages.
+    /// Source of each unknown, for messages.
     unknowns: Vec<Option<InstanceId>>,
 }
 
-/// How deeply a value is nested, and about how many bytes it has when it is written out: at least. A
-/// value that is held several times is written as often, so this can be far more than what it needs
-/// in memory.
+/// Nesting depth of a value and a lower bound of its serialized size in bytes. A value that is
+/// referenced several times is written as often, so this can far exceed its size in memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shape {
     depth: u32,
@@ -153,8 +152,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// One that holds the members.
-    fn around(members: impl Iterator<Item = Shape>) -> Self {
+    /// The shape of a container with these members.
+    fn containing(members: impl Iterator<Item = Shape>) -> Self {
         let mut shape = Shape { depth: 0, size: 2 };
         for member in members {
             shape.depth = shape.depth.max(member.depth);
@@ -173,25 +172,25 @@ fn hash_text(text: &str) -> u64 {
     FxBuildHasher.hash_one(text)
 }
 
-/// No text is longer: who doubles one again and again gets an error while there is memory left.
+/// Maximum length of a text: repeated doubling of a text fails while there is memory left.
 pub const TEXT_BYTES_MAX: usize = 1 << 30;
-/// Nor is a list.
+/// Maximum length of a list.
 pub const MEMBERS_MAX: usize = 1 << 27;
-/// What a value may have when it is written out, unless another limit is set.
+/// Default limit on the serialized size of a value.
 pub const WRITTEN_BYTES_MAX: usize = 1 << 28;
 
-/// What a dict needs for each entry: key, value, hash and a place in the table, with some slack.
+/// Memory per dict entry: key, value, hash and a table slot, with some slack.
 const DICT_ENTRY_BYTES: usize = 48;
-/// What a text, a list or a dict needs besides its content.
+/// Memory overhead of a text, a list or a dict.
 const ITEM_BYTES: usize = 24;
 
 impl Heap {
-    /// About how much memory all values need.
+    /// Approximate memory use of all values.
     pub fn bytes(&self) -> usize {
         self.texts.bytes
             + self.members.len() * size_of::<Value>()
             + self.dict_entries * DICT_ENTRY_BYTES
-            + (self.texts.places.len() + self.lists.len() + self.dicts.len()) * ITEM_BYTES
+            + (self.texts.spans.len() + self.lists.len() + self.dicts.len()) * ITEM_BYTES
     }
 
     pub fn intern(&mut self, text: &str) -> StrId {
@@ -236,19 +235,19 @@ impl Heap {
         self.lists.push((index_of(self.members.len()), index_of(items.len())));
         self.members.extend_from_slice(items);
         if items.iter().any(|item| matches!(item, Value::List(_) | Value::Dict(_))) {
-            let shape = Shape::around(items.iter().map(|&item| self.shape_of(item)));
+            let shape = Shape::containing(items.iter().map(|&item| self.shape_of(item)));
             self.list_shapes.insert(id, shape);
-            self.note(shape);
+            self.record_shape(shape);
         }
         id
     }
 
-    /// How deeply the most deeply nested value is nested.
-    pub fn deepest(&self) -> u32 {
+    /// Depth of the most deeply nested value.
+    pub fn max_depth(&self) -> u32 {
         self.extremes.depth
     }
 
-    /// How long the text of a value may become, in bytes.
+    /// Maximum length of the text of a value, in bytes.
     pub fn text_max(&self) -> usize {
         self.text_max.unwrap_or(WRITTEN_BYTES_MAX)
     }
@@ -257,13 +256,13 @@ impl Heap {
         self.text_max = Some(bytes);
     }
 
-    /// Whether there is a value whose text would be too long. Nobody should read such a value.
+    /// True if the text of some value would be too long. Such a value should not be read.
     pub fn is_too_large(&self) -> bool {
         self.extremes.size > self.text_max() as u64 || self.text_cut.get()
     }
 
-    /// Whether a text that is being written has become too long. It may end there, since the run does.
-    pub fn cuts(&self, text: &str) -> bool {
+    /// True if a text under construction has become too long. It may end there, since the run does.
+    pub fn is_too_long(&self, text: &str) -> bool {
         let cuts = text.len() > self.text_max();
         if cuts {
             self.text_cut.set(true);
@@ -271,7 +270,7 @@ impl Heap {
         cuts
     }
 
-    fn note(&mut self, shape: Shape) {
+    fn record_shape(&mut self, shape: Shape) {
         self.extremes.depth = self.extremes.depth.max(shape.depth);
         self.extremes.size = self.extremes.size.max(shape.size);
     }
@@ -290,9 +289,9 @@ impl Heap {
     pub fn dict(&mut self, dict: Dict) -> Value {
         let id = DictId(index_of(self.dicts.len()));
         self.dict_entries += dict.len();
-        let shape = Shape::around(dict.values().map(|&value| self.shape_of(value)));
+        let shape = Shape::containing(dict.values().map(|&value| self.shape_of(value)));
         self.dict_shapes.push(shape);
-        self.note(shape);
+        self.record_shape(shape);
         self.dicts.push(dict);
         Value::Dict(id)
     }
@@ -326,35 +325,35 @@ impl Heap {
         &self.others[id.index()]
     }
 
-    /// How a value stands in a resource, if it is a reference that needs no code to be resolved.
-    pub(crate) fn written(&self, value: Value) -> Option<&WrittenReference> {
+    /// The serialized form of a late-bound value that needs no code to be resolved.
+    pub(crate) fn late_value(&self, value: Value) -> Option<&LateValue> {
         let Value::Other(id) = value else { return None };
-        self.get_other(id).written.as_deref()
+        self.get_other(id).late_value.as_deref()
     }
 
-    /// Whether there may be references in resources.
+    /// True if resources may contain late-bound values.
     pub(crate) fn has_others(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// A new unknown; `source` is the instance whose fact it waits for, if any.
+    /// Creates an unknown; `source` is the instance with the missing fact, if any.
     pub fn unknown(&mut self, source: Option<InstanceId>) -> Value {
         let id = UnknownId(index_of(self.unknowns.len()));
         self.unknowns.push(source);
         Value::Unknown(id)
     }
 
-    /// Whether there is an unknown of this number.
+    /// True if an unknown of this number exists.
     pub fn has_unknown(&self, id: UnknownId) -> bool {
         id.index() < self.unknowns.len()
     }
 
-    /// The instance whose fact an unknown waits for, if any.
+    /// The instance with the fact that an unknown represents, if any.
     pub fn unknown_source(&self, id: UnknownId) -> Option<InstanceId> {
         self.unknowns[id.index()]
     }
 
-    /// The number that arithmetic works on: integers, floats and booleans.
+    /// The numeric value for arithmetic: integers, floats and booleans.
     pub fn number(&self, value: Value) -> Option<Number> {
         match value {
             Value::Int(i) => Some(Number::Int(Int::Small(i))),
@@ -420,7 +419,7 @@ impl Heap {
         }
     }
 
-    /// The Python class of a value as messages print it.
+    /// The Python class of a value in messages.
     pub fn class_name(&self, value: Value) -> &str {
         match value {
             Value::Null => "NoneValue",
@@ -453,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_several_times_counts_as_often() {
+    fn a_value_referenced_several_times_counts_as_often() {
         let mut heap = Heap::default();
         let key = heap.intern("a");
         let mut value = Value::Null;
@@ -462,7 +461,7 @@ mod tests {
             value = heap.dict(Dict::from_iter([(key, twice)]));
             assert_eq!(heap.is_too_large(), level > 24, "{level}");
         }
-        assert_eq!(heap.deepest(), 120);
+        assert_eq!(heap.max_depth(), 120);
         assert!(heap.equal(value, value));
         heap.set_text_max(usize::MAX);
         assert!(!heap.is_too_large());

@@ -1,6 +1,6 @@
-//! YAML as the reference reads it, for `project.yml` and `module.yml`: version 1.1, where `yes` is a
-//! boolean and `1:20` the number 80. The events come from a parser for version 1.2; what a plain
-//! scalar means is decided here. Everything is bounded, so that no description can hold up a compile.
+//! YAML as the reference compiler reads it, for `project.yml` and `module.yml`: version 1.1, where
+//! `yes` is a boolean and `1:20` the number 80. The events come from a parser for version 1.2;
+//! plain scalars are interpreted here. All sizes are bounded, so that no file can stall a compile.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,26 +9,26 @@ use regex::Regex;
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 
 const DEPTH_MAX: usize = 400;
-/// Counted with what aliases repeat.
+/// Maximum number of nodes, including those repeated by aliases.
 const NODES_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Yaml {
     Null,
     Bool(bool),
-    /// The decimal digits, whatever the notation.
+    /// The decimal digits, for any notation.
     Int(String),
     Float(f64),
-    /// A date or a time; nothing wants one.
+    /// A date or a time; unused.
     Date(String),
     Text(String),
     List(Vec<Yaml>),
-    /// In the order of the file; the last of equal keys counts.
+    /// In file order; the last of equal keys wins.
     Map(Vec<(Yaml, Yaml)>),
 }
 
 impl Yaml {
-    /// What it is, in words that complete "it is".
+    /// The kind of value, for messages: "it is …".
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Yaml::Null => "empty",
@@ -48,35 +48,35 @@ impl Yaml {
     }
 }
 
-/// Why a text is no YAML. Line and column count from 1.
+/// A YAML syntax error. Line and column count from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct YamlError {
     pub(crate) reason: String,
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-fn problem(reason: impl Into<String>, at: &Marker) -> Problem {
-    Problem { reason: reason.into(), line: at.line(), column: at.col() + 1 }
+fn problem(reason: impl Into<String>, at: &Marker) -> YamlError {
+    YamlError { reason: reason.into(), line: at.line(), column: at.col() + 1 }
 }
 
-/// The only document of a text; an empty text is null.
-pub(crate) fn parse(text: &str) -> Result<Yaml, Problem> {
+/// Parses the only document of a text; an empty text is null.
+pub(crate) fn parse(text: &str) -> Result<Yaml, YamlError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| scan_problem(&error))?;
-        builder.take(event, &span.start)?;
+        builder.handle_event(event, &span.start)?;
     }
     Ok(builder.document.unwrap_or(Yaml::Null))
 }
 
-fn scan_problem(error: &ScanError) -> Problem {
+fn scan_problem(error: &ScanError) -> YamlError {
     problem(error.info(), error.marker())
 }
 
-/// A list or mapping that is not complete yet.
-struct Open {
+/// An incomplete list or mapping.
+struct OpenNode {
     anchor: usize,
     is_map: bool,
     /// Of a mapping: key, value, key, value.
@@ -85,7 +85,7 @@ struct Open {
 
 #[derive(Default)]
 struct Builder {
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     anchors: BTreeMap<usize, (Yaml, usize)>,
     nodes: usize,
     documents: usize,
@@ -93,7 +93,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, at: &Marker) -> Result<(), Problem> {
+    fn handle_event(&mut self, event: Event<'_>, at: &Marker) -> Result<(), YamlError> {
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
@@ -127,7 +127,7 @@ impl Builder {
         anchor: usize,
         tag: Option<&Tag>,
         at: &Marker,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), YamlError> {
         let expected = if is_map { "map" } else { "seq" };
         if let Some(tag) = tag
             && tag.core_suffix() != Some(expected)
@@ -137,18 +137,24 @@ impl Builder {
         if self.open.len() == DEPTH_MAX {
             return Err(problem(format!("this is nested deeper than {DEPTH_MAX} levels"), at));
         }
-        self.open.push(Open { anchor, is_map, nodes: Vec::new() });
+        self.open.push(OpenNode { anchor, is_map, nodes: Vec::new() });
         Ok(())
     }
 
-    fn end(&mut self, at: &Marker) -> Result<(), Problem> {
+    fn end(&mut self, at: &Marker) -> Result<(), YamlError> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let value = if open.is_map { mapping(open.nodes, at)? } else { Yaml::List(open.nodes) };
         let size = node_count(&value);
         self.add(value, open.anchor, size, at)
     }
 
-    fn add(&mut self, value: Yaml, anchor: usize, size: usize, at: &Marker) -> Result<(), Problem> {
+    fn add(
+        &mut self,
+        value: Yaml,
+        anchor: usize,
+        size: usize,
+        at: &Marker,
+    ) -> Result<(), YamlError> {
         self.nodes += size;
         if self.nodes > NODES_MAX {
             return Err(problem(format!("there are more than {NODES_MAX} values"), at));
@@ -174,8 +180,9 @@ fn node_count(value: &Yaml) -> usize {
     }
 }
 
-/// Pairs keys with values and applies merge keys (`<<: *defaults`), which give way to all others.
-fn mapping(nodes: Vec<Yaml>, at: &Marker) -> Result<Yaml, Problem> {
+/// Pairs keys with values and applies merge keys (`<<: *defaults`), which have the lowest
+/// precedence.
+fn mapping(nodes: Vec<Yaml>, at: &Marker) -> Result<Yaml, YamlError> {
     let mut own = Vec::with_capacity(nodes.len() / 2);
     let mut merged = Vec::new();
     let mut nodes = nodes.into_iter();
@@ -190,7 +197,7 @@ fn mapping(nodes: Vec<Yaml>, at: &Marker) -> Result<Yaml, Problem> {
         match value {
             Yaml::Map(entries) => merged.extend(entries),
             Yaml::List(maps) if maps.iter().all(|item| matches!(item, Yaml::Map(_))) => {
-                // The first of several counts most.
+                // The first of several takes precedence.
                 for item in maps.into_iter().rev() {
                     if let Yaml::Map(entries) = item {
                         merged.extend(entries);
@@ -212,12 +219,12 @@ fn scalar(
     style: ScalarStyle,
     tag: Option<&Tag>,
     at: &Marker,
-) -> Result<Yaml, Problem> {
+) -> Result<Yaml, YamlError> {
     let Some(tag) = tag else {
         return Ok(if style == ScalarStyle::Plain { resolve(text) } else { Yaml::Text(text) });
     };
     let refuse = |reason| Err(problem(format!("the tag {} {reason}", tag.original()), at));
-    // `!` alone says "no meaning but text".
+    // `!` alone forces a text.
     if tag.original() == "!" {
         return Ok(Yaml::Text(text));
     }
@@ -238,8 +245,8 @@ fn scalar(
     }
 }
 
-/// The forms of plain scalars in YAML 1.1, with the small deviations of the reference's parser: `y`
-/// and `n` are text, and a float needs a dot.
+/// Interprets plain scalars by YAML 1.1, with the deviations of the reference compiler's parser:
+/// `y` and `n` are text, and a float needs a dot.
 fn resolve(text: String) -> Yaml {
     static INT: LazyLock<Regex> = LazyLock::new(|| {
         pattern(
@@ -384,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_have_a_place() {
+    fn problems_have_a_location() {
         for (yaml, line, column) in [
             ("name: [\n", 1, 7),
             ("a: 1\n\tb: 2\n", 1, 4),

@@ -1,32 +1,32 @@
-//! What the core knows of a dry run: who is asked, what was answered, and who would reload.
+//! State of a dry run: resources to evaluate, results, and planned reloads.
 
 use orrery_model::{ChangeKind, Outcome, OutcomeStatus, Resource, ResourceId, ResourceState};
-use orrery_scheduler::DryRunAnswer;
+use orrery_scheduler::DryRunSkip;
 use rustc_hash::FxHashSet;
 
-use crate::core::Core;
+use crate::state::EngineState;
 
-/// What a dry run found out about one of its resources.
+/// Result of a dry run for one resource.
 #[derive(Clone, Debug)]
 pub(crate) enum DryRunEntry {
     Outcome(Outcome),
-    Answer(DryRunAnswer),
+    Answer(DryRunSkip),
 }
 
-/// A question about the desired resources, none of which is managed here.
+/// A dry run of desired resources, none of which this engine manages.
 #[derive(Debug, Default)]
 pub(crate) struct DryRun {
-    /// Positions of the resources that are asked at present.
+    /// Positions of the resources to evaluate.
     pub(crate) positions: Vec<u32>,
-    /// What is known of the desired resources, in their order; empty if nothing is.
+    /// States of the desired resources, in their order; empty if none is known.
     pub(crate) states: Vec<Option<ResourceState>>,
     /// In the order of the desired resources.
     pub(crate) answers: Vec<Option<DryRunEntry>>,
-    /// Resources that send events and would be changed.
+    /// Resources that send events and would change.
     would_change: FxHashSet<ResourceId>,
 }
 
-/// A resource that would be removed, and was last deployed with the same attributes.
+/// A resource to be removed that was last deployed with the same attributes.
 #[derive(Debug)]
 pub(crate) struct RemovalOfDeployed {
     pub(crate) position: u32,
@@ -34,7 +34,7 @@ pub(crate) struct RemovalOfDeployed {
     outcome: Outcome,
 }
 
-/// The resource as it was before it was to be removed, if that is how it was deployed last.
+/// Returns the resource without `purged`, if it was last deployed like that.
 fn deployed_form(resource: &Resource, state: &ResourceState) -> Option<Resource> {
     let attributes = resource.attributes.with_purged(false);
     let hash = attributes.hash(&resource.id);
@@ -43,8 +43,8 @@ fn deployed_form(resource: &Resource, state: &ResourceState) -> Option<Resource>
     is_last.then(|| Resource { attributes, hash, ..resource.clone() })
 }
 
-impl Core {
-    /// Takes the answers of resources that would be removed, and wants them as they were deployed instead.
+impl EngineState {
+    /// Takes the results of planned removals, and replaces each resource by its deployed form.
     pub(crate) fn take_removals_of_deployed(&mut self) -> Vec<RemovalOfDeployed> {
         let mut removals = Vec::new();
         let DryRun { states, answers, .. } = &mut self.dry_run;
@@ -64,8 +64,8 @@ impl Core {
         removals
     }
 
-    /// Takes that back; what was found to differ becomes a part of the removals.
-    pub(crate) fn put_back_removals(&mut self, removals: Vec<RemovalOfDeployed>) {
+    /// Restores the removals, and adds the differences that were found.
+    pub(crate) fn restore_removals(&mut self, removals: Vec<RemovalOfDeployed>) {
         for RemovalOfDeployed { position, resource, mut outcome } in removals {
             let at = position as usize;
             self.desired.resources[at] = resource;
@@ -82,15 +82,15 @@ impl Core {
         }
     }
 
-    pub(crate) fn dry_run_answer(&mut self, entry: u32, answer: DryRunEntry) {
+    pub(crate) fn record_dry_run_entry(&mut self, entry: u32, answer: DryRunEntry) {
         let position = self.dry_run.positions.get(entry as usize);
         if let Some(slot) = position.and_then(|&at| self.dry_run.answers.get_mut(at as usize)) {
             *slot = Some(answer);
         }
     }
 
-    /// Positions of what requires something that would be changed and sends events.
-    pub(crate) fn dependents_of_would_be_changes(&mut self) -> Vec<u32> {
+    /// Positions of dependents of planned changes that send events.
+    pub(crate) fn dependents_of_planned_changes(&mut self) -> Vec<u32> {
         let would_change = |at: usize| {
             matches!(self.dry_run.answers.get(at), Some(Some(DryRunEntry::Outcome(outcome)))
                 if outcome.change.kind != ChangeKind::NoChange)
@@ -104,24 +104,24 @@ impl Core {
         let concerned = |resource: &Resource| {
             resource.requires.iter().any(|id| self.dry_run.would_change.contains(id))
         };
-        let asked = |at: u32| {
+        let is_evaluated = |at: u32| {
             matches!(self.dry_run.answers.get(at as usize), Some(Some(DryRunEntry::Outcome(_))))
         };
         (0u32..)
             .zip(resources)
-            .filter(|(at, resource)| concerned(resource) && asked(*at))
+            .filter(|(at, resource)| concerned(resource) && is_evaluated(*at))
             .map(|(at, _)| at)
             .collect()
     }
 
-    /// What a dry run has to know of the resource at a position: whether it was ever deployed, and what it
+    /// Inputs of the dry run of a resource: true if it was deployed before, and the changes it
     /// would reload for.
-    pub(crate) fn before_dry_run(&self, position: u32) -> (bool, Vec<ResourceId>) {
+    pub(crate) fn dry_run_inputs(&self, position: u32) -> (bool, Vec<ResourceId>) {
         let resources = &self.desired.resources;
         let state = |at: usize| self.dry_run.states.get(at).and_then(Option::as_ref);
-        // What has left the desired state and comes back is new, and runs like something new.
-        let known = state(position as usize).filter(|state| state.intent.is_some());
-        let last_success = known.and_then(|state| state.last_success);
+        // A resource that returns to the desired state runs like a new one.
+        let managed_state = state(position as usize).filter(|state| state.intent.is_some());
+        let last_success = managed_state.and_then(|state| state.last_success);
         let deployed_before = last_success.is_some();
         let changed = |id: &&ResourceId| {
             if self.dry_run.would_change.contains(*id) {
@@ -130,7 +130,7 @@ impl Core {
             let Ok(at) = resources.binary_search_by(|other| other.id.cmp(id)) else { return false };
             resources[at].flags.send_event
                 && state(at).is_some_and(|state| {
-                    // A change that was interrupted counts, too: see `interrupted`.
+                    // An interrupted change counts, too: see `interrupted`.
                     state.deploying || state.last_produced_events > last_success
                 })
         };

@@ -1,4 +1,4 @@
-//! The engine: threads around the core.
+//! The engine: threads around the shared state.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -9,110 +9,111 @@ use orrery_model::{LogLevel, OutcomeStatus};
 use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
 
-use crate::asked::Ticket;
-use crate::begun::BegunNotes;
-use crate::core::Core;
-use crate::job::{JobKind, Workshop, perform};
-use crate::load::{Desired, Start};
-use crate::long::LONG;
+use crate::concurrency::{Concurrency, SLOW_RUN, WorkerDemand, WorkerLimits};
+use crate::effects::EffectLog;
+use crate::long_running::LONG_RUN;
+use crate::placement::TargetResolver;
 use crate::pool::{Pool, Threads};
 use crate::progress::{Progress, Tally};
-use crate::room::{Hiring, Room, SLOW, Workers};
-use crate::targets::Targets;
+use crate::recovery::{DesiredState, StartState};
+use crate::requests::RequestId;
+use crate::state::EngineState;
+use crate::worker::{RunKind, WorkerContext, run_task};
 use crate::writer::{self, WriterState};
 
-/// When so much waits to be written, workers wait too.
-const WRITES_MAX: usize = 100_000;
-/// After so long without a job, a worker ends.
-const STAY_FOR: Duration = Duration::from_secs(2);
-/// Runs that take long are noted at most so often.
-const OVERSEE_EVERY: Duration = Duration::from_millis(100);
+/// Workers block while more writes than this are queued.
+const QUEUED_WRITES_MAX: usize = 100_000;
+/// A worker that got no run for this long exits.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Minimum pause between two records of long runs.
+const MONITOR_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What an engine needs from outside.
-pub struct Setup {
+/// Dependencies and settings of an engine.
+pub struct EngineSetup {
     pub registry: Arc<Registry>,
-    pub targets: Arc<dyn Targets>,
+    pub targets: Arc<dyn TargetResolver>,
     pub contents: Arc<dyn Contents>,
-    /// Where the values of references come from.
+    /// Source of late-bound values.
     pub secrets: Arc<dyn Secrets>,
     pub settings: Settings,
-    /// How many handlers may run at once.
-    pub workers: Workers,
-    /// Lines of handlers below it are not kept.
+    /// Number of handlers that may run at once.
+    pub workers: WorkerLimits,
+    /// Handler log lines below this level are dropped.
     pub log_level: LogLevel,
-    /// Where results are kept; `None` for dry runs, which leave nothing behind.
-    pub keeper: Option<Keeper>,
-    /// Who wants to hear of things, for engines that nobody waits for. Called from any thread, under no lock; it must
-    /// not wait.
+    /// Store for results; `None` for dry runs, which persist nothing.
+    pub store_handle: Option<StoreHandle>,
+    /// Receiver of notices, for engines without a waiting caller. Called from any thread without a
+    /// lock held; must not block.
     pub listener: Option<Listener>,
 }
 
 pub type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 
-/// What a listener hears.
+/// Notice to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// All is done that can be, a request has ended, the time of the next tick moved, or writing failed.
+    /// The engine is idle, a request ended, the next tick moved, or writing failed.
     Attention,
-    /// Results were kept.
+    /// Results were persisted.
     Written,
-    /// A handler was run to bring a resource to what is wanted.
+    /// A handler ran to deploy a resource.
     Ran { outcome: OutcomeStatus, took: Duration },
 }
 
-impl std::fmt::Debug for Setup {
+impl std::fmt::Debug for EngineSetup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Setup").field("workers", &self.workers).finish_non_exhaustive()
+        f.debug_struct("EngineSetup").field("workers", &self.workers).finish_non_exhaustive()
     }
 }
 
-/// A store, and the right to write to it.
+/// Store with the lease to write to it.
 #[derive(Clone)]
-pub struct Keeper {
+pub struct StoreHandle {
     pub store: Arc<dyn Store>,
     pub lease: Lease,
-    /// How long this process may act under the lease, by its own clock: without it nothing is begun, and what runs is cancelled.
+    /// Time that this process may act under the lease, by its own clock. After it nothing is
+    /// started, and runs in progress are cancelled.
     pub permit: Permit,
 }
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for StoreHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keeper").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("StoreHandle").field("lease", &self.lease).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    #[error("results could not be kept")]
+    #[error("results could not be stored")]
     Store(#[from] StoreError),
-    #[error("no thread could be started")]
+    #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// What all threads share.
+/// State that all threads share.
 pub(crate) struct Shared {
-    core: Mutex<Core>,
-    pub(crate) workshop: Workshop,
+    state: Mutex<EngineState>,
+    pub(crate) context: WorkerContext,
     pool: Pool,
-    /// There are jobs.
-    work: Condvar,
-    /// There is something to be written.
-    pub(crate) written: Condvar,
-    /// There is room for more of that.
-    pub(crate) space: Condvar,
-    /// Something happened that whoever watches wants to know.
-    watch: Condvar,
-    /// Something is held up for want of room, or the engine ends: nobody has to watch for long runs any more.
-    oversight: Condvar,
-    targets: Arc<dyn Targets>,
+    /// Runs are pending.
+    runs_pending: Condvar,
+    /// Writes are queued.
+    pub(crate) writes_queued: Condvar,
+    /// The write queue has space again.
+    pub(crate) queue_space: Condvar,
+    /// The progress changed.
+    progress_changed: Condvar,
+    /// Wakes the run monitor: the worker limit holds up tasks, or the engine closes.
+    monitor_wakeup: Condvar,
+    targets: Arc<dyn TargetResolver>,
     listener: Option<Listener>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        // A panic below the lock is a defect of this crate; what is kept stays readable.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, EngineState> {
+        // A panic under the lock is a defect of this crate; the state stays readable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn notify(&self, notice: Notice) {
@@ -121,79 +122,80 @@ impl Shared {
         }
     }
 
-    /// Sees to it that somebody writes. There is a thread for it only while there is something to do.
-    fn wake_writer(self: &Arc<Self>, core: &mut Core) {
-        if core.writer != WriterState::Absent {
-            self.written.notify_one();
+    /// Wakes the writer. Its thread exists only while there is something to write.
+    fn wake_writer(self: &Arc<Self>, state: &mut EngineState) {
+        if state.writer != WriterState::Absent {
+            self.writes_queued.notify_one();
             return;
         }
-        let Some(keeper) = self.workshop.keeper.clone() else { return };
+        let Some(store_handle) = self.context.store_handle.clone() else { return };
         let (shared, targets) = (Arc::clone(self), Arc::clone(&self.targets));
         let thread = std::thread::Builder::new().name("writer".to_owned());
-        match thread.spawn(move || writer::run(&shared, &keeper, &*targets)) {
+        match thread.spawn(move || writer::writer_loop(&shared, &store_handle, &*targets)) {
             Ok(thread) => {
-                core.writer = WriterState::Waits;
+                state.writer = WriterState::Idle;
                 *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
             }
-            // The next result tries again.
-            Err(error) => tracing::error!(%error, "no thread could be started to keep results"),
+            // The next result retries.
+            Err(error) => tracing::error!(%error, "cannot start the writer thread"),
         }
     }
 
-    pub(crate) fn wake_everybody(&self) {
-        self.work.notify_all();
-        self.written.notify_all();
-        self.space.notify_all();
-        self.watch.notify_all();
-        self.oversight.notify_all();
+    pub(crate) fn notify_all_threads(&self) {
+        self.runs_pending.notify_all();
+        self.writes_queued.notify_all();
+        self.queue_space.notify_all();
+        self.progress_changed.notify_all();
+        self.monitor_wakeup.notify_all();
     }
 
-    /// Sees to it that room is made for what slow runs hold up, and that runs which take long are noted. There is a thread
-    /// for it only while there is a reason, and one for all of it.
-    fn oversee(self: &Arc<Self>, core: &mut Core) {
-        let is_tight = core.is_tight();
-        if core.overseen {
-            if is_tight && !std::mem::replace(&mut core.alarmed, true) {
-                self.oversight.notify_one();
+    /// Starts or wakes the run monitor, which adds workers for held-up tasks and records long runs.
+    /// One thread does both, and exists only while needed.
+    fn ensure_run_monitor(self: &Arc<Self>, state: &mut EngineState) {
+        let is_at_capacity = state.is_at_capacity();
+        if state.has_run_monitor {
+            if is_at_capacity && !std::mem::replace(&mut state.monitor_alerted, true) {
+                self.monitor_wakeup.notify_one();
             }
             return;
         }
-        if !is_tight && (self.workshop.keeper.is_none() || !core.may_take_long()) {
+        if !is_at_capacity && (self.context.store_handle.is_none() || !state.has_unrecorded_runs())
+        {
             return;
         }
         let shared = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("overseer".to_owned());
-        match thread.spawn(move || oversee(&shared)) {
+        let thread = std::thread::Builder::new().name("run-monitor".to_owned());
+        match thread.spawn(move || watch_long_runs(&shared)) {
             Ok(thread) => {
-                core.overseen = true;
+                state.has_run_monitor = true;
                 self.pool.lock().add(thread);
             }
-            // The next job tries again.
-            Err(error) => tracing::warn!(%error, "nobody looks after slow runs"),
+            // The next run retries.
+            Err(error) => tracing::warn!(%error, "cannot start the run monitor thread"),
         }
     }
 }
 
-/// Looks now and then at what runs. It waits before it notes anything: most runs are over by then, and a note for each would
-/// cost more than they do.
-fn oversee(shared: &Arc<Shared>) {
-    let mut core = shared.lock();
-    let mut note_after = Some(LONG);
-    while !core.closed {
-        core.make_room();
-        hire(shared, core.hiring());
-        core.alarmed = core.is_tight();
-        let note = note_after.map(|after| after.max(OVERSEE_EVERY));
-        let look = core.alarmed.then_some(SLOW);
-        let Some(pause) = [note, look].into_iter().flatten().min() else { break };
-        let waited = shared.oversight.wait_timeout(core, pause);
-        core = waited.unwrap_or_else(PoisonError::into_inner).0;
-        note_after = core.note_long_runs();
-        if !core.writes.is_empty() && !core.closed {
-            shared.wake_writer(&mut core);
+/// Monitors running tasks. The first record waits: most runs end earlier, and recording each would
+/// cost more than the run.
+fn watch_long_runs(shared: &Arc<Shared>) {
+    let mut state = shared.lock();
+    let mut record_after = Some(LONG_RUN);
+    while !state.closed {
+        state.adjust_concurrency();
+        spawn_workers(shared, state.worker_demand());
+        state.monitor_alerted = state.is_at_capacity();
+        let record = record_after.map(|after| after.max(MONITOR_INTERVAL));
+        let check = state.monitor_alerted.then_some(SLOW_RUN);
+        let Some(pause) = [record, check].into_iter().flatten().min() else { break };
+        let waited = shared.monitor_wakeup.wait_timeout(state, pause);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        record_after = state.record_long_runs();
+        if !state.writes.is_empty() && !state.closed {
+            shared.wake_writer(&mut state);
         }
     }
-    core.overseen = false;
+    state.has_run_monitor = false;
 }
 
 /// A running engine.
@@ -202,52 +204,56 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts from what the store knows. Work begins after the first events were taken in, so that what they ask
-    /// for and what is due anyway are one.
+    /// Starts from the stored state. Runs begin after the `first` events are handled, so work that
+    /// both require is done once.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(setup: Setup, start: Start, first: Vec<Event>) -> Result<Self, EngineError> {
-        let begun = Self::begin(setup, start, |engine| {
-            first.into_iter().for_each(|event| engine.tell(event));
+    pub fn start(
+        setup: EngineSetup,
+        start: StartState,
+        first: Vec<Event>,
+    ) -> Result<Self, EngineError> {
+        let started = Self::start_with(setup, start, |engine| {
+            first.into_iter().for_each(|event| engine.handle_event(event));
         });
-        begun.map(|(engine, ())| engine)
+        started.map(|(engine, ())| engine)
     }
 
-    /// The same, and what it is told first is answered for.
+    /// Starts like `start`, and tracks the first events as requests.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start_asked(
-        setup: Setup,
-        start: Start,
-        asked: Vec<Event>,
-    ) -> Result<(Self, Vec<Ticket>), EngineError> {
-        Self::begin(setup, start, |engine| {
-            asked.into_iter().map(|event| engine.ask(event)).collect()
+    pub fn start_with_requests(
+        setup: EngineSetup,
+        start: StartState,
+        requests: Vec<Event>,
+    ) -> Result<(Self, Vec<RequestId>), EngineError> {
+        Self::start_with(setup, start, |engine| {
+            requests.into_iter().map(|event| engine.submit(event)).collect()
         })
     }
 
-    fn begin<T>(
-        setup: Setup,
-        start: Start,
-        tell: impl FnOnce(&Self) -> T,
+    fn start_with<T>(
+        setup: EngineSetup,
+        start: StartState,
+        first: impl FnOnce(&Self) -> T,
     ) -> Result<(Self, T), EngineError> {
-        let Start { desired, mut recovery, former, states, unknown } = start;
-        let engine = Engine::idle(setup, desired)?;
+        let StartState { desired, mut recovery, former, states, unknown } = start;
+        let engine = Engine::new_idle(setup, desired)?;
         engine.shared.lock().unknown = unknown;
         let stays_halted = std::mem::replace(&mut recovery.halted, true);
-        engine.shared.lock().begin(recovery, &former, &states);
-        let told = tell(&engine);
+        engine.shared.lock().recover(recovery, &former, &states);
+        let result = first(&engine);
         if !stays_halted {
-            engine.tell(Event::Resume);
+            engine.handle_event(Event::Resume);
         }
-        Ok((engine, told))
+        Ok((engine, result))
     }
 
-    /// An engine that knows what is wanted, but manages nothing: for dry runs.
-    pub(crate) fn idle(setup: Setup, desired: Desired) -> Result<Self, EngineError> {
-        let Setup {
+    /// Creates an engine with a desired state and no managed resources. Dry runs use it as is.
+    pub(crate) fn new_idle(setup: EngineSetup, desired: DesiredState) -> Result<Self, EngineError> {
+        let EngineSetup {
             registry,
             targets,
             contents,
@@ -255,34 +261,34 @@ impl Engine {
             mut settings,
             workers,
             log_level,
-            keeper,
+            store_handle,
             listener,
         } = setup;
         let workers = match settings.running_max {
             Some(limit) => workers.at_most(usize::try_from(limit).unwrap_or(usize::MAX)),
             None => workers,
         };
-        let room = Room::new(workers);
-        settings.running_max = room.limit();
+        let concurrency = Concurrency::new(workers);
+        settings.running_max = concurrency.limit();
         let scheduler = Scheduler::new(settings);
-        let permit = keeper.as_ref().map(|keeper| keeper.permit.clone());
-        let core = Core::new(scheduler, desired, Arc::clone(&targets), room, permit);
+        let permit = store_handle.as_ref().map(|store_handle| store_handle.permit.clone());
+        let state = EngineState::new(scheduler, desired, Arc::clone(&targets), concurrency, permit);
         let shared = Arc::new(Shared {
-            core: Mutex::new(core),
-            workshop: Workshop {
+            state: Mutex::new(state),
+            context: WorkerContext {
                 registry: RwLock::new(registry),
                 contents,
                 secrets,
                 log_level,
-                keeper,
-                begun: BegunNotes::default(),
+                store_handle,
+                effect_log: EffectLog::default(),
             },
             pool: Pool::default(),
-            work: Condvar::new(),
-            written: Condvar::new(),
-            space: Condvar::new(),
-            watch: Condvar::new(),
-            oversight: Condvar::new(),
+            runs_pending: Condvar::new(),
+            writes_queued: Condvar::new(),
+            queue_space: Condvar::new(),
+            progress_changed: Condvar::new(),
+            monitor_wakeup: Condvar::new(),
             targets,
             listener,
             writer: Mutex::default(),
@@ -290,51 +296,54 @@ impl Engine {
         Ok(Engine { shared })
     }
 
-    /// Tells the engine something: a request, a pause, settings.
-    pub fn tell(&self, event: Event) {
-        self.shared.lock().take_in(event);
-        self.set_to_work();
+    /// Handles an event: a request, a pause, settings.
+    pub fn handle_event(&self, event: Event) {
+        self.shared.lock().handle_external_event(event);
+        self.wake_workers();
     }
 
-    /// Looks at the scheduler.
+    /// Reads the scheduler.
     pub fn with_scheduler<T>(&self, look: impl FnOnce(&Scheduler) -> T) -> T {
         look(&self.shared.lock().scheduler)
     }
 
-    /// Waits until all is done that can be, or for `limit`, and says how far it is. Time passes for the
-    /// scheduler only while somebody waits here.
+    /// Waits until the engine is idle, or for `limit`, and returns the progress. Scheduler time
+    /// advances only while a caller waits here.
     pub fn wait(&self, limit: Duration) -> Progress {
         let until = std::time::Instant::now() + limit;
-        let mut core = self.shared.lock();
+        let mut state = self.shared.lock();
         let progress = loop {
-            core.tick_if_due();
-            let left = until.saturating_duration_since(std::time::Instant::now());
-            let progress_due = core.scheduler.is_idle() || core.failure.is_some() || left.is_zero();
+            state.tick_if_due();
+            let time_left = until.saturating_duration_since(std::time::Instant::now());
+            let progress_due =
+                state.scheduler.is_idle() || state.failure.is_some() || time_left.is_zero();
             if progress_due {
-                break core.look();
+                break state.take_progress();
             }
-            // Under the lock: whoever ends the last job now would wake nobody.
-            hire(&self.shared, core.hiring());
-            self.shared.oversee(&mut core);
-            if !core.writes.is_empty() {
-                self.shared.wake_writer(&mut core);
+            // Under the lock: otherwise a worker that finishes the last run now would wake no
+            // thread.
+            spawn_workers(&self.shared, state.worker_demand());
+            self.shared.ensure_run_monitor(&mut state);
+            if !state.writes.is_empty() {
+                self.shared.wake_writer(&mut state);
             }
-            let due = core.wake_at.map(|at| at.since(crate::job::now()));
-            let pause = due.map_or(left, |due| left.min(due)).max(Duration::from_millis(1));
-            let waited = self.shared.watch.wait_timeout(core, pause);
-            core = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let due = state.wake_at.map(|at| at.since(crate::worker::now()));
+            let pause =
+                due.map_or(time_left, |due| time_left.min(due)).max(Duration::from_millis(1));
+            let waited = self.shared.progress_changed.wait_timeout(state, pause);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
-        drop(core);
-        self.set_to_work();
+        drop(state);
+        self.wake_workers();
         progress
     }
 
-    /// Why writing failed, if it did: the engine then does nothing any more.
+    /// Returns true after a failed write: the engine then starts nothing more.
     pub fn has_failed(&self) -> bool {
         self.shared.lock().failure.is_some()
     }
 
-    /// Whether the right to act ended: the engine then does nothing any more.
+    /// Returns true after the permit ended: the engine then starts nothing more.
     pub fn is_unauthorized(&self) -> bool {
         self.shared.lock().is_unauthorized
     }
@@ -343,51 +352,51 @@ impl Engine {
         &self.shared
     }
 
-    pub(crate) fn with_core<T>(&self, work: impl FnOnce(&mut Core) -> T) -> T {
+    pub(crate) fn with_state<T>(&self, work: impl FnOnce(&mut EngineState) -> T) -> T {
         work(&mut self.shared.lock())
     }
 
-    /// Ends the engine after everything that it knows is written. Handlers that still run are not waited for.
+    /// Closes the engine after all queued results are written. Does not wait for running handlers.
     ///
     /// # Errors
-    /// If something could not be kept.
+    /// If a result cannot be persisted.
     pub fn finish(mut self) -> Result<Tally, EngineError> {
         self.close();
-        let mut core = self.shared.lock();
-        match core.failure.take() {
+        let mut state = self.shared.lock();
+        match state.failure.take() {
             Some(error) => Err(error.into()),
-            None => Ok(core.tally()),
+            None => Ok(state.tally()),
         }
     }
 
     fn close(&mut self) {
         {
-            let mut core = self.shared.lock();
-            if !core.writes.is_empty() && core.failure.is_none() {
-                self.shared.wake_writer(&mut core);
+            let mut state = self.shared.lock();
+            if !state.writes.is_empty() && state.failure.is_none() {
+                self.shared.wake_writer(&mut state);
             }
-            core.closed = true;
+            state.closed = true;
         }
-        self.shared.wake_everybody();
+        self.shared.notify_all_threads();
         let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(writer) = writer
             && writer.join().is_err()
         {
             tracing::error!("the writer crashed");
         }
-        self.shared.pool.wait_until_gone();
+        self.shared.pool.wait_for_exit();
     }
 
-    /// Wakes or makes workers for the jobs that wait.
-    pub(crate) fn set_to_work(&self) {
-        let mut core = self.shared.lock();
-        if !core.writes.is_empty() {
-            self.shared.wake_writer(&mut core);
+    /// Wakes or spawns workers for pending runs.
+    pub(crate) fn wake_workers(&self) {
+        let mut state = self.shared.lock();
+        if !state.writes.is_empty() {
+            self.shared.wake_writer(&mut state);
         }
-        self.shared.oversee(&mut core);
-        let hiring = core.hiring();
-        drop(core);
-        hire(&self.shared, hiring);
+        self.shared.ensure_run_monitor(&mut state);
+        let demand = state.worker_demand();
+        drop(state);
+        spawn_workers(&self.shared, demand);
     }
 }
 
@@ -397,26 +406,26 @@ impl Drop for Engine {
     }
 }
 
-/// Sees to it that there are workers for the jobs that wait, within bounds.
-fn hire(shared: &Arc<Shared>, Hiring { jobs, limit }: Hiring) {
-    if jobs == 0 {
+/// Ensures enough workers for pending runs, within the limit.
+fn spawn_workers(shared: &Arc<Shared>, WorkerDemand { pending_runs, limit }: WorkerDemand) {
+    if pending_runs == 0 {
         return;
     }
     let mut state = shared.pool.lock();
-    for _ in 0..jobs.min(state.idle) {
-        shared.work.notify_one();
+    for _ in 0..pending_runs.min(state.idle) {
+        shared.runs_pending.notify_one();
     }
-    let mut missing = jobs.saturating_sub(state.idle);
+    let mut missing = pending_runs.saturating_sub(state.idle);
     while missing > 0 && state.workers < limit {
         let shared = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("worker".to_owned());
-        match thread.spawn(move || work(&shared)) {
+        match thread.spawn(move || worker_loop(&shared)) {
             Ok(thread) => {
                 state.workers += 1;
                 state.add(thread);
             }
             Err(error) => {
-                tracing::warn!(%error, "no further worker could be started");
+                tracing::warn!(%error, "cannot start another worker");
                 return;
             }
         }
@@ -424,78 +433,78 @@ fn hire(shared: &Arc<Shared>, Hiring { jobs, limit }: Hiring) {
     }
 }
 
-/// The life of a worker.
-fn work(shared: &Arc<Shared>) {
+/// Main loop of a worker.
+fn worker_loop(shared: &Arc<Shared>) {
     let count = |change: fn(&mut Threads)| change(&mut shared.pool.lock());
-    let mut core = shared.lock();
+    let mut state = shared.lock();
     loop {
-        if core.closed {
+        if state.closed {
             break;
         }
-        let Some(job) = core.jobs.pop_front() else {
+        let Some(run) = state.pending_runs.pop_front() else {
             count(|pool| pool.idle += 1);
-            let waited = shared.work.wait_timeout(core, STAY_FOR);
+            let waited = shared.runs_pending.wait_timeout(state, IDLE_TIMEOUT);
             let (lock, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            core = lock;
+            state = lock;
             count(|pool| pool.idle -= 1);
-            if timeout.timed_out() && core.jobs.is_empty() {
+            if timeout.timed_out() && state.pending_runs.is_empty() {
                 break;
             }
             continue;
         };
-        if core.permit.as_ref().is_some_and(Permit::is_over) {
-            // What was recorded of finished runs may still be kept, as long as the store takes it.
-            core.is_unauthorized = true;
-            core.closed = true;
-            // The job in hand, and those that nobody has yet, are not begun.
-            core.underway.remove(&job.task);
-            core.drop_jobs();
-            if !core.writes.is_empty() {
-                shared.wake_writer(&mut core);
+        if state.permit.as_ref().is_some_and(Permit::is_over) {
+            // Results of finished runs may still be persisted, as long as the store accepts them.
+            state.is_unauthorized = true;
+            state.closed = true;
+            // Neither this run nor the pending ones are started.
+            state.running_tasks.remove(&run.task);
+            state.drop_pending_runs();
+            if !state.writes.is_empty() {
+                shared.wake_writer(&mut state);
             }
-            drop(core);
-            shared.wake_everybody();
+            drop(state);
+            shared.notify_all_threads();
             shared.notify(Notice::Attention);
-            core = shared.lock();
+            state = shared.lock();
             continue;
         }
-        let place = core.place_of(&job);
-        shared.oversee(&mut core);
-        let hiring = core.hiring();
-        drop(core);
-        hire(shared, hiring);
+        let site = state.agent_context(&run);
+        shared.ensure_run_monitor(&mut state);
+        let demand = state.worker_demand();
+        drop(state);
+        spawn_workers(shared, demand);
         let began = Instant::now();
         count(|pool| pool.busy += 1);
-        let (performed, effect) = perform(&job, &place, &shared.workshop);
+        let (run_outcome, effect) = run_task(&run, &site, &shared.context);
         count(|pool| pool.busy -= 1);
-        if job.kind == JobKind::Deploy && job.skip.is_none() {
-            let outcome = performed.outcome.status;
+        if run.kind == RunKind::Deploy && run.skip.is_none() {
+            let outcome = run_outcome.outcome.status;
             shared.notify(Notice::Ran { outcome, took: began.elapsed() });
         }
-        core = shared.lock();
-        core.job_ended(job, performed, effect);
-        if core.must_wake_writer() {
-            shared.wake_writer(&mut core);
+        state = shared.lock();
+        state.finish_run(run, run_outcome, effect);
+        if state.must_wake_writer() {
+            shared.wake_writer(&mut state);
         }
-        if core.scheduler.is_idle() {
-            shared.watch.notify_all();
+        if state.scheduler.is_idle() {
+            shared.progress_changed.notify_all();
         }
-        let wants_attention = core.scheduler.is_idle()
-            || core.wake_moved
-            || !core.parked.is_empty()
-            || !core.became_unknown.is_empty()
-            || core.requests.has_answers(core.kept);
+        let wants_attention = state.scheduler.is_idle()
+            || state.wake_moved
+            || !state.parked.is_empty()
+            || !state.became_unknown.is_empty()
+            || state.requests.has_finished(state.persisted);
         if shared.listener.is_some() && wants_attention {
-            core.wake_moved = false;
-            drop(core);
+            state.wake_moved = false;
+            drop(state);
             shared.notify(Notice::Attention);
-            core = shared.lock();
+            state = shared.lock();
         }
-        while core.writes.len() > WRITES_MAX && !core.closed {
-            core = shared.space.wait(core).unwrap_or_else(PoisonError::into_inner);
+        while state.writes.len() > QUEUED_WRITES_MAX && !state.closed {
+            state = shared.queue_space.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
-    // Under the lock: whoever has a job after this must find that there is one worker less.
+    // Under the lock: a later run must see that there is one worker less.
     count(|pool| pool.workers -= 1);
-    drop(core);
+    drop(state);
 }

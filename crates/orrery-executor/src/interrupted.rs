@@ -1,10 +1,10 @@
-//! Changes that nobody saw the end of, because the process that made them was killed.
+//! Changes interrupted by a killed process.
 //!
-//! Whether a resource is as wanted is verified after every start, so a lost result costs nothing, with one
-//! exception: resources that reload when this one changes would not learn of the change. So a change that
-//! somebody would reload for is noted in the store before it is made, and its result removes the note. What
-//! is still noted at the next start counts as changed: better one reload too many than one that is missing.
-//! Effects that must not be repeated have notes of their own: what is left of them is unknown from then on.
+//! Every start verifies compliance, so a lost result costs nothing, with one exception: dependents
+//! that reload for the change would miss it. Such a change is recorded in the store before it
+//! starts, and its result removes the record. A record that is left at the next start counts as a
+//! change: one reload too many is better than a missing one. Effects that must not be repeated have
+//! their own records; those left at a start become unknown effects.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +12,20 @@ use orrery_model::{ResourceState, Timestamp, VersionNumber};
 use orrery_store::{Lease, ResourceKey, ResultRecord, Store, StoreError};
 use rustc_hash::FxHashMap;
 
-/// Sees to it that interrupted changes are not forgotten: their resources count as changed at `now`, and get
-/// an entry in their logs. Answers how many there are. To be called before [`crate::recovery`].
+/// Records interrupted changes: their resources count as changed at `now`, and get a log entry.
+/// Returns their number. Call it before [`crate::recover`].
 ///
 /// # Errors
 /// Those of the store.
-pub fn note_interrupted(
+pub fn record_interrupted(
     store: &dyn Store,
     lease: &Lease,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
     let environment = lease.environment();
-    let running = store.running(environment)?;
+    let running = store.running_actions(environment)?;
     if !running.is_empty() {
-        let mut left: FxHashMap<ResourceKey, VersionNumber> =
+        let mut unfinished: FxHashMap<ResourceKey, VersionNumber> =
             running.iter().map(|started| (started.resource, started.version)).collect();
         let mut interrupted: Vec<(ResourceKey, ResourceState)> = Vec::new();
         let mut note = |key: ResourceKey, state: ResourceState| {
@@ -34,25 +34,25 @@ pub fn note_interrupted(
             interrupted.push((key, state));
         };
         store.read_states(environment, &mut |row| {
-            if left.remove(&row.key).is_some() {
+            if unfinished.remove(&row.key).is_some() {
                 note(row.key, row.state.clone());
             }
         })?;
-        // What never came to an end before has no state yet; its change is news all the same.
-        let versions: BTreeSet<VersionNumber> = left.values().copied().collect();
+        // A resource without a completed run has no state yet; its change counts all the same.
+        let versions: BTreeSet<VersionNumber> = unfinished.values().copied().collect();
         for version in versions {
             let read = store.read_version(environment, version, &mut |row| {
-                if left.get(&row.key) == Some(&version) {
+                if unfinished.get(&row.key) == Some(&version) {
                     note(row.key, ResourceState::new(row.hash, row.flags.undefined));
                 }
             });
             match read {
-                // A version that was cleaned away has no dependents that would reload.
+                // A deleted version has no dependents that would reload.
                 Ok(_) | Err(StoreError::NoVersion(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        // They stay marked as deploying here: whoever is killed before the next step does this again.
+        // They stay marked as deploying here: a process killed before the next step repeats this.
         let records: Vec<ResultRecord<'_>> = interrupted
             .iter()
             .map(|(resource, state)| ResultRecord {
@@ -67,5 +67,5 @@ pub fn note_interrupted(
         }
     }
     store.records().recover_effects(lease)?;
-    Ok(store.recover(lease)?.len())
+    Ok(store.recover_actions(lease)?.len())
 }

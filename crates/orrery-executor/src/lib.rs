@@ -1,59 +1,61 @@
-//! Runs handlers: a pool of threads around one scheduler, and a writer that keeps what they came to.
+//! Runs handlers: a worker pool around one scheduler, and a writer that persists outcomes.
 //!
 //! ```text
-//!            ┌── core, under one lock ──┐
-//! workers ──►│ scheduler, tables, jobs  │──► workers
-//!            │ things to be written     │──► writer ──► store
+//!            ┌─ state, under one lock ──┐
+//! workers ──►│ scheduler, pending runs  │──► workers
+//!            │ queued writes            │──► writer ──► store
 //!            └──────────────────────────┘
 //! ```
 //!
-//! A worker that ends a job tells the scheduler itself and takes the next one: no thread is woken
-//! between two resources of one agent. The writer takes all that has gathered while it wrote before,
-//! so that a slow disk makes batches larger and not the deploy slower.
+//! A worker that finishes a run reports to the scheduler itself and takes the next run: no thread
+//! is woken between two resources of one agent. The writer takes everything that was queued during
+//! its last transaction, so a slow disk makes batches larger and does not slow the deploy.
 //!
-//! Start from [`Engine`]; [`Desired`] and [`recovery`] make what it starts from, [`plan()`] asks what a deploy
-//! would do. It knows nothing of models, terminals or servers. Tests: `tests/it`.
+//! Start from [`Engine`]; [`DesiredState`] and [`recover`] build its initial state, [`plan()`]
+//! computes what a deploy would change. It knows nothing of models, terminals or servers. Tests:
+//! `tests/it`.
 
-mod asked;
-mod awaited;
-mod begun;
-mod core;
+mod change_cause;
+mod concurrency;
+mod deferred_handler;
 mod dry_run;
+mod effects;
 mod engine;
-mod fitting;
-mod hosting;
+mod fact_watch;
 mod interrupted;
-mod job;
-mod late;
-mod live;
-mod load;
-mod long;
+mod long_running;
+mod placement;
 mod plan;
 mod pool;
 mod progress;
-mod reasons;
+mod python_handlers;
+mod recovery;
 mod remote;
-mod resolving;
-mod room;
-mod targets;
-mod task;
+mod requests;
+mod run;
+mod sanitize;
+mod secret_refs;
+mod state;
+mod updates;
+mod worker;
 mod writer;
 
-pub use asked::{Answer, RequestProgress, Ticket, Waiting};
-pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
-pub use hosting::{
-    Consequences, Hosted, Hosting, HostingError, NoConsequences, StoredContents, StoredFiles,
-    StoredParameters,
+pub use change_cause::{ChangeCause, Risk, runs_at_every_deploy};
+pub use concurrency::WorkerLimits;
+pub use engine::{Engine, EngineError, EngineSetup, Listener, Notice, StoreHandle};
+pub use interrupted::record_interrupted;
+pub use placement::{
+    ExecutionSite, LocalTargets, NoTarget, TargetResolver, declared_address, declared_addresses,
+    outward_site,
 };
-pub use interrupted::note_interrupted;
-pub use live::Update;
-pub use load::{Desired, KnownStates, Start, recovery, recovery_with};
-pub use plan::{Planned, plan};
-pub use progress::{Finished, Progress, Running, Tally};
-pub use reasons::{Cause, Risk, runs_always};
-pub use remote::{Order, Remote, RemoteError};
-pub use room::Workers;
-pub use targets::{
-    LocalTargets, NoTarget, Place, Targets, declared_address, declared_addresses, place_outward,
+pub use plan::{PlanEntry, plan};
+pub use progress::{FinishedRun, Progress, RunningResource, Tally};
+pub use python_handlers::{
+    HostConfig, HostSetupError, HostedHandlers, NoParameterHooks, ParameterHooks, StoredContents,
+    StoredFiles, StoredParameters,
 };
-pub use task::{Bench, Performed, Purpose, Task};
+pub use recovery::{DesiredState, StartState, StoredStates, recover, recover_with};
+pub use remote::{Remote, RemoteCommand, RemoteError};
+pub use requests::{RequestBlockers, RequestId, RequestOutcome, RequestProgress};
+pub use run::{HandlerRun, Purpose, RunContext, RunOutcome};
+pub use updates::Update;

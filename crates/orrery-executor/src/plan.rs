@@ -1,97 +1,98 @@
-//! What would a deploy do? Every handler is asked, and nothing is changed.
+//! Plans a deploy: runs every handler in dry-run mode, and changes nothing.
 
 use std::time::Duration;
 
 use orrery_model::{Outcome, ResourceState};
-use orrery_scheduler::{DryRunAnswer, DryRunId, DryRunRequest, Event, Filter, Intent};
+use orrery_scheduler::{DryRunId, DryRunRequest, DryRunSkip, Event, Filter, Intent};
 
-use crate::core::Core;
 use crate::dry_run::DryRunEntry;
-use crate::engine::{Engine, EngineError, Setup};
-use crate::load::Desired;
+use crate::engine::{Engine, EngineError, EngineSetup};
 use crate::progress::Progress;
+use crate::recovery::DesiredState;
+use crate::state::EngineState;
 
-/// What would happen to one resource.
+/// Planned result for one resource.
 #[derive(Clone, Debug)]
-pub enum Planned {
-    /// The handler looked at it; what it would change is in the outcome.
-    Asked(Outcome),
-    /// Nobody can say: something about it is not known.
-    NotAsked(DryRunAnswer),
-    /// The handler did not answer, since the plan was cancelled.
-    Unanswered,
+pub enum PlanEntry {
+    /// The handler ran; the outcome has the planned changes.
+    Evaluated(Outcome),
+    /// Not evaluated: something about it is undefined.
+    NotEvaluated(DryRunSkip),
+    /// The plan was cancelled before the handler ended.
+    Cancelled,
 }
 
-/// How often whoever watches is told.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval of progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Asks the handlers of all resources of `desired`; the answers come in the same order. `states` is what is known
-/// of them, also in that order. `watch` sees the progress and says whether to go on.
+/// Runs the handlers of all resources of `desired` in dry-run mode; the results are in the same
+/// order. `states` are their known states, in that order, too. `watch` gets the progress and
+/// returns false to cancel.
 ///
 /// # Errors
 /// If no thread can be started.
 pub fn plan(
-    setup: Setup,
-    desired: Desired,
+    setup: EngineSetup,
+    desired: DesiredState,
     states: Vec<Option<ResourceState>>,
     watch: &mut dyn FnMut(&Progress) -> bool,
-) -> Result<Vec<Planned>, EngineError> {
+) -> Result<Vec<PlanEntry>, EngineError> {
     let count = desired.resources.len();
-    let engine = Engine::idle(setup, desired)?;
+    let engine = Engine::new_idle(setup, desired)?;
     let all = (0u32..).take(count).collect();
-    let mut go_on = ask(&engine, DryRunId(1), all, states, watch);
+    let mut go_on = run_dry_run(&engine, DryRunId(1), all, states, watch);
     if go_on {
-        // What a dependent would reload for is known only now: those are asked once more.
-        let again = engine.with_core(Core::dependents_of_would_be_changes);
+        // Reloads of dependents are known only now: evaluate those once more.
+        let again = engine.with_state(EngineState::dependents_of_planned_changes);
         if !again.is_empty() {
-            go_on = ask(&engine, DryRunId(2), again, Vec::new(), watch);
+            go_on = run_dry_run(&engine, DryRunId(2), again, Vec::new(), watch);
         }
     }
     if go_on {
-        // What removes a resource compares nothing: whether it is still as it was deployed is asked apart.
-        let removals = engine.with_core(Core::take_removals_of_deployed);
+        // A removal compares nothing: differences from the deployed form are evaluated separately.
+        let removals = engine.with_state(EngineState::take_removals_of_deployed);
         if !removals.is_empty() {
             let positions = removals.iter().map(|removal| removal.position).collect();
-            go_on = ask(&engine, DryRunId(3), positions, Vec::new(), watch);
-            engine.with_core(|core| core.put_back_removals(removals));
+            go_on = run_dry_run(&engine, DryRunId(3), positions, Vec::new(), watch);
+            engine.with_state(|state| state.restore_removals(removals));
         }
     }
     if !go_on {
-        engine.tell(Event::Cancel(Filter::all()));
+        engine.handle_event(Event::Cancel(Filter::all()));
     }
-    let results = engine.with_core(|core| std::mem::take(&mut core.dry_run.answers));
+    let results = engine.with_state(|state| std::mem::take(&mut state.dry_run.answers));
     let answers = results.into_iter().map(|entry| match entry {
-        Some(DryRunEntry::Outcome(outcome)) => Planned::Asked(outcome),
-        Some(DryRunEntry::Answer(answer)) => Planned::NotAsked(answer),
-        None => Planned::Unanswered,
+        Some(DryRunEntry::Outcome(outcome)) => PlanEntry::Evaluated(outcome),
+        Some(DryRunEntry::Answer(answer)) => PlanEntry::NotEvaluated(answer),
+        None => PlanEntry::Cancelled,
     });
     Ok(answers.collect())
 }
 
-/// Asks the resources at these positions, and waits. `false` if it was cancelled.
-fn ask(
+/// Runs a dry run of the resources at these positions. Returns `false` if it was cancelled.
+fn run_dry_run(
     engine: &Engine,
     dry_run: DryRunId,
     positions: Vec<u32>,
     states: Vec<Option<ResourceState>>,
     watch: &mut dyn FnMut(&Progress) -> bool,
 ) -> bool {
-    let request = engine.with_core(|core| {
+    let request = engine.with_state(|state| {
         let resources = positions
             .iter()
-            .map(|&at| Intent::from(&core.desired.resources[at as usize]))
+            .map(|&at| Intent::from(&state.desired.resources[at as usize]))
             .collect();
-        let version = core.desired.version;
+        let version = state.desired.version;
         if !states.is_empty() {
-            core.dry_run.states = states;
+            state.dry_run.states = states;
         }
-        core.dry_run.positions = positions;
-        core.dry_run.answers.resize(core.desired.resources.len(), None);
+        state.dry_run.positions = positions;
+        state.dry_run.answers.resize(state.desired.resources.len(), None);
         DryRunRequest { dry_run, version, resources }
     });
-    engine.tell(Event::DryRun(request));
+    engine.handle_event(Event::DryRun(request));
     loop {
-        let progress = engine.wait(LOOK_EVERY);
+        let progress = engine.wait(PROGRESS_INTERVAL);
         if !watch(&progress) {
             return false;
         }

@@ -1,12 +1,12 @@
-//! Threads of an engine: how many there are, and that they are gone when the engine is.
+//! Threads of an engine: counts, and waiting for their exit.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the end of an engine waits for threads that run no handler.
-const GONE_WITHIN: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(1);
+/// Maximum wait for threads without a running handler when an engine closes.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Workers of one engine, and the other threads that hold its store.
 #[derive(Debug, Default)]
@@ -33,10 +33,10 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no thread is left but those that run handlers. A thread that is still there holds the store open: a database
-    /// file whose last connection is not closed keeps its log beside it.
-    pub(crate) fn wait_until_gone(&self) {
-        let until = Instant::now() + GONE_WITHIN;
+    /// Waits until only threads with a running handler are left. A remaining thread holds the store
+    /// open, and SQLite keeps the write-ahead log until the last connection closes.
+    pub(crate) fn wait_for_exit(&self) {
+        let until = Instant::now() + EXIT_TIMEOUT;
         loop {
             {
                 let mut threads = self.lock();
@@ -51,7 +51,7 @@ impl Pool {
             if Instant::now() >= until {
                 return;
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(EXIT_POLL_INTERVAL);
         }
     }
 }

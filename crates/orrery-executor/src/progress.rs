@@ -1,16 +1,16 @@
-//! What can be seen of a running engine.
+//! Progress of a running engine.
 
 use std::time::Duration;
 
 use orrery_model::{Change, ChangeKind, OutcomeStatus, ResourceId};
 use orrery_scheduler::Reason;
 
-/// How many runs came to what.
+/// Number of runs by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Found as wanted, or made so.
+    /// Compliant after the run.
     pub deployed: u64,
-    /// Of those, how many were changed.
+    /// Of those, the runs with a change.
     pub created: u64,
     pub updated: u64,
     pub purged: u64,
@@ -31,7 +31,7 @@ impl Tally {
             OutcomeStatus::NonCompliant => self.non_compliant += 1,
         }
         match change {
-            // What a run did before it failed is in its log.
+            // Changes before a failure are in the log of the run.
             _ if status != OutcomeStatus::Deployed => {}
             ChangeKind::NoChange => {}
             ChangeKind::Created => self.created += 1,
@@ -40,7 +40,7 @@ impl Tally {
         }
     }
 
-    /// Runs that came to an end.
+    /// Ended runs.
     pub fn done(&self) -> u64 {
         self.deployed
             + self.failed
@@ -55,44 +55,44 @@ impl Tally {
     }
 }
 
-/// A run that changed something or did not end well: what people want to hear of.
+/// A run that changed something or failed, for display.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Finished {
+pub struct FinishedRun {
     pub id: ResourceId,
     pub status: OutcomeStatus,
     pub change: Change,
-    /// What the handler complained of.
+    /// Last warning or error of the handler.
     pub message: Option<String>,
-    /// What could be done about it.
+    /// Remedy.
     pub hint: Option<String>,
-    /// Of a skipped resource: the requirements that are not deployed.
+    /// Requirements that are not deployed, for a skipped resource.
     pub blocked_by: Vec<String>,
     pub took: Duration,
     pub reason: Reason,
 }
 
-/// A run that is under way.
+/// A resource with a running handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningResource {
     pub id: ResourceId,
-    pub for_so_long: Duration,
+    pub elapsed: Duration,
 }
 
-/// A look at the engine.
+/// Snapshot of the engine's progress.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     pub tally: Tally,
-    /// Tasks that are ready, wait for others, and run.
+    /// Tasks that are ready, that wait for others, and that run.
     pub queued: usize,
     pub waiting: usize,
     pub running: usize,
-    /// The longest running ones first, some of them.
-    pub slowest: Vec<Running>,
-    /// What ended since the last look.
-    pub finished: Vec<Finished>,
-    /// What the scheduler found strange since the last look.
+    /// Some of the running resources, the longest running first.
+    pub slowest: Vec<RunningResource>,
+    /// Runs that ended since the last snapshot.
+    pub finished: Vec<FinishedRun>,
+    /// Scheduler warnings since the last snapshot.
     pub warnings: Vec<String>,
-    /// Nothing runs, waits or is ready: all is done that can be.
+    /// Nothing runs, waits or is ready.
     pub idle: bool,
     /// Only tasks of paused agents are left.
     pub stalled: bool,

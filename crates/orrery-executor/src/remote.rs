@@ -1,4 +1,4 @@
-//! Handlers that run elsewhere: what a remote place is told, and what becomes of its answers.
+//! Runs on remote agents: builds self-contained commands and maps their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,74 +7,73 @@ use std::sync::Arc;
 use orrery_handlers::{Contents, HandlerError, Registry, Secrets};
 use orrery_model::{LogLevel, Outcome, OutcomeStatus, Resource, SecretText, Timestamp};
 
-use crate::resolving::{self, Hidden};
-use crate::task::{Performed, Task, ended};
+use crate::run::{HandlerRun, RunOutcome, outcome_without_run};
+use crate::secret_refs::{self, Redactor};
 
-/// More bytes of contents do not fit into one order.
+/// Limit of the contents of one command, in bytes.
 const CONTENTS_MAX: usize = 40 * 1024 * 1024;
 
-/// A place elsewhere where handlers run.
+/// A remote agent that runs handlers.
 pub trait Remote: Send + Sync {
-    /// Has an order carried out, and waits for what it came to; no longer than the task's `stop` allows. Where the task wants
-    /// announcements, the closure is called here before anything is changed there; it may be called again when the run was lost and is repeated.
+    /// Executes a command and waits for its outcome, no longer than the task's `stop` allows. If
+    /// the task has a `before_change` callback, it is called here before the first remote change,
+    /// and again if a lost run is repeated.
     ///
     /// # Errors
-    /// If it was not carried out, or if nobody knows.
-    fn run(&self, order: &Order<'_>) -> Result<Performed, RemoteError>;
+    /// If it was not executed, or if that is unknown.
+    fn run(&self, command: &RemoteCommand<'_>) -> Result<RunOutcome, RemoteError>;
 }
 
-/// A task with all that is needed to run it, so that nothing has to be asked for.
-pub struct Order<'a> {
-    pub task: Task<'a>,
-    /// Of the lease under which it is given; `None` for dry runs.
+/// A run with all its inputs, so the remote agent needs no further request.
+pub struct RemoteCommand<'a> {
+    pub run: HandlerRun<'a>,
+    /// Epoch of the lease; `None` for dry runs.
     pub epoch: Option<u64>,
-    /// Contents that the resource names, by their digests, as far as they are known.
+    /// Contents that the resource names, by digest, as far as they are stored.
     pub contents: BTreeMap<String, Arc<[u8]>>,
-    /// Secrets of the server's store that the resource refers to, by their names.
+    /// Secrets of the server's vault that the resource refers to, by name.
     pub secrets: BTreeMap<String, SecretText>,
-    /// Lines of handlers below it are not wanted.
+    /// Handler log lines below this level are dropped.
     pub log_level: LogLevel,
 }
 
-impl fmt::Debug for Order<'_> {
+impl fmt::Debug for RemoteCommand<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Order({:?})", self.task)
+        write!(f, "RemoteCommand({:?})", self.run)
     }
 }
 
-/// Why there is no answer from a remote place.
+/// Reason for a missing remote outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
     /// Nothing was done.
     #[error("{}", not_connected(agent, *last_seen))]
     NotConnected { agent: String, last_seen: Option<Timestamp> },
-    /// Nothing was done; it may be tried again soon.
-    #[error("the remote agent {agent} has too much to do")]
+    /// Nothing was done; may be retried soon.
+    #[error("the remote agent {agent} is busy")]
     Busy { agent: String },
     /// Nothing was done.
-    #[error("the remote agent refuses: another server acts for the environment by now")]
+    #[error("rejected by the remote agent: another server holds the lease of the environment")]
     Fenced,
     /// Nothing was done.
-    #[error("the remote agent refuses: {reason}")]
+    #[error("rejected by the remote agent: {reason}")]
     Rejected { reason: String },
-    /// Whoever asked no longer wants it, and it ended without an answer.
+    /// The run was cancelled, and ended without a result.
     #[error("the run was cancelled")]
     Cancelled,
-    /// It may have been done, in part or whole.
-    #[error(
-        "{reason}: it may have been done nevertheless; the next run begins with looking at what is there"
-    )]
+    /// Execution is unknown: none, partial or complete.
+    #[error("{reason}: the effect is unknown; the next run starts by reading the current state")]
     Unknown { reason: String },
 }
 
 fn not_connected(agent: &str, last_seen: Option<Timestamp>) -> String {
     let seen = match last_seen {
         Some(at) => format!("it was last seen at {at}"),
-        None => "it has never been seen".to_owned(),
+        None => "it was never connected".to_owned(),
     };
     format!(
-        "the remote agent {agent} is not connected; {seen}; see that `orrery agent run` runs on its machine"
+        "the remote agent {agent} is not connected; {seen}; start `orrery agent run` on its machine"
     )
 }
 
@@ -93,13 +92,13 @@ impl RemoteError {
         let status = self.status();
         let level =
             if status == OutcomeStatus::Skipped { LogLevel::Warning } else { LogLevel::Error };
-        ended(status, level, self.to_string())
+        outcome_without_run(status, level, self.to_string())
     }
 }
 
-/// What the resources of an engine need of it.
+/// Services of the engine for building commands.
 #[derive(Clone, Copy)]
-pub(crate) struct Depot<'a> {
+pub(crate) struct RemoteContext<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) contents: &'a dyn Contents,
     pub(crate) secrets: &'a dyn Secrets,
@@ -107,56 +106,64 @@ pub(crate) struct Depot<'a> {
     pub(crate) log_level: LogLevel,
 }
 
-/// Has a task run elsewhere. Whatever happens, there is an outcome, and no secret of the store is in it.
-pub(crate) fn run(task: Task<'_>, remote: &dyn Remote, depot: &Depot<'_>) -> Performed {
-    let (order, hidden) = match order(task, depot) {
-        Ok(order) => order,
+/// Runs a task on a remote agent. Always returns an outcome, without secrets of the vault.
+pub(crate) fn run(
+    run: HandlerRun<'_>,
+    remote: &dyn Remote,
+    context: &RemoteContext<'_>,
+) -> RunOutcome {
+    let (command, redactor) = match build_command(run, context) {
+        Ok(command) => command,
         Err(outcome) => return outcome.into(),
     };
-    match remote.run(&order) {
-        Ok(mut performed) => {
-            if let Some(hidden) = hidden {
-                performed.outcome = hidden.hide(performed.outcome);
+    match remote.run(&command) {
+        Ok(mut run_outcome) => {
+            if let Some(redactor) = redactor {
+                run_outcome.outcome = redactor.redact(run_outcome.outcome);
             }
-            performed
+            run_outcome
         }
         Err(error) => {
             let unclear = matches!(error, RemoteError::Unknown { .. });
-            Performed { unclear, ..error.outcome().into() }
+            RunOutcome { unclear, ..error.outcome().into() }
         }
     }
 }
 
-/// What the remote place is told, and what it must not tell; or why it cannot be asked.
-fn order<'a>(task: Task<'a>, depot: &Depot<'_>) -> Result<(Order<'a>, Option<Hidden>), Outcome> {
-    let resource = task.resource;
+/// Builds the command and the redactor of its result, or the outcome if that is impossible.
+fn build_command<'a>(
+    run: HandlerRun<'a>,
+    context: &RemoteContext<'_>,
+) -> Result<(RemoteCommand<'a>, Option<Redactor>), Outcome> {
+    let resource = run.resource;
     let entity = resource.id.entity();
-    // Handlers in the code of modules have no declaration here.
-    let native = depot.registry.declaration(entity).and(depot.registry.handler(entity));
+    // Handlers in module code have no declaration here.
+    let native = context.registry.declaration(entity).and(context.registry.handler(entity));
     let handler = native.ok_or_else(|| {
         let text = format!(
-            "{entity} is handled by the code of a module, and remote agents run the handlers of this program only; give the resource to an agent that is not remote"
+            "{entity} has a Python handler, and remote agents run only native handlers; assign the resource to an agent that is not remote"
         );
-        ended(OutcomeStatus::Unavailable, LogLevel::Error, text)
+        outcome_without_run(OutcomeStatus::Unavailable, LogLevel::Error, text)
     })?;
-    let failed = |text: String| ended(OutcomeStatus::Failed, LogLevel::Error, text);
-    let stored = resolving::stored_secrets(&resource.attributes, depot.secrets)
+    let failed = |text: String| outcome_without_run(OutcomeStatus::Failed, LogLevel::Error, text);
+    let stored = secret_refs::stored_secrets(&resource.attributes, context.secrets)
         .map_err(|error| failed(error.to_string()))?;
-    let (secrets, hidden) =
-        stored.map_or_else(Default::default, |stored| (stored.secrets, Some(stored.hidden)));
-    let contents = contents(resource, &**handler, depot.contents)
+    let (secrets, redactor) =
+        stored.map_or_else(Default::default, |stored| (stored.secrets, Some(stored.redactor)));
+    let contents = contents(resource, &**handler, context.contents)
         .map_err(|error| failed(error.to_string()))?;
     let size: usize = contents.values().map(|content| content.len()).sum();
     if size > CONTENTS_MAX {
         return Err(failed(format!(
-            "its content has {size} bytes; remote agents take up to {CONTENTS_MAX}"
+            "content too large: {size} bytes; remote agents accept up to {CONTENTS_MAX}"
         )));
     }
-    let Depot { epoch, log_level, .. } = *depot;
-    Ok((Order { task, epoch, contents, secrets, log_level }, hidden))
+    let RemoteContext { epoch, log_level, .. } = *context;
+    Ok((RemoteCommand { run, epoch, contents, secrets, log_level }, redactor))
 }
 
-/// The contents that a run may ask for. One that is not there may not be needed: the run will see.
+/// Collects the contents that a run may need. A missing content is not an error: the run may not
+/// need it.
 fn contents(
     resource: &Resource,
     handler: &dyn orrery_handlers::Handler,

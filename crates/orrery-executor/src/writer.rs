@@ -1,4 +1,4 @@
-//! Keeps results: takes what has gathered, and writes it in one transaction.
+//! Persists results: writes everything that is queued in one transaction.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,63 +6,63 @@ use std::time::{Duration, Instant};
 use orrery_model::VersionNumber;
 use orrery_model::{Change, ChangeKind, Fact, LogLine, OutcomeStatus, ResourceState, Timestamp};
 use orrery_store::{
-    ActionKind, ActionRecord, ParameterEffect, Recording, ResourceKey, ResultRecord, Started,
-    StateRecord, StoreError,
+    ActionKind, ActionRecord, ParameterEffect, ResourceKey, ResultBatch, ResultRecord,
+    StartedAction, StateRecord, StoreError,
 };
 
-use crate::begun::Effect;
-use crate::engine::{Keeper, Notice, Shared};
-use crate::targets::Targets;
+use crate::effects::Effect;
+use crate::engine::{Notice, Shared, StoreHandle};
+use crate::placement::TargetResolver;
 
-/// So many results are written without waiting for more.
-pub(crate) const BATCH: usize = 2_000;
+/// A batch of this size is written at once.
+pub(crate) const BATCH_SIZE: usize = 2_000;
 
-/// How long results gather otherwise, so that one sync to the disk serves many of them.
-const GATHER_FOR: Duration = Duration::from_millis(20);
+/// Time to collect a smaller batch, so one disk sync serves many results.
+const BATCH_WINDOW: Duration = Duration::from_millis(20);
 
-/// After so long without anything to write, the thread ends.
-const STAY_FOR: Duration = Duration::from_secs(2);
+/// The thread exits after this long without a write.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a store that cannot be used is waited for where the right to act has no end, and when the engine ends.
-const PATIENCE: Duration = Duration::from_secs(30);
-const CLOSING_PATIENCE: Duration = Duration::from_secs(10);
+/// Retry period for an unavailable store where the permit has no end, and when the engine closes.
+const RETRY_FOR: Duration = Duration::from_secs(30);
+const CLOSING_RETRY_FOR: Duration = Duration::from_secs(10);
 
-/// The pause before it is tried again, at first and at most.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Pause before a retry, initial and maximum.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What the writer does at the moment.
+/// State of the writer thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriterState {
-    /// There is none: it ends when there was nothing to write for a while.
+    /// No thread: it exits after an idle period.
     Absent,
-    /// It waits for something to write.
-    Waits,
-    /// There is something; it waits for more.
-    Gathers,
-    Writes,
+    /// Waits for writes.
+    Idle,
+    /// Has writes and waits for more.
+    Batching,
+    Writing,
 }
 
-/// Something to be kept.
+/// A queued write.
 #[derive(Debug)]
 pub(crate) enum Write {
     Processed {
         version: VersionNumber,
         states: Vec<(ResourceKey, ResourceState)>,
     },
-    Result(Record),
-    /// A run takes long.
-    Began(Started),
+    Result(ResourceRecord),
+    /// A long run.
+    Began(StartedAction),
 }
 
-/// What one resource came to; the parts that are `None` or empty stay as they were.
+/// New data of one resource; parts that are `None` or empty stay unchanged.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct ResourceRecord {
     pub(crate) resource: ResourceKey,
     pub(crate) state: Option<ResourceState>,
     pub(crate) action: Option<Action>,
     pub(crate) facts: Vec<Fact>,
-    /// How an effect ended that must not be repeated.
+    /// Result of an effect that must not be repeated.
     pub(crate) effect: Option<Effect>,
 }
 
@@ -78,62 +78,66 @@ pub(crate) struct Action {
     pub(crate) log: Vec<LogLine>,
 }
 
-/// Writes until there is nothing left and the engine is closed. An error that time may mend is no reason to forget what happened:
-/// it is tried again as long as this process may act. Any other error ends the engine.
-pub(crate) fn run(shared: &Arc<Shared>, keeper: &Keeper, targets: &dyn Targets) {
+/// Writes until the queue is empty and the engine is closed. A temporary error is retried as long
+/// as the permit holds; any other error ends the engine.
+pub(crate) fn writer_loop(
+    shared: &Arc<Shared>,
+    store_handle: &StoreHandle,
+    targets: &dyn TargetResolver,
+) {
     loop {
         let writes = {
-            let mut core = shared.lock();
-            core.writer = WriterState::Waits;
-            let until = Instant::now() + STAY_FOR;
-            while core.writes.is_empty() && !core.closed {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
+            let mut state = shared.lock();
+            state.writer = WriterState::Idle;
+            let until = Instant::now() + IDLE_TIMEOUT;
+            while state.writes.is_empty() && !state.closed {
+                let time_left = until.saturating_duration_since(Instant::now());
+                if time_left.is_zero() {
                     break;
                 }
-                let waited = shared.written.wait_timeout(core, left);
-                core = waited.unwrap_or_else(PoisonError::into_inner).0;
+                let waited = shared.writes_queued.wait_timeout(state, time_left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-            if core.writes.is_empty() {
-                core.writer = WriterState::Absent;
+            if state.writes.is_empty() {
+                state.writer = WriterState::Absent;
                 return;
             }
-            core.writer = WriterState::Gathers;
-            let until = Instant::now() + GATHER_FOR;
-            while core.writes.len() < BATCH && !core.closed && !core.scheduler.is_idle() {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
+            state.writer = WriterState::Batching;
+            let until = Instant::now() + BATCH_WINDOW;
+            while state.writes.len() < BATCH_SIZE && !state.closed && !state.scheduler.is_idle() {
+                let time_left = until.saturating_duration_since(Instant::now());
+                if time_left.is_zero() {
                     break;
                 }
-                let waited = shared.written.wait_timeout(core, left);
-                core = waited.unwrap_or_else(PoisonError::into_inner).0;
+                let waited = shared.writes_queued.wait_timeout(state, time_left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-            core.writer = WriterState::Writes;
-            core.take_writes()
+            state.writer = WriterState::Writing;
+            state.take_writes()
         };
-        shared.space.notify_all();
-        match write_patiently(shared, keeper, targets, &writes) {
+        shared.queue_space.notify_all();
+        match write_with_retry(shared, store_handle, targets, &writes) {
             Ok(effect) => {
-                let mut core = shared.lock();
-                core.resolved += effect.resolved;
-                core.writer = WriterState::Waits;
-                core.kept += writes.len() as u64;
-                let at_rest = core.scheduler.is_idle() && core.writes.is_empty();
-                let answers = core.requests.has_answers(core.kept);
-                drop(core);
+                let mut state = shared.lock();
+                state.resolved += effect.resolved;
+                state.writer = WriterState::Idle;
+                state.persisted += writes.len() as u64;
+                let at_rest = state.scheduler.is_idle() && state.writes.is_empty();
+                let answers = state.requests.has_finished(state.persisted);
+                drop(state);
                 shared.notify(Notice::Written);
-                // What became known is a reason for others to act, whatever else is still going on.
+                // Resolved unknowns concern other components, whatever else is running.
                 if at_rest || answers || effect.resolved > 0 {
                     shared.notify(Notice::Attention);
                 }
             }
             Err(error) => {
-                let mut core = shared.lock();
-                core.failure.get_or_insert(error);
-                core.closed = true;
-                core.writer = WriterState::Absent;
-                drop(core);
-                shared.wake_everybody();
+                let mut state = shared.lock();
+                state.failure.get_or_insert(error);
+                state.closed = true;
+                state.writer = WriterState::Absent;
+                drop(state);
+                shared.notify_all_threads();
                 shared.notify(Notice::Attention);
                 return;
             }
@@ -141,62 +145,62 @@ pub(crate) fn run(shared: &Arc<Shared>, keeper: &Keeper, targets: &dyn Targets) 
     }
 }
 
-/// Writes all of it, however often the store has to be asked.
-fn write_patiently(
+/// Writes a batch, with retries.
+fn write_with_retry(
     shared: &Shared,
-    keeper: &Keeper,
-    targets: &dyn Targets,
+    store_handle: &StoreHandle,
+    targets: &dyn TargetResolver,
     writes: &[Write],
 ) -> Result<ParameterEffect, StoreError> {
-    let mut progress = Progress::default();
-    let (mut since, mut pause) = (None, PAUSE);
+    let mut progress = BatchProgress::default();
+    let (mut since, mut pause) = (None, RETRY_PAUSE);
     loop {
-        let error = match write(keeper, targets, writes, &mut progress) {
+        let error = match write(store_handle, targets, writes, &mut progress) {
             Ok(()) => return Ok(progress.effect),
             Err(error) => error,
         };
         let began = *since.get_or_insert_with(Instant::now);
-        let limit = match (shared.lock().closed, keeper.permit.end()) {
-            (true, _) => CLOSING_PATIENCE,
+        let limit = match (shared.lock().closed, store_handle.permit.end()) {
+            (true, _) => CLOSING_RETRY_FOR,
             (false, Some(_)) => Duration::MAX,
-            (false, None) => PATIENCE,
+            (false, None) => RETRY_FOR,
         };
-        if !error.is_temporary() || keeper.permit.is_over() || began.elapsed() > limit {
+        if !error.is_temporary() || store_handle.permit.is_over() || began.elapsed() > limit {
             return Err(error);
         }
         tracing::warn!(
             error = &error as &dyn std::error::Error,
             results = writes.len(),
-            "results cannot be kept now; they are kept in memory, and it is tried again"
+            "cannot store results; retrying"
         );
-        progress.again = true;
+        progress.is_retry = true;
         std::thread::sleep(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).min(RETRY_PAUSE_MAX);
     }
 }
 
-/// How far a batch is written.
+/// Progress within a batch.
 #[derive(Default)]
-struct Progress {
+struct BatchProgress {
     at: usize,
-    /// Nobody knows whether what comes next was written before.
-    again: bool,
+    /// The next write may have been committed by a failed attempt.
+    is_retry: bool,
     effect: ParameterEffect,
 }
 
 fn write(
-    keeper: &Keeper,
-    targets: &dyn Targets,
+    store_handle: &StoreHandle,
+    targets: &dyn TargetResolver,
     writes: &[Write],
-    progress: &mut Progress,
+    progress: &mut BatchProgress,
 ) -> Result<(), StoreError> {
-    let Keeper { store, lease, .. } = keeper;
+    let StoreHandle { store, lease, .. } = store_handle;
     let changed = |write: &Write| {
-        matches!(write, Write::Result(Record { action: Some(action), .. })
+        matches!(write, Write::Result(ResourceRecord { action: Some(action), .. })
             if action.change.kind != ChangeKind::NoChange)
     };
-    if !progress.again && writes.iter().any(changed) {
-        // What is recorded as deployed must not be lost with the power.
+    if !progress.is_retry && writes.iter().any(changed) {
+        // What is recorded as deployed must survive a power loss.
         targets.sync();
     }
     while let Some(next) = writes.get(progress.at) {
@@ -210,30 +214,30 @@ fn write(
                 1
             }
             Write::Began(started) => {
-                store.begin(lease, std::slice::from_ref(started))?;
+                store.begin_actions(lease, std::slice::from_ref(started))?;
                 1
             }
             Write::Result(_) => {
                 let rest = writes[progress.at..].iter();
-                let results: Vec<&Record> = rest.map_while(as_record).collect();
-                let kept = record(keeper, &results, progress.again)?;
-                progress.effect += kept;
-                // Whether facts made something known when they were first kept, nobody heard.
+                let results: Vec<&ResourceRecord> = rest.map_while(as_record).collect();
+                let stored = record(store_handle, &results, progress.is_retry)?;
+                progress.effect += stored;
+                // The result of the first attempt is lost, so facts may have resolved unknowns.
                 let has_facts = results.iter().any(|record| !record.facts.is_empty());
-                progress.effect.resolved += usize::from(progress.again && has_facts);
+                progress.effect.resolved += usize::from(progress.is_retry && has_facts);
                 results.len()
             }
         };
         progress.at += count;
-        progress.again = false;
+        progress.is_retry = false;
     }
     Ok(())
 }
 
 fn record(
-    keeper: &Keeper,
-    results: &[&Record],
-    again: bool,
+    store_handle: &StoreHandle,
+    results: &[&ResourceRecord],
+    is_retry: bool,
 ) -> Result<ParameterEffect, StoreError> {
     let records: Vec<ResultRecord<'_>> = results.iter().map(|record| as_result(record)).collect();
     let (mut ended, mut unknown) = (Vec::new(), Vec::new());
@@ -244,18 +248,19 @@ fn record(
             None => {}
         }
     }
-    let recording = Recording { results: &records, ended: &ended, unknown: &unknown, again };
-    keeper.store.record(&keeper.lease, &recording)
+    let (ended, unknown) = (&ended, &unknown);
+    let batch = ResultBatch { results: &records, ended, unknown, is_retry };
+    store_handle.store.record_batch(&store_handle.lease, &batch)
 }
 
-fn as_record(write: &Write) -> Option<&Record> {
+fn as_record(write: &Write) -> Option<&ResourceRecord> {
     match write {
         Write::Result(record) => Some(record),
         Write::Processed { .. } | Write::Began(_) => None,
     }
 }
 
-fn as_result(record: &Record) -> ResultRecord<'_> {
+fn as_result(record: &ResourceRecord) -> ResultRecord<'_> {
     let action = record.action.as_ref().map(|action| ActionRecord {
         kind: action.kind,
         version: action.version,

@@ -1,16 +1,15 @@
-//! The limit that `bench/converge` compares with: a bare loop of the system calls that many files need, in one
-//! thread, with nothing around it.
+//! Baseline of `bench/converge`: a bare loop of the system calls for many files, in one thread.
 //!
 //!     bare_files write|check DIRECTORY COUNT
 //!
-//! `write` makes each file under another name, sets its permissions and moves it to its place; `check` opens, looks
-//! at, reads and compares each. `check` fails if a file is not as `write` made it.
+//! `write` creates each file under a temporary name, sets its mode and renames it; `check` opens,
+//! stats, reads and compares each, and fails on a difference.
 
 use std::fmt::Write;
 
 use rustix::fs::{Mode, OFlags};
 
-/// What every file ends with; the same text is in `bench/converge/contents.py`.
+/// Suffix of every file; the same text is in `bench/converge/contents.py`.
 const REST: &str = "listen = 127.0.0.1\nworkers = 4\ntimeout = 30\nlog = /var/log/service/current\n\
      user = service\ngroup = service\nretry = always\nlimits = none\ncolour = blue\n";
 const PERMISSIONS: u32 = 0o644;

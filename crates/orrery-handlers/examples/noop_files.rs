@@ -1,5 +1,5 @@
-//! Measures what checking many files costs: the handler of `std::File`, against a bare loop of the system
-//! calls that it cannot do without.
+//! Measures the cost of checking many files: the handler of `std::File` against a bare loop of the
+//! necessary system calls.
 //!
 //!     cargo run --release -p orrery-handlers --example noop_files [FILES] [BYTES]
 
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use orrery_handlers::target::Ownership;
 use orrery_handlers::{
-    Context, LocalTarget, Mode, NoContents, Registry, Run, Session, Stop, Surroundings, Target,
+    CancelToken, Context, LocalTarget, Mode, NoContents, Registry, Run, RunServices, Target,
+    TargetCache,
 };
 use orrery_model::{Attributes, ChangeKind, LogLevel, OutcomeStatus, ResourceId, Timestamp};
 use rustix::fs::{Mode as Permissions, OFlags};
@@ -39,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let registry = Registry::native();
     let handler = registry.handler("std::File").ok_or("there is no handler")?;
-    let stop = Stop::never();
+    let stop = CancelToken::never();
     let mut best = [Duration::MAX; 2];
     for _ in 0..ROUNDS {
         let begin = Instant::now();
@@ -53,10 +54,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         best[0] = best[0].min(begin.elapsed());
 
         let begin = Instant::now();
-        let session = Session::new();
-        let surroundings = Surroundings {
+        let cache = TargetCache::new();
+        let surroundings = RunServices {
             target: &target,
-            session: &session,
+            cache: &cache,
             contents: &NoContents,
             clock: &|| Timestamp(0),
             log_level: LogLevel::Info,

@@ -1,8 +1,9 @@
-//! `std::AgentConfig`: the address of an agent. It is read when the agent's machine is looked for; there is nothing to be done.
+//! `std::AgentConfig`: the address of an agent. It is read when the agent's site is resolved; the
+//! handler does nothing.
 
 use std::sync::Arc;
 
-use orrery_model::{AttributeChange, ResourceType};
+use orrery_model::{AttributeDiff, ResourceType};
 use serde::Deserialize;
 
 use crate::context::Context;
@@ -40,7 +41,7 @@ impl Crud for AgentConfigHandler {
         _: &AgentConfig,
         _: &(),
         _: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         Ok(Vec::new())
     }
 
@@ -52,7 +53,7 @@ impl Crud for AgentConfigHandler {
         &self,
         _: &AgentConfig,
         _: &(),
-        _: &[AttributeChange],
+        _: &[AttributeDiff],
         _: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         Ok(())

@@ -1,37 +1,36 @@
-//! What a handler is given beside its resource: the target, what is known of it, and a place for log
-//! lines and facts.
+//! Context of a handler run: the target, caches, log lines and facts.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use orrery_model::{
-    AttributeChange, Change, Fact, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId,
-    Timestamp, VersionNumber,
+    AttributeDiff, Change, Fact, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId, Timestamp,
+    VersionNumber,
 };
 use serde_json::Value;
 
 use crate::error::{Cause, HandlerError, TargetError};
-use crate::session::Session;
-use crate::target::{ContentDigest, Stop, StopReason, Target};
+use crate::target::{CancelCause, CancelToken, ContentDigest, Target};
+use crate::target_cache::TargetCache;
 
-/// What is to be done about differences.
+/// Mode of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     #[default]
     Deploy,
-    /// Say what would be done; change nothing.
+    /// Report planned changes; change nothing.
     DryRun,
-    /// Say whether it is as wanted; change nothing, ever.
+    /// Report compliance; never change anything.
     ReportOnly,
 }
 
-/// Contents of files that resources name by their digest.
+/// File contents that resources name by digest.
 pub trait Contents: Send + Sync {
     fn content(&self, digest: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError>;
 }
 
-/// There are none: all contents stand in the resources themselves.
+/// No contents: resources contain theirs inline.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoContents;
 
@@ -41,73 +40,72 @@ impl Contents for NoContents {
     }
 }
 
-/// What all runs for one agent share.
+/// Services that the runs of one agent share.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct RunServices<'a> {
     pub target: &'a dyn Target,
-    pub session: &'a Session,
+    pub cache: &'a TargetCache,
     pub contents: &'a dyn Contents,
-    /// Gives log lines their time.
+    /// Time source for log lines.
     pub clock: &'a (dyn Fn() -> Timestamp + Sync),
-    /// Lines below it are not kept.
+    /// Log lines below this level are dropped.
     pub log_level: LogLevel,
 }
 
-impl fmt::Debug for Surroundings<'_> {
+impl fmt::Debug for RunServices<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").field("log_level", &self.log_level).finish_non_exhaustive()
+        f.debug_struct("RunServices").field("log_level", &self.log_level).finish_non_exhaustive()
     }
 }
 
-/// What is particular to one run.
+/// Parameters of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     pub mode: Mode,
-    /// The deadline, and whoever may cancel.
-    pub stop: &'a Stop,
-    /// Whether an earlier run of this resource ended well, whatever its attributes were then: what is
-    /// to be done once is done.
+    /// Deadline and cancellation.
+    pub stop: &'a CancelToken,
+    /// True if an earlier run succeeded, with any attributes: one-time work is done then.
     pub deployed_before: bool,
-    /// Resources that this one requires, that send events, and that changed something since this one last
-    /// ended well, or ever if it never did; in a dry run also those that would.
+    /// Requirements that send events and changed since the last success of this resource, or ever
+    /// if it never succeeded; in a dry run also those that would change.
     pub changed_dependencies: &'a [ResourceId],
 }
 
-/// Where the resource stands among others: for handlers that run elsewhere and have to be told everything.
+/// Version and dependencies of the resource, for handlers in other processes.
 #[derive(Clone, Copy)]
-pub struct Standing<'a> {
+pub struct DependencyInfo<'a> {
     pub version: VersionNumber,
-    /// All that it requires. Whoever runs a handler has seen to it that they are deployed, unless the resource is
-    /// only reported on.
+    /// All requirements. The caller ensures that they are deployed, unless the resource is
+    /// report-only.
     pub requires: &'a [ResourceId],
-    /// As `Run::changed_dependencies`.
+    /// Like `Run::changed_dependencies`.
     pub changed: &'a [ResourceId],
-    /// Why it is run, for people.
+    /// Reason of the run, for people.
     pub reason: &'a (dyn fmt::Display + 'a),
 }
 
-impl fmt::Debug for Standing<'_> {
+impl fmt::Debug for DependencyInfo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Standing({}, {})", self.version, self.reason)
+        write!(f, "DependencyInfo({}, {})", self.version, self.reason)
     }
 }
 
-/// Is told when a run is about to change something: the last moment at which nothing has happened yet.
+/// Callback before the first change of a run: the last moment at which nothing has happened.
 #[derive(Clone, Copy)]
-pub struct Announcement<'a>(pub &'a dyn Fn() -> Result<(), HandlerError>);
+pub struct BeforeChange<'a>(pub &'a dyn Fn() -> Result<(), HandlerError>);
 
-impl fmt::Debug for Announcement<'_> {
+impl fmt::Debug for BeforeChange<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Announcement")
+        f.write_str("BeforeChange")
     }
 }
 
 /// Gate before effects that a handler declares, while it runs, as not to be repeated.
 #[derive(Clone, Copy)]
 pub struct EffectGate<'a> {
-    /// An earlier run began such an effect, and its result was lost.
+    /// An earlier run started such an effect, and its result was lost.
     pub is_unknown: bool,
-    /// Records durably that an effect begins.
+    /// Records durably that an effect starts.
     pub begin: &'a dyn Fn() -> Result<(), HandlerError>,
 }
 
@@ -117,23 +115,23 @@ impl fmt::Debug for EffectGate<'_> {
     }
 }
 
-/// Answer to a handler that is about to begin an effect.
+/// Response to a handler that is about to start an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EffectStart {
-    /// It is recorded, and may begin.
+    /// Recorded; the effect may start.
     Recorded,
-    /// An earlier one may have happened: this one must not begin.
+    /// An earlier one may have happened: this one must not start.
     Refused,
 }
 
-/// One run of a handler.
+/// Context of one handler run.
 #[derive(Debug)]
 pub struct Context<'a> {
     id: &'a ResourceId,
-    surroundings: &'a Surroundings<'a>,
+    services: &'a RunServices<'a>,
     run: Run<'a>,
-    standing: Standing<'a>,
-    announcement: Option<Announcement<'a>>,
+    dependencies: DependencyInfo<'a>,
+    before_change: Option<BeforeChange<'a>>,
     effects: Option<EffectGate<'a>>,
     effect_begun: bool,
     repeated: bool,
@@ -143,16 +141,16 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    pub fn new(id: &'a ResourceId, surroundings: &'a Surroundings<'a>, run: Run<'a>) -> Self {
-        let standing =
-            Standing { version: VersionNumber(0), requires: &[], changed: &[], reason: &"" };
+    pub fn new(id: &'a ResourceId, services: &'a RunServices<'a>, run: Run<'a>) -> Self {
+        let dependencies =
+            DependencyInfo { version: VersionNumber(0), requires: &[], changed: &[], reason: &"" };
         let (log, facts) = (Vec::new(), Vec::new());
         Context {
             id,
-            surroundings,
+            services,
             run,
-            standing,
-            announcement: None,
+            dependencies,
+            before_change: None,
             effects: None,
             effect_begun: false,
             repeated: false,
@@ -162,45 +160,46 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Says where the resource stands.
+    /// Sets the version and dependencies.
     #[must_use]
-    pub fn standing_at(mut self, standing: Standing<'a>) -> Self {
-        self.standing = standing;
+    pub fn with_dependencies(mut self, dependencies: DependencyInfo<'a>) -> Self {
+        self.dependencies = dependencies;
         self
     }
 
-    /// Has a change announced before it is made.
+    /// Sets the callback before the first change.
     #[must_use]
-    pub fn announcing(mut self, announcement: Announcement<'a>) -> Self {
-        self.announcement = Some(announcement);
+    pub fn with_before_change(mut self, before_change: BeforeChange<'a>) -> Self {
+        self.before_change = Some(before_change);
         self
     }
 
-    /// Has effects that must not be repeated recorded before they begin.
+    /// Sets the gate for effects that must not be repeated.
     #[must_use]
-    pub fn recording_effects(mut self, gate: EffectGate<'a>) -> Self {
+    pub fn with_effect_gate(mut self, gate: EffectGate<'a>) -> Self {
         self.effects = Some(gate);
         self
     }
 
-    /// Whether an earlier run began an effect that must not be repeated, and its result was lost.
+    /// Returns true if an earlier run started an effect that must not be repeated, and its result
+    /// was lost.
     pub fn has_unknown_effect(&self) -> bool {
         self.effects.is_some_and(|gate| gate.is_unknown)
     }
 
-    /// Whether this run has begun an effect that must not be repeated.
+    /// Returns true if this run started an effect that must not be repeated.
     pub fn has_begun_effect(&self) -> bool {
         self.effect_begun
     }
 
-    /// Records that an effect begins which must not be repeated. If an earlier one may have happened it is refused, unless the
-    /// handler has found out that it `did_not_happen`.
+    /// Records the start of an effect that must not be repeated. Refused if an earlier one may have
+    /// happened, unless the handler found that it `did_not_happen`.
     ///
     /// # Errors
     /// If it cannot be recorded, or nothing may be changed in this run.
     pub fn begin_effect(&mut self, did_not_happen: bool) -> Result<EffectStart, HandlerError> {
         let gate = self.effects.filter(|_| self.run.mode == Mode::Deploy).ok_or_else(|| {
-            HandlerError::failed("an effect must not begin in a run that changes nothing")
+            HandlerError::failed("an effect must not start in a run that may not change anything")
         })?;
         if self.effect_begun {
             return Ok(EffectStart::Recorded);
@@ -214,22 +213,22 @@ impl<'a> Context<'a> {
         Ok(EffectStart::Recorded)
     }
 
-    /// Says that something is about to be changed, or may be. It must not be, if this fails.
+    /// Announces a possible change. Nothing may change if this fails.
     ///
     /// # Errors
-    /// If it cannot be noted.
+    /// If the start of the change cannot be recorded.
     pub fn announce_change(&self) -> Result<(), HandlerError> {
-        self.announcement.map_or(Ok(()), |announcement| (announcement.0)())
+        self.before_change.map_or(Ok(()), |before_change| (before_change.0)())
     }
 
-    /// Says that a part of this run was lost and is repeated: it may have changed something that the end of the run
-    /// does not know of.
-    pub fn note_repetition(&mut self) {
+    /// Marks the run as repeated in part: the lost part may have made changes that are not
+    /// reported.
+    pub fn mark_repeated(&mut self) {
         self.repeated = true;
     }
 
-    /// Says that something was begun, and that nobody knows whether it was done.
-    pub fn note_unclear(&mut self) {
+    /// Marks the outcome of a started effect as unknown.
+    pub fn mark_unclear(&mut self) {
         self.unclear = true;
     }
 
@@ -246,14 +245,14 @@ impl<'a> Context<'a> {
     }
 
     pub fn target(&self) -> &'a dyn Target {
-        self.surroundings.target
+        self.services.target
     }
 
-    pub fn session(&self) -> &'a Session {
-        self.surroundings.session
+    pub fn cache(&self) -> &'a TargetCache {
+        self.services.cache
     }
 
-    pub fn stop(&self) -> &'a Stop {
+    pub fn cancel_token(&self) -> &'a CancelToken {
         self.run.stop
     }
 
@@ -261,13 +260,13 @@ impl<'a> Context<'a> {
         self.run.mode
     }
 
-    pub fn standing(&self) -> Standing<'a> {
-        self.standing
+    pub fn dependency_info(&self) -> DependencyInfo<'a> {
+        self.dependencies
     }
 
-    /// Lines below it are not kept.
+    /// Log lines below this level are dropped.
     pub fn log_level(&self) -> LogLevel {
-        self.surroundings.log_level
+        self.services.log_level
     }
 
     pub fn is_dry_run(&self) -> bool {
@@ -282,18 +281,18 @@ impl<'a> Context<'a> {
         self.run.changed_dependencies
     }
 
-    /// Ends the run if somebody cancelled it or its time is over.
-    pub fn check_stop(&self) -> Result<(), HandlerError> {
+    /// Returns an error if the run is cancelled or its deadline has passed.
+    pub fn check_cancelled(&self) -> Result<(), HandlerError> {
         match self.run.stop.reason() {
             None => Ok(()),
-            Some(StopReason::Cancelled) => Err(HandlerError::Cancelled),
-            Some(StopReason::DeadlinePassed) => Err(HandlerError::DeadlinePassed),
+            Some(CancelCause::Cancelled) => Err(HandlerError::Cancelled),
+            Some(CancelCause::DeadlinePassed) => Err(HandlerError::DeadlinePassed),
         }
     }
 
-    /// The content with this digest.
+    /// Returns the content with this digest.
     pub fn content(&self, digest: &ContentDigest) -> Result<Arc<[u8]>, HandlerError> {
-        self.surroundings.contents.content(digest)?.ok_or_else(|| {
+        self.services.contents.content(digest)?.ok_or_else(|| {
             HandlerError::failed_with_hint(
                 format!("the content with the digest {digest} is not in the store"),
                 "export the model again, so that it is uploaded",
@@ -301,17 +300,20 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// The number of a user. In a dry run there may be none yet: then it is made before this resource.
+    /// Returns the uid of a user. `None` in a dry run if the user does not exist yet.
     pub fn uid(&self, name: &str) -> Result<Option<u32>, TargetError> {
-        self.unless_future(self.session().uid(self.target(), name))
+        self.missing_in_dry_run(self.cache().uid(self.target(), name))
     }
 
-    /// The number of a group, as `uid`.
+    /// Returns the gid of a group, like `uid`.
     pub fn gid(&self, name: &str) -> Result<Option<u32>, TargetError> {
-        self.unless_future(self.session().gid(self.target(), name))
+        self.missing_in_dry_run(self.cache().gid(self.target(), name))
     }
 
-    fn unless_future(&self, found: Result<u32, TargetError>) -> Result<Option<u32>, TargetError> {
+    fn missing_in_dry_run(
+        &self,
+        found: Result<u32, TargetError>,
+    ) -> Result<Option<u32>, TargetError> {
         match found {
             Ok(number) => Ok(Some(number)),
             Err(TargetError { cause: Cause::UnknownUser | Cause::UnknownGroup, .. })
@@ -323,24 +325,24 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Keeps a line for the log of this run; `values` are what it names, for programs.
+    /// Adds a log line; `values` are its structured fields.
     pub fn log(
         &mut self,
         level: LogLevel,
         message: impl Into<Cow<'static, str>>,
         values: impl IntoIterator<Item = (&'static str, Value)>,
     ) {
-        if level < self.surroundings.log_level {
+        if level < self.services.log_level {
             return;
         }
         let values = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let message = message.into().into_owned();
-        self.log.push(LogLine { at: (self.surroundings.clock)(), level, message, values });
+        self.log.push(LogLine { at: (self.services.clock)(), level, message, values });
     }
 
-    /// Keeps a line that was written elsewhere.
+    /// Adds a log line from another process.
     pub fn add_line(&mut self, line: LogLine) {
-        if line.level >= self.surroundings.log_level {
+        if line.level >= self.services.log_level {
             self.log.push(line);
         }
     }
@@ -357,7 +359,7 @@ impl<'a> Context<'a> {
         self.log(LogLevel::Warning, message, []);
     }
 
-    /// Says something about the resource that models and people can ask for.
+    /// Reports a fact about the resource.
     pub fn set_fact(&mut self, name: impl Into<String>, value: impl Into<String>, expires: bool) {
         self.facts.push(Fact { name: name.into(), value: value.into(), expires });
     }
@@ -372,7 +374,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Ends the run with an error: it decides about the status, and is logged with its help.
+    /// Ends the run with an error, which determines the status and is logged with its hint.
     pub fn finish_with_error(&mut self, error: &HandlerError) -> Outcome {
         let (status, level) = match error {
             HandlerError::Skipped(_) | HandlerError::Cancelled => {
@@ -402,11 +404,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A changed attribute; for what `diff` gives.
-pub fn changed(
-    name: &str,
-    current: impl Into<Value>,
-    desired: impl Into<Value>,
-) -> AttributeChange {
-    AttributeChange { name: name.to_owned(), current: current.into(), desired: desired.into() }
+/// Creates an attribute change, for `diff`.
+pub fn changed(name: &str, current: impl Into<Value>, desired: impl Into<Value>) -> AttributeDiff {
+    AttributeDiff { name: name.to_owned(), current: current.into(), desired: desired.into() }
 }

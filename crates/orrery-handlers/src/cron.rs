@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orrery_model::{AttributeChange, ResourceType};
+use orrery_model::{AttributeDiff, ResourceType};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::context::{Context, changed};
 use crate::error::{HandlerError, Operation};
 use crate::handler::Crud;
 use crate::registry::Registry;
-use crate::target::{Compared, Expected, FileKind, Ownership};
+use crate::target::{ExpectedContent, FileComparison, FileKind, Ownership};
 
 pub(crate) fn register(registry: &mut Registry) {
     let fields = ["command", "env_vars", "purged", "schedule", "user"];
@@ -33,18 +33,18 @@ pub(crate) struct Cronjob {
     user: String,
 }
 
-/// Cron wants its files so, and reads no others.
+/// Mode and owner that cron requires of its files.
 const MODE: u32 = 0o644;
 const ROOT: u32 = 0;
 
 impl Cronjob {
-    /// The file's content. Whatever could become a second entry is refused.
+    /// Builds the content of the file. Rejects values that could become a second entry.
     fn content(&self) -> Result<String, HandlerError> {
         let schedule = self.schedule.trim();
         let fields = schedule.split_whitespace().count();
         if !(fields == 5 || (fields == 1 && schedule.starts_with('@'))) {
             return Err(HandlerError::failed_with_hint(
-                format!("{schedule:?} is not a schedule"),
+                format!("invalid schedule {schedule:?}"),
                 "write minute, hour, day, month and day of the week, or a word such as @daily",
             ));
         }
@@ -61,7 +61,8 @@ impl Cronjob {
             let is_name =
                 !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
             if !is_name || value.contains(['\n', '\r', '\0', '"']) {
-                let text = format!("the environment variable {name} cannot be written for cron");
+                let text =
+                    format!("cron does not support this value of the environment variable {name}");
                 return Err(HandlerError::failed(text));
             }
             content.push_str(&format!("{name}=\"{value}\"\n"));
@@ -78,7 +79,7 @@ fn path(context: &Context<'_>) -> Result<String, HandlerError> {
         Ok(format!("/etc/cron.d/{name}"))
     } else {
         Err(HandlerError::failed_with_hint(
-            format!("cron would skip a file with the name {name:?}"),
+            format!("cron ignores files named {name:?}"),
             "use letters, digits, dashes and underscores",
         ))
     }
@@ -86,7 +87,7 @@ fn path(context: &Context<'_>) -> Result<String, HandlerError> {
 
 impl Crud for CronHandler {
     type Desired = Cronjob;
-    type Current = Compared;
+    type Current = FileComparison;
 
     fn is_purged(desired: &Cronjob) -> bool {
         desired.purged
@@ -96,22 +97,22 @@ impl Crud for CronHandler {
         &self,
         desired: &Cronjob,
         context: &mut Context<'_>,
-    ) -> Result<Option<Compared>, HandlerError> {
+    ) -> Result<Option<FileComparison>, HandlerError> {
         let path = path(context)?;
         if desired.purged {
             let stat = context.target().stat(&path)?;
-            return Ok(stat.map(|stat| Compared { stat, same: false }));
+            return Ok(stat.map(|stat| FileComparison { stat, same: false }));
         }
         let content = desired.content()?;
-        Ok(context.target().compare(&path, Expected::Bytes(content.as_bytes()))?)
+        Ok(context.target().compare(&path, ExpectedContent::Bytes(content.as_bytes()))?)
     }
 
     fn diff(
         &self,
         desired: &Cronjob,
-        current: &Compared,
+        current: &FileComparison,
         context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         const SHOWN_MAX: u64 = 16 * 1024;
         let path = path(context)?;
         let stat = current.stat;
@@ -120,7 +121,8 @@ impl Crud for CronHandler {
             FileKind::File => {}
             FileKind::Symlink => return Ok(vec![changed("type", "symlink", "file")]),
             FileKind::Directory | FileKind::Other => {
-                let text = format!("cannot {} {path}: it is no file", Operation::Write.as_str());
+                let text =
+                    format!("cannot {} {path}: not a regular file", Operation::Write.as_str());
                 return Err(HandlerError::failed(text));
             }
         }
@@ -149,8 +151,8 @@ impl Crud for CronHandler {
     fn update(
         &self,
         desired: &Cronjob,
-        _current: &Compared,
-        _changes: &[AttributeChange],
+        _current: &FileComparison,
+        _changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         self.create(desired, context)
@@ -159,7 +161,7 @@ impl Crud for CronHandler {
     fn delete(
         &self,
         _desired: &Cronjob,
-        _current: &Compared,
+        _current: &FileComparison,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         context.target().remove_file(&path(context)?)?;

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use orrery_model::{AttributeChange, ResourceId, ResourceType};
+use orrery_model::{AttributeDiff, ResourceId, ResourceType};
 use serde::Deserialize;
 
 use crate::context::Context;
 use crate::error::{HandlerError, TargetError};
 use crate::handler::Crud;
-use crate::ownership::{Permissions, Wanted};
+use crate::ownership::{DesiredOwnership, Permissions};
 use crate::registry::Registry;
-use crate::target::{FileKind, Stat, Tree};
+use crate::target::{FileKind, RemovalMode, Stat};
 
 pub(crate) fn register(registry: &mut Registry) {
     let handler = Arc::new(DirectoryHandler);
@@ -38,17 +38,17 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    fn wanted(&self) -> Wanted<'_> {
-        Wanted::new(self.mode, self.owner.as_deref(), self.group.as_deref())
+    fn desired_ownership(&self) -> DesiredOwnership<'_> {
+        DesiredOwnership::new(self.mode, self.owner.as_deref(), self.group.as_deref())
     }
 }
 
-/// The error for something else in its place. It is never replaced: who knows what it is good for.
-fn in_its_place(path: &str, kind: FileKind) -> HandlerError {
+/// Error for another kind of file at the path. It is never replaced: its content may be valuable.
+fn wrong_kind_error(path: &str, kind: FileKind) -> HandlerError {
     let (what, hint) = match kind {
         FileKind::Symlink => (
             "a symbolic link",
-            "manage the directory that it leads to, or purge the link with a std::Symlink first",
+            "manage the directory that it points to, or purge the link with a std::Symlink first",
         ),
         FileKind::File => ("a file", "purge it with a std::File first, or choose another path"),
         FileKind::Directory | FileKind::Other => {
@@ -73,7 +73,9 @@ impl Crud for DirectoryHandler {
     ) -> Result<Option<Stat>, HandlerError> {
         let path = context.id().value();
         match context.target().stat(path)? {
-            Some(stat) if stat.kind != FileKind::Directory => Err(in_its_place(path, stat.kind)),
+            Some(stat) if stat.kind != FileKind::Directory => {
+                Err(wrong_kind_error(path, stat.kind))
+            }
             stat => Ok(stat),
         }
     }
@@ -83,14 +85,14 @@ impl Crud for DirectoryHandler {
         desired: &Directory,
         current: &Stat,
         context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         let mut changes = Vec::new();
-        desired.wanted().diff(*current, context, &mut changes)?;
+        desired.desired_ownership().diff(*current, context, &mut changes)?;
         Ok(changes)
     }
 
     fn create(&self, desired: &Directory, context: &mut Context<'_>) -> Result<(), HandlerError> {
-        let ownership = desired.wanted().resolve(context)?;
+        let ownership = desired.desired_ownership().resolve(context)?;
         Ok(context.target().make_directory(context.id().value(), ownership)?)
     }
 
@@ -98,10 +100,10 @@ impl Crud for DirectoryHandler {
         &self,
         desired: &Directory,
         _current: &Stat,
-        _changes: &[AttributeChange],
+        _changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        let ownership = desired.wanted().resolve(context)?;
+        let ownership = desired.desired_ownership().resolve(context)?;
         Ok(context.target().set_attributes(context.id().value(), ownership)?)
     }
 
@@ -111,7 +113,8 @@ impl Crud for DirectoryHandler {
         _current: &Stat,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        let tree = if desired.purge_content { Tree::WithContent } else { Tree::OnlyIfEmpty };
+        let tree =
+            if desired.purge_content { RemovalMode::WithContent } else { RemovalMode::OnlyIfEmpty };
         let removed: Result<bool, TargetError> =
             context.target().remove_directory(context.id().value(), tree);
         removed?;

@@ -1,10 +1,10 @@
-//! What can go wrong: an operation on a target (`TargetError`), and a run of a handler (`HandlerError`).
+//! Errors of target operations (`TargetError`) and of handler runs (`HandlerError`).
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
-/// What was being done to a target when it failed.
+/// Failed operation on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Stat,
@@ -23,31 +23,31 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The verb, as messages use it.
+    /// Verb for messages.
     pub fn as_str(self) -> &'static str {
         match self {
-            Operation::Stat => "look at",
+            Operation::Stat => "stat",
             Operation::Read => "read",
             Operation::Write => "write",
             Operation::SetAttributes => "set the attributes of",
-            Operation::MakeDirectory => "make the directory",
-            Operation::MakeSymlink => "make the symbolic link",
+            Operation::MakeDirectory => "create the directory",
+            Operation::MakeSymlink => "create the symbolic link",
             Operation::ReadLink => "read the symbolic link",
             Operation::Remove => "remove",
             Operation::List => "list",
             Operation::Sync => "flush to disk",
             Operation::Run => "run",
-            Operation::Request => "ask",
+            Operation::Request => "request",
             Operation::LookUp => "look up",
         }
     }
 }
 
-/// Why an operation failed, as far as a handler or a person would act differently on it.
+/// Cause of a failed operation, as far as handlers or people distinguish it.
 #[derive(Debug)]
 pub enum Cause {
     NotFound,
-    /// The directory that should hold it is missing.
+    /// The parent directory is missing.
     ParentMissing,
     PermissionDenied,
     ReadOnly,
@@ -61,7 +61,7 @@ pub enum Cause {
         limit: u64,
     },
     TooManyLinks,
-    /// A link on the way that another user controls leads to what that user does not own.
+    /// A link in the path, controlled by a user that does not own its destination.
     ForeignLink {
         link: String,
         uid: u32,
@@ -72,17 +72,17 @@ pub enum Cause {
     CommandNotFound,
     TimedOut,
     Cancelled,
-    /// There is no machine that the operation may be done on.
+    /// The agent has no machine.
     NoMachine(String),
-    /// The sandbox of an environment keeps it from being done; the text says how.
+    /// Denied by the sandbox of the environment; the text has the details.
     Confined(String),
-    /// A tool or peer answered something that is not understood.
+    /// Unexpected response of a tool or peer.
     Unexpected(String),
     Io(io::Error),
 }
 
 impl Cause {
-    /// Whether what was asked for may have been done nevertheless.
+    /// Returns true if the operation may have happened nevertheless.
     pub fn is_unclear(&self) -> bool {
         match self {
             Cause::TimedOut | Cause::Cancelled | Cause::Unexpected(_) => true,
@@ -91,8 +91,8 @@ impl Cause {
         }
     }
 
-    /// The error of a system call, for a path whose parent may be what is missing.
-    pub fn of(error: io::Error) -> Self {
+    /// Maps the error of a system call on a path.
+    pub fn from_io(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Cause::NotFound,
             io::ErrorKind::PermissionDenied => Cause::PermissionDenied,
@@ -108,7 +108,8 @@ impl Cause {
         }
     }
 
-    /// Whether this process, or the machine, has no more file descriptors: that says nothing about what the operation was to do.
+    /// Returns true if the process or machine has no file descriptors left, which says nothing
+    /// about the operation.
     pub fn is_descriptors_exhausted(&self) -> bool {
         let exhausted = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
         let code = match self {
@@ -118,35 +119,35 @@ impl Cause {
         exhausted.iter().any(|errno| code == Some(errno.raw_os_error()))
     }
 
-    /// What a person could do about it.
+    /// Remedy for people.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Cause::ParentMissing => "declare a std::Directory for it and require it",
             Cause::PermissionDenied => {
-                "run as a user who may do this, or choose a place that this user owns"
+                "run as a user with the permission, or choose a path that this user owns"
             }
             Cause::ReadOnly => {
-                "the file system is mounted read-only: remount it, or choose another place"
+                "the file system is mounted read-only: remount it, or choose another path"
             }
             Cause::NoSpace => "the disk or the quota is full",
             Cause::IsADirectory => {
-                "there is a directory in its place: purge it first, or choose another path"
+                "a directory exists at this path: purge it first, or choose another path"
             }
             Cause::NotADirectory => {
-                "a part of the path is no directory: purge what is in its place, or choose another path"
+                "a part of the path is not a directory: purge it, or choose another path"
             }
             Cause::NotARegularFile => {
-                "only regular files and symbolic links are replaced: remove by hand what is in its place"
+                "only regular files and symbolic links are replaced: remove the existing file by hand"
             }
-            Cause::NotASymlink => {
-                "only symbolic links are replaced: purge what is in its place first"
-            }
+            Cause::NotASymlink => "only symbolic links are replaced: purge the existing file first",
             Cause::NotEmpty => {
-                "move or remove what is in it; `purge_content` of a directory in the model removes all of it"
+                "move or remove its content, or set `purge_content` of the directory in the model"
             }
-            Cause::TooManyLinks => "the symbolic links on the way lead in a circle, or too far",
+            Cause::TooManyLinks => {
+                "the symbolic links in the path form a loop or a chain that is too long"
+            }
             Cause::ForeignLink { .. } => {
-                "a user could choose in this way what is read, written or removed: name the directory that the link leads to, or let root own the link"
+                "a user could redirect this operation: use the directory that the link points to, or make root the owner of the link"
             }
             Cause::InvalidPath => "a path begins with `/`, has no `..` and no zero byte",
             Cause::UnknownUser => "declare a user::User for it and require it, or use a numeric id",
@@ -154,10 +155,10 @@ impl Cause {
                 "declare a user::Group for it and require it, or use a numeric id"
             }
             Cause::CommandNotFound => {
-                "install the package that has it and require it, or give its full path"
+                "install the package that provides it and require it, or use its full path"
             }
             Cause::Confined(_) => {
-                "the environment acts on the server's own machine without the server's rights: invite the machine as a remote agent (`orrery agent invite`), give the place to that user, or see --sandbox-writable and --own-machine of `orrery server`"
+                "the environment runs in a sandbox on the server's machine: invite the machine as a remote agent (`orrery agent invite`), make the sandbox user the owner of the path, or see --sandbox-writable and --own-machine of `orrery server`"
             }
             Cause::NotFound
             | Cause::TooLarge { .. }
@@ -188,13 +189,16 @@ impl fmt::Display for Cause {
             }
             Cause::TooManyLinks => "too many symbolic links",
             Cause::ForeignLink { link, uid } => {
-                return write!(f, "the symbolic link {link} on the way is controlled by the user with the id {uid}");
+                return write!(
+                    f,
+                    "the symbolic link {link} in the path is controlled by the user with id {uid}"
+                );
             }
             Cause::InvalidPath => "it is not an absolute, normal path",
             Cause::UnknownUser => "there is no such user",
             Cause::UnknownGroup => "there is no such group",
             Cause::CommandNotFound => "command not found",
-            Cause::TimedOut => "it took too long",
+            Cause::TimedOut => "timed out",
             Cause::Cancelled => "cancelled",
             Cause::NoMachine(what) | Cause::Confined(what) | Cause::Unexpected(what) => what,
             Cause::Io(error) => return fmt::Display::fmt(error, f),
@@ -202,12 +206,12 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A failed operation: what was done, to what, and why it failed.
+/// A failed operation with its subject and cause.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {} {subject}: {cause}", operation.as_str())]
 pub struct TargetError {
     pub operation: Operation,
-    /// The path, command, account or address.
+    /// Path, command, account or address.
     pub subject: Box<str>,
     pub cause: Cause,
 }
@@ -222,15 +226,15 @@ impl TargetError {
     }
 }
 
-/// Why a run of a handler did not end well.
+/// Error of a handler run.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
     #[error(transparent)]
     Target(TargetError),
-    /// It cannot be done, for a reason that another try does not cure by itself.
+    /// Failed for a reason that a retry alone does not fix.
     #[error("{message}")]
     Failed { message: String, hint: Option<Cow<'static, str>> },
-    /// It is not ready yet: to be tried again later.
+    /// Not ready yet: retry later.
     #[error("{0}")]
     Skipped(String),
     #[error("the attributes cannot be read: {0}")]
@@ -244,8 +248,8 @@ pub enum HandlerError {
 impl From<TargetError> for HandlerError {
     fn from(error: TargetError) -> Self {
         if error.cause.is_descriptors_exhausted() {
-            let what = "the process that deploys has no file descriptors left";
-            return HandlerError::Skipped(format!("{error}: {what}; it is tried again"));
+            let what = "the deploying process has no file descriptors left";
+            return HandlerError::Skipped(format!("{error}: {what}; it will be retried"));
         }
         HandlerError::Target(error)
     }

@@ -1,10 +1,10 @@
-//! `exec::Run`: a command, with conditions under which it is run. It does not pass a shell.
+//! `exec::Run`: a command with conditions. It is not passed to a shell.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_model::{AttributeChange, Attributes, Change, ChangeKind, LogLevel, ResourceType};
+use orrery_model::{AttributeDiff, Attributes, Change, ChangeKind, LogLevel, ResourceType};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use crate::context::{Context, changed};
 use crate::error::{Cause, HandlerError, TargetError};
 use crate::handler::Crud;
 use crate::registry::Registry;
+use crate::shell_words;
 use crate::target::{CommandLine, Output};
-use crate::words;
 
-/// What a command did is not undone when its resource is purged.
+/// Entity of commands. Purging one does not undo its effects.
 pub(crate) const ENTITY: &str = "exec::Run";
 
 pub(crate) fn register(registry: &mut Registry) {
@@ -81,12 +81,13 @@ impl Default for Command {
 
 impl Command {
     fn command_line(&self, text: &str) -> Result<CommandLine, HandlerError> {
-        let words = words::split(text).filter(|words| !words.is_empty()).ok_or_else(|| {
-            HandlerError::failed_with_hint(
-                format!("{text:?} cannot be split into words"),
-                "check its quotes; for a text of the shell, use exec::in_shell",
-            )
-        })?;
+        let words =
+            shell_words::split(text).filter(|words| !words.is_empty()).ok_or_else(|| {
+                HandlerError::failed_with_hint(
+                    format!("cannot parse the command {text:?}"),
+                    "check its quotes; for shell syntax, use exec::in_shell",
+                )
+            })?;
         let mut command = CommandLine::new(words);
         command.environment = self
             .environment
@@ -99,14 +100,14 @@ impl Command {
         Ok(command)
     }
 
-    /// Whether a command that only asks something says yes. One that does not exist says no.
-    fn says_yes(&self, text: &str, context: &mut Context<'_>) -> Result<bool, HandlerError> {
+    /// Runs a condition; returns true if it succeeds. A missing command counts as false.
+    fn condition_holds(&self, text: &str, context: &mut Context<'_>) -> Result<bool, HandlerError> {
         let command = self.command_line(text)?;
-        match context.target().run(&command, context.stop()) {
+        match context.target().run(&command, context.cancel_token()) {
             Ok(output) => {
                 context.log(
                     LogLevel::Debug,
-                    "asked a condition",
+                    "checked a condition",
                     [("command", Value::from(text)), ("code", Value::from(output.code))],
                 );
                 Ok(output.success())
@@ -116,7 +117,7 @@ impl Command {
         }
     }
 
-    /// Whether the command has to be run now.
+    /// Returns true if the command must run now.
     fn is_due(&self, context: &mut Context<'_>) -> Result<bool, HandlerError> {
         if self.purged || self.reload_only || (self.once && context.deployed_before()) {
             return Ok(false);
@@ -124,10 +125,10 @@ impl Command {
         if !self.creates.is_empty() && context.target().stat_following(&self.creates)?.is_some() {
             return Ok(false);
         }
-        if !self.unless.is_empty() && self.says_yes(&self.unless, context)? {
+        if !self.unless.is_empty() && self.condition_holds(&self.unless, context)? {
             return Ok(false);
         }
-        if !self.onlyif.is_empty() && !self.says_yes(&self.onlyif, context)? {
+        if !self.onlyif.is_empty() && !self.condition_holds(&self.onlyif, context)? {
             return Ok(false);
         }
         Ok(true)
@@ -136,27 +137,27 @@ impl Command {
     fn run(&self, text: &str, context: &mut Context<'_>) -> Result<(), HandlerError> {
         let ran = self
             .command_line(text)
-            .and_then(|command| Ok(context.target().run(&command, context.stop())?));
+            .and_then(|command| Ok(context.target().run(&command, context.cancel_token())?));
         let failure = match ran {
             Ok(output) => {
                 log_output(text, &output, context);
                 if self.returns.contains(&output.code) {
                     return Ok(());
                 }
-                let message = format!("{text} ended with code {}", output.code);
-                match output.complaint() {
+                let message = format!("{text} exited with code {}", output.code);
+                match output.error_excerpt() {
                     complaint if complaint.is_empty() => HandlerError::failed(message),
                     complaint => HandlerError::failed(format!("{message}: {complaint}")),
                 }
             }
-            // Whoever cancels wants no other word for it.
+            // A cancelled run is reported as such, whatever `skip_on_fail` says.
             Err(error @ HandlerError::Target(TargetError { cause: Cause::Cancelled, .. })) => {
-                context.note_unclear();
+                context.mark_unclear();
                 return Err(error);
             }
             Err(error) => {
                 if matches!(&error, HandlerError::Target(found) if found.cause.is_unclear()) {
-                    context.note_unclear();
+                    context.mark_unclear();
                 }
                 error
             }
@@ -165,7 +166,7 @@ impl Command {
     }
 }
 
-/// The value of an environment variable: texts as they are, everything else as JSON writes it.
+/// Value of an environment variable: strings verbatim, everything else as JSON.
 fn environment_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -183,10 +184,10 @@ fn log_output(text: &str, output: &Output, context: &mut Context<'_>) {
 
 impl Crud for RunHandler {
     type Desired = Command;
-    /// Whether the command is due.
+    /// True if the command is due.
     type Current = bool;
 
-    /// A command that is to be run once, without anything that tells whether it was.
+    /// Commands with `once` and without an observable condition.
     fn must_not_repeat(attributes: &Attributes) -> bool {
         let attributes = attributes.to_object();
         let is_set = |name: &str| attributes.get(name).is_some_and(|value| *value == true);
@@ -197,7 +198,7 @@ impl Crud for RunHandler {
             && ["creates", "unless", "onlyif"].iter().all(is_empty)
     }
 
-    /// What a command did is not undone.
+    /// Effects of commands are not undone.
     fn is_purged(_desired: &Command) -> bool {
         false
     }
@@ -215,7 +216,7 @@ impl Crud for RunHandler {
         _desired: &Command,
         due: &bool,
         _context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         Ok(if *due { vec![changed("executed", false, true)] } else { Vec::new() })
     }
 
@@ -227,7 +228,7 @@ impl Crud for RunHandler {
         &self,
         desired: &Command,
         _due: &bool,
-        _changes: &[AttributeChange],
+        _changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         desired.run(context.id().value(), context)
@@ -237,7 +238,7 @@ impl Crud for RunHandler {
         Ok(())
     }
 
-    /// A command that was just run has seen the changes.
+    /// A command that just ran has seen the changes.
     fn is_reload_due(&self, desired: &Command, change: &Change, context: &Context<'_>) -> bool {
         let done_for_good = desired.once && desired.reload.is_empty();
         let idle = change.kind == ChangeKind::NoChange && !desired.purged && !done_for_good;

@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use orrery_model::{AttributeChange, ResourceId, ResourceType};
+use orrery_model::{AttributeDiff, ResourceId, ResourceType};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::context::{Context, changed};
 use crate::error::{Cause, HandlerError, Operation, TargetError};
 use crate::handler::Crud;
-use crate::ownership::{Permissions, Wanted};
+use crate::ownership::{DesiredOwnership, Permissions};
 use crate::registry::Registry;
-use crate::target::{Algorithm, Compared, ContentDigest, Expected, FileKind};
+use crate::target::{Algorithm, ContentDigest, ExpectedContent, FileComparison, FileKind};
 
 pub(crate) fn register(registry: &mut Registry) {
     let handler = Arc::new(FileHandler);
@@ -31,7 +31,7 @@ pub(crate) struct FileHandler;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct File {
-    /// The content itself, or `hash`: the digest of one that is stored elsewhere.
+    /// Content, or `hash`: digest of a stored content.
     content: Option<String>,
     hash: Option<String>,
     #[serde(alias = "permissions")]
@@ -54,24 +54,24 @@ struct Part {
     value: String,
 }
 
-/// What the file should hold.
+/// Desired content.
 enum Content<'d> {
     Bytes(Cow<'d, str>),
     Stored(ContentDigest),
 }
 
 impl Content<'_> {
-    fn expected(&self) -> Expected<'_> {
+    fn expected(&self) -> ExpectedContent<'_> {
         match self {
-            Content::Bytes(text) => Expected::Bytes(text.as_bytes()),
-            Content::Stored(digest) => Expected::Digest(digest),
+            Content::Bytes(text) => ExpectedContent::Bytes(text.as_bytes()),
+            Content::Stored(digest) => ExpectedContent::Digest(digest),
         }
     }
 }
 
 impl File {
-    fn wanted(&self) -> Wanted<'_> {
-        Wanted::new(self.mode, self.owner.as_deref(), self.group.as_deref())
+    fn desired_ownership(&self) -> DesiredOwnership<'_> {
+        DesiredOwnership::new(self.mode, self.owner.as_deref(), self.group.as_deref())
     }
 
     fn content(&self) -> Result<Content<'_>, HandlerError> {
@@ -83,11 +83,11 @@ impl File {
                     digest.map_err(|error| HandlerError::failed(format!("{error}")))?,
                 ))
             }
-            (None, None) => Err(HandlerError::failed("the file has neither a content nor a hash")),
+            (None, None) => Err(HandlerError::failed("the file has neither content nor hash")),
         }
     }
 
-    /// The parts before, the content and the parts after, with the separator between any two.
+    /// Joins prefix, content and suffix parts with the separator.
     fn with_parts<'d>(&'d self, content: &'d str) -> Cow<'d, str> {
         if self.prefix_content.is_empty() && self.suffix_content.is_empty() {
             return Cow::Borrowed(content);
@@ -104,7 +104,7 @@ impl File {
     }
 
     fn write(&self, context: &Context<'_>) -> Result<(), HandlerError> {
-        let ownership = self.wanted().resolve(context)?;
+        let ownership = self.desired_ownership().resolve(context)?;
         let path = context.id().value();
         match self.content()? {
             Content::Bytes(text) => {
@@ -120,7 +120,7 @@ impl File {
 
 impl Crud for FileHandler {
     type Desired = File;
-    type Current = Compared;
+    type Current = FileComparison;
 
     fn is_purged(desired: &File) -> bool {
         desired.purged
@@ -130,11 +130,11 @@ impl Crud for FileHandler {
         &self,
         desired: &File,
         context: &mut Context<'_>,
-    ) -> Result<Option<Compared>, HandlerError> {
+    ) -> Result<Option<FileComparison>, HandlerError> {
         let path = context.id().value();
         if desired.purged {
             let stat = context.target().stat(path)?;
-            return Ok(stat.map(|stat| Compared { stat, same: false }));
+            return Ok(stat.map(|stat| FileComparison { stat, same: false }));
         }
         Ok(context.target().compare(path, desired.content()?.expected())?)
     }
@@ -142,16 +142,16 @@ impl Crud for FileHandler {
     fn diff(
         &self,
         desired: &File,
-        current: &Compared,
+        current: &FileComparison,
         context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         let refuse = |cause| TargetError::new(Operation::Write, context.id().value(), cause);
         let mut changes = Vec::new();
         match current.stat.kind {
             FileKind::File => {}
             FileKind::Symlink => {
-                let (is, wanted) = (FileKind::Symlink.as_str(), FileKind::File.as_str());
-                changes.push(changed("type", is, wanted));
+                let (current, desired) = (FileKind::Symlink.as_str(), FileKind::File.as_str());
+                changes.push(changed("type", current, desired));
                 return Ok(changes);
             }
             FileKind::Directory => return Err(refuse(Cause::IsADirectory).into()),
@@ -160,7 +160,7 @@ impl Crud for FileHandler {
         if !current.same {
             changes.push(content_change(desired, current, context)?);
         }
-        desired.wanted().diff(current.stat, context, &mut changes)?;
+        desired.desired_ownership().diff(current.stat, context, &mut changes)?;
         Ok(changes)
     }
 
@@ -171,21 +171,21 @@ impl Crud for FileHandler {
     fn update(
         &self,
         desired: &File,
-        current: &Compared,
-        _changes: &[AttributeChange],
+        current: &FileComparison,
+        _changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         if !current.same {
             return desired.write(context);
         }
-        let ownership = desired.wanted().resolve(context)?;
+        let ownership = desired.desired_ownership().resolve(context)?;
         Ok(context.target().set_attributes(context.id().value(), ownership)?)
     }
 
     fn delete(
         &self,
         _desired: &File,
-        _current: &Compared,
+        _current: &FileComparison,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         context.target().remove_file(context.id().value())?;
@@ -204,22 +204,22 @@ impl Crud for FileHandler {
     }
 }
 
-/// Longer contents are shown as digests.
+/// Maximum size of a content that is shown; longer ones are shown as digests.
 const SHOWN_MAX: usize = 32 * 1024;
 
-/// How a changed content is shown: as it is, if it is short and everybody may read it; otherwise as a
-/// digest, so that no secret gets into a log.
+/// Change of a content: the text if it is short and world-readable, otherwise a digest, so no
+/// secret gets into a log.
 fn content_change(
     desired: &File,
-    current: &Compared,
+    current: &FileComparison,
     context: &Context<'_>,
-) -> Result<AttributeChange, HandlerError> {
+) -> Result<AttributeDiff, HandlerError> {
     const OTHERS_READ: u32 = 0o004;
     let path = context.id().value();
     let public = current.stat.mode & OTHERS_READ != 0
         && desired.mode.is_none_or(|mode| mode.0 & OTHERS_READ != 0);
-    let wanted = desired.content()?;
-    if let Content::Bytes(text) = &wanted
+    let desired_content = desired.content()?;
+    if let Content::Bytes(text) = &desired_content
         && public
         && text.len() <= SHOWN_MAX
         && current.stat.size <= SHOWN_MAX as u64
@@ -228,13 +228,13 @@ fn content_change(
     {
         return Ok(changed("content", found, text.as_ref()));
     }
-    let wanted = match wanted {
+    let desired_content = match desired_content {
         Content::Bytes(text) => Algorithm::Sha256.digest(text.as_bytes()),
         Content::Stored(digest) => digest,
     };
-    let found = context.target().digest(path, wanted.algorithm)?;
+    let found = context.target().digest(path, desired_content.algorithm)?;
     let found = found.map_or(Value::Null, |digest| Value::from(digest.to_string()));
-    Ok(changed("hash", found, wanted.to_string()))
+    Ok(changed("hash", found, desired_content.to_string()))
 }
 
 #[cfg(test)]

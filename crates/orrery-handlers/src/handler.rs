@@ -1,8 +1,8 @@
-//! What a handler is (`Handler`), what most of them are written as (`Crud`), and the one way in which
-//! those are run: read, diff, and only then create, update or delete.
+//! Traits `Handler` and `Crud`, and the only way to run the latter: read, diff, and then create,
+//! update or delete.
 
 use orrery_model::{
-    AttributeChange, Attributes, Change, ChangeKind, Fact, LogLevel, Outcome, OutcomeStatus,
+    AttributeDiff, Attributes, Change, ChangeKind, Fact, LogLevel, Outcome, OutcomeStatus,
     ResourceId,
 };
 use serde::de::DeserializeOwned;
@@ -12,59 +12,59 @@ use crate::context::{Context, Mode, changed};
 use crate::error::HandlerError;
 use crate::target::ContentDigest;
 
-/// Brings resources of one kind into their desired state. What the executor calls.
+/// Brings resources of one type into their desired state. Called by the executor.
 pub trait Handler: Send + Sync {
-    /// Deploys, repairs, says what it would do, or whether all is well: as the context says.
+    /// Deploys, repairs, plans or reports, as the context says.
     fn run(&self, attributes: &Attributes, context: &mut Context<'_>) -> Outcome;
 
-    /// What is to be known about the resource as it is now.
+    /// Reads the facts of the resource.
     fn facts(
         &self,
         attributes: &Attributes,
         context: &mut Context<'_>,
     ) -> Result<Vec<Fact>, HandlerError>;
 
-    /// Whether it finds the values of references itself; otherwise it only ever sees values.
-    fn resolves_references(&self) -> bool {
+    /// Returns true if it resolves late-bound values itself; otherwise it gets values only.
+    fn resolves_late_bound_values(&self) -> bool {
         false
     }
 
-    /// The contents that a run may ask for, so that it can be made where there is no way to ask.
+    /// Contents that a run may need, for a run without access to the store.
     fn named_contents(&self, _attributes: &Attributes) -> Vec<ContentDigest> {
         Vec::new()
     }
 
-    /// Whether what a run does must not be done twice, and nothing can be looked at that tells whether it was done. Such an effect is
-    /// recorded before it begins. Attributes may be references.
+    /// Returns true if the effect must not be repeated, and cannot be observed afterwards. Its
+    /// start is recorded first. Attributes may be late-bound.
     fn must_not_repeat(&self, _attributes: &Attributes) -> bool {
         false
     }
 
-    /// Whether a run can be made to find out what became of an effect with an unknown outcome. Such a run begins with reading, and
-    /// asks (`Context::begin_effect`) before it does anything that must not be repeated.
+    /// Returns true if a run can find out the outcome of an unknown effect. Such a run starts with
+    /// a read, and calls `Context::begin_effect` before an effect that must not be repeated.
     fn reads_back(&self) -> bool {
         false
     }
 
-    /// The path whose changes mean that the resource may no longer be as wanted, if there is one.
+    /// Path to watch for drift, if there is one.
     fn watched_path<'i>(&self, id: &'i ResourceId) -> Option<&'i str>;
 }
 
-/// A handler in parts, each of which does one thing. The identifying attribute is in `context.id()`.
+/// A handler in parts with one job each. The identifying attribute is in `context.id()`.
 ///
-/// `read` and `diff` change nothing: they run in a dry run too. Everything else runs only after them,
-/// and when there is something to do. A part that fails may be run again from the start, after any
-/// part of its work is done.
+/// `read` and `diff` change nothing: dry runs call them, too. The others run only after them, and
+/// only if there is something to do. A failed part may be rerun from the start, after any part of
+/// its work is done.
 pub trait Crud: Send + Sync {
-    /// The attributes that it needs, as the model gives them.
+    /// Attributes, as the model defines them.
     type Desired: DeserializeOwned;
-    /// What it found.
+    /// Current state.
     type Current;
 
-    /// Whether it must not exist.
+    /// Returns true if it must not exist.
     fn is_purged(desired: &Self::Desired) -> bool;
 
-    /// As `Handler::must_not_repeat`.
+    /// Like `Handler::must_not_repeat`.
     fn must_not_repeat(_attributes: &Attributes) -> bool {
         false
     }
@@ -76,13 +76,13 @@ pub trait Crud: Send + Sync {
         context: &mut Context<'_>,
     ) -> Result<Option<Self::Current>, HandlerError>;
 
-    /// What differs between what is and what should be, if it exists and should.
+    /// Differences between current and desired state, if it exists and should.
     fn diff(
         &self,
         desired: &Self::Desired,
         current: &Self::Current,
         context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError>;
+    ) -> Result<Vec<AttributeDiff>, HandlerError>;
 
     fn create(
         &self,
@@ -95,7 +95,7 @@ pub trait Crud: Send + Sync {
         &self,
         desired: &Self::Desired,
         current: &Self::Current,
-        changes: &[AttributeChange],
+        changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError>;
 
@@ -106,8 +106,8 @@ pub trait Crud: Send + Sync {
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError>;
 
-    /// Whether `reload` has to be called, since something that it requires changed. `change` is what this
-    /// run did, or would do: a service that was just started need not be restarted.
+    /// Returns true if `reload` is due after a change of a requirement. `change` is the actual or
+    /// planned change of this run: a service that was just started needs no restart.
     fn is_reload_due(
         &self,
         _desired: &Self::Desired,
@@ -121,12 +121,12 @@ pub trait Crud: Send + Sync {
         Ok(())
     }
 
-    /// What is to be known about it; asked after every good run, and between runs.
+    /// Reads its facts; called after every successful run, and between runs.
     fn facts(&self, _: &Self::Desired, _: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
         Ok(Vec::new())
     }
 
-    /// The contents that `create` or `update` may ask for.
+    /// Contents that `create` or `update` may need.
     fn named_contents(_desired: &Self::Desired) -> Vec<ContentDigest> {
         Vec::new()
     }
@@ -136,9 +136,9 @@ pub trait Crud: Send + Sync {
     }
 }
 
-/// The name under which a reload stands among the changes.
+/// Attribute name of a reload among the changes.
 const RELOAD: &str = "reload";
-/// The name under which coming and going stands among the changes of a report.
+/// Attribute name of creation and removal among the changes of a report.
 const PURGED: &str = "purged";
 
 impl<H: Crud> Handler for H {
@@ -163,7 +163,7 @@ impl<H: Crud> Handler for H {
         Crud::facts(self, &desired, context)
     }
 
-    /// What cannot be read names nothing: a run will say what is wrong with it.
+    /// Unreadable attributes name no contents: the run reports the error.
     fn named_contents(&self, attributes: &Attributes) -> Vec<ContentDigest> {
         attributes.read().map(|desired| H::named_contents(&desired)).unwrap_or_default()
     }
@@ -173,14 +173,14 @@ impl<H: Crud> Handler for H {
     }
 }
 
-/// The one path of deploy, repair, dry run and report. `done` is what a run that fails has created before.
+/// Common path of deploy, repair, dry run and report. `done` is what a failed run created before.
 fn execute<H: Crud>(
     handler: &H,
     attributes: &Attributes,
     context: &mut Context<'_>,
     done: &mut Change,
 ) -> Result<(OutcomeStatus, Change), HandlerError> {
-    context.check_stop()?;
+    context.check_cancelled()?;
     let desired: H::Desired = attributes.read().map_err(HandlerError::Attributes)?;
     let purged = H::is_purged(&desired);
     let current = handler.read(&desired, context)?;
@@ -206,10 +206,10 @@ fn execute<H: Crud>(
         return Ok((OutcomeStatus::Deployed, change));
     }
     if change.kind != ChangeKind::NoChange || reload {
-        context.check_stop()?;
+        context.check_cancelled()?;
         context.announce_change()?;
-        // That may have taken long.
-        context.check_stop()?;
+        // The announcement may have taken long.
+        context.check_cancelled()?;
     }
     match (change.kind, &current) {
         (ChangeKind::Created, _) => {
@@ -223,7 +223,7 @@ fn execute<H: Crud>(
         (ChangeKind::NoChange | ChangeKind::Updated | ChangeKind::Purged, _) => {}
     }
     if reload {
-        context.check_stop()?;
+        context.check_cancelled()?;
         handler.reload(&desired, context)?;
         add_reload(&mut change, context);
     }
@@ -236,7 +236,7 @@ fn execute<H: Crud>(
     Ok((OutcomeStatus::Deployed, change))
 }
 
-/// What a resource that is only reported on comes to: nothing was changed, but this differs.
+/// Outcome of a report-only resource: nothing changed, with these differences.
 fn report(mut change: Change, purged: bool, context: &mut Context<'_>) -> (OutcomeStatus, Change) {
     match std::mem::take(&mut change.kind) {
         ChangeKind::NoChange => return (OutcomeStatus::Deployed, change),
@@ -248,7 +248,7 @@ fn report(mut change: Change, purged: bool, context: &mut Context<'_>) -> (Outco
     let names = change.attributes.iter().map(|change| Value::from(&*change.name)).collect();
     context.log(
         LogLevel::Warning,
-        "it is not as wanted, and only reported on",
+        "not compliant; report only",
         [("attributes", Value::Array(names))],
     );
     (OutcomeStatus::NonCompliant, change)

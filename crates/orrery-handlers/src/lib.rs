@@ -1,10 +1,10 @@
-//! Native handlers: what brings files, packages, services, users, commands and more into their desired
+//! Native handlers: bring files, packages, services, users, commands and more into their desired
 //! state.
 //!
-//! Start from `Handler` (what the executor calls), `Crud` (what most handlers are), `Target` (the one
-//! way to the outside) and `Registry` (which handler serves which entity). It knows nothing of
-//! scheduling, storing or compiling. Tests are at the end of the files, and the laws that all handlers
-//! obey in `tests/it`.
+//! Start from `Handler` (called by the executor), `Crud` (the base of most handlers), `Target` (the
+//! only access to a machine) and `Registry` (handlers by entity). It knows nothing of scheduling,
+//! storing or compiling. Tests are at the end of the files, and the laws of all handlers in
+//! `tests/it`.
 
 mod account;
 mod agent_config;
@@ -15,48 +15,49 @@ mod error;
 mod exec;
 mod file;
 mod handler;
-mod null;
+mod http;
 mod ownership;
 mod package;
 mod registry;
 mod removal;
 mod secrets;
 mod service;
-mod session;
+mod shell_words;
 mod symlink;
 pub mod target;
+mod target_cache;
+mod testing;
 mod tools;
-mod web;
-mod words;
 
 pub use context::{
-    Announcement, Contents, Context, EffectGate, EffectStart, Mode, NoContents, Run, Standing,
-    Surroundings, changed,
+    BeforeChange, Contents, Context, DependencyInfo, EffectGate, EffectStart, Mode, NoContents,
+    Run, RunServices, changed,
 };
 pub use error::{Cause, HandlerError, Operation, TargetError};
 pub use handler::{Crud, Handler};
 pub use registry::Registry;
-pub use removal::{Abilities, Unmanaged};
+pub use removal::{HandlerCapabilities, Unmanaged};
 pub use secrets::{
-    LocalSecrets, ProtectedPaths, Reference, SecretError, Secrets, resolve_guarded, resolve_on,
+    LocalSecrets, ProtectedPaths, SecretError, SecretSource, Secrets, resolve_guarded,
+    resolve_on_target,
 };
-pub use session::Session;
 pub use target::{
-    Durability, FaultyTarget, LocalTarget, Machine, MemoryTarget, Moment, OutwardTarget, Permit,
-    Stop, StopReason, Target,
+    AgentMachine, CancelCause, CancelToken, Durability, FaultyTarget, LocalTarget, MemoryTarget,
+    Moment, OutwardTarget, Permit, Target,
 };
+pub use target_cache::TargetCache;
 
-/// All handlers of this program, each with its declaration.
+/// Registers all native handlers with their declarations.
 fn register_all(registry: &mut Registry) {
     file::register(registry);
     directory::register(registry);
     symlink::register(registry);
-    null::register(registry);
+    testing::register(registry);
     exec::register(registry);
     package::register(registry);
     service::register(registry);
     account::register(registry);
     agent_config::register(registry);
     cron::register(registry);
-    web::register(registry);
+    http::register(registry);
 }

@@ -1,8 +1,8 @@
-//! Owner, group and permissions, as models write them; shared by files and directories.
+//! Owner, group and permissions in models; shared by files and directories.
 
 use std::fmt;
 
-use orrery_model::AttributeChange;
+use orrery_model::AttributeDiff;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde_json::Value;
 
@@ -10,7 +10,8 @@ use crate::context::{Context, changed};
 use crate::error::TargetError;
 use crate::target::{AccountName, Ownership, Stat};
 
-/// Permission bits. Models write them as people do: the number 644 or the text "0644" mean `rw-r--r--`.
+/// Permission bits. Models write them in octal digits: the number 644 and the text "0644" mean
+/// `rw-r--r--`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permissions(pub(crate) u32);
 
@@ -59,26 +60,26 @@ impl<'de> Deserialize<'de> for Permissions {
     }
 }
 
-/// What is wanted; `None` leaves a part as it is.
+/// Desired ownership; `None` leaves a part unchanged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'d> {
+pub(crate) struct DesiredOwnership<'d> {
     pub(crate) mode: Option<Permissions>,
     pub(crate) owner: Option<&'d str>,
     pub(crate) group: Option<&'d str>,
 }
 
-impl<'d> Wanted<'d> {
-    /// Desired ownership of a resource; a null or empty owner or group leaves that part as it is.
+impl<'d> DesiredOwnership<'d> {
+    /// Desired ownership of a resource; a null or empty owner or group leaves that part unchanged.
     pub(crate) fn new(
         mode: Option<Permissions>,
         owner: Option<&'d str>,
         group: Option<&'d str>,
     ) -> Self {
         let named = |name: &&str| !name.is_empty();
-        Wanted { mode, owner: owner.filter(named), group: group.filter(named) }
+        DesiredOwnership { mode, owner: owner.filter(named), group: group.filter(named) }
     }
 
-    /// In numbers.
+    /// Resolves names to ids.
     pub(crate) fn resolve(self, context: &Context<'_>) -> Result<Ownership, TargetError> {
         Ok(Ownership {
             mode: self.mode.map(|mode| mode.0),
@@ -87,12 +88,12 @@ impl<'d> Wanted<'d> {
         })
     }
 
-    /// Appends what differs from what is there.
+    /// Appends the differences from the current ownership.
     pub(crate) fn diff(
         self,
         stat: Stat,
         context: &Context<'_>,
-        changes: &mut Vec<AttributeChange>,
+        changes: &mut Vec<AttributeDiff>,
     ) -> Result<(), TargetError> {
         if let Some(mode) = self.mode
             && mode.0 != stat.mode
@@ -100,7 +101,7 @@ impl<'d> Wanted<'d> {
             let current = Permissions(stat.mode).to_string();
             changes.push(changed("mode", current, mode.to_string()));
         }
-        // A user without a number, in a dry run, is not there yet and so owns nothing.
+        // In a dry run, a user without an id does not exist yet and owns nothing.
         if let Some(owner) = self.owner
             && context.uid(owner)? != Some(stat.uid)
         {
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_are_read_as_people_write_them() {
+    fn permissions_are_parsed_as_octal_digits() {
         let read = |text: &str| serde_json::from_str::<Permissions>(text);
         for (text, bits) in [
             ("644", 0o644),

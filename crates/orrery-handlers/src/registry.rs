@@ -1,4 +1,4 @@
-//! Which handler serves which entity, and how its instances become resources.
+//! Handlers by entity, and the declarations of their resource types.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use orrery_model::{Reach, ResourceType};
 
 use crate::handler::Handler;
 
-/// All kinds of resources that can be handled, by entity.
+/// Resource types and their handlers, by entity.
 #[derive(Clone, Default)]
 pub struct Registry {
     entries: BTreeMap<Cow<'static, str>, Entry>,
@@ -17,7 +17,7 @@ pub struct Registry {
 
 #[derive(Clone)]
 struct Entry {
-    /// `None` if code that is not in this program says it.
+    /// `None` for Python handlers, which declare it themselves.
     declaration: Option<ResourceType>,
     handler: Arc<dyn Handler>,
 }
@@ -33,26 +33,25 @@ impl Registry {
         Registry::default()
     }
 
-    /// All handlers of this program.
+    /// All native handlers.
     pub fn native() -> Self {
         let mut registry = Registry::new();
         crate::register_all(&mut registry);
         registry
     }
 
-    /// Adds a kind of resource; the last one for an entity wins.
+    /// Adds a resource type; the last one of an entity wins.
     pub fn register(&mut self, declaration: ResourceType, handler: Arc<dyn Handler>) {
         let entity = declaration.entity.clone();
         self.entries.insert(entity, Entry { declaration: Some(declaration), handler });
     }
 
-    /// Has an entity served by a handler whose code says itself how instances become resources; it wins over one that
-    /// was registered before.
-    pub fn serve(&mut self, entity: String, handler: Arc<dyn Handler>) {
+    /// Adds a Python handler, which declares its resource type itself; overrides an earlier entry.
+    pub fn register_hosted(&mut self, entity: String, handler: Arc<dyn Handler>) {
         self.entries.insert(entity.into(), Entry { declaration: None, handler });
     }
 
-    /// The handler of an entity, by its full name.
+    /// Returns the handler of an entity, by its full name.
     pub fn handler(&self, entity: &str) -> Option<&Arc<dyn Handler>> {
         self.entries.get(entity).map(|entry| &entry.handler)
     }
@@ -61,13 +60,13 @@ impl Registry {
         self.entries.get(entity).and_then(|entry| entry.declaration.as_ref())
     }
 
-    /// Whether instances of an entity are known to act on their agent's machine. Handlers in the code of modules find out when they
-    /// ask for it.
+    /// Returns true if the entity is known to act on its agent's machine. Python handlers find out
+    /// when they request the machine.
     pub fn acts_on_machine(&self, entity: &str) -> bool {
         self.declaration(entity).is_some_and(|declared| declared.reach == Reach::Machine)
     }
 
-    /// All that are declared here, sorted by entity: what the export needs.
+    /// All native declarations, sorted by entity, for the export.
     pub fn declarations(&self) -> impl Iterator<Item = &ResourceType> {
         self.entries.values().filter_map(|entry| entry.declaration.as_ref())
     }

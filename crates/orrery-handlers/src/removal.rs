@@ -1,18 +1,19 @@
-//! Which resources the handlers at hand can remove.
+//! Resources that the available handlers can remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use orrery_model::{
-    Handles, Inventory, PathIndex, Placement, Remnant, ResourceId, flatten_path, purged,
+    DeployedResource, HandlerSupport, Inventory, PathIndex, Placement, ResourceId, flatten_path,
+    purged,
 };
 
 use crate::registry::Registry;
 
-/// The handlers of this program, and those of other code by their entities.
+/// Native handlers, and Python handlers by their entities.
 #[derive(Debug)]
-pub struct Abilities {
+pub struct HandlerCapabilities {
     native: Registry,
     hosted: BTreeSet<String>,
     inventory: Inventory,
@@ -20,9 +21,9 @@ pub struct Abilities {
     directories: Option<Directories>,
 }
 
-impl Abilities {
+impl HandlerCapabilities {
     pub fn new(hosted: impl IntoIterator<Item = String>) -> Self {
-        Abilities {
+        HandlerCapabilities {
             native: Registry::native(),
             hosted: hosted.into_iter().collect(),
             inventory: Inventory::default(),
@@ -30,29 +31,29 @@ impl Abilities {
         }
     }
 
-    /// The same with what is known of agents, some of which may be one machine.
+    /// Adds the inventory of agents, some of which may share a machine.
     #[must_use]
     pub fn with_inventory(self, inventory: Inventory) -> Self {
-        Abilities { inventory, ..self }
+        HandlerCapabilities { inventory, ..self }
     }
 
-    /// The same for a process that runs on the machine of local agents: paths are looked up there.
+    /// Resolves paths on this machine, for a process on the machine of local agents.
     #[must_use]
     pub fn on_this_machine(self) -> Self {
-        Abilities { directories: Some(Directories::default()), ..self }
+        HandlerCapabilities { directories: Some(Directories::default()), ..self }
     }
 
     fn is_local(&self, agent: &str) -> bool {
-        matches!(self.inventory.place(agent), Placement::Local(_))
+        matches!(self.inventory.placement_of(agent), Placement::Local(_))
     }
 }
 
-/// Directories of this machine without symbolic links, each looked up once.
+/// Cache of directories of this machine with resolved symbolic links.
 #[derive(Debug, Default)]
 struct Directories(Mutex<BTreeMap<PathBuf, PathBuf>>);
 
 impl Directories {
-    /// Resolves all of an absolute path but its last name, which a resource may replace.
+    /// Resolves an absolute path except its last component, which a resource may replace.
     fn resolve_parents(&self, path: &Path) -> PathBuf {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => self.resolve(parent).join(name),
@@ -61,12 +62,12 @@ impl Directories {
     }
 
     fn resolve(&self, directory: &Path) -> PathBuf {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known().get(directory) {
-            return known.clone();
+        let cache = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(resolved) = cache().get(directory) {
+            return resolved.clone();
         }
         let resolved = directory.canonicalize().unwrap_or_else(|_| {
-            // What does not exist, or cannot be seen, is no link as far as is known.
+            // A missing or unreadable component counts as no link.
             match (directory.parent(), directory.file_name()) {
                 (Some(parent), Some(name)) => self.resolve(parent).join(name),
                 (Some(parent), None) => {
@@ -77,12 +78,12 @@ impl Directories {
                 (None, _) => directory.to_owned(),
             }
         });
-        known().insert(directory.to_owned(), resolved.clone());
+        cache().insert(directory.to_owned(), resolved.clone());
         resolved
     }
 }
 
-impl Handles for Abilities {
+impl HandlerSupport for HandlerCapabilities {
     fn handles(&self, entity: &str) -> bool {
         self.native.handler(entity).is_some() || self.hosted.contains(entity)
     }
@@ -91,7 +92,7 @@ impl Handles for Abilities {
         entity != crate::exec::ENTITY
     }
 
-    /// What only tells the engine something is never found in place.
+    /// Resources that only configure the engine never exist beforehand.
     fn can_preexist(&self, entity: &str) -> bool {
         !matches!(
             entity,
@@ -113,22 +114,27 @@ impl Handles for Abilities {
     }
 }
 
-/// Resources that nothing manages any more, as far as people have to know.
+/// Unmanaged resources to report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unmanaged {
     pub ids: Vec<ResourceId>,
-    /// How many of them a removal can purge.
+    /// Number of them that a removal can purge.
     pub removable: usize,
 }
 
 impl Unmanaged {
-    /// What cannot be removed is told of once, when it ceases to be managed: nothing has to be done about it. What the model still has
-    /// under another id, of an agent that `handlers` knows to be the same machine, is managed.
-    pub fn new(remnants: &[Remnant], wanted: &PathIndex<'_>, handlers: &dyn Handles) -> Self {
+    /// A resource that cannot be removed is reported once, when it becomes unmanaged: no action is
+    /// needed. A resource that the model has under another id, of an agent on the same machine by
+    /// `handlers`, is managed.
+    pub fn new(
+        remnants: &[DeployedResource],
+        desired: &PathIndex<'_>,
+        handlers: &dyn HandlerSupport,
+    ) -> Self {
         let mut unmanaged = Unmanaged::default();
-        for Remnant { resource, was_managed, is_adopted, .. } in remnants {
+        for DeployedResource { resource, was_managed, is_adopted, .. } in remnants {
             let id = &resource.id;
-            if wanted.has(id) {
+            if desired.has(id) {
                 continue;
             }
             let can_go = purged(&resource.attributes).is_some()
@@ -151,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_a_path_on_this_machine_are_one() {
+    fn spellings_of_a_path_resolve_to_one() {
         let scratch = tempfile::tempdir().unwrap();
         let root = scratch.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("real/inner")).unwrap();
@@ -159,22 +165,22 @@ mod tests {
         symlink(root.join("real/inner"), root.join("deep")).unwrap();
         symlink("real/file", root.join("alias")).unwrap();
         let root = root.display().to_string();
-        let here = Abilities::new([]).on_this_machine();
+        let here = HandlerCapabilities::new([]).on_this_machine();
         let resolve = |path: &str| here.resolve_path("localhost", &format!("{root}{path}"));
         let file = format!("{root}/real/file");
         for path in ["/real/file", "/link/file", "/link/./file/", "/deep/../file", "//link//file"] {
             assert_eq!(resolve(path), file, "{path}");
         }
-        // What is not there yet lies below what is.
+        // A missing path lies below an existing one.
         assert_eq!(resolve("/link/new/a/../b"), format!("{root}/real/new/b"));
-        // A link that is managed is not what it leads to.
+        // A managed link is not its destination.
         assert_eq!(resolve("/alias"), format!("{root}/alias"));
-        // Links of other machines are not known here.
+        // Links of other machines are unknown here.
         assert_eq!(
             here.resolve_path("web1", &format!("{root}/link/file")),
             format!("{root}/link/file")
         );
-        let elsewhere = Abilities::new([]);
+        let elsewhere = HandlerCapabilities::new([]);
         assert_eq!(
             elsewhere.resolve_path("localhost", &format!("{root}/link/x/../file")),
             format!("{root}/link/file")

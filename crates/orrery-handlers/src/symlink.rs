@@ -1,8 +1,8 @@
-//! `std::Symlink`: a symbolic link. `target` is where it is, `source` what it leads to.
+//! `std::Symlink`: a symbolic link. `target` is its path, `source` its destination.
 
 use std::sync::Arc;
 
-use orrery_model::{AttributeChange, ResourceId, ResourceType};
+use orrery_model::{AttributeDiff, ResourceId, ResourceType};
 use serde::Deserialize;
 
 use crate::context::{Context, changed};
@@ -29,7 +29,7 @@ pub(crate) struct Symlink {
 
 impl Crud for SymlinkHandler {
     type Desired = Symlink;
-    /// What it leads to.
+    /// Destination of the link.
     type Current = String;
 
     fn is_purged(desired: &Symlink) -> bool {
@@ -41,7 +41,7 @@ impl Crud for SymlinkHandler {
         _desired: &Symlink,
         context: &mut Context<'_>,
     ) -> Result<Option<String>, HandlerError> {
-        // Anything else in its place is an error, and stays: it may be all there is of something.
+        // Any other kind of file is an error and stays: it may be the only copy.
         Ok(context.target().read_link(context.id().value())?)
     }
 
@@ -50,7 +50,7 @@ impl Crud for SymlinkHandler {
         desired: &Symlink,
         current: &String,
         _context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         Ok(if *current == desired.source {
             Vec::new()
         } else {
@@ -60,7 +60,9 @@ impl Crud for SymlinkHandler {
 
     fn create(&self, desired: &Symlink, context: &mut Context<'_>) -> Result<(), HandlerError> {
         if desired.source.is_empty() || desired.source.contains('\0') {
-            return Err(HandlerError::failed("a symbolic link cannot lead to an empty path"));
+            return Err(HandlerError::failed(
+                "the destination of a symbolic link must not be empty",
+            ));
         }
         Ok(context.target().make_symlink(context.id().value(), &desired.source)?)
     }
@@ -69,7 +71,7 @@ impl Crud for SymlinkHandler {
         &self,
         desired: &Symlink,
         _current: &String,
-        _changes: &[AttributeChange],
+        _changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         self.create(desired, context)

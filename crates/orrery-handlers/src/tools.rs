@@ -1,4 +1,4 @@
-//! Running the tools of a machine: what they are asked, and what they are told to do.
+//! Runs the tools of a machine, for queries and for changes.
 
 use orrery_model::LogLevel;
 use serde_json::Value;
@@ -7,54 +7,57 @@ use crate::context::Context;
 use crate::error::HandlerError;
 use crate::target::{CommandLine, Output};
 
-/// Asks a tool something; whatever it ends with is an answer.
-pub(crate) fn ask(context: &Context<'_>, command: CommandLine) -> Result<Output, HandlerError> {
-    Ok(context.target().run(&command.plain(), context.stop())?)
+/// Runs a query; every exit code is a result.
+pub(crate) fn query(context: &Context<'_>, command: CommandLine) -> Result<Output, HandlerError> {
+    Ok(context.target().run(&command.plain(), context.cancel_token())?)
 }
 
-/// Asks a tool something that it must know.
-pub(crate) fn ask_checked(
+/// Runs a query that must succeed.
+pub(crate) fn query_checked(
     context: &Context<'_>,
     command: CommandLine,
 ) -> Result<String, HandlerError> {
-    let shown = command.display();
-    let output = ask(context, command.list_output())?;
+    let displayed = command.display();
+    let output = query(context, command.list_output())?;
     if !output.success() {
-        return Err(complaint(&shown, &output));
+        return Err(command_error(&displayed, &output));
     }
     if output.truncated {
-        return Err(HandlerError::failed(format!("{shown} answered more than can be kept")));
+        return Err(HandlerError::failed(format!("the output of {displayed} is too large")));
     }
     Ok(output.stdout_text())
 }
 
-/// Tells a tool to do something, and logs that.
-pub(crate) fn tell(context: &mut Context<'_>, command: CommandLine) -> Result<(), HandlerError> {
-    let shown = command.display();
-    let output = ask(context, command)?;
+/// Runs a command that must succeed, and logs it.
+pub(crate) fn run_checked(
+    context: &mut Context<'_>,
+    command: CommandLine,
+) -> Result<(), HandlerError> {
+    let displayed = command.display();
+    let output = query(context, command)?;
     let values = [
-        ("command", Value::from(shown.as_str())),
+        ("command", Value::from(displayed.as_str())),
         ("code", Value::from(output.code)),
         ("stdout", Value::from(output.stdout_text())),
         ("stderr", Value::from(output.stderr_text())),
     ];
     context.log(LogLevel::Debug, "ran a command", values);
-    if output.success() { Ok(()) } else { Err(complaint(&shown, &output)) }
+    if output.success() { Ok(()) } else { Err(command_error(&displayed, &output)) }
 }
 
-pub(crate) fn complaint(shown: &str, output: &Output) -> HandlerError {
-    let said = match output.complaint() {
-        said if said.is_empty() => "it says nothing".to_owned(),
-        said => said,
+pub(crate) fn command_error(displayed: &str, output: &Output) -> HandlerError {
+    let excerpt = match output.error_excerpt() {
+        excerpt if excerpt.is_empty() => "no output".to_owned(),
+        excerpt => excerpt,
     };
-    HandlerError::failed(format!("{shown} ended with code {}: {said}", output.code))
+    HandlerError::failed(format!("{displayed} exited with code {}: {excerpt}", output.code))
 }
 
-/// Refuses names that a tool would take for an option or for several names.
+/// Rejects names that a tool would parse as an option or as several names.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), HandlerError> {
     let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ',' | '*' | '?');
     if name.is_empty() || name.starts_with('-') || name.contains(odd) {
-        return Err(HandlerError::failed(format!("{name:?} cannot be the name of a {what}")));
+        return Err(HandlerError::failed(format!("invalid {what} name {name:?}")));
     }
     Ok(())
 }

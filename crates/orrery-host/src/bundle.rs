@@ -1,4 +1,4 @@
-//! A set of code on its way to another machine: a description, and files by their SHA-1.
+//! Bundle: a code set for transport, as a description and files by SHA-1.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 use sha2::Sha256;
 
-use crate::code::{CodeError, CodeSet, CodeStore};
-use crate::session::ModuleCode;
+use crate::code_store::{CodeSet, CodeStore, CodeStoreError};
+use crate::handshake::ModuleCode;
 use crate::sources::{COMPANIONS, PACKAGE_FILES_MAX, package_path};
 
-/// The description of a set of code. As JSON it is a file itself, so that a version needs to name only one hash.
+/// Description of a code set. Its JSON is a file itself, so that a version names only one hash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bundle {
-    /// The hash of the set, for people: who keeps it names it by the hash of this description.
+    /// Hash of the set, for display: a store names the set by the hash of this description.
     pub hash: String,
     pub set: CodeSet,
     /// SHA-1 of each file, by its path in the set.
@@ -27,19 +27,20 @@ pub fn sha1_hex(content: &[u8]) -> String {
 }
 
 impl Bundle {
-    /// Describes a set whose files are known by their SHA-1.
+    /// Describes a set from the SHA-1 of its files.
     ///
     /// # Errors
-    /// If a path in it is not UTF-8.
+    /// Fails if a path in it is not UTF-8.
     pub fn new(set: &CodeSet, files: BTreeMap<String, String>) -> serde_json::Result<Self> {
-        let set = set.described();
+        let set = set.without_paths();
         let text = serde_json::to_vec(&(&set, &files))?;
         let hash =
             Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         Ok(Bundle { hash, set, files })
     }
 
-    /// Names of the modules and packages whose code is another one in `other`. What only one of them has does not differ.
+    /// Returns the modules and packages with different code in `other`. Code that only one of them
+    /// has does not count.
     pub fn differing(&self, other: &Bundle) -> Vec<String> {
         let mut names = BTreeSet::new();
         for module in &self.set.modules {
@@ -57,7 +58,7 @@ impl Bundle {
             }
         }
         for (path, sha1) in &self.files {
-            // Metadata of a distribution tells the version in its path.
+            // The path of a distribution's metadata contains its version.
             let Some(package) = companion_of(path) else { continue };
             if other.files.get(path).is_some_and(|of| of != sha1) {
                 names.insert(package.to_owned());
@@ -72,12 +73,13 @@ impl Bundle {
         files.map(|(path, sha1)| (path.as_str(), sha1.as_str())).collect()
     }
 
-    /// This code, together with what only `base` has: a change of some resource sets brings the modules that it imports, and the
-    /// rest of the version goes on with its own. If nothing is new, that is `base` itself.
+    /// Merges this code with the code that only `base` has: a partial export contains the modules
+    /// it imports, and the rest of the version keeps its own. If nothing is new, returns `base`
+    /// itself.
     ///
     /// # Errors
-    /// If a path in it is not UTF-8.
-    pub fn over(&self, base: &Bundle) -> serde_json::Result<Self> {
+    /// Fails if a path in it is not UTF-8.
+    pub fn merged_over(&self, base: &Bundle) -> serde_json::Result<Self> {
         let names = |set: &CodeSet| -> BTreeSet<String> {
             let modules = set.modules.iter().map(|of| of.name.clone());
             modules.chain(set.installed.iter().map(|of| of.name.clone())).collect()
@@ -118,29 +120,30 @@ impl Bundle {
                 }
             }
         }
-        if set.described() == base.set.described() && files == base.files {
+        if set.without_paths() == base.set.without_paths() && files == base.files {
             return Ok(base.clone());
         }
         Bundle::new(&set, files)
     }
 
-    /// The bundle as the file that others fetch.
+    /// Returns the bundle as a file.
     ///
     /// # Errors
-    /// If a path in it is not UTF-8.
+    /// Fails if a path in it is not UTF-8.
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(self)
     }
 }
 
-/// The top-level package or file of a path beside the packages of modules; none for metadata.
+/// Returns the top-level package or file of a path outside the modules' packages; `None` for
+/// metadata.
 fn companion_of(path: &str) -> Option<&str> {
     let inside = path.strip_prefix(COMPANIONS)?.strip_prefix('/')?;
     let first = inside.split('/').next()?;
     (!first.ends_with(".dist-info")).then_some(first)
 }
 
-/// Adds what is missing to a list, which stays as it is if nothing is.
+/// Appends missing entries to a list.
 fn add_missing(all: &mut Vec<String>, more: &[String]) {
     let missing: Vec<String> = more.iter().filter(|one| !all.contains(one)).cloned().collect();
     if !missing.is_empty() {
@@ -150,18 +153,21 @@ fn add_missing(all: &mut Vec<String>, more: &[String]) {
 }
 
 impl CodeStore {
-    /// Describes a set that is kept, and gives the contents of its files by their SHA-1.
+    /// Describes a stored set. Returns the contents of its files by SHA-1.
     ///
     /// # Errors
-    /// If it is not there any more.
-    pub fn bundle(&self, hash: &str) -> Result<(Bundle, BTreeMap<String, Vec<u8>>), CodeError> {
+    /// Fails if the set is missing.
+    pub fn bundle(
+        &self,
+        hash: &str,
+    ) -> Result<(Bundle, BTreeMap<String, Vec<u8>>), CodeStoreError> {
         let set = self.describe(hash)?;
         let dir = self.dir().join(hash);
         let (mut files, mut contents) = (BTreeMap::new(), BTreeMap::new());
         let mut pending = vec![PathBuf::new()];
         while let Some(below) = pending.pop() {
             let path = dir.join(&below);
-            let failed = |cause: std::io::Error| CodeError::Missing {
+            let failed = |cause: std::io::Error| CodeStoreError::Missing {
                 path: path.clone(),
                 reason: cause.to_string(),
             };
@@ -171,7 +177,7 @@ impl CodeStore {
                 if entry.file_type().map_err(failed)?.is_dir() {
                     pending.push(name);
                 } else if name.components().count() > 1 {
-                    // What lies beside the packages describes the set.
+                    // Files outside the packages describe the set.
                     let content = std::fs::read(entry.path()).map_err(failed)?;
                     let sha1 = sha1_hex(&content);
                     files.insert(name.to_string_lossy().into_owned(), sha1.clone());
@@ -182,42 +188,43 @@ impl CodeStore {
         Ok((Bundle { hash: hash.to_owned(), set, files }, contents))
     }
 
-    /// Keeps a set that comes from elsewhere, unless it is here already. `name` is the hash of its description: the same name is the
-    /// same code, whatever a description says of itself. `fetch` gives a file by its SHA-1.
+    /// Stores a set from another machine, unless present. `name` is the hash of its description and
+    /// identifies the code, whatever a description claims. `fetch` returns a file by its SHA-1.
     ///
     /// # Errors
-    /// If a file cannot be had, is not what its name says, or lies outside of the set.
+    /// Fails if a file cannot be fetched, does not match its hash, or is outside of the set.
     pub fn unpack(
         &self,
         name: &str,
         bundle: &Bundle,
         fetch: &mut dyn FnMut(&str) -> Result<Vec<u8>, String>,
-    ) -> Result<CodeSet, CodeError> {
+    ) -> Result<CodeSet, CodeStoreError> {
         if let Ok(set) = self.open(name) {
             return Ok(set);
         }
-        let missing = |name: &str, reason: String| CodeError::Missing { path: name.into(), reason };
+        let missing =
+            |name: &str, reason: String| CodeStoreError::Missing { path: name.into(), reason };
         if bundle.files.len() > PACKAGE_FILES_MAX * bundle.set.modules.len().max(1) {
             return Err(missing(name, "it has too many files".to_owned()));
         }
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(missing(name, "it has no proper name".to_owned()));
+            return Err(missing(name, "its name is not a valid hash".to_owned()));
         }
         let mut files = Vec::with_capacity(bundle.files.len());
         for (path, sha1) in &bundle.files {
             let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-            // What lies beside the packages describes the set.
+            // Files outside the packages describe the set.
             if !Path::new(path).components().all(plain) || Path::new(path).components().count() < 2
             {
-                return Err(missing(path, "it lies outside of the set".to_owned()));
+                return Err(missing(path, "it is outside of the set".to_owned()));
             }
             let content = fetch(sha1).map_err(|reason| missing(path, reason))?;
             if sha1_hex(&content) != *sha1 {
-                return Err(missing(path, "its content is not what its hash says".to_owned()));
+                return Err(missing(path, "its content does not match its hash".to_owned()));
             }
             files.push((path.clone(), content));
         }
-        self.keep(name, &bundle.set, &files)?;
+        self.store_files(name, &bundle.set, &files)?;
         self.open(name)
     }
 }
@@ -225,7 +232,7 @@ impl CodeStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::InstalledModule;
+    use crate::code_store::InstalledModule;
     use crate::pip::PipSettings;
 
     fn bundle(modules: &[(&str, &str)], requirements: &[&str]) -> Bundle {
@@ -263,8 +270,8 @@ mod tests {
         let base = bundle(&[("fs", "1"), ("apt", "1")], &["mitogen"]);
         let part = bundle(&[("fs", "1")], &["mitogen"]);
         assert!(part.differing(&base).is_empty());
-        assert_eq!(part.over(&base).unwrap(), base);
-        assert_eq!(base.over(&part).unwrap().files, base.files);
+        assert_eq!(part.merged_over(&base).unwrap(), base);
+        assert_eq!(base.merged_over(&part).unwrap().files, base.files);
         assert!(!String::from_utf8(base.to_json().unwrap()).unwrap().contains("/home/me"));
     }
 
@@ -273,20 +280,20 @@ mod tests {
         let base = bundle(&[("fs", "1"), ("apt", "1")], &["mitogen"]);
         let more = bundle(&[("fs", "1"), ("cron", "1")], &["pyyaml"]);
         assert!(more.differing(&base).is_empty());
-        let merged = more.over(&base).unwrap();
+        let merged = more.merged_over(&base).unwrap();
         assert_eq!(names(&merged), ["fs", "apt", "cron"]);
         assert_eq!(merged.set.requirements, ["mitogen", "pyyaml"]);
         assert_eq!(merged.set.handlers, ["apt::Thing", "cron::Thing", "fs::Thing"]);
         assert_eq!(merged.files.len(), 6);
         let changed = bundle(&[("fs", "2")], &[]);
         assert_eq!(changed.differing(&base), ["fs"]);
-        let merged = changed.over(&base).unwrap();
+        let merged = changed.merged_over(&base).unwrap();
         assert_eq!(names(&merged), ["apt", "fs"]);
         let content = &merged.files["inmanta_plugins/fs/__init__.py"];
         assert_eq!(*content, sha1_hex(b"2"));
-        // One that has all modules replaces them all, with what they required.
+        // A bundle with all modules replaces them all, with their requirements.
         let all = bundle(&[("fs", "2"), ("apt", "1")], &["other"]);
-        assert_eq!(all.over(&base).unwrap(), all);
+        assert_eq!(all.merged_over(&base).unwrap(), all);
     }
 
     #[test]
@@ -299,7 +306,10 @@ mod tests {
         };
         assert_eq!(with("1").differing(&with("2")), ["toy"]);
         assert!(with("1").differing(&with("1")).is_empty());
-        assert_eq!(with("1").over(&bundle(&[("apt", "1")], &[])).unwrap().set.installed.len(), 1);
+        assert_eq!(
+            with("1").merged_over(&bundle(&[("apt", "1")], &[])).unwrap().set.installed.len(),
+            1
+        );
     }
 
     #[test]

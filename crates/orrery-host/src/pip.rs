@@ -1,16 +1,16 @@
-//! How pip is called for a project: what its settings mean, wherever packages are installed for it.
+//! Invocation of pip for a project, from its settings.
 
 use std::process::Command;
 
 pub use orrery_compiler::project::PipSettings;
 
-/// Where pip looks for packages, if its own configuration does not count.
-const SYSTEM: [&str; 5] =
+/// Environment variables of package sources, removed if only the project's index applies.
+const SOURCE_VARIABLES: [&str; 5] =
     ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_PRE"];
 
-/// Whether packages come from nowhere but where the project says. A project that names no index gets them from where everything
-/// on the machine does.
-fn is_alone(settings: &PipSettings) -> bool {
+/// Returns true if packages come only from the project's index. A project without an index uses the
+/// machine's configuration.
+fn uses_only_project_index(settings: &PipSettings) -> bool {
     let names_index = settings.index_url.is_some() || !settings.extra_index_url.is_empty();
     names_index && !settings.use_system_config
 }
@@ -30,11 +30,12 @@ pub fn arguments(settings: &PipSettings) -> Vec<String> {
     arguments
 }
 
-/// Variables that make pip's own configuration count as far as it should; those without a value are removed. Proxies, certificates and
-/// caches that environment variables name always count: they belong to the machine.
+/// Returns the variables that enable or disable pip's own configuration; those without a value are
+/// removed. Environment variables for proxies, certificates and caches always apply: they belong to
+/// the machine.
 pub fn variables(settings: &PipSettings) -> Vec<(&'static str, Option<&'static str>)> {
-    if is_alone(settings) {
-        let removed = SYSTEM.into_iter().map(|name| (name, None));
+    if uses_only_project_index(settings) {
+        let removed = SOURCE_VARIABLES.into_iter().map(|name| (name, None));
         return std::iter::once(("PIP_CONFIG_FILE", Some("/dev/null"))).chain(removed).collect();
     }
     if settings.pre == Some(false) { vec![("PIP_PRE", Some("0"))] } else { Vec::new() }

@@ -1,8 +1,9 @@
-//! The process of a host: how it gets its socket, what it prints, and how it ends.
+//! Process of a host: its socket, output and end.
 //!
-//! The socket cannot be inherited by an arbitrary number without either unsafe code or a moment in which every
-//! other child of this process would inherit it too, and keep it open after the host is gone. So the host
-//! gets it as standard input from a shell that moves it to its place and then becomes the host.
+//! The socket cannot be inherited under an arbitrary number without unsafe code or a moment in
+//! which every other child of this process would inherit it too, and hold it open after the host is
+//! gone. So the host gets it as standard input from a shell that moves it to its number and then
+//! becomes the host.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -18,36 +19,36 @@ use std::time::{Duration, Instant};
 use orrery_sandbox::Confinement;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-/// Where the host finds its socket.
+/// File descriptor of the host's socket.
 const SOCKET: u8 = 3;
-/// Lines of output that are kept for whoever asks why a host died.
+/// Captured lines of output, for the report of a dead host.
 const LINES_KEPT: usize = 50;
 /// Longer lines are cut.
 const LINE_BYTES_KEPT: usize = 2_000;
-/// How long the last words of a process are waited for after it ended.
-const LAST_WORDS: Duration = Duration::from_millis(300);
-/// How long a process may take to end after TERM.
+/// Time to wait for the final output of an ended process.
+const FINAL_OUTPUT_WAIT: Duration = Duration::from_millis(300);
+/// Grace period after SIGTERM.
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// Between two looks whether a process has ended.
+/// Poll interval for the end of a process.
 const POLL: Duration = Duration::from_millis(2);
 
-/// What is started.
+/// Command line of a host.
 #[derive(Clone, Debug, Default)]
 pub struct HostCommand {
-    /// How log lines name it.
+    /// Name in log lines.
     pub name: String,
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// Set in addition to what this process has, or to what its confinement gives.
+    /// Environment variables, added to those of this process or of the confinement.
     pub environment: Vec<(String, OsString)>,
     pub directory: Option<PathBuf>,
-    /// Bytes of private memory that each of its processes may have.
+    /// Limit of private memory of each of its processes, in bytes.
     pub memory_max: Option<u64>,
-    /// Keeps its processes away from what is not theirs; `None` for the user's own code.
+    /// Sandbox of its processes; `None` for the user's own code.
     pub confinement: Option<Confinement>,
 }
 
-/// Why a host could not be started.
+/// Error of a host that could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("the host {name} ({}) could not be started: {cause}", program.display())]
 pub struct StartError {
@@ -56,29 +57,29 @@ pub struct StartError {
     pub cause: io::Error,
 }
 
-/// A host that was started. Its process and all that it started in its process group end with this.
+/// A started host. Its process and its process group end when this is dropped.
 #[derive(Debug)]
 pub struct HostProcess {
     name: Arc<str>,
     pid: Pid,
-    child: Mutex<Reaped>,
+    child: Mutex<ChildState>,
     output: Arc<Output>,
-    /// The process is the launcher of a sandbox.
+    /// True if the process is the launcher of a sandbox.
     confined: bool,
 }
 
-/// A child, and how it ended once somebody has asked: from then on its number may be another's.
+/// A child and its exit status once reaped: from then on its pid may be reused.
 #[derive(Debug)]
-struct Reaped {
+struct ChildState {
     child: Child,
     status: Option<ExitStatus>,
 }
 
 impl HostProcess {
-    /// Starts a host; the socket is the core's end of the conversation.
+    /// Starts a host. Returns the core's end of the socket.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// Fails if the process cannot be started.
     pub fn start(command: &HostCommand) -> Result<(Self, UnixStream), StartError> {
         let failed = |cause| StartError {
             name: command.name.clone(),
@@ -97,10 +98,10 @@ impl HostProcess {
         Ok((process, ours))
     }
 
-    /// Starts what a command says, which has its standard input already, in a process group of its own.
+    /// Starts a command, with its standard input already set, in a new process group.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// Fails if the process cannot be started.
     pub fn spawn(name: &str, mut command: Command) -> io::Result<Self> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn()?;
@@ -111,14 +112,15 @@ impl HostProcess {
             ("stdout", child.stdout.take().map(|pipe| Box::new(pipe) as _)),
             ("stderr", child.stderr.take().map(|pipe| Box::new(pipe) as _)),
         ];
-        let child = Mutex::new(Reaped { child, status: None });
+        let child = Mutex::new(ChildState { child, status: None });
         let process = HostProcess { name, pid, child, output, confined: false };
         for (stream, pipe) in pipes {
             let Some(pipe) = pipe else { continue };
             let (name, output) = (Arc::clone(&process.name), Arc::clone(&process.output));
             output.lock().open += 1;
             let thread = std::thread::Builder::new().name(format!("host {stream}"));
-            // Without the thread the process would block on a full pipe; it ends when `process` is dropped.
+            // Without the thread the process would block on a full pipe; the thread ends when
+            // `process` is dropped.
             thread.spawn(move || output.listen(pipe, &name, stream))?;
         }
         Ok(process)
@@ -132,32 +134,32 @@ impl HostProcess {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
-    /// The last lines that it printed, oldest first.
+    /// Returns the last lines of output, oldest first.
     pub fn last_lines(&self) -> Vec<String> {
         self.output.lock().lines.iter().cloned().collect()
     }
 
-    /// The same, once it has ended: waits a moment for those that are still on their way.
-    pub fn last_words(&self) -> Vec<String> {
+    /// Returns the last lines of an ended process; waits briefly for lines in flight.
+    pub fn final_output(&self) -> Vec<String> {
         let lines = self.output.lock();
         let waited =
-            self.output.closed.wait_timeout_while(lines, LAST_WORDS, |lines| lines.open > 0);
+            self.output.closed.wait_timeout_while(lines, FINAL_OUTPUT_WAIT, |lines| lines.open > 0);
         let lines = waited.unwrap_or_else(PoisonError::into_inner).0;
         lines.lines.iter().cloned().collect()
     }
 
-    fn child(&self) -> MutexGuard<'_, Reaped> {
+    fn child(&self) -> MutexGuard<'_, ChildState> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the process has ended by itself or by others. What it left behind is not yet tidied up.
+    /// Returns true if the process has ended. Its group may still run.
     pub fn has_ended(&self) -> bool {
         let child = self.child();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         child.status.is_some() || !matches!(waitid(WaitId::Pid(self.pid), options), Ok(None))
     }
 
-    /// Waits until the process has ended, at most so long; says whether it has.
+    /// Waits for the end of the process within a limit. Returns true if it has ended.
     pub fn wait(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while !self.has_ended() {
@@ -169,22 +171,22 @@ impl HostProcess {
         true
     }
 
-    /// Ends the process and its group, if they have not ended: politely, then by force. Says how it ended.
+    /// Ends the process and its group: SIGTERM, then SIGKILL. Returns the exit status.
     ///
     /// # Errors
-    /// If the system does not know the process.
+    /// Fails if the process is unknown to the system.
     pub fn end(&self) -> io::Result<ExitStatus> {
         self.signal(&self.child(), Signal::TERM);
         if !self.wait(TERM_GRACE) {
-            tracing::warn!(host = &*self.name, "it does not end: killed");
+            tracing::warn!(host = &*self.name, "the process did not end and was killed");
         }
         self.kill()
     }
 
-    /// Ends the process and its group at once. Says how it ended.
+    /// Kills the process and its group. Returns the exit status.
     ///
     /// # Errors
-    /// If the system does not know the process.
+    /// Fails if the process is unknown to the system.
     pub fn kill(&self) -> io::Result<ExitStatus> {
         let mut child = self.child();
         if let Some(status) = child.status {
@@ -196,25 +198,25 @@ impl HostProcess {
         Ok(status)
     }
 
-    /// Tells the whole group, as long as its number is known to be its own.
-    fn signal(&self, child: &Reaped, signal: Signal) {
+    /// Signals the whole group, while its pid is known to be valid.
+    fn signal(&self, child: &ChildState, signal: Signal) {
         if child.status.is_none()
             && let Err(error) = kill_process_group(self.pid, signal)
         {
-            tracing::debug!(host = &*self.name, %error, "its process group cannot be told to end");
+            tracing::debug!(host = &*self.name, %error, "its process group cannot be signalled");
         }
     }
 
-    /// Processor time that the process has used so far, in ticks; `None` if the system does not tell.
+    /// Returns the processor time used so far, in ticks; `None` if unavailable.
     pub fn processor_ticks(&self) -> Option<u64> {
-        // The launcher of a sandbox and its first process do next to nothing themselves.
+        // The launcher of a sandbox and its init process use next to no time themselves.
         let mut pid = self.pid();
         for _ in 0..if self.confined { 2 } else { 0 } {
             let path = format!("/proc/{pid}/task/{pid}/children");
             pid = std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()?;
         }
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is a name in parentheses, which may hold anything.
+        // The second field is a name in parentheses, with arbitrary content.
         let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
         Some(number(11)? + number(12)?)
@@ -224,12 +226,12 @@ impl HostProcess {
 impl Drop for HostProcess {
     fn drop(&mut self) {
         if let Err(error) = self.kill() {
-            tracing::debug!(host = &*self.name, %error, "the process is not known any more");
+            tracing::debug!(host = &*self.name, %error, "the process has already been reaped");
         }
     }
 }
 
-/// Signals that end processes, by the names that people know.
+/// Signals that end processes, with their common names.
 const SIGNALS: [(Signal, &str); 11] = [
     (Signal::HUP, "SIGHUP"),
     (Signal::INT, "SIGINT"),
@@ -244,7 +246,7 @@ const SIGNALS: [(Signal, &str); 11] = [
     (Signal::TERM, "SIGTERM"),
 ];
 
-/// How a process ended, for people.
+/// Describes an exit status for display.
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it ended with the exit status {code}"),
@@ -259,7 +261,8 @@ pub fn describe(status: ExitStatus) -> String {
 /// The shell that becomes the host.
 fn shell(command: &HostCommand, socket: UnixStream) -> Command {
     let limit = match command.memory_max {
-        // In the shell, so that there is no moment without it. Where it cannot be set, a lower one is in force.
+        // Set in the shell, so that the limit holds from the start. Where it cannot be set, a lower
+        // one is in force.
         Some(bytes) => format!("ulimit -d {} 2>/dev/null || :; ", (bytes / 1024).max(1)),
         None => String::new(),
     };
@@ -272,7 +275,7 @@ fn shell(command: &HostCommand, socket: UnixStream) -> Command {
             own.for_each(|(name, value)| confinement.policy.set(name, value));
             confinement.policy.set("ORRERY_HOST_FD", &socket_number);
             confinement.policy.limits.memory = command.memory_max;
-            // The working directory of this process may be hidden.
+            // The working directory of this process may be invisible in the sandbox.
             let mut shell = confinement.command(Path::new("/bin/sh"));
             shell.current_dir("/");
             shell
@@ -292,18 +295,18 @@ fn shell(command: &HostCommand, socket: UnixStream) -> Command {
     shell
 }
 
-/// What a process printed last.
+/// Captured output of a process.
 #[derive(Debug, Default)]
 struct Output {
     lines: Mutex<Lines>,
-    /// A pipe came to its end.
+    /// Signalled when a pipe ends.
     closed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Lines {
     lines: VecDeque<String>,
-    /// Pipes that are still read.
+    /// Number of open pipes.
     open: usize,
 }
 
@@ -312,7 +315,7 @@ impl Output {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a pipe to its end. Memory is bounded, whatever comes.
+    /// Reads a pipe to its end. Memory is bounded for any input.
     fn listen(&self, mut pipe: Box<dyn Read + Send>, name: &str, stream: &str) {
         let mut chunk = [0; 8 << 10];
         let mut line = Vec::new();
@@ -331,19 +334,19 @@ impl Output {
                 let room = LINE_BYTES_KEPT.saturating_sub(line.len());
                 line.extend_from_slice(&text[..text.len().min(room)]);
                 if ends {
-                    self.keep(&line, name, stream);
+                    self.capture_line(&line, name, stream);
                     line.clear();
                 }
             }
         }
         if !line.is_empty() {
-            self.keep(&line, name, stream);
+            self.capture_line(&line, name, stream);
         }
         self.lock().open -= 1;
         self.closed.notify_all();
     }
 
-    fn keep(&self, line: &[u8], name: &str, stream: &str) {
+    fn capture_line(&self, line: &[u8], name: &str, stream: &str) {
         let text = String::from_utf8_lossy(line).trim_end().to_owned();
         tracing::debug!(host = name, stream, "{text}");
         let mut lines = self.lock();

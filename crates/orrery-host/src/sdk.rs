@@ -1,4 +1,4 @@
-//! The Python files of the SDK: they are in the binary, and unpacked once for each user and content.
+//! Python files of the SDK: embedded in the binary, unpacked once for each user and content.
 
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -9,10 +9,10 @@ mod files {
     include!(concat!(env!("OUT_DIR"), "/sdk_files.rs"));
 }
 
-/// Names a directory to be used instead, for those who work on the SDK.
+/// Variable with a directory to use instead, for SDK development.
 pub const OVERRIDE: &str = "ORRERY_SDK";
 
-/// How long the files of another version are kept, since its processes may still run.
+/// Retention of other versions' files, since their processes may still run.
 const KEPT: Duration = Duration::from_secs(90 * 86_400);
 
 #[derive(Debug, thiserror::Error)]
@@ -23,16 +23,16 @@ pub enum SdkError {
     Absent,
     #[error("{OVERRIDE} names {}, where there is no orrery_sdk", .0.display())]
     NotThere(PathBuf),
-    #[error("the directory {} belongs to somebody else or can be written by others; set XDG_CACHE_HOME to a private one", .0.display())]
+    #[error("the directory {} belongs to another user or is writable by others; set XDG_CACHE_HOME to a private one", .0.display())]
     NotPrivate(PathBuf),
     #[error("the Python SDK cannot be unpacked to {}: {cause}; set XDG_CACHE_HOME to a directory that can be written", path.display())]
     Unpack { path: PathBuf, cause: io::Error },
 }
 
-/// The directory that goes first on Python's search path.
+/// Returns the directory for the start of Python's search path.
 ///
 /// # Errors
-/// If the SDK cannot be unpacked.
+/// Fails if the SDK cannot be unpacked.
 pub fn directory() -> Result<PathBuf, SdkError> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(given) = variable(OVERRIDE).map(PathBuf::from) {
@@ -47,7 +47,7 @@ pub fn directory() -> Result<PathBuf, SdkError> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     let cache = variable("XDG_CACHE_HOME").map(PathBuf::from).and_then(absolute).or_else(|| {
         let home = variable("HOME").map(PathBuf::from).and_then(absolute)?;
-        // A service may have a home that is no directory, or `/`.
+        // A service's home may be missing, or `/`.
         (home.is_dir() && home.parent().is_some()).then(|| home.join(".cache"))
     });
     match cache {
@@ -56,7 +56,7 @@ pub fn directory() -> Result<PathBuf, SdkError> {
     }
 }
 
-/// A directory below the one for temporary files that nobody else can write to.
+/// Returns a temporary directory that no other user can write to.
 fn private_temporary() -> Result<PathBuf, SdkError> {
     let user = rustix::process::getuid().as_raw();
     let path = std::env::temp_dir().join(format!("orrery-{user}"));
@@ -69,7 +69,7 @@ fn private_temporary() -> Result<PathBuf, SdkError> {
     if private { Ok(path) } else { Err(SdkError::NotPrivate(path)) }
 }
 
-/// Sees to it that the files lie in the directory `name` below `parent`, which others may be doing at the same time.
+/// Unpacks the files to the directory `name` below `parent`; safe against concurrent processes.
 fn unpack(parent: &Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf, SdkError> {
     let path = parent.join(name);
     if is_complete(&path, files) {
@@ -83,7 +83,7 @@ fn unpack(parent: &Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf,
     write_all(&fresh, files).map_err(failed)?;
     let mut moved = std::fs::rename(&fresh, &path);
     if moved.is_err() && !is_complete(&path, files) {
-        // Something lies there that is not whole: a cleaner of caches was at work.
+        // The existing directory is incomplete: a cache cleaner removed files.
         let old = sibling("old");
         let _ = std::fs::rename(&path, &old);
         moved = std::fs::rename(&fresh, &path);
@@ -98,7 +98,7 @@ fn unpack(parent: &Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf,
     Err(failed(moved.err().unwrap_or_else(|| io::Error::other("files are missing afterwards"))))
 }
 
-/// Removes what older programs unpacked, long before this one. What cannot be removed stays.
+/// Removes files that older programs unpacked long ago. Ignores errors.
 fn remove_old(parent: &Path, fresh: &Path) {
     let made = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified());
     let (Ok(now), Ok(entries)) = (made(fresh), std::fs::read_dir(parent)) else { return };
@@ -110,7 +110,8 @@ fn remove_old(parent: &Path, fresh: &Path) {
     }
 }
 
-/// Whether all files are there in full length. Their contents never change, since the directory is named by them.
+/// Returns true if all files exist with full length. The directory is named by their content, which
+/// never changes.
 fn is_complete(path: &Path, files: &[(&str, &[u8])]) -> bool {
     let whole = |(name, content): &(&str, &[u8])| {
         let found = std::fs::metadata(path.join(name));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_older_programs_left_is_removed_in_the_end() {
+    fn files_of_older_programs_are_removed_eventually() {
         let dir = tempfile::tempdir().unwrap();
         let parent = dir.path().to_owned();
         let (old, recent) = (parent.join("0a"), parent.join("0b"));
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_named() {
+    fn an_unwritable_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, b"").unwrap();

@@ -1,24 +1,25 @@
-//! The files that make up the code of modules: their packages, and what their distributions install beside them.
+//! Source files of modules: their packages, and other packages of their distributions.
 //!
-//! A module of the second generation is a distribution, which may have more top-level packages than the one below
-//! `inmanta_plugins`: code of `inmanta-module-mitogen` imports `inmanta_mitogen`. All of them travel, together with the
-//! metadata of the distribution, so that `importlib.metadata` answers where the code runs.
+//! A v2 module is a distribution, which may have more top-level packages than the one below
+//! `inmanta_plugins`: code of `inmanta-module-mitogen` imports `inmanta_mitogen`. All of them are
+//! copied, together with the metadata of the distribution, so that `importlib.metadata` works where
+//! the code runs.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::session::ModuleCode;
+use crate::handshake::ModuleCode;
 
-/// The directory of a set for what lies beside the packages of modules; it is part of the search path.
+/// Directory of a set for code outside the modules' packages; it is part of the search path.
 pub(crate) const COMPANIONS: &str = "packages";
-/// The namespace in which modules have their packages.
+/// Namespace package of the modules.
 const NAMESPACE: &str = "inmanta_plugins";
-/// How large the code of a module may be, and of how many files. More is no code.
+/// Size limits of the code of a module.
 const PACKAGE_BYTES_MAX: u64 = 256 << 20;
 pub(crate) const PACKAGE_FILES_MAX: usize = 20_000;
 const DEPTH_MAX: usize = 32;
-/// Directories of a source tree that are not installed, though they look like packages.
+/// Directories of a source tree that look like packages but are not installed.
 const NOT_INSTALLED: [&str; 7] =
     ["build", "dist", "docs", "examples", "node_modules", "test", "tests"];
 
@@ -30,7 +31,7 @@ pub enum SourceError {
     TooLarge { module: String, path: PathBuf },
 }
 
-/// The files of all modules, by their paths in a set.
+/// Returns the files of all modules, by their paths in a set.
 pub(crate) fn collect(modules: &[ModuleCode]) -> Result<BTreeMap<String, PathBuf>, SourceError> {
     let mut all = BTreeMap::new();
     for module in modules {
@@ -42,24 +43,24 @@ pub(crate) fn collect(modules: &[ModuleCode]) -> Result<BTreeMap<String, PathBuf
     Ok(all)
 }
 
-/// Where the package of a module lies in a set: `inmanta_plugins/fs`.
+/// Returns the path of a module's package in a set: `inmanta_plugins/fs`.
 pub(crate) fn package_path(module: &ModuleCode) -> PathBuf {
-    // Names of modules are identifiers; anything else must not lead out of the set.
+    // Module names are identifiers; other parts must not lead out of the set.
     module.package.split('.').filter(|part| !part.is_empty() && !part.contains('/')).collect()
 }
 
-/// What the distribution of an installed module requires, as its metadata says.
+/// Returns the requirements in the metadata of an installed module's distribution.
 pub(crate) fn distribution_requirements(module: &ModuleCode) -> Vec<String> {
     let info = site_of(module).and_then(|site| distribution(module, site));
     let text = info.and_then(|info| std::fs::read_to_string(info.join("METADATA")).ok());
     let text = text.unwrap_or_default();
-    // The description of the distribution follows an empty line.
+    // The description follows an empty line.
     let header = text.lines().take_while(|line| !line.is_empty());
     let required = header.filter_map(|line| line.strip_prefix("Requires-Dist:"));
     required.map(|line| line.trim().to_owned()).filter(|line| !line.contains("extra ==")).collect()
 }
 
-/// A module whose files are gathered.
+/// A module during the collection of its files.
 struct Package<'m> {
     module: &'m ModuleCode,
     files: BTreeMap<String, PathBuf>,
@@ -80,7 +81,7 @@ impl Package<'_> {
                 continue;
             }
             let below = prefix.join(name);
-            // Links are followed: what they lead to is what is imported.
+            // Links are followed, as an import does.
             let found = std::fs::metadata(&path).map_err(|cause| self.failed(&path, cause))?;
             if !found.is_dir() {
                 self.add(&below, path, found.len())?;
@@ -101,7 +102,7 @@ impl Package<'_> {
         Ok(())
     }
 
-    /// Adds what the distribution of the module has beside its package in the namespace.
+    /// Adds the packages of the module's distribution outside the namespace.
     fn add_companions(&mut self) -> Result<(), SourceError> {
         let Some(site) = site_of(self.module) else { return Ok(()) };
         if let Some(info) = distribution(self.module, site) {
@@ -110,7 +111,7 @@ impl Package<'_> {
                 std::fs::read_to_string(&path).map_err(|cause| self.failed(&path, cause))?;
             for name in record.lines().filter_map(recorded_path).filter(|name| is_companion(name)) {
                 let path = site.join(&name);
-                // A file that was removed since is imported by nothing.
+                // A removed file is imported by nothing.
                 if let Ok(found) = std::fs::metadata(&path)
                     && found.is_file()
                 {
@@ -119,7 +120,7 @@ impl Package<'_> {
             }
             return Ok(());
         }
-        // A module that is edited in place: its packages stand beside the namespace.
+        // An editable module: its packages are beside the namespace.
         if site != self.module.root {
             return Ok(());
         }
@@ -136,14 +137,14 @@ impl Package<'_> {
     }
 }
 
-/// The directory that has the package of a module below the namespace: `site-packages`, or a source tree.
+/// Returns the directory above the namespace: `site-packages`, or a source tree.
 fn site_of(module: &ModuleCode) -> Option<&Path> {
     let namespace = module.code.parent()?;
     let is_namespace = namespace.file_name().is_some_and(|name| name == NAMESPACE);
     is_namespace.then(|| namespace.parent()).flatten()
 }
 
-/// The directory of metadata of the distribution that installed a module.
+/// Returns the metadata directory of the distribution that installed a module.
 fn distribution(module: &ModuleCode, site: &Path) -> Option<PathBuf> {
     let own = format!("{NAMESPACE}/{}/", module.name);
     let usual = format!("inmanta_module_{}-", module.name.to_ascii_lowercase());
@@ -157,7 +158,7 @@ fn distribution(module: &ModuleCode, site: &Path) -> Option<PathBuf> {
         let name = name.to_ascii_lowercase().replace('-', "_");
         found.push((!name.starts_with(&usual.replace('-', "_")), path));
     }
-    // The one with the usual name first: most often no other has to be read.
+    // The conventional name first: usually no other has to be read.
     found.sort_unstable();
     let has_module = |info: &PathBuf| {
         let record = std::fs::read_to_string(info.join("RECORD")).unwrap_or_default();
@@ -166,7 +167,7 @@ fn distribution(module: &ModuleCode, site: &Path) -> Option<PathBuf> {
     found.into_iter().map(|(_, info)| info).find(has_module)
 }
 
-/// The path in a line of a record: `path,hash,size`, where a path may be quoted.
+/// Parses the path in a line of a record: `path,hash,size`, where a path may be quoted.
 fn recorded_path(line: &str) -> Option<String> {
     match line.strip_prefix('"') {
         Some(rest) => {
@@ -177,12 +178,13 @@ fn recorded_path(line: &str) -> Option<String> {
     }
 }
 
-/// Whether a recorded file is importable beside the namespace, or says what the distribution is.
+/// Returns true if a recorded file is importable outside the namespace, or is metadata of the
+/// distribution.
 fn is_companion(name: &str) -> bool {
     let path = Path::new(name);
     let mut parts = path.components();
     if !parts.clone().all(|part| matches!(part, Component::Normal(_))) {
-        // Programs lie outside of the directory of packages.
+        // Programs are outside of the directory of packages.
         return false;
     }
     let Some(Component::Normal(first)) = parts.next() else { return false };
@@ -268,7 +270,7 @@ mod tests {
             "packages/inmanta_pair/deep/x.py",
         ];
         assert_eq!(names, expected);
-        // A directory of packages that no distribution claims is not a source tree.
+        // A package directory without a distribution is not a source tree.
         let root = dir.path().join("inmanta_plugins/pair");
         assert_eq!(collect(&[module(dir.path(), &root)]).unwrap().len(), 1);
     }

@@ -1,24 +1,26 @@
-//! JSON straight from its source into the one text that attributes are stored, hashed and compared as, without a tree in between.
+//! Canonical JSON text of attributes, for storage, hashing and comparison, written without an
+//! intermediate tree.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-/// Appends a value to a text: keys sorted, no spaces. Of a key that is there more than once, the last counts.
-pub(crate) struct Append<'a> {
+/// Deserializer that appends a value as canonical JSON: keys sorted, no spaces, the last of
+/// duplicate keys wins.
+pub(crate) struct CanonicalWriter<'a> {
     pub(crate) out: &'a mut Vec<u8>,
-    /// Keys that are left out of this object, but not of objects in it.
+    /// Keys to omit from this object, but not from nested objects.
     pub(crate) without: &'a [&'a str],
 }
 
-impl Append<'_> {
+impl CanonicalWriter<'_> {
     fn write<T: serde::Serialize + ?Sized, E: serde::de::Error>(self, value: &T) -> Result<(), E> {
         serde_json::to_writer(self.out, value).map_err(E::custom)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Append<'_> {
+impl<'de> DeserializeSeed<'de> for CanonicalWriter<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -26,7 +28,7 @@ impl<'de> DeserializeSeed<'de> for Append<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Append<'_> {
+impl<'de> Visitor<'de> for CanonicalWriter<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,7 +75,7 @@ impl<'de> Visitor<'de> for Append<'_> {
             if end > begin {
                 self.out.push(b',');
             }
-            let item = Append { out: &mut *self.out, without: &[] };
+            let item = CanonicalWriter { out: &mut *self.out, without: &[] };
             if items.next_element_seed(item)?.is_none() {
                 self.out.truncate(end);
                 break;
@@ -86,7 +88,7 @@ impl<'de> Visitor<'de> for Append<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         self.out.push(b'{');
         let begin = self.out.len();
-        // Where each key's value stands among those that were written so far.
+        // Range of each key's value in the output.
         let mut found: Vec<(Cow<'de, str>, std::ops::Range<usize>)> = Vec::new();
         while let Some(key) = entries.next_key_seed(Key)? {
             if self.without.contains(&&*key) {
@@ -96,12 +98,12 @@ impl<'de> Visitor<'de> for Append<'_> {
             let start = self.out.len();
             serde_json::to_writer(&mut *self.out, &*key).map_err(A::Error::custom)?;
             self.out.push(b':');
-            entries.next_value_seed(Append { out: &mut *self.out, without: &[] })?;
+            entries.next_value_seed(CanonicalWriter { out: &mut *self.out, without: &[] })?;
             self.out.push(b',');
             found.push((key, start..self.out.len()));
         }
         if !found.is_sorted_by(|(one, _), (other, _)| one < other) {
-            // Stable, so that of equal keys the last stays the last.
+            // Stable, so that the last of equal keys stays last.
             found.sort_by(|(one, _), (other, _)| one.cmp(other));
             let written = self.out.split_off(begin);
             for (place, (key, range)) in found.iter().enumerate() {
@@ -110,7 +112,7 @@ impl<'de> Visitor<'de> for Append<'_> {
                 }
             }
         }
-        // The comma after the last.
+        // Trailing comma.
         if !found.is_empty() {
             self.out.pop();
         }
@@ -119,7 +121,7 @@ impl<'de> Visitor<'de> for Append<'_> {
     }
 }
 
-/// The key of an object, copied only if it has to be.
+/// Key of an object, borrowed where possible.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {

@@ -1,16 +1,16 @@
-//! What a handler changed, or would change.
+//! Changes that a handler made or would make.
 
 use serde::{Deserialize, Serialize};
 
-/// One attribute that differs: what it is and what it should be.
+/// A differing attribute with its current and its desired value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AttributeChange {
+pub struct AttributeDiff {
     pub name: String,
     pub current: serde_json::Value,
     pub desired: serde_json::Value,
 }
 
-/// What happened to the resource as a whole.
+/// Kind of change of the resource as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
@@ -35,9 +35,10 @@ impl ChangeKind {
     }
 }
 
-/// A change with its attributes; empty attributes with `Created` or `Purged` mean that only the existence changed.
+/// A change with its attributes. Without attributes, `Created` and `Purged` mean that only the
+/// existence changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     pub kind: ChangeKind,
-    pub attributes: Vec<AttributeChange>,
+    pub attributes: Vec<AttributeDiff>,
 }

@@ -1,9 +1,9 @@
 //! Identity of a resource: `module::Type[agent,attribute=value]`, and the form with a version number.
 //!
-//! The text is the identity. It is read without escapes: the type ends at the first `[`, the agent at the
-//! first `,`, the attribute at the first `=`, and the value at the *last* `]`, so a value may hold any of
-//! these characters. A version is told apart by how the text ends: a plain id always ends with `]`,
-//! a versioned one with a digit.
+//! The text is the identity. It is parsed without escapes: the type ends at the first `[`, the
+//! agent at the first `,`, the attribute at the first `=`, and the value at the *last* `]`, so a
+//! value may contain any of these characters. The last character distinguishes a version: a plain
+//! id always ends with `]`, a versioned one with a digit.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct ResourceId {
     value_at: u32,
 }
 
-/// Why a text or its parts are not a resource id.
+/// Error of a text or its parts that are not a resource id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
     #[error("{0:?} is not a resource id: expected `module::Type[agent,attribute=value]`")]
@@ -50,7 +50,7 @@ pub enum InvalidId {
 }
 
 impl ResourceId {
-    /// Longer ids are refused: ids are keys of indexes, names in logs and lines on a screen.
+    /// Maximum length: ids are keys of indexes, names in logs and lines on a screen.
     pub const LENGTH_MAX: usize = 64 * 1024;
 
     pub fn new(entity: &str, agent: &str, attribute: &str, value: &str) -> Result<Self, InvalidId> {
@@ -100,12 +100,12 @@ impl ResourceId {
         &self.text[self.agent_at as usize..self.attribute_at as usize - 1]
     }
 
-    /// Name of the attribute that identifies: `path`.
+    /// Name of the identifying attribute: `path`.
     pub fn attribute(&self) -> &str {
         &self.text[self.attribute_at as usize..self.value_at as usize - 1]
     }
 
-    /// Value of the attribute that identifies: `/etc/motd`.
+    /// Value of the identifying attribute: `/etc/motd`.
     pub fn value(&self) -> &str {
         &self.text[self.value_at as usize..self.text.len() - 1]
     }
@@ -116,14 +116,14 @@ fn is_type(text: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
     };
-    // Every second part is what is between the colons of a pair. Searching for single characters is much
-    // cheaper, and this is done for every resource there is.
+    // Every second part is the empty text between the two colons. Searching for single characters
+    // is much cheaper, and this runs for every resource.
     let mut parts = 0;
-    let fits = text.split(':').all(|part| {
+    let matches_wildcards = text.split(':').all(|part| {
         parts += 1;
         if parts % 2 == 0 { part.is_empty() } else { is_name(part) }
     });
-    fits && parts >= 3 && parts % 2 == 1
+    matches_wildcards && parts >= 3 && parts % 2 == 1
 }
 
 impl FromStr for ResourceId {
@@ -168,7 +168,7 @@ impl Ord for ResourceId {
     }
 }
 
-/// Lets sets and maps of ids be asked with a plain text.
+/// Allows lookups of a plain text in sets and maps of ids.
 impl std::borrow::Borrow<str> for ResourceId {
     fn borrow(&self) -> &str {
         &self.text
@@ -200,7 +200,7 @@ impl<'de> Deserialize<'de> for ResourceId {
     }
 }
 
-/// A resource as one version wants it: `std::File[web1,path=/etc/motd],v=3`.
+/// Id of a resource in one version: `std::File[web1,path=/etc/motd],v=3`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VersionedId {
     pub id: ResourceId,
@@ -219,7 +219,7 @@ impl FromStr for VersionedId {
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let invalid = || InvalidId::VersionedForm(text.to_owned());
         let (id, version) = text.rsplit_once(",v=").ok_or_else(invalid)?;
-        // `parse` alone would take a sign too.
+        // `parse` alone accepts a sign.
         if !version.bytes().all(|b| b.is_ascii_digit()) {
             return Err(invalid());
         }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_id_is_refused_with_the_reason() {
+    fn invalid_ids_are_rejected_with_the_reason() {
         for (text, reason) in [
             ("", "expected `module::Type"),
             ("std::File", "expected `module::Type"),
@@ -289,7 +289,7 @@ mod tests {
         ) {
             let id = ResourceId::new(&entity, &agent, &attribute, &value).unwrap();
             let again: ResourceId = id.to_string().parse().unwrap();
-            // An agent may hold `[` only because the type cannot.
+            // An agent may contain `[` only because the type cannot.
             prop_assert_eq!(again.agent(), agent.as_str());
             prop_assert_eq!(again.value(), value.as_str());
             prop_assert_eq!(&again, &id);

@@ -1,13 +1,12 @@
-//! The words that every part shares, as types: resource ids, resources, versions, states, changes,
-//! handler results and plans.
+//! Types shared by all crates: resource ids, resources, versions, states, changes, handler results
+//! and plans.
 //!
 //! It does no I/O and knows nothing of models, databases or handlers. Start from `ResourceId`,
 //! `Resource` and `ResourceState`. Tests are at the end of each file.
 
 mod canonical;
 mod change;
-mod declaration;
-mod handles;
+mod handler_support;
 mod id;
 mod outcome;
 mod paths;
@@ -15,6 +14,7 @@ mod pattern;
 mod placement;
 mod removal;
 mod resource;
+mod resource_type;
 mod rule;
 mod secret;
 mod shell;
@@ -23,19 +23,21 @@ mod state;
 mod time;
 mod version;
 
-pub use change::{AttributeChange, Change, ChangeKind};
-pub use declaration::{Part, Reach, ResourceType};
-pub use handles::Handles;
+pub use change::{AttributeDiff, Change, ChangeKind};
+pub use handler_support::HandlerSupport;
 pub use id::{InvalidId, ResourceId, VersionedId};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
 pub use paths::{PathCollision, PathIndex, flatten_path, normalize_path, path_collisions};
 pub use pattern::Pattern;
 pub use placement::{Deployer, Enrolment, Inventory, Locality, Placement, is_local_address};
-pub use removal::{Kept, KeptReason, Remnant, Removal, plan_removal, purged, wants_absence};
+pub use removal::{
+    DeployedResource, Removal, RetainReason, RetainedResource, plan_removal, purged, wants_absence,
+};
 pub use resource::{AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, Source};
+pub use resource_type::{Part, Reach, ResourceType};
 pub use rule::{FieldRule, field_rules, parse_permissions};
 pub use secret::SecretText;
 pub use shell::shell_word;
-pub use state::{Blocked, Compliance, HandlerRun, ResourceState, Status};
+pub use state::{Blocked, Compliance, LastRunStatus, ResourceState, Status};
 pub use time::{Duration, InvalidTimestamp, Timestamp};
 pub use version::{SetName, Version, VersionNumber};

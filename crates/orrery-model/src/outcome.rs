@@ -1,4 +1,4 @@
-//! What the run of a handler came to: a status, what changed, facts and log lines.
+//! Outcome of a handler run: status, change, facts and log lines.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ use crate::{Change, Timestamp};
 pub enum OutcomeStatus {
     Deployed,
     Failed,
-    /// Not ready, to be tried again later.
+    /// Not ready; to be retried later.
     Skipped,
-    /// Something that it requires is not deployed.
+    /// A requirement is not deployed.
     SkippedForDependency,
-    /// There is no handler, or it could not be started.
+    /// No handler exists, or it could not be started.
     Unavailable,
-    /// A report-only resource differs from what is wanted.
+    /// A report-only resource differs from its desired state.
     NonCompliant,
 }
 
@@ -74,7 +74,7 @@ pub struct LogLine {
     pub values: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Something that a handler learned about its resource.
+/// A value that a handler read from its resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fact {
     pub name: String,
@@ -82,7 +82,7 @@ pub struct Fact {
     pub expires: bool,
 }
 
-/// All that a run of a handler gave.
+/// Complete result of a handler run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub status: OutcomeStatus,

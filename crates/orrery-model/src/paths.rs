@@ -1,20 +1,22 @@
-//! Paths that identify resources: several spellings and several agent names can mean one path of one machine.
+//! Paths that identify resources: several spellings and agent names can mean one path of one
+//! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Handles, Inventory, Placement, ResourceId};
+use crate::{HandlerSupport, Inventory, Placement, ResourceId};
 
 /// Attribute that identifies resources by their path.
 const PATH: &str = "path";
 
-/// Returns a path as handlers use it, without repeated slashes and without those at its end.
+/// Returns a path as handlers use it: without repeated or trailing slashes.
 pub fn normalize_path(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let root = if path.starts_with('/') { "/" } else { "" };
     format!("{root}{}", parts.join("/"))
 }
 
-/// Returns an absolute path as [`normalize_path`] does, and without `.` and `..`, as if no directory in it were a symbolic link.
+/// Returns an absolute path as [`normalize_path`] does, and without `.` and `..`, ignoring symbolic
+/// links.
 pub fn flatten_path(path: &str) -> String {
     if !path.starts_with('/') {
         return normalize_path(path);
@@ -32,39 +34,42 @@ pub fn flatten_path(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Path that identifies a resource, in the spelling that all its spellings have in common; `None` if no path identifies it.
-pub(crate) fn path_of(id: &ResourceId, handlers: &dyn Handles) -> Option<String> {
+/// Returns the canonical path that identifies a resource; `None` if none does.
+pub(crate) fn identifying_path(id: &ResourceId, handlers: &dyn HandlerSupport) -> Option<String> {
     (id.attribute() == PATH).then(|| handlers.resolve_path(id.agent(), id.value()))
 }
 
-/// Paths of resources with their agents, by entity: a resource may get another id and keep its path.
+/// Index from entity and path to agents: a resource may get another id and keep its path.
 pub struct PathIndex<'a> {
     paths: BTreeMap<(&'a str, String), Vec<&'a str>>,
-    handlers: &'a dyn Handles,
+    handlers: &'a dyn HandlerSupport,
 }
 
 impl<'a> PathIndex<'a> {
-    /// Indexes the resources that are identified by a path. The handlers know spellings and machines.
-    pub fn new(ids: impl IntoIterator<Item = &'a ResourceId>, handlers: &'a dyn Handles) -> Self {
+    /// Indexes the resources identified by a path. The handlers resolve spellings and machines.
+    pub fn new(
+        ids: impl IntoIterator<Item = &'a ResourceId>,
+        handlers: &'a dyn HandlerSupport,
+    ) -> Self {
         let mut paths: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
         for id in ids {
-            if let Some(path) = path_of(id, handlers) {
+            if let Some(path) = identifying_path(id, handlers) {
                 paths.entry((id.entity(), path)).or_default().push(id.agent());
             }
         }
         PathIndex { paths, handlers }
     }
 
-    /// Whether the path of a resource is indexed for an agent of the same machine.
+    /// Returns true if the path of a resource is indexed for an agent of the same machine.
     pub fn has(&self, id: &ResourceId) -> bool {
-        let path = path_of(id, self.handlers);
+        let path = identifying_path(id, self.handlers);
         let agents = path.and_then(|path| self.paths.get(&(id.entity(), path)));
         let mut agents = agents.into_iter().flatten();
         agents.any(|agent| self.handlers.is_one_machine(agent, id.agent()))
     }
 }
 
-/// A path that several resources of one machine manage: each would undo what the others did.
+/// A path that several resources of one machine manage: each would undo the others' changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathCollision<K> {
     pub path: String,
@@ -72,7 +77,8 @@ pub struct PathCollision<K> {
 }
 
 impl<K> PathCollision<K> {
-    /// Reasons for which the agents of the colliding resources are one machine; none if they have one agent.
+    /// Returns the reasons that the agents of the colliding resources are one machine; empty for
+    /// one agent.
     pub fn reasons<'a>(
         agents: impl IntoIterator<Item = &'a str>,
         inventory: &Inventory,
@@ -81,18 +87,19 @@ impl<K> PathCollision<K> {
         if agents.len() < 2 {
             return Vec::new();
         }
-        agents.into_iter().map(|agent| inventory.place(agent).reason(agent)).collect()
+        agents.into_iter().map(|agent| inventory.placement_of(agent).reason(agent)).collect()
     }
 }
 
-/// The machine of an agent: the deploying one is known by several names, any other by that of its agent.
+/// The machine of an agent. The deploying machine has several names, any other that of its agent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Machine<'a> {
     Own,
     Of(&'a str),
 }
 
-/// Finds the paths that several resources of one machine manage, in the order of paths. Each resource comes with a key and its id.
+/// Returns the paths that several resources of one machine manage, sorted. Each resource has a key
+/// and its id.
 pub fn path_collisions<'a, K>(
     resources: impl IntoIterator<Item = (K, &'a ResourceId)>,
     inventory: &Inventory,
@@ -100,11 +107,12 @@ pub fn path_collisions<'a, K>(
     let mut machines: BTreeMap<&str, Machine<'_>> = BTreeMap::new();
     let mut managed: BTreeMap<(String, Machine<'_>), Vec<K>> = BTreeMap::new();
     for (key, id) in resources {
-        let machine =
-            *machines.entry(id.agent()).or_insert_with_key(|agent| match inventory.place(agent) {
+        let machine = *machines.entry(id.agent()).or_insert_with_key(|agent| {
+            match inventory.placement_of(agent) {
                 Placement::Local(_) => Machine::Own,
                 _ => Machine::Of(agent),
-            });
+            }
+        });
         managed.entry((normalize_path(id.value()), machine)).or_default().push(key);
     }
     let several = managed.into_iter().filter(|(_, resources)| resources.len() > 1);

@@ -1,9 +1,9 @@
-//! How people name resources without typing whole ids.
+//! Patterns to select resources by parts of their ids.
 
 use crate::ResourceId;
 
-/// A part of an id; or, with `*` (any text) and `?` (any one character), a pattern for a whole id or for its value.
-/// Everything else, brackets too, means itself: ids are full of them.
+/// A substring of an id; or, with `*` (any text) and `?` (any one character), a pattern for a whole
+/// id or its value. All other characters, brackets too, are literal: ids are full of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
@@ -23,16 +23,18 @@ impl Pattern {
 
     pub fn matches(&self, id: &ResourceId) -> bool {
         if self.has_wildcards {
-            return fits(&self.text, id.as_str()) || fits(&self.text, id.value());
+            return matches_wildcards(&self.text, id.as_str())
+                || matches_wildcards(&self.text, id.value());
         }
         id.as_str().contains(&*self.text)
     }
 }
 
-/// Whether a text as a whole fits a pattern with wildcards.
-pub(crate) fn fits(pattern: &str, text: &str) -> bool {
+/// Returns true if the whole text matches a pattern with wildcards.
+pub(crate) fn matches_wildcards(pattern: &str, text: &str) -> bool {
     let (mut wanted, mut given) = (pattern, text);
-    // Where to go on if what follows the last star does not fit: the star takes one character more.
+    // Resumption point if the rest after the last star does not match: the star takes one more
+    // character.
     let mut retry: Option<(&str, &str)> = None;
     loop {
         let (mut pattern, mut text) = (wanted.chars(), given.chars());
@@ -76,7 +78,7 @@ mod tests {
             ("*aab", "aaab"),
             ("[x]*", "[x],y=z"),
         ] {
-            assert!(fits(pattern, text), "{pattern} {text}");
+            assert!(matches_wildcards(pattern, text), "{pattern} {text}");
         }
         for (pattern, text) in [
             ("", "a"),
@@ -87,7 +89,7 @@ mod tests {
             ("*.conf", "a.conf~"),
             ("[x]", "x"),
         ] {
-            assert!(!fits(pattern, text), "{pattern} {text}");
+            assert!(!matches_wildcards(pattern, text), "{pattern} {text}");
         }
     }
 

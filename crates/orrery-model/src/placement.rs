@@ -1,18 +1,19 @@
 //! Placement: the machine on which an agent's resources are applied, decided from data alone.
 //!
-//! An agent is a name. Resources that act on a machine are applied only where their agent is known to be; everything else is
-//! unavailable, with a reason and remedies. [`Inventory::place`] is the only place where that is decided.
+//! An agent is a name. Resources that act on a machine are applied only if their agent's machine is
+//! known; otherwise they are unavailable, with a reason and remedies. [`Inventory::placement_of`]
+//! alone decides this.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::pattern::fits;
+use crate::pattern::matches_wildcards;
 use crate::similar_names::closest;
 
-/// Names that mean the deploying machine everywhere.
+/// Names of the deploying machine in every environment.
 const OWN_NAMES: [&str; 2] = ["localhost", "internal"];
 
-/// What is known about agents and machines.
+/// Known agents and machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// Host names of the machine on which handlers run.
@@ -34,31 +35,31 @@ pub enum Enrolment {
     Revoked,
 }
 
-/// Place where the resources of an agent are applied.
+/// Location at which the resources of an agent are applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// The machine on which handlers run.
     Local(Locality),
     /// The machine of an enrolled remote agent.
     Remote,
-    /// The machine of a remote agent that was revoked: nothing reaches it.
+    /// The machine of a revoked remote agent, which is unreachable.
     Revoked,
-    /// A machine with an address, which only handlers that connect by themselves reach.
+    /// A machine with an address, reachable only by handlers that connect on their own.
     Address(String),
-    /// No machine is known for it.
+    /// No known machine.
     Unknown {
         /// A known agent with nearly the same name.
         similar: Option<String>,
     },
 }
 
-/// Reason for which an agent is the deploying machine.
+/// Reason that an agent is the deploying machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locality {
-    /// It is called `localhost` or `internal`.
+    /// The name is `localhost` or `internal`.
     OwnName,
     HostName,
-    /// A `std::AgentConfig` of the model says so.
+    /// Declared by a `std::AgentConfig` of the model.
     Model,
     Project,
     Environment,
@@ -72,7 +73,7 @@ pub enum Deployer {
     Server,
 }
 
-/// Whether an address of the model means the deploying machine.
+/// Returns true if an address of the model means the deploying machine.
 pub fn is_local_address(address: &str) -> bool {
     address.is_empty()
         || address == "localhost"
@@ -81,12 +82,12 @@ pub fn is_local_address(address: &str) -> bool {
 }
 
 impl Inventory {
-    /// An inventory in which every agent is the deploying machine.
+    /// Returns an inventory in which every agent is the deploying machine.
     pub fn all_local() -> Self {
         Inventory { project_patterns: vec!["*".to_owned()], ..Inventory::default() }
     }
 
-    /// Adds the names of the machine on which handlers run: the whole one, and the one without its domain.
+    /// Adds the host name of the machine on which handlers run, with and without its domain.
     #[must_use]
     pub fn on_host(mut self, name: &str) -> Self {
         let short = name.split('.').next().unwrap_or(name);
@@ -98,9 +99,9 @@ impl Inventory {
         self
     }
 
-    /// Decides where the resources of an agent are applied. What is more specific goes first: an enrolment, then an address, then
-    /// names, then patterns.
-    pub fn place(&self, agent: &str) -> Placement {
+    /// Decides the placement of an agent. The most specific source wins: enrolment, address, names,
+    /// patterns.
+    pub fn placement_of(&self, agent: &str) -> Placement {
         match self.enrolled.get(agent) {
             Some(Enrolment::Active) => return Placement::Remote,
             Some(Enrolment::Revoked) => return Placement::Revoked,
@@ -117,7 +118,8 @@ impl Inventory {
         if self.host_names.iter().any(|name| name.eq_ignore_ascii_case(agent)) {
             return Placement::Local(Locality::HostName);
         }
-        let fit = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, agent));
+        let fit =
+            |patterns: &[String]| patterns.iter().any(|pattern| matches_wildcards(pattern, agent));
         if fit(&self.project_patterns) {
             return Placement::Local(Locality::Project);
         }
@@ -127,7 +129,7 @@ impl Inventory {
         Placement::Unknown { similar: self.similar(agent) }
     }
 
-    /// A known name that may have been meant. Names that differ in their numbers only are different machines.
+    /// Returns a similar known name. Names that differ only in digits are different machines.
     fn similar(&self, agent: &str) -> Option<String> {
         let letters = |name: &str| -> String {
             name.chars().filter(|character| !character.is_ascii_digit()).collect()
@@ -145,12 +147,12 @@ impl Inventory {
 }
 
 impl Placement {
-    /// Whether resources that act on the agent's machine can be applied.
+    /// Returns true if resources that act on the agent's machine can be applied.
     pub fn has_machine(&self) -> bool {
         matches!(self, Placement::Local(_) | Placement::Remote)
     }
 
-    /// The word for it in interfaces.
+    /// Name of the placement in interfaces.
     pub fn as_str(&self) -> &'static str {
         match self {
             Placement::Local(_) => "local",
@@ -177,7 +179,7 @@ impl Placement {
         }
     }
 
-    /// Remedies if there is no machine.
+    /// Returns the remedies if the agent has no machine.
     pub fn help(&self, agent: &str, deployer: Deployer) -> Option<String> {
         let enrol = match deployer {
             Deployer::Server => format!("enrol its machine with `orrery agent invite {agent}`"),
@@ -211,7 +213,7 @@ impl Placement {
     }
 }
 
-/// An address without what follows the host: options are for programs.
+/// Returns an address without the options after the host.
 fn without_options(address: &str) -> &str {
     address.split('?').next().unwrap_or(address)
 }
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_this_machine_only_if_something_says_so() {
+    fn an_agent_is_this_machine_only_if_declared() {
         let inventory = inventory();
         for (agent, locality) in [
             ("localhost", Locality::OwnName),
@@ -268,33 +270,33 @@ mod tests {
             ("lab-3", Locality::Project),
             ("node2", Locality::Environment),
         ] {
-            assert_eq!(inventory.place(agent), Placement::Local(locality), "{agent}");
+            assert_eq!(inventory.placement_of(agent), Placement::Local(locality), "{agent}");
         }
         for agent in ["", "box.example.com", "web2", "lab", "node22"] {
-            assert_eq!(inventory.place(agent).as_str(), "unknown", "{agent}");
+            assert_eq!(inventory.placement_of(agent).as_str(), "unknown", "{agent}");
         }
-        assert_eq!(Inventory::all_local().place("x"), Placement::Local(Locality::Project));
-        assert_eq!(Inventory::default().place("box"), unknown(None));
+        assert_eq!(Inventory::all_local().placement_of("x"), Placement::Local(Locality::Project));
+        assert_eq!(Inventory::default().placement_of("box"), unknown(None));
     }
 
     #[test]
-    fn what_was_enrolled_or_has_an_address_is_never_this_machine() {
+    fn an_enrolled_or_addressed_agent_is_never_this_machine() {
         let inventory = inventory();
-        assert_eq!(inventory.place("webserver1"), Placement::Remote);
-        assert_eq!(inventory.place("node1"), Placement::Remote, "whatever a pattern says");
-        assert_eq!(inventory.place("gone"), Placement::Revoked);
-        assert_eq!(inventory.place("lab-ssh").as_str(), "ssh", "whatever a pattern says");
+        assert_eq!(inventory.placement_of("webserver1"), Placement::Remote);
+        assert_eq!(inventory.placement_of("node1"), Placement::Remote, "whatever a pattern says");
+        assert_eq!(inventory.placement_of("gone"), Placement::Revoked);
+        assert_eq!(inventory.placement_of("lab-ssh").as_str(), "ssh", "whatever a pattern says");
         let mut enrolled = inventory;
         enrolled.enrolled.insert("localhost".to_owned(), Enrolment::Revoked);
-        assert!(!enrolled.place("localhost").has_machine());
+        assert!(!enrolled.placement_of("localhost").has_machine());
     }
 
     #[test]
     fn a_misspelt_name_is_recognized_and_a_neighbour_is_not() {
         let inventory = inventory();
-        assert_eq!(inventory.place("webserevr1"), unknown(Some("webserver1")));
-        assert_eq!(inventory.place("webserver2"), unknown(None), "another machine");
-        assert_eq!(inventory.place("localhots"), unknown(Some("localhost")));
+        assert_eq!(inventory.placement_of("webserevr1"), unknown(Some("webserver1")));
+        assert_eq!(inventory.placement_of("webserver2"), unknown(None), "another machine");
+        assert_eq!(inventory.placement_of("localhots"), unknown(Some("localhost")));
     }
 
     #[test]

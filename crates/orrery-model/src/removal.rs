@@ -1,83 +1,84 @@
-//! Removal of resources: the version that takes away what was deployed and is no longer wanted.
+//! Removal of resources: builds the version that removes deployed, unmanaged resources.
 //!
-//! Such a version holds the wanted resources, and the others with `purged` set and their requirements reversed, so that the one
-//! way to run a handler also removes. It is followed by a version with the wanted resources alone.
+//! Such a version holds the desired resources, and the others with `purged` set and their
+//! requirements reversed, so that removal uses normal handler runs. A version with the desired
+//! resources alone follows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use serde_json::Value;
 
-use crate::paths::path_of;
-use crate::{Attributes, Handles, PathIndex, Resource, ResourceFlags, ResourceId};
+use crate::paths::identifying_path;
+use crate::{Attributes, HandlerSupport, PathIndex, Resource, ResourceFlags, ResourceId};
 
-/// Attribute that says whether a resource must not exist.
+/// Attribute that is true if a resource must not exist.
 const PURGED: &str = "purged";
 
 /// A resource that was deployed and may still exist.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Remnant {
-    /// The last intent to have it; if none is known, the last intent to remove it.
+pub struct DeployedResource {
+    /// Last intent that creates it; if none is known, the last intent that removes it.
     pub resource: Resource,
-    /// Whether the requirements are those of a removal already: what has to be removed before it.
+    /// True if the requirements are already those of a removal, and name resources to remove first.
     pub is_removal: bool,
-    /// Whether the newest version has it.
+    /// True if the newest version contains it.
     pub is_managed: bool,
-    /// Whether its engine knows it as wanted: the version that an engine took in last has it.
+    /// True if the version last processed by the engine contains it.
     pub was_managed: bool,
-    /// Whether it is not known to be created by a deploy: its first recorded deploy found it in place.
+    /// True if no deploy is known to have created it: its first recorded deploy found it in place.
     pub is_adopted: bool,
 }
 
-/// Reason why a resource is not removed.
+/// Reason that a resource is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeptReason {
+pub enum RetainReason {
     /// Its type cannot be purged.
     NotPurgeable,
-    /// No handler of its type is at hand.
+    /// No handler of its type is available.
     NoHandler,
     /// Its handler only reports.
     ReportOnly,
-    /// An attribute of it was never known.
+    /// An attribute was never known.
     Undefined,
     /// The model still has its path on the same machine, under another id.
-    StillWanted,
-    /// It was adopted, not created.
+    StillManaged,
+    /// Adopted, not created.
     Adopted,
 }
 
-impl fmt::Display for KeptReason {
+impl fmt::Display for RetainReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            KeptReason::NotPurgeable => "its type cannot be purged",
-            KeptReason::NoHandler => "the model has no handler for its type any more",
-            KeptReason::ReportOnly => "it is only reported on",
-            KeptReason::Undefined => "an attribute of it is not known",
-            KeptReason::StillWanted => "the model has the same path on the same machine",
-            KeptReason::Adopted => "it existed before its first recorded deploy",
+            RetainReason::NotPurgeable => "its type cannot be purged",
+            RetainReason::NoHandler => "the model has no handler for its type any more",
+            RetainReason::ReportOnly => "it is only reported on",
+            RetainReason::Undefined => "an attribute of it is not known",
+            RetainReason::StillManaged => "the model has the same path on the same machine",
+            RetainReason::Adopted => "it existed before its first recorded deploy",
         })
     }
 }
 
-/// A resource that stays although it is no longer wanted.
+/// An unmanaged resource that is not removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetainedResource {
     pub id: ResourceId,
-    pub reason: KeptReason,
+    pub reason: RetainReason,
 }
 
-/// What has to be done to remove resources.
+/// Plan for the removal of resources.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Removal {
-    /// All resources of the version that removes, in the order of their ids.
+    /// All resources of the removing version, sorted by id.
     pub resources: Vec<Resource>,
-    /// Those that are removed, in an order in which that is possible.
+    /// Removed resources, in a valid order of removal.
     pub removed: Vec<ResourceId>,
-    /// Those that cannot be removed, in the order of their ids.
-    pub kept: Vec<Kept>,
+    /// Retained resources, sorted by id.
+    pub kept: Vec<RetainedResource>,
 }
 
-/// Whether attributes say that the resource must not exist; `None` if its type does not know that.
+/// Returns the `purged` attribute; `None` if the type does not have it.
 pub fn purged(attributes: &Attributes) -> Option<bool> {
     match attributes.to_object().get(PURGED)? {
         Value::Bool(purged) => Some(*purged),
@@ -86,7 +87,7 @@ pub fn purged(attributes: &Attributes) -> Option<bool> {
 }
 
 impl Attributes {
-    /// The same, of a resource that must or must not exist.
+    /// Returns the attributes with `purged` set to this value.
     #[must_use]
     pub fn with_purged(&self, purged: bool) -> Attributes {
         let mut object = self.to_object();
@@ -95,92 +96,100 @@ impl Attributes {
     }
 }
 
-/// Whether attributes say that the resource must not exist.
+/// Returns true if the attributes require that the resource does not exist.
 pub fn wants_absence(attributes: &Attributes) -> bool {
-    // Most do not, and parsing a large content to find out is slow.
+    // A cheap test first: parsing a large content is slow.
     attributes.as_str().contains("\"purged\":true") && purged(attributes) == Some(true)
 }
 
-fn kept_reason(resource: &Resource, handlers: &dyn Handles) -> Option<KeptReason> {
+fn retain_reason(resource: &Resource, handlers: &dyn HandlerSupport) -> Option<RetainReason> {
     let entity = resource.id.entity();
     if purged(&resource.attributes).is_none() || !handlers.removes(entity) {
-        Some(KeptReason::NotPurgeable)
+        Some(RetainReason::NotPurgeable)
     } else if resource.flags.report_only {
-        Some(KeptReason::ReportOnly)
+        Some(RetainReason::ReportOnly)
     } else if resource.flags.undefined {
-        Some(KeptReason::Undefined)
+        Some(RetainReason::Undefined)
     } else if !handlers.handles(entity) {
-        Some(KeptReason::NoHandler)
+        Some(RetainReason::NoHandler)
     } else {
         None
     }
 }
 
-/// Known resources that deploys did not create. One that has the path of a created one was created under another id.
-struct Adopted<'a> {
+/// Known resources that no deploy created. A resource with the path of a created one counts as
+/// created under another id.
+struct AdoptedResources<'a> {
     created: PathIndex<'a>,
-    handlers: &'a dyn Handles,
+    handlers: &'a dyn HandlerSupport,
 }
 
-impl<'a> Adopted<'a> {
-    fn new(known: &'a [Remnant], handlers: &'a dyn Handles) -> Self {
-        let created = known.iter().filter(|one| !one.is_adopted).map(|one| &one.resource.id);
-        Adopted { created: PathIndex::new(created, handlers), handlers }
+impl<'a> AdoptedResources<'a> {
+    fn new(deployed: &'a [DeployedResource], handlers: &'a dyn HandlerSupport) -> Self {
+        let created = deployed.iter().filter(|one| !one.is_adopted).map(|one| &one.resource.id);
+        AdoptedResources { created: PathIndex::new(created, handlers), handlers }
     }
 
-    fn has(&self, remnant: &Remnant) -> bool {
-        let id = &remnant.resource.id;
-        remnant.is_adopted && self.handlers.can_preexist(id.entity()) && !self.created.has(id)
+    fn has(&self, deployed_resource: &DeployedResource) -> bool {
+        let id = &deployed_resource.resource.id;
+        deployed_resource.is_adopted
+            && self.handlers.can_preexist(id.entity())
+            && !self.created.has(id)
     }
 }
 
-/// Works out how to remove those of the known resources that are not wanted. Dependents go first. What is wanted and was a dependent
-/// is brought up to date before what it needed goes; what is wanted in the place of something that goes comes after it.
-pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Handles) -> Removal {
-    let wanted_ids: BTreeSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
-    let unwanted: Vec<&Remnant> =
-        known.iter().filter(|one| !wanted_ids.contains(&one.resource.id)).collect();
+/// Plans the removal of known resources that are not desired. Dependents are removed first. A
+/// desired former dependent is updated before its former requirement is removed; a desired resource
+/// that replaces a removed one comes after it.
+pub fn plan_removal(
+    desired: Vec<Resource>,
+    deployed: &[DeployedResource],
+    handlers: &dyn HandlerSupport,
+) -> Removal {
+    let wanted_ids: BTreeSet<&ResourceId> = desired.iter().map(|resource| &resource.id).collect();
+    let unwanted: Vec<&DeployedResource> =
+        deployed.iter().filter(|one| !wanted_ids.contains(&one.resource.id)).collect();
     if unwanted.is_empty() {
-        return Removal { resources: wanted, ..Removal::default() }.sorted();
+        return Removal { resources: desired, ..Removal::default() }.sorted();
     }
-    let adopted = Adopted::new(known, handlers);
-    let present = wanted.iter().filter(|one| !wants_absence(&one.attributes));
+    let adopted = AdoptedResources::new(deployed, handlers);
+    let present = desired.iter().filter(|one| !wants_absence(&one.attributes));
     let paths = PathIndex::new(present.map(|one| &one.id), handlers);
     let (mut removed, mut kept) = (BTreeMap::new(), Vec::new());
-    for remnant in unwanted {
-        let id = &remnant.resource.id;
-        let reason = paths.has(id).then_some(KeptReason::StillWanted);
-        let reason = reason.or_else(|| kept_reason(&remnant.resource, handlers));
-        match reason.or_else(|| adopted.has(remnant).then_some(KeptReason::Adopted)) {
-            Some(reason) => kept.push(Kept { id: id.clone(), reason }),
+    for deployed_resource in unwanted {
+        let id = &deployed_resource.resource.id;
+        let reason = paths.has(id).then_some(RetainReason::StillManaged);
+        let reason = reason.or_else(|| retain_reason(&deployed_resource.resource, handlers));
+        match reason.or_else(|| adopted.has(deployed_resource).then_some(RetainReason::Adopted)) {
+            Some(reason) => kept.push(RetainedResource { id: id.clone(), reason }),
             None => {
-                removed.insert(id, remnant);
+                removed.insert(id, deployed_resource);
             }
         }
     }
     kept.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-    let dependents = dependents(known);
+    let dependents = dependents(deployed);
     let stays = |id: &ResourceId| removed.contains_key(id) || wanted_ids.contains(id);
     let mut requires: BTreeMap<&ResourceId, BTreeSet<&ResourceId>> =
-        removed.keys().map(|id| (*id, nearest(id, &dependents, &stays))).collect();
+        removed.keys().map(|id| (*id, nearest_dependents(id, &dependents, &stays))).collect();
     break_cycles(&mut requires);
-    let removed_ids = in_order(&requires);
+    let removed_ids = topological_order(&requires);
 
-    let mut graph = Graph::new(&wanted, &requires);
+    let mut graph = Graph::new(&desired, &requires);
     let mut added: BTreeMap<&ResourceId, BTreeSet<&ResourceId>> = BTreeMap::new();
-    for (of, first) in successions(&wanted, &removed, handlers) {
+    for (of, first) in successions(&desired, &removed, handlers) {
         if !graph.reaches(first, of) {
             graph.add(of, first);
             added.entry(of).or_default().insert(first);
         }
     }
-    let removals = removed.iter().map(|(id, remnant)| {
+    let removals = removed.iter().map(|(id, deployed_resource)| {
         let first = requires.get(id).into_iter().flatten().map(|id| (*id).clone()).collect();
-        let attributes = remnant.resource.attributes.with_purged(true);
+        let attributes = deployed_resource.resource.attributes.with_purged(true);
         Resource {
-            set: remnant.resource.set.clone(),
-            source: remnant.resource.source.clone(),
-            // Nothing is to happen because something goes, and what goes does so once.
+            set: deployed_resource.resource.set.clone(),
+            source: deployed_resource.resource.source.clone(),
+            // A removal sends and receives no events, and runs once.
             flags: ResourceFlags {
                 receive_events: false,
                 removal: true,
@@ -195,7 +204,7 @@ pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Han
         .map(|(id, first)| (id.clone(), first.into_iter().cloned().collect()))
         .collect();
     let removed: Vec<ResourceId> = removed_ids.into_iter().cloned().collect();
-    let mut resources = wanted;
+    let mut resources = desired;
     for resource in &mut resources {
         if let Some(first) = added.get(&resource.id) {
             resource.requires.extend(first.iter().cloned());
@@ -214,21 +223,22 @@ impl Removal {
     }
 }
 
-/// For each resource, those that have to go before it.
-fn dependents(known: &[Remnant]) -> BTreeMap<&ResourceId, BTreeSet<&ResourceId>> {
+/// Returns, for each resource, the dependents to remove before it.
+fn dependents(deployed: &[DeployedResource]) -> BTreeMap<&ResourceId, BTreeSet<&ResourceId>> {
     let mut dependents: BTreeMap<&ResourceId, BTreeSet<&ResourceId>> = BTreeMap::new();
-    for remnant in known {
-        let own = &remnant.resource.id;
-        for other in &remnant.resource.requires {
-            let (of, first) = if remnant.is_removal { (own, other) } else { (other, own) };
+    for deployed_resource in deployed {
+        let own = &deployed_resource.resource.id;
+        for other in &deployed_resource.resource.requires {
+            let (of, first) =
+                if deployed_resource.is_removal { (own, other) } else { (other, own) };
             dependents.entry(of).or_default().insert(first);
         }
     }
     dependents
 }
 
-/// Dependents that the version has; those of the others in their place.
-fn nearest<'a>(
+/// Returns the nearest dependents that are part of the version, skipping over the others.
+fn nearest_dependents<'a>(
     id: &'a ResourceId,
     dependents: &BTreeMap<&'a ResourceId, BTreeSet<&'a ResourceId>>,
     stays: &dyn Fn(&ResourceId) -> bool,
@@ -251,9 +261,9 @@ fn nearest<'a>(
     found
 }
 
-/// Intents of different versions may require each other. What is part of a circle waits for nothing else in it.
+/// Removes the requirements within cycles: intents of different versions may require each other.
 fn break_cycles<'a>(requires: &mut BTreeMap<&'a ResourceId, BTreeSet<&'a ResourceId>>) {
-    let ordered: BTreeSet<&ResourceId> = in_order(requires).into_iter().collect();
+    let ordered: BTreeSet<&ResourceId> = topological_order(requires).into_iter().collect();
     let left: BTreeSet<&ResourceId> =
         requires.keys().copied().filter(|id| !ordered.contains(id)).collect();
     for id in &left {
@@ -263,8 +273,8 @@ fn break_cycles<'a>(requires: &mut BTreeMap<&'a ResourceId, BTreeSet<&'a Resourc
     }
 }
 
-/// The keys so that each comes after what it requires; those in circles are left out.
-fn in_order<'a>(
+/// Returns the keys in topological order, without those in cycles.
+fn topological_order<'a>(
     requires: &BTreeMap<&'a ResourceId, BTreeSet<&'a ResourceId>>,
 ) -> Vec<&'a ResourceId> {
     let mut waiting: BTreeMap<&ResourceId, usize> = BTreeMap::new();
@@ -291,30 +301,32 @@ fn in_order<'a>(
     ordered
 }
 
-/// Wanted resources, each with one that has to go before it: because it has the same place in the world under another id, or because
-/// it is to be purged itself and the other one needed it.
+/// Returns pairs of a desired resource and a resource to remove before it: because both have the
+/// same path or value under different ids, or because the desired one is purged itself and the
+/// other needed it.
 fn successions<'a>(
-    wanted: &'a [Resource],
-    removed: &BTreeMap<&'a ResourceId, &'a Remnant>,
-    handlers: &dyn Handles,
+    desired: &'a [Resource],
+    removed: &BTreeMap<&'a ResourceId, &'a DeployedResource>,
+    handlers: &dyn HandlerSupport,
 ) -> Vec<(&'a ResourceId, &'a ResourceId)> {
     if removed.is_empty() {
         return Vec::new();
     }
-    let place = |id: &ResourceId| path_of(id, handlers).unwrap_or_else(|| id.value().to_owned());
+    let location =
+        |id: &ResourceId| identifying_path(id, handlers).unwrap_or_else(|| id.value().to_owned());
     let mut places: BTreeMap<String, Vec<&'a ResourceId>> = BTreeMap::new();
     let mut needed: BTreeMap<&ResourceId, Vec<&'a ResourceId>> = BTreeMap::new();
-    for (id, remnant) in removed {
-        places.entry(place(id)).or_default().push(id);
-        if !remnant.is_removal {
-            for other in &remnant.resource.requires {
+    for (id, deployed_resource) in removed {
+        places.entry(location(id)).or_default().push(id);
+        if !deployed_resource.is_removal {
+            for other in &deployed_resource.resource.requires {
                 needed.entry(other).or_default().push(id);
             }
         }
     }
     let mut found = Vec::new();
-    for resource in wanted {
-        let same = places.get(&place(&resource.id)).into_iter().flatten();
+    for resource in desired {
+        let same = places.get(&location(&resource.id)).into_iter().flatten();
         found.extend(same.map(|first| (&resource.id, *first)));
         if let Some(users) = needed.get(&resource.id)
             && purged(&resource.attributes) == Some(true)
@@ -325,26 +337,26 @@ fn successions<'a>(
     found
 }
 
-/// Requirements of a version that is being put together.
+/// Requirement graph of the version under construction.
 struct Graph<'a> {
     requires: BTreeMap<&'a ResourceId, Vec<&'a ResourceId>>,
 }
 
 impl<'a> Graph<'a> {
     fn new(
-        wanted: &'a [Resource],
+        desired: &'a [Resource],
         removals: &BTreeMap<&'a ResourceId, BTreeSet<&'a ResourceId>>,
     ) -> Self {
-        let wanted = wanted.iter().map(|one| (&one.id, one.requires.iter().collect()));
+        let desired = desired.iter().map(|one| (&one.id, one.requires.iter().collect()));
         let removals = removals.iter().map(|(id, first)| (*id, first.iter().copied().collect()));
-        Graph { requires: wanted.chain(removals).collect() }
+        Graph { requires: desired.chain(removals).collect() }
     }
 
     fn add(&mut self, of: &'a ResourceId, first: &'a ResourceId) {
         self.requires.entry(of).or_default().push(first);
     }
 
-    /// Whether `from` requires `to`, directly or not.
+    /// Returns true if `from` requires `to`, directly or not.
     fn reaches(&self, from: &'a ResourceId, to: &ResourceId) -> bool {
         let (mut pending, mut seen) = (vec![from], BTreeSet::from([from]));
         while let Some(id) = pending.pop() {
@@ -364,7 +376,7 @@ mod tests {
 
     struct All;
 
-    impl Handles for All {
+    impl HandlerSupport for All {
         fn handles(&self, entity: &str) -> bool {
             entity != "a::Gone"
         }
@@ -390,8 +402,8 @@ mod tests {
         Resource::new(id(name), attributes, requires.iter().map(|name| id(name)).collect())
     }
 
-    fn remnant(name: &str, requires: &[&str]) -> Remnant {
-        Remnant {
+    fn deployed_resource(name: &str, requires: &[&str]) -> DeployedResource {
+        DeployedResource {
             resource: resource(name, requires),
             is_removal: false,
             is_managed: false,
@@ -411,9 +423,12 @@ mod tests {
 
     #[test]
     fn dependents_go_first() {
-        let known =
-            [remnant("/d", &[]), remnant("/d/a", &["/d"]), remnant("/d/b", &["/d", "/d/a"])];
-        let removal = plan_removal(Vec::new(), &known, &All);
+        let deployed = [
+            deployed_resource("/d", &[]),
+            deployed_resource("/d/a", &["/d"]),
+            deployed_resource("/d/b", &["/d", "/d/a"]),
+        ];
+        let removal = plan_removal(Vec::new(), &deployed, &All);
         assert_eq!(names(&removal.removed), ["/d/b", "/d/a", "/d"]);
         assert_eq!(requires_of(&removal, "/d"), ["/d/a", "/d/b"]);
         assert_eq!(requires_of(&removal, "/d/a"), ["/d/b"]);
@@ -425,97 +440,110 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_removed_is_told_and_keeps_the_order() {
-        let mut known = [
-            remnant("/d", &[]),
-            remnant("exec::Run make", &["/d"]),
-            remnant("/d/a", &["exec::Run make"]),
-            remnant("a::Gone x", &[]),
+    fn retained_resources_are_reported_and_keep_the_order() {
+        let mut deployed = [
+            deployed_resource("/d", &[]),
+            deployed_resource("exec::Run make", &["/d"]),
+            deployed_resource("/d/a", &["exec::Run make"]),
+            deployed_resource("a::Gone x", &[]),
         ];
-        let removal = plan_removal(Vec::new(), &known, &All);
+        let removal = plan_removal(Vec::new(), &deployed, &All);
         assert_eq!(names(&removal.removed), ["/d/a", "/d"]);
         assert_eq!(requires_of(&removal, "/d"), ["/d/a"]);
-        let reasons: Vec<KeptReason> = removal.kept.iter().map(|kept| kept.reason).collect();
-        assert_eq!(reasons, [KeptReason::NoHandler, KeptReason::NotPurgeable]);
-        known[0].resource.attributes = Attributes::parse(r#"{"state":"on"}"#).unwrap();
-        known[2].resource.flags.report_only = true;
-        let removal = plan_removal(Vec::new(), &known, &All);
+        let reasons: Vec<RetainReason> = removal.kept.iter().map(|kept| kept.reason).collect();
+        assert_eq!(reasons, [RetainReason::NoHandler, RetainReason::NotPurgeable]);
+        deployed[0].resource.attributes = Attributes::parse(r#"{"state":"on"}"#).unwrap();
+        deployed[2].resource.flags.report_only = true;
+        let removal = plan_removal(Vec::new(), &deployed, &All);
         assert!(removal.removed.is_empty() && removal.resources.is_empty());
         assert_eq!(removal.kept.len(), 4);
     }
 
     #[test]
-    fn what_is_wanted_stops_to_depend_before_the_other_goes() {
-        let known = [remnant("/key", &[]), remnant("/config", &["/key"])];
-        let removal = plan_removal(vec![resource("/config", &[])], &known, &All);
+    fn a_desired_dependent_is_updated_before_its_requirement_is_removed() {
+        let deployed = [deployed_resource("/key", &[]), deployed_resource("/config", &["/key"])];
+        let removal = plan_removal(vec![resource("/config", &[])], &deployed, &All);
         assert_eq!(names(&removal.removed), ["/key"]);
         assert_eq!(requires_of(&removal, "/key"), ["/config"]);
         assert!(requires_of(&removal, "/config").is_empty());
     }
 
     #[test]
-    fn what_takes_the_place_comes_afterwards() {
-        let known = [remnant("std::Directory /x", &[])];
-        let removal = plan_removal(vec![resource("/x", &[])], &known, &All);
+    fn a_replacement_comes_after_the_removal() {
+        let deployed = [deployed_resource("std::Directory /x", &[])];
+        let removal = plan_removal(vec![resource("/x", &[])], &deployed, &All);
         assert_eq!(requires_of(&removal, "/x"), ["/x"]);
         assert!(requires_of(&removal, "std::Directory /x").is_empty());
-        // Unless that would be a circle: the file needed the directory in its place, whatever that means.
-        let known = [remnant("std::Directory /x", &[]), remnant("/x", &["std::Directory /x"])];
-        let removal = plan_removal(vec![resource("/x", &[])], &known, &All);
+        // Unless that would be a cycle: the file needed the directory at its own path.
+        let deployed = [
+            deployed_resource("std::Directory /x", &[]),
+            deployed_resource("/x", &["std::Directory /x"]),
+        ];
+        let removal = plan_removal(vec![resource("/x", &[])], &deployed, &All);
         assert!(requires_of(&removal, "/x").is_empty());
         assert_eq!(requires_of(&removal, "std::Directory /x"), ["/x"]);
     }
 
     #[test]
-    fn what_the_model_purges_goes_after_what_needed_it() {
-        let known = [remnant("/d", &[]), remnant("/d/a", &["/d"])];
+    fn a_purged_resource_is_removed_after_its_dependents() {
+        let deployed = [deployed_resource("/d", &[]), deployed_resource("/d/a", &["/d"])];
         let mut directory = resource("/d", &[]);
         directory.attributes = directory.attributes.with_purged(true);
-        let removal = plan_removal(vec![directory], &known, &All);
+        let removal = plan_removal(vec![directory], &deployed, &All);
         assert_eq!(requires_of(&removal, "/d"), ["/d/a"]);
         assert!(requires_of(&removal, "/d/a").is_empty());
     }
 
     #[test]
     fn a_removal_that_was_begun_is_not_turned_around() {
-        let mut directory = remnant("/d", &["/d/a"]);
+        let mut directory = deployed_resource("/d", &["/d/a"]);
         directory.is_removal = true;
-        let known = [directory, remnant("/d/a", &[])];
-        let removal = plan_removal(Vec::new(), &known, &All);
+        let deployed = [directory, deployed_resource("/d/a", &[])];
+        let removal = plan_removal(Vec::new(), &deployed, &All);
         assert_eq!(names(&removal.removed), ["/d/a", "/d"]);
     }
 
     #[test]
-    fn circles_of_different_versions_are_broken() {
-        let known = [remnant("/a", &["/b"]), remnant("/b", &["/a"]), remnant("/c", &["/a"])];
-        let removal = plan_removal(Vec::new(), &known, &All);
+    fn cycles_of_different_versions_are_broken() {
+        let deployed = [
+            deployed_resource("/a", &["/b"]),
+            deployed_resource("/b", &["/a"]),
+            deployed_resource("/c", &["/a"]),
+        ];
+        let removal = plan_removal(Vec::new(), &deployed, &All);
         assert_eq!(removal.removed.len(), 3);
         assert_eq!(requires_of(&removal, "/a"), ["/c"]);
     }
 
     #[test]
-    fn what_was_adopted_stays_unless_it_was_created_under_another_id() {
-        let adopted = |name: &str| Remnant { is_adopted: true, ..remnant(name, &[]) };
-        let known = [adopted("/etc/hosts"), remnant("/a", &[])];
-        let removal = plan_removal(Vec::new(), &known, &All);
+    fn adopted_resources_stay_unless_created_under_another_id() {
+        let adopted =
+            |name: &str| DeployedResource { is_adopted: true, ..deployed_resource(name, &[]) };
+        let deployed = [adopted("/etc/hosts"), deployed_resource("/a", &[])];
+        let removal = plan_removal(Vec::new(), &deployed, &All);
         assert_eq!(names(&removal.removed), ["/a"]);
-        let reason = KeptReason::Adopted;
-        assert_eq!(removal.kept, [Kept { id: id("/etc/hosts"), reason }]);
-        let known = [adopted("/a"), remnant("//a", &[])];
-        assert_eq!(plan_removal(Vec::new(), &known, &All).removed.len(), 2);
+        let reason = RetainReason::Adopted;
+        assert_eq!(removal.kept, [RetainedResource { id: id("/etc/hosts"), reason }]);
+        let deployed = [adopted("/a"), deployed_resource("//a", &[])];
+        assert_eq!(plan_removal(Vec::new(), &deployed, &All).removed.len(), 2);
     }
 
     #[test]
-    fn what_is_wanted_under_another_spelling_stays() {
-        let known = [remnant("/x/../d/a", &[]), remnant("/d/./b", &[]), remnant("/d/c", &[])];
+    fn a_desired_path_in_another_spelling_stays() {
+        let deployed = [
+            deployed_resource("/x/../d/a", &[]),
+            deployed_resource("/d/./b", &[]),
+            deployed_resource("/d/c", &[]),
+        ];
         let removal =
-            plan_removal(vec![resource("/d/a", &[]), resource("/d/b", &[])], &known, &All);
+            plan_removal(vec![resource("/d/a", &[]), resource("/d/b", &[])], &deployed, &All);
         assert_eq!(names(&removal.removed), ["/d/c"]);
-        let reasons: Vec<KeptReason> = removal.kept.iter().map(|kept| kept.reason).collect();
-        assert_eq!(reasons, [KeptReason::StillWanted; 2]);
-        // Another kind of resource in the same place comes after what goes, however that is spelt.
-        let known = [remnant("std::Directory /x/../y", &[])];
-        let removal = plan_removal(vec![resource("/y", &[])], &known, &All);
+        let reasons: Vec<RetainReason> = removal.kept.iter().map(|kept| kept.reason).collect();
+        assert_eq!(reasons, [RetainReason::StillManaged; 2]);
+        // A resource of another type with the same path comes after the removed one, in any
+        // spelling.
+        let deployed = [deployed_resource("std::Directory /x/../y", &[])];
+        let removal = plan_removal(vec![resource("/y", &[])], &deployed, &All);
         assert_eq!(requires_of(&removal, "/y"), ["/x/../y"]);
     }
 }

@@ -1,4 +1,4 @@
-//! A resource: identity, attributes and what it requires. The unit of desired state.
+//! A resource: identity, attributes and requirements. The unit of desired state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::canonical::Append;
+use crate::canonical::CanonicalWriter;
 use crate::{ResourceId, SetName};
 
-/// Digest of a resource's intent: its id and all attributes. Two equal hashes mean that nothing has to be done.
+/// Digest of a resource's intent: its id and all attributes. Equal hashes mean equal intents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AttributeHash(pub [u8; 16]);
 
@@ -27,9 +27,9 @@ impl fmt::Debug for AttributeHash {
     }
 }
 
-/// The attributes of a resource as the text of a JSON object: keys sorted, no spaces, without `id`,
-/// `requires`, `provides` and `version`. It is kept as text because that is how it is stored, hashed and
-/// sent; a handler reads it straight into a type of its own.
+/// Attributes of a resource as canonical JSON text: keys sorted, no spaces, without `id`,
+/// `requires`, `provides` and `version`. It is text because it is stored, hashed and sent as text;
+/// a handler deserializes it into a type of its own.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Attributes(Arc<str>);
 
@@ -41,11 +41,11 @@ pub enum InvalidAttributes {
     Json(#[from] serde_json::Error),
 }
 
-/// Attributes that say where a resource stands among others, not what it should be.
+/// Attributes that describe relations between resources, not the intent.
 const NOT_INTENT: [&str; 4] = ["id", "provides", "requires", "version"];
 
 impl Attributes {
-    /// Brings a JSON object into the canonical form.
+    /// Converts a JSON object to the canonical form.
     pub fn from_object(object: serde_json::Map<String, serde_json::Value>) -> Self {
         let mut value = serde_json::Value::Object(object);
         if let Some(object) = value.as_object_mut() {
@@ -63,7 +63,7 @@ impl Attributes {
         }
     }
 
-    /// Takes a text that is known to be in the canonical form: what `as_str` gave before.
+    /// Wraps a text that is already canonical, such as the result of `as_str`.
     pub fn from_canonical(text: impl Into<Arc<str>>) -> Self {
         Attributes(text.into())
     }
@@ -72,12 +72,12 @@ impl Attributes {
         &self.0
     }
 
-    /// Reads them into a type of a handler.
+    /// Deserializes the attributes into a handler's type.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.0)
     }
 
-    /// The attributes as a map, for displays and comparisons.
+    /// Returns the attributes as a map, for display and comparison.
     pub fn to_object(&self) -> serde_json::Map<String, serde_json::Value> {
         self.read().unwrap_or_default()
     }
@@ -90,7 +90,7 @@ impl Attributes {
     }
 }
 
-/// Brings an object into the canonical form as it is read.
+/// Deserializes an object directly into the canonical form.
 impl<'de> Deserialize<'de> for Attributes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object;
@@ -103,9 +103,9 @@ impl<'de> Deserialize<'de> for Attributes {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Vec<u8>, A::Error> {
-                // Most fit, and growing would copy each several times.
+                // Most objects fit; growing copies each several times.
                 let mut out = Vec::with_capacity(256);
-                Append { out: &mut out, without: &NOT_INTENT }.visit_map(entries)?;
+                CanonicalWriter { out: &mut out, without: &NOT_INTENT }.visit_map(entries)?;
                 Ok(out)
             }
         }
@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for Attributes {
     }
 }
 
-/// As the object that it is, not as a text.
+/// Serializes as an object, not as a text.
 impl Serialize for Attributes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
@@ -129,18 +129,18 @@ impl fmt::Debug for Attributes {
     }
 }
 
-/// What of a resource's intent the scheduler has to know.
+/// Flags of a resource's intent that the scheduler uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceFlags {
-    /// An attribute is unknown: nothing can be done until it is known.
+    /// An attribute is unknown: the resource cannot be deployed yet.
     pub undefined: bool,
-    /// Its dependents are deployed again whenever it was.
+    /// Each run of the resource triggers its dependents.
     pub send_event: bool,
-    /// It is deployed again when something that it requires sent an event.
+    /// An event of a requirement triggers the resource.
     pub receive_events: bool,
-    /// Nothing is changed; what differs is reported.
+    /// The handler reports differences and changes nothing.
     pub report_only: bool,
-    /// The version has it only to remove it.
+    /// The version contains it only to remove it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removal: bool,
 }
@@ -157,7 +157,7 @@ impl Default for ResourceFlags {
     }
 }
 
-/// Where in the model a resource comes from: `main.cf:12:3`.
+/// Source location of a resource in the model: `main.cf:12:3`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     pub file: Arc<str>,
@@ -177,11 +177,11 @@ pub struct Resource {
     pub id: ResourceId,
     pub attributes: Attributes,
     pub hash: AttributeHash,
-    /// What must be handled before it, sorted, each once.
+    /// Requirements, sorted and unique.
     pub requires: Vec<ResourceId>,
     pub flags: ResourceFlags,
     pub set: SetName,
-    /// For people only: no part of the intent.
+    /// For display only: not part of the intent.
     pub source: Option<Source>,
 }
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     proptest! {
-        /// The short way and the long way lead to the same text.
+        /// Direct deserialization and sorting give the same text.
         #[test]
         fn reading_makes_the_same_text_as_sorting(
             object in prop::collection::vec(("[a-d]{0,2}|version", any_json()), 0..6),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_are_no_object_are_refused() {
+    fn attributes_that_are_not_an_object_are_rejected() {
         assert!(matches!(Attributes::parse("[]"), Err(InvalidAttributes::NotAnObject)));
         assert!(matches!(Attributes::parse("{"), Err(InvalidAttributes::Json(_))));
     }

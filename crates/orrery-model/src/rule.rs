@@ -1,25 +1,25 @@
-//! Rules for values that the type of an attribute cannot express. Models are checked against them when
-//! they are compiled, and handlers read values by them.
+//! Rules for values that the type of an attribute cannot express. The compiler checks models
+//! against them, and handlers parse values by them.
 
 /// A rule for the values of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldRule {
-    /// Permission bits as people write them: up to four octal digits, 644 for `rw-r--r--`.
+    /// Permission bits in octal notation: up to four octal digits, 644 for `rw-r--r--`.
     Permissions,
 }
 
-/// The fields of built-in resources that have a rule: entity, field, rule.
+/// Fields of built-in resources with a rule: entity, field, rule.
 const RULES: [(&str, &str, FieldRule); 2] = [
     ("std::Directory", "mode", FieldRule::Permissions),
     ("std::File", "mode", FieldRule::Permissions),
 ];
 
-/// The rules for the fields of an entity, by its full name.
+/// Returns the rules for the fields of an entity, by its full name.
 pub fn field_rules(entity: &str) -> impl Iterator<Item = (&'static str, FieldRule)> {
     RULES.iter().filter(move |(of, ..)| *of == entity).map(|(_, field, rule)| (*field, *rule))
 }
 
-/// Reads permissions: the digits of the number 644 or of the text "0644" are octal.
+/// Parses permissions: the digits of the number 644 or of the text "0644" are octal.
 pub fn parse_permissions(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     let is_octal = !digits.is_empty() && digits.bytes().all(|digit| (b'0'..b'8').contains(&digit));
@@ -28,14 +28,14 @@ pub fn parse_permissions(text: &str) -> Option<u32> {
 }
 
 impl FieldRule {
-    /// Whether a number keeps the rule.
+    /// Returns true if a number satisfies the rule.
     pub fn accepts(self, number: i64) -> bool {
         match self {
             FieldRule::Permissions => parse_permissions(&number.to_string()).is_some(),
         }
     }
 
-    /// The rule in words, for messages.
+    /// Description of the rule for messages.
     pub fn description(self) -> &'static str {
         match self {
             FieldRule::Permissions => "permissions have at most four octal digits, such as 644",

@@ -1,11 +1,11 @@
-//! Texts that nobody may see: they do not print, they are not serialized, and their memory is wiped.
+//! Secret texts: not printed, not serialized, wiped from memory.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
-/// A secret. `Debug` shows that there is one, never what it is.
+/// A secret. `Debug` shows its presence, never its content.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretText(Zeroizing<String>);
 
@@ -14,7 +14,7 @@ impl SecretText {
         SecretText(Zeroizing::new(text.into()))
     }
 
-    /// The secret itself. Whoever asks answers for where it goes.
+    /// Returns the secret. The caller is responsible for its further use.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn printing_tells_nothing() {
+    fn debug_output_hides_the_secret() {
         let secret: SecretText = serde_json::from_str(r#""hunter2""#).unwrap();
         assert_eq!(secret.expose(), "hunter2");
         assert!(!format!("{secret:?}").contains("hunter2"));

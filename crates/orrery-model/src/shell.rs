@@ -1,6 +1,6 @@
-//! Texts as words of a shell, for commands that people copy.
+//! Shell quoting, for commands that users copy.
 
-/// A text that a shell takes as one word, whatever is in it.
+/// Quotes a text so that a shell reads it as one word.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -1,12 +1,12 @@
-//! Finds the name that may have been meant.
+//! Suggestions of similar names.
 
-/// The closest of some names, if one is close.
+/// Returns the closest name, if it is similar enough.
 pub fn closest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    // Any name of one letter is close to any other: that says nothing.
+    // Every one-letter name is close to every other, which says nothing.
     closest_within(name, known, (name.chars().count() + 1) / 3)
 }
 
-/// The closest of some names, if one differs in no more than some characters.
+/// Returns the closest name within this edit distance.
 pub fn closest_within<'n>(
     name: &str,
     known: impl Iterator<Item = &'n str>,
@@ -20,7 +20,7 @@ pub fn closest_within<'n>(
         .map(|(_, candidate)| candidate)
 }
 
-/// How many characters have to be inserted, removed, replaced or swapped with their neighbour.
+/// Damerau-Levenshtein distance: insertions, deletions, replacements and swaps of neighbours.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut before: Vec<usize> = Vec::new();
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(closest("pirnt", known.into_iter()), Some("print"));
         assert_eq!(closest("pirnt", known.into_iter().rev()), Some("print"));
         assert_eq!(closest("hello", known.into_iter()), None);
-        // Of equally close ones, the first in the alphabet.
+        // Of equally close names, the first alphabetically.
         assert_eq!(closest("ab", ["ad", "ac"].into_iter()), Some("ac"));
     }
 }

@@ -1,10 +1,10 @@
-//! The state of a resource: four independent axes, and the one word that people see.
+//! State of a resource: four independent axes, and the status derived from them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{AttributeHash, OutcomeStatus, Timestamp};
 
-/// Whether the world matches what is wanted, as far as is known.
+/// Compliance of the actual state with the intent, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compliance {
@@ -16,10 +16,10 @@ pub enum Compliance {
     Undefined,
 }
 
-/// How the handler's last run ended.
+/// Result of the handler's last run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HandlerRun {
+pub enum LastRunStatus {
     #[default]
     New,
     Successful,
@@ -27,19 +27,19 @@ pub enum HandlerRun {
     Skipped,
 }
 
-/// Whether it may run at all.
+/// Permission to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Blocked {
     #[default]
     NotBlocked,
-    /// It is undefined, or something that it requires, near or far, is.
+    /// The resource is undefined, or a direct or indirect requirement is.
     Blocked,
-    /// It waits for something that is known to be bad.
+    /// The resource waits for a requirement that is known to be bad.
     TemporarilyBlocked,
 }
 
-/// The one word that people see.
+/// Status for display, derived from the axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -85,30 +85,30 @@ impl Status {
     }
 }
 
-/// What is kept of a resource between versions and over restarts.
+/// Stored state of a resource, across versions and restarts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceState {
-    /// The intent of the newest processed version; `None` for an orphan.
+    /// Intent of the newest processed version; `None` for an orphan.
     pub intent: Option<AttributeHash>,
     pub undefined: bool,
     pub blocked: Blocked,
     pub deploying: bool,
-    pub last_run: HandlerRun,
-    /// Whether the last run left it as wanted; `None` before the first.
+    pub last_run: LastRunStatus,
+    /// Compliance after the last run; `None` before the first.
     pub last_run_compliant: Option<bool>,
-    /// The verdict of the last run.
+    /// Verdict of the last run.
     pub last_outcome: Option<OutcomeStatus>,
-    /// When the last run ended.
+    /// End of the last run.
     pub last_run_at: Option<Timestamp>,
-    /// The intent that the last run worked on.
+    /// Intent of the last run.
     pub last_deployed: Option<AttributeHash>,
-    /// When the last run that ended well began.
+    /// Start of the last successful run.
     pub last_success: Option<Timestamp>,
-    /// When it last gave its dependents a reason to look again.
+    /// Time of its last event to dependents.
     pub last_produced_events: Option<Timestamp>,
-    /// Failed runs since the last good one.
+    /// Number of failed runs since the last successful one.
     pub attempts: u32,
-    /// Given up after too many attempts; a person or a new intent starts it again.
+    /// Not retried after too many attempts, until a request or a new intent.
     pub parked: bool,
 }
 
@@ -119,7 +119,7 @@ impl ResourceState {
             undefined,
             blocked: if undefined { Blocked::Blocked } else { Blocked::NotBlocked },
             deploying: false,
-            last_run: HandlerRun::New,
+            last_run: LastRunStatus::New,
             last_run_compliant: None,
             last_outcome: None,
             last_run_at: None,
@@ -131,7 +131,7 @@ impl ResourceState {
         }
     }
 
-    /// `None` for an orphan: nothing is wanted of it.
+    /// Derives the compliance; `None` for an orphan, which has no intent.
     pub fn compliance(&self) -> Option<Compliance> {
         let intent = self.intent?;
         Some(if self.undefined {
@@ -169,12 +169,12 @@ impl ResourceState {
     }
 }
 
-impl From<OutcomeStatus> for HandlerRun {
+impl From<OutcomeStatus> for LastRunStatus {
     fn from(status: OutcomeStatus) -> Self {
         match status {
-            OutcomeStatus::Deployed | OutcomeStatus::NonCompliant => HandlerRun::Successful,
-            OutcomeStatus::Failed | OutcomeStatus::Unavailable => HandlerRun::Failed,
-            OutcomeStatus::Skipped | OutcomeStatus::SkippedForDependency => HandlerRun::Skipped,
+            OutcomeStatus::Deployed | OutcomeStatus::NonCompliant => LastRunStatus::Successful,
+            OutcomeStatus::Failed | OutcomeStatus::Unavailable => LastRunStatus::Failed,
+            OutcomeStatus::Skipped | OutcomeStatus::SkippedForDependency => LastRunStatus::Skipped,
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     fn the_stronger_reason_is_shown() {
         let deployed = ResourceState {
             last_deployed: Some(AttributeHash([1; 16])),
-            last_run: HandlerRun::Successful,
+            last_run: LastRunStatus::Successful,
             last_run_compliant: Some(true),
             last_outcome: Some(OutcomeStatus::Deployed),
             ..state()

@@ -1,6 +1,6 @@
-//! Points in time, as the whole engine counts them: microseconds since the epoch, in UTC.
+//! Timestamps of the whole engine: microseconds since the epoch, in UTC.
 //!
-//! Pure parts never ask a clock; they are given a `Timestamp`.
+//! Pure code never reads a clock; it receives a `Timestamp`.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -25,7 +25,7 @@ impl Timestamp {
         }
     }
 
-    /// Time from `earlier` to here; zero if it is later.
+    /// Returns the time since `earlier`; zero if that is later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -70,7 +70,7 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// What [`Timestamp`] prints, with any number of digits behind the second and `Z` for UTC.
+/// Parses the format of `Display`, with any number of fractional digits and `Z` for UTC.
 impl FromStr for Timestamp {
     type Err = InvalidTimestamp;
 
@@ -79,13 +79,13 @@ impl FromStr for Timestamp {
     }
 }
 
-/// A text that is no time in UTC as RFC 3339 has it.
+/// Error of a text that is not an RFC 3339 time in UTC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidTimestamp(String);
 
 impl fmt::Display for InvalidTimestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no time such as 2026-11-16T09:30:00Z", self.0)
+        write!(f, "{:?} is not a time such as 2026-11-16T09:30:00Z", self.0)
     }
 }
 
@@ -113,7 +113,7 @@ fn parse(text: &str) -> Option<Timestamp> {
         && !fraction.is_empty()
         && fraction.bytes().all(|byte| byte.is_ascii_digit());
     let days = days_from_civil(year, month, day);
-    // The calendar says whether there is such a day.
+    // The round trip rejects days that do not exist.
     if !valid || civil_from_days(days) != (year, month, day) {
         return None;
     }
@@ -122,7 +122,7 @@ fn parse(text: &str) -> Option<Timestamp> {
     Some(Timestamp(seconds * 1_000_000 + micros))
 }
 
-/// The inverse of [`civil_from_days`].
+/// Inverse of [`civil_from_days`].
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
@@ -133,8 +133,8 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// Year, month and day of a number of days since the epoch. Years are counted from the first of March, so
-/// that the leap day is a year's last, in eras of 400 years, after which the calendar repeats.
+/// Converts days since the epoch to year, month and day. Years start on the first of March, so that
+/// the leap day is the last day of a year, in eras of 400 years, after which the calendar repeats.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_can_be_read() {
+    fn printed_times_can_be_parsed() {
         for micros in [0, -1, 951_782_400_000_000, 4_107_542_399_999_999, 1_794_821_400_123_456] {
             assert_eq!(Timestamp(micros).to_string().parse(), Ok(Timestamp(micros)));
         }

@@ -21,13 +21,13 @@ impl fmt::Display for VersionNumber {
 /// Name of a resource set; `None` is the shared set.
 pub type SetName = Option<Arc<str>>;
 
-/// A version with all its resources, as an export makes it.
+/// A version with all its resources, as an export creates it.
 #[derive(Clone, Debug)]
 pub struct Version {
     pub number: VersionNumber,
     pub made_at: Timestamp,
-    /// Who or what made it, as JSON for people: the command, the user, the commit.
+    /// Origin of the version, as JSON for display: the command, the user, the commit.
     pub info: serde_json::Value,
-    /// In the order of their ids.
+    /// Sorted by id.
     pub resources: Vec<Resource>,
 }

@@ -30,7 +30,7 @@ impl PyError {
         PyError::new("ZeroDivisionError", message)
     }
 
-    /// Python would allocate until the machine refuses; we refuse first, and say what was too large.
+    /// Error for a result that is too large: Python would allocate until the machine refuses.
     pub(crate) fn memory(message: impl Into<String>) -> Self {
         PyError::new("MemoryError", message)
     }

@@ -3,9 +3,9 @@
 use crate::PyError;
 use crate::names::character_by_name;
 
-/// The text that a literal's source stands for, and whether an escape in it was invalid (unknown, or
-/// an octal number beyond `\377`). Unknown escapes are kept as they are written. Characters beyond
-/// ASCII stand for themselves.
+/// Decodes a literal's source. Returns the text, and true if an escape in it was invalid (unknown,
+/// or an octal number beyond `\377`). Unknown escapes stay as written. Characters beyond ASCII
+/// stand for themselves.
 ///
 /// The codec raises for escapes that are cut short or name no character. Python strings may hold lone
 /// surrogates (`\ud800`), which no text can carry to the outside: they are refused here with the
@@ -67,7 +67,7 @@ fn decode_one(
         _ => {
             *invalid = true;
             out.push('\\');
-            // What follows is copied with the text after it.
+            // The rest is copied with the text after it.
             return Ok(1);
         }
     };

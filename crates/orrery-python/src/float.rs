@@ -1,4 +1,4 @@
-//! How Python writes floats: the shortest digits that read back as the same number, and exactly
+//! Python's float formatting: the shortest digits that read back as the same number, and exactly
 //! rounded digits of any precision.
 
 use std::fmt::Write;
@@ -80,7 +80,7 @@ impl Digits {
         digits
     }
 
-    /// Whether `value` may lie in the middle between these digits and their neighbour: its decimal
+    /// Returns true if `value` may lie midway between these digits and their neighbour: its decimal
     /// expansion would have just one digit more.
     fn may_be_tie(&self, value: f64) -> bool {
         // Fewer digits than 15 always stand for the value itself.

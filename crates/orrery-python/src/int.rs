@@ -170,7 +170,7 @@ impl Int {
             return Err(PyError::zero_division("integer modulo by zero"));
         }
         if let (Int::Small(a), Int::Small(b)) = (self, divisor) {
-            // The wrapping case is i64::MIN % -1, whose remainder is 0 as it should be.
+            // The wrapping case is i64::MIN % -1, with the correct remainder 0.
             let remainder = a.wrapping_rem(*b);
             let crosses_zero = remainder != 0 && (remainder < 0) != (*b < 0);
             return Ok(Int::Small(if crosses_zero { remainder + b } else { remainder }));
@@ -262,7 +262,8 @@ fn nearest_float(value: &BigInt) -> f64 {
     } else {
         let shift = bits - 64;
         let top = (magnitude >> shift).to_u64().unwrap_or(0);
-        // What is cut off only matters as "something": it decides ties, so it may live in the last bit.
+        // The cut-off bits only decide ties, so one sticky bit in the last position represents
+        // them.
         let rest = magnitude.trailing_zeros().is_some_and(|zeros| zeros < shift);
         ((top | u64::from(rest)) as f64) * power_of_two(shift as i32)
     };

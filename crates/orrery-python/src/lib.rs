@@ -1,10 +1,10 @@
-//! Python's meanings of scalars in one place: unbounded integers, float and string rendering,
-//! number equality and arithmetic, `str.format`, `%`, and the `re` dialect. The meanings are those of Python 3.13.
+//! Python's semantics of scalars: unbounded integers, float and string rendering, number equality
+//! and arithmetic, `str.format`, `%`, and the `re` dialect, as of Python 3.13.
 //!
-//! It knows nothing of models, instances or lists; the compiler builds those on top. Start from `Int`,
-//! `Number`, `format_value` and `PyRegex`. Whatever Python would raise is a `PyError`.
+//! It knows nothing of models, instances or lists; the compiler builds those on top. Start from
+//! `Int`, `Number`, `format_value` and `PyRegex`. A Python exception is a `PyError`.
 //!
-//! The tests in `tests/` replay what Python answered (`tools/record.py` asks it).
+//! The tests in `tests/` replay recorded results of Python (`tools/record.py`).
 
 mod error;
 mod escapes;

@@ -12,8 +12,8 @@ pub enum Number {
     Float(f64),
 }
 
-/// What `**` gives. A negative base with a fractional exponent is a complex number in Python; it is
-/// kept apart here because no other operation can produce or take one.
+/// Result of `**`. A negative base with a fractional exponent is a complex number in Python; it is
+/// a separate variant because no other operation can produce or take one.
 #[derive(Clone, Debug)]
 pub enum PowResult {
     Real(Number),
@@ -167,7 +167,7 @@ pub fn num_eq(a: &Number, b: &Number) -> bool {
     num_cmp(a, b) == Some(Ordering::Equal)
 }
 
-/// How two numbers compare, exactly; `None` when one is nan, and every comparison is then false.
+/// Compares two numbers exactly; `None` when one is nan, and every comparison is then false.
 pub fn num_cmp(a: &Number, b: &Number) -> Option<Ordering> {
     match (a, b) {
         (Number::Int(a), Number::Int(b)) => Some(a.cmp(b)),

@@ -49,7 +49,7 @@ struct Formatter<'t, 'a> {
     chars: Vec<char>,
     at: usize,
     args: &'t PercentArgs<'a>,
-    /// How many positional values have been taken.
+    /// Number of consumed positional values.
     used: usize,
     /// The value named by the `%(key)` of the current field.
     keyed: Option<PercentArg<'a>>,
@@ -74,7 +74,7 @@ impl<'a> Formatter<'_, 'a> {
                 self.out.push(c);
                 continue;
             }
-            // Only a sign right after another stands for one.
+            // Only two adjacent signs stand for one.
             if self.peek() == Some('%') {
                 self.at += 1;
                 self.out.push('%');
@@ -315,7 +315,8 @@ impl<'a> Formatter<'_, 'a> {
     }
 }
 
-/// Values that Python would ask for a key; a leftover one of these is no error.
+/// Returns true for values that Python would index by a key; a leftover one of these is not an
+/// error.
 fn is_subscriptable(value: &FormatArg<'_>) -> bool {
     matches!(value, FormatArg::Other { type_name: "list", .. })
 }

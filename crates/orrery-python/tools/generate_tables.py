@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes src/tables/: what Python 3.13 knows of characters, as compact Rust tables.
 
-Run it with the Python whose meanings the crate follows, from the crate's directory:
+Run it with the Python version that the crate follows, from the crate's directory:
 
     python3.13 tools/generate_tables.py
 
@@ -59,7 +59,7 @@ def write_printable():
         "Inclusive ranges beyond ASCII that `repr` escapes.",
         [f"(0x{a:x}, 0x{b:x})," for a, b in rows],
     )
-    rust_file("printable.rs", "Which characters `repr` of a string shows as they are.", body)
+    rust_file("printable.rs", "Characters that `repr` of a string shows unescaped.", body)
 
 
 def write_digits():
@@ -87,7 +87,7 @@ def write_titles():
     ]
     body = table(
         "TITLE_EXCEPTIONS", "(u32, &str)",
-        "Characters whose title case is not their upper case, and that title case.",
+        "Characters with a title case other than their upper case, and that title case.",
         rows,
     )
     rust_file("titles.rs", "Title case, where it is not upper case.", body)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Asks Python what things mean and writes its answers to tests/data/, which the tests replay.
 
-Run it with the Python whose meanings the crate follows, from anywhere:
+Run it with the Python version that the crate follows, from anywhere:
 
     python3.13 tools/record.py [--scale N] [--seed N] [--out DIRECTORY]
 
 The committed records are those of the default arguments. For a wider search, record to another
 directory and name it in ORRERY_PYTHON_RECORDS when running the tests.
 
-Each line of a record is a JSON array whose last item is the outcome: {"ok": text} or
+Each line of a record is a JSON array that ends with the outcome: {"ok": text} or
 {"error": [class, message]}. Numbers are written "i:<decimal>" and "f:<bits in hex>".
 """
 

@@ -49,7 +49,7 @@ def sample(random, pieces, length):
 
 
 def decoded(text):
-    """What the codec makes of text whose characters beyond ASCII stay themselves, and whether it warns.
+    """Result of the codec for text with literal non-ASCII characters, and its warning.
 
     The codec reads Latin-1, so each character beyond ASCII is hidden behind an escape of its own; where it
     raises, the original is asked, because positions count the bytes of the source.

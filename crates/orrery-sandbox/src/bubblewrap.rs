@@ -1,4 +1,4 @@
-//! The same view of the file system by bubblewrap, where this program may not make namespaces itself.
+//! The sandbox's file system view by bubblewrap, where this program may not create namespaces.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use rustix::process::Pid;
 
 use crate::launcher::{SetupError, Step};
-use crate::mounts::{Look, SCRATCH, items};
+use crate::mounts::{SCRATCH, Visibility, items};
 use crate::policy::Message;
 
-/// The command that runs this program as init; its arguments follow.
+/// Returns the command that runs this program as init; its arguments follow.
 pub(crate) fn command(program: &Path, message: &Message) -> Result<Command, SetupError> {
     let own = std::env::current_exe().step("the path of this program")?;
     let mut command = Command::new(program);
@@ -26,17 +26,17 @@ pub(crate) fn command(program: &Path, message: &Message) -> Result<Command, Setu
     for item in items(&policy) {
         let is_dir = item.source.is_dir();
         match item.look {
-            Look::Hidden if is_dir => {
+            Visibility::Hidden if is_dir => {
                 command.args(["--perms", "0755", "--tmpfs"]).arg(&item.path);
                 covers.push(item.path);
             }
-            Look::Hidden => {
+            Visibility::Hidden => {
                 command.args(["--ro-bind", "/dev/null"]).arg(&item.path);
             }
-            Look::Readable => {
+            Visibility::Readable => {
                 command.arg("--ro-bind").arg(&item.source).arg(&item.path);
             }
-            Look::Writable => {
+            Visibility::Writable => {
                 command.arg("--bind").arg(&item.source).arg(&item.path);
             }
         }
@@ -49,7 +49,8 @@ pub(crate) fn command(program: &Path, message: &Message) -> Result<Command, Setu
     Ok(command)
 }
 
-/// The process of init, for signals: bubblewrap itself passes none on. There is another one of it between the two.
+/// Returns the init process, for signals: bubblewrap forwards none. Another bubblewrap process is
+/// between the two.
 pub(crate) fn init_below(bubblewrap: Pid) -> Option<Pid> {
     let child = |pid: Pid| {
         let pid = pid.as_raw_pid();

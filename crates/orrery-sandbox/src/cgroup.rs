@@ -1,27 +1,28 @@
-//! Control groups: limits for all processes of a sandbox together, where this user may make groups.
+//! Control groups: limits for all processes of a sandbox together, where this user may create
+//! groups.
 //!
-//! The launcher makes a group for itself below the one that it is in, and removes it in the end. Groups of launchers that were killed
-//! are empty, and removed by the next one.
+//! The launcher creates a group for itself below its current one, and removes it at the end. Groups
+//! of killed launchers are empty, and the next launcher removes them.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::policy::Limits;
+use crate::policy::SandboxLimits;
 
 const PREFIX: &str = "orrery-sandbox-";
 const PROCESSES: &str = "cgroup.procs";
-/// Making a group is tried so often: another launcher may take an empty group for one that was left.
+/// Attempts to create a group: another launcher may remove an empty group as stale.
 const ATTEMPTS: u32 = 3;
 
-/// The control groups of a sandbox, as far as there are some.
+/// Control groups of a sandbox, as far as available.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     memory: Option<Member>,
     processes: Option<Member>,
 }
 
-/// A group that this process is in.
+/// A group with this process as a member.
 #[derive(Debug)]
 struct Member {
     path: PathBuf,
@@ -29,16 +30,16 @@ struct Member {
     kind: Kind,
 }
 
-/// Which files a group has.
+/// Version of the cgroup interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A hierarchy for each controller.
-    One,
+    /// One hierarchy for each controller.
+    V1,
     /// One hierarchy for all.
-    Two,
+    V2,
 }
 
-/// A controller, and the group of this process in its hierarchy.
+/// A controller, and this process's group in its hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     parent: PathBuf,
@@ -46,25 +47,26 @@ struct Hierarchy {
 }
 
 impl Group {
-    /// Moves this process into a group with these limits. Where that is not possible, other limits have to do.
-    pub(crate) fn enter(limits: &Limits) -> Self {
+    /// Moves this process into a group with these limits, as far as possible; other limits cover
+    /// the rest.
+    pub(crate) fn join(limits: &SandboxLimits) -> Self {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let find = |controller: &str| hierarchy(controller, &groups, &mounts);
         let processes = find("pids").and_then(|place| {
             let limit = limits.processes.to_string();
-            Member::enter(&place, "pids", &[("pids.max", limit)]).ok()
+            Member::join(&place, "pids", &[("pids.max", limit)]).ok()
         });
         let memory = limits.memory.and_then(|bytes| {
             let place = find("memory")?;
             // Temporary files are in memory too.
             let bytes = bytes.saturating_add(limits.scratch).to_string();
             let files: Vec<(&str, String)> = match place.kind {
-                Kind::One => vec![("memory.limit_in_bytes", bytes)],
-                Kind::Two => vec![("memory.max", bytes), ("memory.swap.max", "0".to_owned())],
+                Kind::V1 => vec![("memory.limit_in_bytes", bytes)],
+                Kind::V2 => vec![("memory.max", bytes), ("memory.swap.max", "0".to_owned())],
             };
-            if let (Kind::Two, Some(same)) = (place.kind, &processes) {
-                // There is one group for all controllers.
+            if let (Kind::V2, Some(same)) = (place.kind, &processes) {
+                // In version 2 all controllers share one group.
                 let written = files.iter().try_for_each(|(name, value)| same.write(name, value));
                 return written.is_ok().then(|| Member {
                     path: same.path.clone(),
@@ -72,7 +74,7 @@ impl Group {
                     kind: same.kind,
                 });
             }
-            Member::enter(&place, "memory", &files).ok()
+            Member::join(&place, "memory", &files).ok()
         });
         Group { memory, processes }
     }
@@ -85,12 +87,11 @@ impl Group {
         self.processes.is_some()
     }
 
-    /// The limits that were reached, for people.
-    pub(crate) fn exceeded(&self, limits: &Limits) -> Vec<String> {
+    /// Returns messages about the limits that were reached.
+    pub(crate) fn exceeded(&self, limits: &SandboxLimits) -> Vec<String> {
         let mut told = Vec::new();
         let memory = self.memory.as_ref().map_or(0, |member| {
-            let file =
-                if member.kind == Kind::One { "memory.oom_control" } else { "memory.events" };
+            let file = if member.kind == Kind::V1 { "memory.oom_control" } else { "memory.events" };
             member.counter(file, "oom_kill")
         });
         if let Some(bytes) = limits.memory.filter(|_| memory > 0) {
@@ -107,17 +108,17 @@ impl Group {
         told
     }
 
-    /// Removes the groups, as far as nothing is in them any more.
+    /// Removes the groups that are empty.
     pub(crate) fn leave(self) {
         for member in [self.memory, self.processes].into_iter().flatten() {
             let _ = fs::write(member.parent.join(PROCESSES), std::process::id().to_string());
             let _ = fs::remove_dir(&member.path);
-            remove_left(&member.parent);
+            remove_stale(&member.parent);
         }
     }
 }
 
-/// What is told of a sandbox whose processes needed too much memory together.
+/// Message for a sandbox that exceeded its total memory.
 pub(crate) fn memory_exceeded(bytes: u64) -> String {
     let mebibytes = bytes >> 20;
     format!(
@@ -126,7 +127,7 @@ pub(crate) fn memory_exceeded(bytes: u64) -> String {
 }
 
 impl Member {
-    fn enter(place: &Hierarchy, what: &str, files: &[(&str, String)]) -> io::Result<Self> {
+    fn join(place: &Hierarchy, what: &str, files: &[(&str, String)]) -> io::Result<Self> {
         let name = format!("{PREFIX}{what}-{}", std::process::id());
         let path = place.parent.join(name);
         let member = Member { path, parent: place.parent.clone(), kind: place.kind };
@@ -171,8 +172,8 @@ impl Member {
     }
 }
 
-/// Removes groups of launchers that were killed. Those with processes cannot be removed.
-fn remove_left(parent: &Path) {
+/// Removes groups of killed launchers. Groups with processes cannot be removed.
+fn remove_stale(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
@@ -181,7 +182,8 @@ fn remove_left(parent: &Path) {
     }
 }
 
-/// Where groups with a controller can be made: below the one of this process. `None` if the controller is not there, or not usable.
+/// Returns the hierarchy of a controller in which groups can be created, below this process's
+/// group. `None` if the controller is missing or unusable.
 fn hierarchy(controller: &str, groups: &str, mounts: &str) -> Option<Hierarchy> {
     let mut lines = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -190,20 +192,21 @@ fn hierarchy(controller: &str, groups: &str, mounts: &str) -> Option<Hierarchy> 
     if let Some((_, own)) =
         lines.clone().find(|(all, _)| all.split(',').any(|one| one == controller))
     {
-        let root = mounted(mounts, "cgroup", Some(controller))?;
-        return Some(Hierarchy { parent: root.join(own.trim_start_matches('/')), kind: Kind::One });
+        let root = find_mount(mounts, "cgroup", Some(controller))?;
+        return Some(Hierarchy { parent: root.join(own.trim_start_matches('/')), kind: Kind::V1 });
     }
     let (_, own) = lines.find(|(all, _)| all.is_empty())?;
-    let root = mounted(mounts, "cgroup2", None)?;
+    let root = find_mount(mounts, "cgroup2", None)?;
     let parent = root.join(own.trim_start_matches('/'));
-    // A group has a controller if the one above it passes it on, which it cannot while it has processes itself.
+    // A group has a controller if its parent delegates it, which requires that the parent has no
+    // processes.
     let passed_on = fs::read_to_string(parent.join("cgroup.subtree_control")).ok()?;
     let usable = passed_on.split_whitespace().any(|one| one == controller);
-    usable.then_some(Hierarchy { parent, kind: Kind::Two })
+    usable.then_some(Hierarchy { parent, kind: Kind::V2 })
 }
 
-/// Where a hierarchy is mounted as a whole.
-fn mounted(mounts: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
+/// Returns the mount point of a whole hierarchy.
+fn find_mount(mounts: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
@@ -240,7 +243,7 @@ mod tests {
         let of = |name: &str| hierarchy(name, "0::/own\n", &mounts);
         assert_eq!(of("pids"), None);
         fs::write(own.join("cgroup.subtree_control"), "memory pids\n").unwrap();
-        assert_eq!(of("pids"), Some(Hierarchy { parent: own, kind: Kind::Two }));
+        assert_eq!(of("pids"), Some(Hierarchy { parent: own, kind: Kind::V2 }));
         assert_eq!(of("cpu"), None);
     }
 }

@@ -1,20 +1,20 @@
-//! A sandbox and a policy that belong together, for those who start programs and know nothing of either.
+//! A sandbox with its policy, as one value for code that starts programs.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Policy, Sandbox};
+use crate::{Sandbox, SandboxPolicy};
 
-/// What confines the programs of one tenant.
+/// Confinement of one tenant's programs.
 #[derive(Clone, Debug)]
 pub struct Confinement {
     pub sandbox: Sandbox,
-    pub policy: Policy,
+    pub policy: SandboxPolicy,
 }
 
 impl Confinement {
-    /// The command that runs a program; see [`Sandbox::command`].
+    /// Returns the command that runs a program; see [`Sandbox::command`].
     pub fn command(&self, program: &Path) -> Command {
         self.sandbox.command(&self.policy, program)
     }
@@ -37,11 +37,11 @@ impl Confinement {
         self
     }
 
-    /// Makes a directory that programs of this tenant can write. One that belongs to somebody else is made anew: what is in it was made
-    /// under another identity. Its parent has to be closed to tenants.
+    /// Creates a directory that this tenant's programs can write. A directory of another user is
+    /// recreated, since its content has another owner. Its parent must be inaccessible to tenants.
     ///
     /// # Errors
-    /// If it cannot be made, or not be given away.
+    /// Fails if it cannot be created, or its owner not be changed.
     pub fn make_directory(&self, path: &Path) -> std::io::Result<()> {
         use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
         let user = self.policy.uid;

@@ -1,4 +1,4 @@
-//! The first process inside a sandbox: sets up what the program sees and may do, starts it, and ends with it.
+//! Init process of a sandbox: sets up its view and limits, starts the program, and ends with it.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -19,22 +19,23 @@ use rustix::process::{
 use crate::launcher::{SetupError, Step};
 use crate::policy::Message;
 use crate::signals::Signals;
-use crate::{LIMIT_EXCEEDED, Method, SETUP_FAILED, cgroup, mounts, privileges, say, usage};
+use crate::{LIMIT_EXCEEDED, Method, SETUP_FAILED, cgroup, mounts, privileges, report, usage};
 
-/// Exit status if the program is not there, and if it cannot be executed, as shells tell it.
+/// Exit statuses of a missing and of a non-executable program, as in shells.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
-/// Between two looks at the memory of all processes, where no control group limits it.
+/// Poll interval of the total memory, where no control group limits it.
 const MEMORY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs the program of the arguments, which follows the number of a descriptor that tells whether the launcher lives.
+/// Runs the program of the arguments. The first argument is a descriptor that signals the
+/// launcher's end.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let code = prepare(&arguments).and_then(|(message, mut signals)| {
         let program = arguments.get(1..).unwrap_or_default();
         run_program(&message, &mut signals, program)
     });
     ExitCode::from(code.unwrap_or_else(|error| {
-        say(&error.to_string());
+        report(&error.to_string());
         SETUP_FAILED
     }))
 }
@@ -44,7 +45,7 @@ fn prepare(arguments: &[OsString]) -> Result<(Message, Signals), SetupError> {
     let number = arguments.first().and_then(|text| text.to_str()).unwrap_or_default();
     let launcher = OpenOptions::new().write(true).open(format!("/proc/self/fd/{number}"));
     let mut launcher = launcher.step("the launcher")?;
-    // Terminals and signals of the launcher's group do not reach the inside.
+    // Detaches from the terminal and the signals of the launcher's group.
     let _ = nix::unistd::setsid();
     if message.method == Method::Namespaces {
         mounts::prepare(&message.policy)?;
@@ -54,9 +55,10 @@ fn prepare(arguments: &[OsString]) -> Result<(Message, Signals), SetupError> {
     privileges::close_descriptors()?;
     privileges::limit(&message)?;
     privileges::drop_all(&message.policy)?;
-    // The program, which may have the same user, must not look into this process.
+    // A program of the same user must not inspect this process.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("protecting init")?;
-    // Another identity has no death signal, so it is asked for last. A launcher that ended before that does not read any more.
+    // A change of identity clears the death signal, so it is set last. A launcher that ended before
+    // closes its pipe.
     set_parent_process_death_signal(Some(Signal::KILL)).step("ending with the launcher")?;
     launcher.write_all(b"\n").step("the launcher")?;
     Ok((message, Signals::handle().step("signals")?))
@@ -75,7 +77,7 @@ fn run_program(
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            say(&format!("{} cannot be run: {error}", Path::new(program).display()));
+            report(&format!("{} cannot be run: {error}", Path::new(program).display()));
             let missing = error.kind() == std::io::ErrorKind::NotFound;
             return Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE });
         }
@@ -84,7 +86,7 @@ fn run_program(
     supervise(message, signals, own)
 }
 
-/// Waits for the program, and reaps whatever else ends.
+/// Waits for the program, and reaps all other children.
 fn supervise(message: &Message, signals: &mut Signals, program: Pid) -> Result<u8, SetupError> {
     let memory = message.policy.limits.memory.filter(|_| !message.memory_is_limited);
     let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(MEMORY_PAUSE.subsec_nanos()) };
@@ -104,7 +106,7 @@ fn supervise(message: &Message, signals: &mut Signals, program: Pid) -> Result<u
         if let Some(limit) = memory
             && usage::memory_usage(limit) > limit
         {
-            say(&cgroup::memory_exceeded(limit));
+            report(&cgroup::memory_exceeded(limit));
             return Ok(LIMIT_EXCEEDED);
         }
         let mut all = [PollFd::new(&signals.woken, PollFlags::IN)];

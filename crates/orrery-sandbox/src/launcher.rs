@@ -1,4 +1,4 @@
-//! The part of a sandbox that is outside of it: limits for all of its processes together, its namespaces, and its end.
+//! Launcher: the outside part of a sandbox, with total limits, namespaces and its end.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,13 +18,13 @@ use crate::cgroup::Group;
 use crate::policy::Message;
 use crate::signals::Signals;
 use crate::usage::disk_usage;
-use crate::{INIT, LIMIT_EXCEEDED, Method, SETUP_FAILED, bubblewrap, say};
+use crate::{INIT, LIMIT_EXCEEDED, Method, SETUP_FAILED, bubblewrap, report};
 
-/// Between two looks at the disk, at least; a look that takes long makes them rarer.
+/// Minimum interval of disk checks; slow checks are made less often.
 const DISK_PAUSE: Duration = Duration::from_millis(500);
 const DISK_PAUSE_FACTOR: u32 = 20;
 
-/// A step of setting a sandbox up that did not work.
+/// Failed step of the setup of a sandbox.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {cause}")]
 pub(crate) struct SetupError {
@@ -32,7 +32,7 @@ pub(crate) struct SetupError {
     pub(crate) cause: io::Error,
 }
 
-/// Gives errors of the system the step in which they happened.
+/// Adds the failed step to system errors.
 pub(crate) trait Step<T> {
     fn step(self, what: impl Into<String>) -> Result<T, SetupError>;
 }
@@ -43,19 +43,19 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// Runs the program of the arguments in a sandbox; the answer is its exit status.
+/// Runs the program of the arguments in a sandbox. Returns its exit status.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let message = match Message::from_variables() {
         Ok(message) => message,
         Err(text) => {
-            say(&text);
+            report(&text);
             return ExitCode::from(SETUP_FAILED);
         }
     };
     match launch(message, &arguments) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            say(&error.to_string());
+            report(&error.to_string());
             ExitCode::from(SETUP_FAILED)
         }
     }
@@ -63,44 +63,45 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 
 fn launch(mut message: Message, arguments: &[OsString]) -> Result<u8, SetupError> {
     let mut signals = Signals::handle().step("signals")?;
-    let server = Server::watch()?;
+    let server = ParentProcess::watch()?;
     message.directory = std::env::current_dir().step("the working directory")?;
     let limits = message.policy.limits.clone();
-    let group = Group::enter(&limits);
+    let group = Group::join(&limits);
     message.memory_is_limited = group.limits_memory();
     message.processes_are_limited = group.limits_processes();
     let ended = start(&message, arguments)
         .and_then(|started| supervise(started, &mut signals, &server, &message));
     for text in group.exceeded(&limits) {
-        say(&text);
+        report(&text);
     }
     group.leave();
     ended
 }
 
-/// The process that started this one. Its death signal cannot be used: that tells of the end of the thread that started us.
-struct Server(Option<OwnedFd>);
+/// Parent process. Its death signal is unusable: it reports the end of the parent's thread.
+struct ParentProcess(Option<OwnedFd>);
 
-impl Server {
+impl ParentProcess {
     fn watch() -> Result<Self, SetupError> {
-        let Some(parent) = getppid() else { return Ok(Server(None)) };
+        let Some(parent) = getppid() else { return Ok(ParentProcess(None)) };
         let descriptor = pidfd_open(parent, PidfdFlags::empty()).step("watching the server")?;
-        // It may have ended before we looked, and its number may be another's.
+        // The parent may have ended before, and its pid may be reused.
         if getppid() != Some(parent) {
             return Err(io::Error::other("it is gone")).step("watching the server");
         }
-        Ok(Server(Some(descriptor)))
+        Ok(ParentProcess(Some(descriptor)))
     }
 }
 
-/// Starts init in namespaces of its own. It notices by the pipe whether this process was still alive when it asked to be ended with it.
-fn start(message: &Message, arguments: &[OsString]) -> Result<Started, SetupError> {
+/// Starts init in new namespaces. The pipe tells init if this process ended before init set its
+/// death signal.
+fn start(message: &Message, arguments: &[OsString]) -> Result<InitProcess, SetupError> {
     let (alive, inherited) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("a pipe")?;
     rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).step("a pipe")?;
     let mut command = match &message.method {
         Method::Namespaces => {
-            separate()?;
+            unshare_namespaces()?;
             Command::new("/proc/self/exe")
         }
         Method::Bubblewrap(program) => bubblewrap::command(program, message)?,
@@ -110,17 +111,17 @@ fn start(message: &Message, arguments: &[OsString]) -> Result<Started, SetupErro
     command.env_clear().envs(variables);
     let child = command.spawn().step("starting the sandbox")?;
     drop(inherited);
-    Ok(Started { child, _alive: alive })
+    Ok(InitProcess { child, _alive: alive })
 }
 
-struct Started {
+struct InitProcess {
     child: Child,
-    /// Closed when this process ends.
+    /// Closed at the end of this process.
     _alive: OwnedFd,
 }
 
-/// Makes the next process that is started the first of its own namespace of processes.
-fn separate() -> Result<(), SetupError> {
+/// Makes the next child the init of a new pid namespace.
+fn unshare_namespaces() -> Result<(), SetupError> {
     let flags = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC;
     if rustix::process::geteuid().is_root() {
         return unshare(flags).step("namespaces (unshare)");
@@ -133,7 +134,8 @@ fn separate() -> Result<(), SetupError> {
     write("setgroups", "deny")?;
     write("uid_map", &format!("{uid} {uid} 1"))?;
     write("gid_map", &format!("{gid} {gid} 1"))?;
-    // A program that is executed by others than root loses what this namespace gave, unless it is ambient. Init gives it up.
+    // An executed program of a non-root user loses the namespace's capabilities unless they are
+    // ambient. Init drops them.
     let mut sets = rustix::thread::capabilities(None).step("capabilities")?;
     sets.inheritable = sets.permitted;
     rustix::thread::set_capabilities(None, sets).step("capabilities")?;
@@ -142,11 +144,11 @@ fn separate() -> Result<(), SetupError> {
     })
 }
 
-/// Waits for the end of the sandbox, and sees to it that it ends when it must.
+/// Waits for the end of the sandbox, and enforces it.
 fn supervise(
-    mut started: Started,
+    mut started: InitProcess,
     signals: &mut Signals,
-    server: &Server,
+    server: &ParentProcess,
     message: &Message,
 ) -> Result<u8, SetupError> {
     let pid = Pid::from_child(&started.child);
@@ -157,10 +159,10 @@ fn supervise(
     let mut exceeded = false;
     loop {
         if let Some(status) = started.child.try_wait().step("waiting for the sandbox")? {
-            return Ok(if exceeded { LIMIT_EXCEEDED } else { code_of(status) });
+            return Ok(if exceeded { LIMIT_EXCEEDED } else { exit_code(status) });
         }
-        if let Some(text) = disk.as_mut().and_then(DiskWatch::look) {
-            say(&text);
+        if let Some(text) = disk.as_mut().and_then(DiskWatch::check) {
+            report(&text);
             exceeded = true;
             disk = None;
             let _ = pidfd_send_signal(&init, Signal::KILL);
@@ -179,7 +181,7 @@ fn supervise(
         if all.get(2).is_some_and(|server| !server.revents().is_empty()) {
             let _ = pidfd_send_signal(&init, Signal::KILL);
             let status = started.child.wait().step("waiting for the sandbox")?;
-            return Ok(code_of(status));
+            return Ok(exit_code(status));
         }
         for signal in signals.take() {
             let below = is_bubblewrap.then(|| bubblewrap::init_below(pid)).flatten();
@@ -191,7 +193,7 @@ fn supervise(
     }
 }
 
-/// Bytes in the writable paths, looked at again and again.
+/// Periodic check of the bytes in the writable paths.
 struct DiskWatch<'p> {
     paths: &'p [PathBuf],
     limit: u64,
@@ -203,8 +205,8 @@ impl<'p> DiskWatch<'p> {
         DiskWatch { paths, limit, next: Instant::now() + DISK_PAUSE }
     }
 
-    /// What is wrong, if it is time to look.
-    fn look(&mut self) -> Option<String> {
+    /// Returns an exceeded limit, if a check is due.
+    fn check(&mut self) -> Option<String> {
         let started = Instant::now();
         if started < self.next {
             return None;
@@ -227,8 +229,8 @@ fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
-/// Exit status as shells tell it.
-pub(crate) fn code_of(status: ExitStatus) -> u8 {
+/// Returns the exit status in the convention of shells.
+pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }

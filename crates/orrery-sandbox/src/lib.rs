@@ -1,9 +1,10 @@
-//! Sandboxes: processes for code that must not have the identity, the files or the environment of the program that runs it.
+//! Sandboxes: processes for code that must not have the identity, files or environment of the
+//! program that runs it.
 //!
-//! A [`Policy`] says what a sandbox shows and how far it may go, and [`Sandbox::command`] makes a command that runs a program in one;
-//! a [`Confinement`] is both, for one tenant.
-//! There is no unsafe code here, so nothing can happen between `fork` and `exec`: the program runs itself again as a launcher instead
-//! ([`launch_if_asked`], the first thing in `main`).
+//! A [`SandboxPolicy`] defines the view and limits of a sandbox, and [`Sandbox::command`] creates a
+//! command that runs a program in one; a [`Confinement`] is both, for one tenant. There is no
+//! unsafe code here, so nothing can happen between `fork` and `exec`: the program runs itself again
+//! as a launcher instead ([`run_if_launcher`], the first call in `main`).
 //!
 //! ```text
 //!   server ──► launcher (outside: cgroup, user and pid namespace, watches the disk and the server)
@@ -11,8 +12,9 @@
 //!                         └──► program ──► whatever it starts
 //! ```
 //!
-//! When init ends, the kernel ends everything in the namespace, and init ends with the program, the launcher or the server.
-//! It knows nothing of servers, compiles or Python. Tests: `tests/it`. Why it is built like this: `docs/decisions/0008-sandbox.md`.
+//! When init ends, the kernel ends everything in the namespace, and init ends with the program, the
+//! launcher or the server. The crate knows nothing of servers, compiles or Python. Tests:
+//! `tests/it`. Reasons for the design: `docs/decisions/0008-sandbox.md`.
 
 #[cfg(target_os = "linux")]
 mod bubblewrap;
@@ -37,25 +39,25 @@ mod usage;
 use std::process::ExitCode;
 
 pub use confinement::Confinement;
-pub use policy::{Limits, Policy};
+pub use policy::{SandboxLimits, SandboxPolicy};
 pub use sandbox::{Method, Sandbox, Unavailable};
 
-/// First argument of a process that sets a sandbox up.
+/// First argument of a launcher process.
 const LAUNCHER: &str = "__sandbox";
 /// First argument of the process that is pid 1 of a sandbox.
 #[cfg(target_os = "linux")]
 const INIT: &str = "__sandbox-init";
 /// Exit status of a sandbox that could not be set up.
 pub const SETUP_FAILED: u8 = 125;
-/// Exit status of a sandbox that was ended because of a limit.
+/// Exit status of a sandbox that exceeded a limit.
 pub const LIMIT_EXCEEDED: u8 = 124;
-/// Begins every line that a sandbox itself writes to standard error.
-pub const VOICE: &str = "sandbox: ";
+/// Prefix of every line that the sandbox itself writes to standard error.
+pub const MESSAGE_PREFIX: &str = "sandbox: ";
 
-/// Runs this process as a part of a sandbox if it was started as one; `None` otherwise.
+/// Runs this process as launcher or init if it was started as one; `None` otherwise.
 ///
-/// Has to be called first in `main`, while the process has one thread and has read nothing.
-pub fn launch_if_asked() -> Option<ExitCode> {
+/// Must be the first call in `main`, while the process has one thread and has read nothing.
+pub fn run_if_launcher() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next()?;
     #[cfg(target_os = "linux")]
@@ -74,9 +76,9 @@ pub fn launch_if_asked() -> Option<ExitCode> {
     None
 }
 
-/// Writes a line for people, so that it can be told apart from what the program writes.
+/// Writes a line to standard error, distinguishable from the program's output.
 #[cfg(target_os = "linux")]
-fn say(text: &str) {
+fn report(text: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr(), "{VOICE}{text}");
+    let _ = writeln!(std::io::stderr(), "{MESSAGE_PREFIX}{text}");
 }

@@ -1,4 +1,5 @@
-//! What a sandbox sees of the file system: everything read-only, some of it covered, some of what is covered bound back.
+//! File system view of a sandbox: everything read-only, some paths covered, some below covered ones
+//! bound back.
 
 use std::fs;
 use std::io;
@@ -11,9 +12,9 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 
 use crate::launcher::{SetupError, Step};
-use crate::policy::Policy;
+use crate::policy::SandboxPolicy;
 
-/// Hidden from every sandbox: people's files, sockets of the system, data of databases and containers.
+/// Hidden from every sandbox: user files, system sockets, data of databases and containers.
 const HIDDEN: [&str; 9] = [
     "/root",
     "/home",
@@ -25,7 +26,7 @@ const HIDDEN: [&str; 9] = [
     "/var/lib/postgresql",
     "/var/lib/mysql",
 ];
-/// Readable in every sandbox: how names of hosts are resolved, and programs of systems that keep them there.
+/// Readable in every sandbox: host name resolution, and programs of systems that store them there.
 const READABLE: [&str; 5] = [
     "/run/systemd/resolve",
     "/run/resolvconf",
@@ -33,7 +34,7 @@ const READABLE: [&str; 5] = [
     "/run/current-system",
     "/run/booted-system",
 ];
-/// Directories for temporary files, which share one file system in memory.
+/// Directories for temporary files, which share one tmpfs.
 pub(crate) const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const DEVICE_LINKS: [(&str, &str); 5] = [
@@ -43,27 +44,27 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
-/// A file system that only holds places to mount something at.
+/// Options of a file system that holds only mount points.
 const COVER: &str = "mode=0755,size=4m,nr_inodes=8k";
 
-/// How a path looks inside.
+/// Visibility of a path inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Look {
+pub(crate) enum Visibility {
     Hidden,
     Readable,
     Writable,
 }
 
-/// A path that looks different inside, and where its content comes from.
+/// A path with a different view inside, and the source of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct MountItem {
     pub(crate) path: PathBuf,
-    pub(crate) look: Look,
+    pub(crate) look: Visibility,
     pub(crate) source: PathBuf,
 }
 
-/// All paths that look different, in the order in which they have to be mounted. Paths that do not exist are left out.
-pub(crate) fn items(policy: &Policy) -> Vec<Item> {
+/// Returns all paths with a different view, in mount order. Missing paths are omitted.
+pub(crate) fn items(policy: &SandboxPolicy) -> Vec<MountItem> {
     let home = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
     let home = home.map(|user| user.dir).filter(|dir| dir.parent().is_some());
     let scratch = SCRATCH.iter().map(Path::new);
@@ -73,58 +74,58 @@ pub(crate) fn items(policy: &Policy) -> Vec<Item> {
         .filter_map(|path| fs::canonicalize(path).ok())
         .collect();
     let covered: Vec<PathBuf> = hidden.iter().cloned().chain(scratch.map(Path::to_owned)).collect();
-    let mut items: Vec<Item> = Vec::new();
-    let mut add = |path: &Path, look: Look, source: &Path| {
-        items.push(Item { path: path.to_owned(), look, source: source.to_owned() });
+    let mut items: Vec<MountItem> = Vec::new();
+    let mut add = |path: &Path, look: Visibility, source: &Path| {
+        items.push(MountItem { path: path.to_owned(), look, source: source.to_owned() });
     };
-    hidden.iter().for_each(|path| add(path, Look::Hidden, path));
+    hidden.iter().for_each(|path| add(path, Visibility::Hidden, path));
     let readable = READABLE.iter().map(Path::new);
     let readable = readable.chain(policy.readable.iter().map(PathBuf::as_path));
-    let readable = readable.map(|path| (path, Look::Readable));
+    let readable = readable.map(|path| (path, Visibility::Readable));
     let writable = policy.writable.iter().chain(&policy.shared);
-    let writable = writable.map(|path| (path.as_path(), Look::Writable));
+    let writable = writable.map(|path| (path.as_path(), Visibility::Writable));
     for (given, look) in readable.chain(writable) {
         let Ok(source) = fs::canonicalize(given) else { continue };
         add(&source, look, &source);
-        // A link that is covered has to lead somewhere, too.
+        // A covered link needs a target as well.
         if given != source && covered.iter().any(|above| given.starts_with(above)) {
             add(given, look, &source);
             for inner in hidden.iter().filter_map(|path| path.strip_prefix(&source).ok()) {
-                add(&given.join(inner), Look::Hidden, &source.join(inner));
+                add(&given.join(inner), Visibility::Hidden, &source.join(inner));
             }
         }
     }
     items.sort_by(|one, other| {
-        let key = |item: &Item| (item.path.components().count(), item.path.clone(), item.look);
+        let key = |item: &MountItem| (item.path.components().count(), item.path.clone(), item.look);
         key(one).cmp(&key(other))
     });
     items.dedup();
     items
 }
 
-/// All paths that are a file system of the sandbox's own inside, or would be if they existed.
-pub(crate) fn covered(policy: &Policy) -> Vec<PathBuf> {
+/// Returns all paths that are covered by a file system of the sandbox, also missing ones.
+pub(crate) fn covered(policy: &SandboxPolicy) -> Vec<PathBuf> {
     let items = items(policy);
     let is_bound =
-        |path: &Path| items.iter().any(|item| item.look != Look::Hidden && item.path == path);
+        |path: &Path| items.iter().any(|item| item.look != Visibility::Hidden && item.path == path);
     let scratch = SCRATCH.iter().map(PathBuf::from).filter(|path| !is_bound(path));
-    let hidden = items.iter().filter(|item| item.look == Look::Hidden);
+    let hidden = items.iter().filter(|item| item.look == Visibility::Hidden);
     scratch.chain(hidden.map(|item| item.path.clone())).collect()
 }
 
-/// An item with its source, opened before anything was covered.
-struct Opened {
-    item: Item,
+/// An item with its source, opened before any path is covered.
+struct OpenedItem {
+    item: MountItem,
     source: OwnedFd,
     is_dir: bool,
 }
 
-impl Opened {
-    fn new(item: Item) -> Option<Self> {
-        // What this user cannot reach is not reachable inside either.
+impl OpenedItem {
+    fn new(item: MountItem) -> Option<Self> {
+        // A path that this user cannot reach is unreachable inside, too.
         let source = open(&item.source).ok()?;
         let is_dir = fs::metadata(&item.source).ok()?.is_dir();
-        Some(Opened { item, source, is_dir })
+        Some(OpenedItem { item, source, is_dir })
     }
 }
 
@@ -132,8 +133,8 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// A path that leads to what is open, whatever covers it.
-fn path_of(descriptor: &OwnedFd) -> PathBuf {
+/// Returns a path to an open file, independent of covers.
+fn descriptor_path(descriptor: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }
 
@@ -146,7 +147,7 @@ fn mount_tmpfs(path: &Path, options: &str) -> Result<(), SetupError> {
 }
 
 fn bind(source: &Path, path: &Path) -> Result<(), SetupError> {
-    // What covers directories for temporary files would come along, and cover them again.
+    // Covers of temporary directories would be bound along, and cover them again.
     let is_covered = SCRATCH.iter().any(|scratch| path == Path::new(scratch));
     let all = if is_covered { MsFlags::empty() } else { MsFlags::MS_REC };
     let flags = MsFlags::MS_BIND | all;
@@ -157,12 +158,12 @@ fn remount(path: &Path, flags: MsFlags) -> nix::Result<()> {
     mount(NOTHING, path, NOTHING, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags, NOTHING)
 }
 
-/// Makes this process see what the policy shows. Nothing outside of it changes.
-pub(crate) fn prepare(policy: &Policy) -> Result<(), SetupError> {
+/// Applies the policy's view to this process only.
+pub(crate) fn prepare(policy: &SandboxPolicy) -> Result<(), SetupError> {
     unshare(CloneFlags::CLONE_NEWNS).step("a mount namespace (unshare)")?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(NOTHING, "/", NOTHING, private, NOTHING).step("a mount namespace")?;
-    let opened: Vec<Opened> = items(policy).into_iter().filter_map(Opened::new).collect();
+    let opened: Vec<OpenedItem> = items(policy).into_iter().filter_map(OpenedItem::new).collect();
     let closed = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), closed, NOTHING).step("a new /proc")?;
     protect_all(policy.manages_machine)?;
@@ -175,7 +176,7 @@ pub(crate) fn prepare(policy: &Policy) -> Result<(), SetupError> {
     covers.finish()
 }
 
-/// Makes every mount read-only, unless it stays writable, and takes devices and changes of identity away.
+/// Makes every mount read-only, except writable ones, and disables devices and setuid.
 fn protect_all(stays_writable: bool) -> Result<(), SetupError> {
     let text = fs::read_to_string("/proc/self/mountinfo").step("/proc/self/mountinfo")?;
     for (path, flags) in text.lines().filter_map(mount_point) {
@@ -190,7 +191,7 @@ fn protect_all(stays_writable: bool) -> Result<(), SetupError> {
             flags |= MsFlags::MS_NODEV;
         }
         match remount(&path, flags) {
-            // Not reachable by its path: covered by another one, or closed to this user, and so to the program.
+            // Unreachable by its path: covered, or closed to this user and so to the program.
             Ok(()) | Err(nix::Error::EINVAL | nix::Error::EACCES | nix::Error::ENOENT) => {}
             Err(error) => return Err(error).step(format!("making {} read-only", path.display())),
         }
@@ -198,7 +199,7 @@ fn protect_all(stays_writable: bool) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// Flags of a mount that a user namespace must not take away.
+/// Mount flags that a user namespace must not clear.
 fn locked_flags(path: &Path) -> MsFlags {
     let Ok(found) = rustix::fs::statvfs(path) else { return MsFlags::empty() };
     let flags = [
@@ -229,7 +230,7 @@ fn mount_point(line: &str) -> Option<(PathBuf, MsFlags)> {
     Some((PathBuf::from(unescape(path)), flags))
 }
 
-/// `\040` is a blank, and so on.
+/// Decodes escapes: `\040` is a blank.
 fn unescape(text: &str) -> std::ffi::OsString {
     use std::os::unix::ffi::OsStringExt as _;
     let bytes = text.as_bytes();
@@ -249,12 +250,12 @@ fn unescape(text: &str) -> std::ffi::OsString {
     std::ffi::OsString::from_vec(plain)
 }
 
-/// File systems of our own. Places to mount at can be made in them until the end.
+/// File systems of the sandbox. Mount points can be created in them until `finish`.
 #[derive(Default)]
 struct Covers(Vec<PathBuf>);
 
 impl Covers {
-    /// A `/dev` with nothing in it that leads to hardware.
+    /// Mounts a `/dev` without access to hardware.
     fn cover_devices(&mut self) -> Result<(), SetupError> {
         let dev = Path::new("/dev");
         let devices: Vec<(&str, OwnedFd)> = (DEVICES.iter())
@@ -265,7 +266,7 @@ impl Covers {
         for (name, device) in devices {
             let path = dev.join(name);
             fs::File::create(&path).step("/dev")?;
-            bind(&path_of(&device), &path)?;
+            bind(&descriptor_path(&device), &path)?;
         }
         for (name, target) in DEVICE_LINKS {
             std::os::unix::fs::symlink(target, dev.join(name)).step("/dev")?;
@@ -275,12 +276,12 @@ impl Covers {
         }
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
         let options = "newinstance,ptmxmode=0666,mode=0620";
-        // Terminals are seldom needed, and some kernels do not give them here.
+        // Terminals are rarely needed, and some kernels do not allow them here.
         let _ = mount(Some("devpts"), &dev.join("pts"), Some("devpts"), flags, Some(options));
         Ok(())
     }
 
-    /// Directories for temporary files, with one limit for all of them. Answers an empty file.
+    /// Mounts directories for temporary files with one common limit. Returns an empty file.
     fn cover_scratch(&mut self, bytes: u64) -> Result<OwnedFd, SetupError> {
         let stage = Path::new(SCRATCH[0]);
         let inodes = (bytes >> 12).clamp(1 << 10, 1 << 20);
@@ -297,45 +298,48 @@ impl Covers {
                 .step("temporary files")?;
             made.push((Path::new(path), open(&own).step("temporary files")?));
         }
-        // The first one covers the place where they were made.
+        // The first one covers the directory in which they were created.
         for (path, own) in made.iter().rev().filter(|(path, _)| path.is_dir()) {
-            bind(&path_of(own), path)?;
+            bind(&descriptor_path(own), path)?;
         }
         Ok(empty)
     }
 
-    fn apply(&mut self, one: &Opened, empty: &OwnedFd) -> Result<(), SetupError> {
-        let Item { path, look, .. } = &one.item;
-        if *look == Look::Hidden {
+    fn apply(&mut self, one: &OpenedItem, empty: &OwnedFd) -> Result<(), SetupError> {
+        let MountItem { path, look, .. } = &one.item;
+        if *look == Visibility::Hidden {
             if one.is_dir && SCRATCH.iter().any(|above| path.starts_with(above)) {
-                // Temporary files are for everybody, but nothing is made where something is hidden.
-                self.make_place(path, true).step(format!("a place for {}", path.display()))?;
+                // Temporary directories are world-writable, but nothing can be created in hidden
+                // ones.
+                self.make_mount_point(path, true)
+                    .step(format!("a mount point for {}", path.display()))?;
             }
             return match (path.symlink_metadata().is_ok(), one.is_dir) {
-                // It lies in something that is covered already.
+                // It is below a covered path already.
                 (false, _) => Ok(()),
                 (true, true) => {
                     self.0.push(path.clone());
                     mount_tmpfs(path, COVER)
                 }
-                (true, false) => bind(&path_of(empty), path),
+                (true, false) => bind(&descriptor_path(empty), path),
             };
         }
-        self.make_place(path, one.is_dir).step(format!("a place for {}", path.display()))?;
-        bind(&path_of(&one.source), path)?;
+        self.make_mount_point(path, one.is_dir)
+            .step(format!("a mount point for {}", path.display()))?;
+        bind(&descriptor_path(&one.source), path)?;
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        if *look == Look::Writable {
+        if *look == Visibility::Writable {
             remount(path, flags).step(format!("making {} writable", path.display()))?;
         } else {
-            // What it is bound from stays writable for programs that manage the machine.
+            // Its source stays writable for programs that manage the machine.
             let flags = flags | MsFlags::MS_RDONLY | locked_flags(path);
             remount(path, flags).step(format!("making {} read-only", path.display()))?;
         }
         Ok(())
     }
 
-    /// Makes what something is mounted at, if that is in a file system of our own. Elsewhere it is there.
-    fn make_place(&self, path: &Path, is_dir: bool) -> io::Result<()> {
+    /// Creates a mount point in a file system of the sandbox. Elsewhere it exists.
+    fn make_mount_point(&self, path: &Path, is_dir: bool) -> io::Result<()> {
         if path.exists() {
             return Ok(());
         }
@@ -347,7 +351,7 @@ impl Covers {
         fs::File::create(path).map(drop)
     }
 
-    /// From now on nothing can be made in them.
+    /// Makes them read-only.
     fn finish(&self) -> Result<(), SetupError> {
         let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         for path in &self.0 {
@@ -370,29 +374,29 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_deeper_comes_later_and_links_are_followed() {
+    fn deeper_paths_come_later_and_links_are_followed() {
         let dir = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
         fs::create_dir_all(root.join("data/own/project")).unwrap();
         fs::write(root.join("data/own/project/key"), "").unwrap();
         std::os::unix::fs::symlink(root.join("data/own"), root.join("link")).unwrap();
-        let policy = Policy {
+        let policy = SandboxPolicy {
             hidden: vec![root.join("data"), root.join("data/own/project/key"), "/nowhere".into()],
             readable: vec![root.join("link/project")],
             writable: vec![root.join("data/own")],
-            ..Policy::default()
+            ..SandboxPolicy::default()
         };
-        let seen: Vec<(PathBuf, Look)> = items(&policy)
+        let seen: Vec<(PathBuf, Visibility)> = items(&policy)
             .into_iter()
             .filter_map(|item| Some((item.path.strip_prefix(&root).ok()?.to_owned(), item.look)))
             .collect();
         let wanted = [
-            ("data", Look::Hidden),
-            ("data/own", Look::Writable),
-            ("link/project", Look::Readable),
-            ("data/own/project", Look::Readable),
-            ("link/project/key", Look::Hidden),
-            ("data/own/project/key", Look::Hidden),
+            ("data", Visibility::Hidden),
+            ("data/own", Visibility::Writable),
+            ("link/project", Visibility::Readable),
+            ("data/own/project", Visibility::Readable),
+            ("link/project/key", Visibility::Hidden),
+            ("data/own/project/key", Visibility::Hidden),
         ];
         assert_eq!(seen, wanted.map(|(path, look)| (PathBuf::from(path), look)));
     }

@@ -1,4 +1,4 @@
-//! What a sandbox shows, and how far it may go.
+//! Policy of a sandbox: its view and limits.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -6,55 +6,56 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What the program in a sandbox can see and do. Everything that is not named here can be read, as far as the program's user may, and
-/// nothing can be written but temporary files, which go with the sandbox.
+/// View and permissions of the program in a sandbox. All paths not named here are readable, as far
+/// as the program's user may read them, and only temporary files are writable, which end with the
+/// sandbox.
 ///
-/// Home directories, `/run` and the data of databases and containers are hidden from every sandbox. Where paths lie in each other, the
-/// deepest one counts.
+/// Home directories, `/run` and the data of databases and containers are hidden from every sandbox.
+/// Of nested paths, the deepest one counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Policy {
-    /// The user, and the group of the same number, that the program runs as. Only root can choose; others stay who they are, in a user
-    /// namespace of their own.
+pub struct SandboxPolicy {
+    /// User id, and equal group id, of the program. Only root can set it; other users keep their
+    /// identity, in a user namespace.
     pub uid: Option<u32>,
     /// Paths that are empty inside.
     pub hidden: Vec<PathBuf>,
-    /// Paths that can be read although something above them is hidden.
+    /// Paths that are readable below hidden ones.
     pub readable: Vec<PathBuf>,
-    /// Paths that can be written, as far as the program's user may.
+    /// Writable paths, as far as the program's user may write.
     pub writable: Vec<PathBuf>,
-    /// Paths that can be written too, and do not count for the disk: they are not the sandbox's own.
+    /// Writable paths that are excluded from the disk limit: they do not belong to the sandbox.
     pub shared: Vec<PathBuf>,
-    /// Nothing is read-only that is not hidden: the program writes wherever its user may. For programs that manage the machine; the user
-    /// has to be one of its own.
+    /// True for programs that manage the machine: everything not hidden is writable as far as the
+    /// program's user may write. Requires a user id of its own.
     #[serde(default)]
     pub manages_machine: bool,
-    /// The environment of the program, and all of it: variables of the launcher itself are not passed on.
+    /// Complete environment of the program: the launcher's variables are not inherited.
     pub environment: BTreeMap<String, OsString>,
-    pub limits: Limits,
-    /// How much other processes go first: 0 to 19.
+    pub limits: SandboxLimits,
+    /// Niceness, 0 to 19.
     pub nice: u8,
 }
 
-/// How far the processes of a sandbox may go.
+/// Resource limits of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// Bytes of memory, for each process and for all of them together.
+pub struct SandboxLimits {
+    /// Memory in bytes, for each process and in total.
     pub memory: Option<u64>,
-    /// Processes and threads at once.
+    /// Concurrent processes and threads.
     pub processes: u64,
     /// Open descriptors of each process.
     pub descriptors: u64,
-    /// Bytes of each file that is written.
+    /// Size of each written file in bytes.
     pub file_size: u64,
-    /// Bytes of temporary files, which are in memory.
+    /// Total size of temporary files, which are in memory.
     pub scratch: u64,
-    /// Bytes that all writable paths may hold together.
+    /// Total size of all writable paths.
     pub disk: Option<u64>,
 }
 
-impl Default for Limits {
+impl Default for SandboxLimits {
     fn default() -> Self {
-        Limits {
+        SandboxLimits {
             memory: None,
             processes: 512,
             descriptors: 4096,
@@ -65,17 +66,17 @@ impl Default for Limits {
     }
 }
 
-/// Directories for temporary files that a program shares with the machine that it manages.
+/// Temporary directories that are shared with the managed machine.
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
-impl Policy {
-    /// Paths that have a file system of the sandbox's own inside: what is written there does not reach the machine.
+impl SandboxPolicy {
+    /// Returns paths with a file system of the sandbox: writes there do not reach the machine.
     pub fn covered(&self) -> Vec<PathBuf> {
         crate::mounts::covered(self)
     }
 
-    /// Lets the program write wherever its user may, if it has a user of its own. Without one, it could write what belongs to the user
-    /// that makes the sandbox.
+    /// Allows writes wherever the program's user may write, if it has a user id of its own.
+    /// Otherwise it could write files of the sandbox's creator.
     pub fn manage_machine(&mut self) {
         if self.uid.is_some() {
             self.manages_machine = true;
@@ -89,27 +90,28 @@ impl Policy {
     }
 }
 
-/// The policy on its way to the launcher and to init, and what they agreed on.
+/// Message with the policy for the launcher and init, and their agreements.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Message {
-    pub(crate) policy: Policy,
+    pub(crate) policy: SandboxPolicy,
     pub(crate) method: crate::Method,
-    /// Where the program begins.
+    /// Working directory of the program.
     pub(crate) directory: PathBuf,
-    /// A control group limits memory.
+    /// True if a control group limits memory.
     pub(crate) memory_is_limited: bool,
-    /// A control group limits processes.
+    /// True if a control group limits processes.
     pub(crate) processes_are_limited: bool,
 }
 
-/// Names of the variables that a message comes in. A single one has a maximal length.
+/// Prefix of the variables that carry a message. A single variable has a maximum length.
 const VARIABLE: &str = "ORRERY_SANDBOX";
 const VARIABLE_BYTES: usize = 100_000;
 
 impl Message {
-    /// Variables for the launcher or init. The environment of a process is for its own user, its arguments are for everybody.
+    /// Encodes the message as variables. A process's environment is private to its user, its
+    /// arguments are public.
     pub(crate) fn to_variables(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
-        // JSON of this kind is ASCII where it is cut: paths and values that are not are numbers.
+        // This JSON is ASCII at the cuts: other paths and values are encoded as numbers.
         let text = serde_json::to_string(self)?;
         let mut variables = Vec::new();
         let mut rest = text.as_str();
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_long_policy_comes_in_several_variables() {
-        let mut policy = Policy::default();
+        let mut policy = SandboxPolicy::default();
         policy.set("LONG", "ä".repeat(150_000));
         let message = Message {
             policy: policy.clone(),

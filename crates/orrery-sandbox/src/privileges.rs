@@ -1,4 +1,4 @@
-//! What a sandbox must not have: another identity, capabilities, descriptors, and more than its limits.
+//! Removal of privileges: identity, capabilities, descriptors and limits.
 
 use std::fs;
 use std::io;
@@ -8,19 +8,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::launcher::{SetupError, Step};
-use crate::policy::{Message, Policy};
+use crate::policy::{Message, SandboxPolicy};
 
-/// In the flags of a descriptor: it is closed when another program is executed.
+/// Descriptor flag: close on exec.
 const CLOSED_ON_EXEC: u32 = 0o2_000_000;
 
-/// Becomes the user of the policy, for good, and gives up what that user does not need.
-pub(crate) fn drop_all(policy: &Policy) -> Result<(), SetupError> {
+/// Changes to the policy's user permanently, and drops all privileges.
+pub(crate) fn drop_all(policy: &SandboxPolicy) -> Result<(), SetupError> {
     let is_root = rustix::process::geteuid().is_root();
     if is_root {
         setgroups(&[]).step("giving up groups")?;
         for capability in CapabilitySet::all().iter() {
             match rustix::thread::remove_capability_from_bounding_set(capability) {
-                // One that this kernel does not have.
+                // Unknown to this kernel.
                 Ok(()) | Err(rustix::io::Errno::INVAL) => {}
                 Err(error) => return Err(error).step("giving up capabilities"),
             }
@@ -40,13 +40,13 @@ pub(crate) fn drop_all(policy: &Policy) -> Result<(), SetupError> {
     rustix::thread::set_no_new_privs(true).step("giving up new privileges")
 }
 
-/// Closes descriptors that the program would inherit, apart from its standard streams.
+/// Closes inheritable descriptors except the standard streams.
 pub(crate) fn close_descriptors() -> Result<(), SetupError> {
     let numbers = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
     let all: Vec<i32> =
         fs::read_dir("/proc/self/fd").step("/proc/self/fd")?.filter_map(numbers).collect();
     for number in all.into_iter().filter(|number| *number > 2) {
-        // One that is gone was that of the listing.
+        // A closed one belonged to the directory listing.
         let Ok(text) = fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { continue };
         let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
         let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
@@ -57,7 +57,7 @@ pub(crate) fn close_descriptors() -> Result<(), SetupError> {
     Ok(())
 }
 
-/// Sets limits that count for each process, and those for all that no control group sets.
+/// Sets limits for each process, and total limits that no control group sets.
 pub(crate) fn limit(message: &Message) -> Result<(), SetupError> {
     let limits = &message.policy.limits;
     let mut all = vec![
@@ -75,7 +75,7 @@ pub(crate) fn limit(message: &Message) -> Result<(), SetupError> {
         setrlimit(resource, Rlimit { current: value, maximum: value }).step("limits")?;
     }
     if message.policy.nice > 0 {
-        // Going first is a courtesy, not a protection.
+        // Niceness is a courtesy, not a protection.
         let _ = rustix::process::setpriority_process(None, i32::from(message.policy.nice.min(19)));
     }
     Ok(())

@@ -1,40 +1,40 @@
-//! The outside view: whether this machine has sandboxes, and commands that run in one.
+//! Detection of the sandboxing method, and commands that run in a sandbox.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{Message, Policy};
-use crate::{LAUNCHER, VOICE};
+use crate::policy::{Message, SandboxPolicy};
+use crate::{LAUNCHER, MESSAGE_PREFIX};
 
-/// What sandboxes are made of.
+/// Sandboxing method.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Method {
     /// Namespaces of the kernel, set up by the launcher.
     Namespaces,
-    /// The program bubblewrap, which may make namespaces where others may not.
+    /// The program bubblewrap, which may create namespaces where other programs may not.
     Bubblewrap(PathBuf),
 }
 
-/// A way to run programs in sandboxes that was found to work on this machine.
+/// A sandboxing method that works on this machine.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     launcher: PathBuf,
     method: Method,
 }
 
-/// Why this machine has no sandboxes.
+/// Error of a machine without sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("programs cannot be sandboxed on this machine: {reason}; either {}", remedies.join(", or "))]
 pub struct Unavailable {
     pub reason: String,
-    /// What helps, each by itself.
+    /// Remedies, each sufficient.
     pub remedies: Vec<String>,
 }
 
 impl Unavailable {
-    fn because(reason: String) -> Self {
+    fn with_reason(reason: String) -> Self {
         let remedies = [
             "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0)",
             "install bubblewrap",
@@ -45,11 +45,11 @@ impl Unavailable {
 }
 
 impl Sandbox {
-    /// Finds what this machine offers: runs a program that does nothing in a sandbox. `launcher` is a program that calls
-    /// [`crate::launch_if_asked`] first, such as this one.
+    /// Finds a working method by running an empty program in a sandbox. `launcher` is a program
+    /// that calls [`crate::run_if_launcher`] first, such as this one.
     ///
     /// # Errors
-    /// If no method works.
+    /// Fails if no method works.
     pub fn detect(launcher: PathBuf) -> Result<Self, Unavailable> {
         if !cfg!(target_os = "linux") {
             return Err(Unavailable {
@@ -63,23 +63,23 @@ impl Sandbox {
             Err(Unavailable { reason, .. }) => reason,
         };
         match find_bubblewrap() {
-            None => Err(Unavailable::because(reason)),
+            None => Err(Unavailable::with_reason(reason)),
             Some(program) => {
                 Sandbox::with(launcher, Method::Bubblewrap(program)).map_err(|other| {
-                    Unavailable::because(format!("{reason}; bubblewrap: {}", other.reason))
+                    Unavailable::with_reason(format!("{reason}; bubblewrap: {}", other.reason))
                 })
             }
         }
     }
 
-    /// The same for one method.
+    /// Checks one method.
     ///
     /// # Errors
-    /// If it does not work.
+    /// Fails if it does not work.
     pub fn with(launcher: PathBuf, method: Method) -> Result<Self, Unavailable> {
         let sandbox = Sandbox { launcher, method };
         let uid = is_root().then_some(DETECTION_UID);
-        let policy = Policy { uid, ..Policy::default() };
+        let policy = SandboxPolicy { uid, ..SandboxPolicy::default() };
         let mut command = sandbox.command(&policy, Path::new("/bin/sh"));
         command.args(["-c", "test -r /proc/self/stat"]).current_dir("/");
         let output = command.stdin(Stdio::null()).output();
@@ -87,16 +87,16 @@ impl Sandbox {
             Ok(output) if output.status.success() => return Ok(sandbox),
             Ok(output) => {
                 let text = String::from_utf8_lossy(&output.stderr).into_owned();
-                let line = text.lines().find_map(|line| line.strip_prefix(VOICE));
+                let line = text.lines().find_map(|line| line.strip_prefix(MESSAGE_PREFIX));
                 let line = line.or_else(|| text.lines().last());
                 line.map_or_else(|| output.status.to_string(), str::to_owned)
             }
             Err(error) => format!("{}: {error}", sandbox.launcher.display()),
         };
-        Err(Unavailable::because(reason))
+        Err(Unavailable::with_reason(reason))
     }
 
-    /// A method that is known to work, by another process for instance.
+    /// Uses a method without a check, for example one verified by another process.
     pub fn unchecked(launcher: PathBuf, method: Method) -> Self {
         Sandbox { launcher, method }
     }
@@ -105,12 +105,14 @@ impl Sandbox {
         &self.method
     }
 
-    /// The command that runs `program` in a sandbox. The caller adds arguments, the working directory and standard streams.
+    /// Returns the command that runs `program` in a sandbox. The caller adds arguments, the working
+    /// directory and standard streams.
     ///
-    /// Variables belong in [`Policy::environment`]: those of the command would be seen by the launcher, which is outside of the
-    /// sandbox, and are not passed on. The sandbox ends with the process that was started, with the calling process, and when it is
-    /// killed; signals that ask it to end are passed on to the program.
-    pub fn command(&self, policy: &Policy, program: &Path) -> Command {
+    /// Variables belong in [`SandboxPolicy::environment`]: those of the command would be visible to the
+    /// launcher, which is outside of the sandbox, and are not inherited. The sandbox ends with the
+    /// started process, with the calling process, and when it is killed; termination signals are
+    /// forwarded to the program.
+    pub fn command(&self, policy: &SandboxPolicy, program: &Path) -> Command {
         let message = Message {
             policy: policy.clone(),
             method: self.method.clone(),
@@ -124,7 +126,7 @@ impl Sandbox {
             Ok(variables) => {
                 command.envs(variables);
             }
-            // Without a policy the launcher refuses.
+            // Without a policy the launcher refuses to start.
             Err(error) => tracing::error!(%error, "a policy cannot be written"),
         }
         command.arg(LAUNCHER).arg(program);
@@ -132,7 +134,7 @@ impl Sandbox {
     }
 }
 
-/// A user that has nothing, for finding out whether identities can be changed.
+/// User id without files, to test the change of identity.
 const DETECTION_UID: u32 = 1_879_048_191;
 
 fn is_root() -> bool {

@@ -1,4 +1,5 @@
-//! Signals as bytes in a pipe. They are handled rather than blocked: handlers do not outlive `exec`, a mask would.
+//! Signals as bytes in a pipe. Handlers instead of a signal mask: handlers do not outlive `exec`, a
+//! mask would.
 
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
@@ -7,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 
-/// Signals that are passed on to the program.
+/// Signals that are forwarded to the program.
 const PASSED_ON: [Signal; 6] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// Signals that came, and a descriptor that can be read when one did.
+/// Received signals, and a descriptor that is readable when there is one.
 pub(crate) struct Signals {
     pub(crate) woken: UnixStream,
     came: Vec<(Signal, Arc<AtomicBool>)>,
@@ -32,7 +33,7 @@ impl Signals {
         Ok(Signals { woken, came })
     }
 
-    /// Signals to pass on that came since the last call.
+    /// Returns the signals to forward since the last call.
     pub(crate) fn take(&mut self) -> Vec<Signal> {
         let mut bytes = [0; 64];
         while matches!(self.woken.read(&mut bytes), Ok(count) if count > 0) {}

@@ -1,15 +1,15 @@
-//! What the processes of a sandbox use: memory of all of them, and room on disks.
+//! Resource usage of a sandbox: total memory and disk space.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What an entry of a directory takes at least, so that many empty files count.
+/// Minimum size of a directory entry, so that many empty files count.
 const ENTRY_BYTES: u64 = 512;
-/// `st_blocks` counts in these, whatever the file system does.
+/// Unit of `st_blocks`, on every file system.
 const BLOCK_BYTES: u64 = 512;
 
-/// Bytes below some paths. Stops counting above `enough`.
+/// Returns the bytes below some paths. Stops above `enough`.
 pub(crate) fn disk_usage(paths: &[&Path], enough: u64) -> u64 {
     let mut total = 0_u64;
     let mut pending: Vec<PathBuf> = Vec::new();
@@ -18,14 +18,15 @@ pub(crate) fn disk_usage(paths: &[&Path], enough: u64) -> u64 {
         if found.is_dir() {
             pending.push(path.to_owned());
         }
-        // A file with several names is counted once for each: fewer would need a memory of all of them.
+        // A file with several names is counted for each: deduplication would need memory for all of
+        // them.
         found.blocks().saturating_mul(BLOCK_BYTES).saturating_add(ENTRY_BYTES)
     };
     for path in paths {
         total = total.saturating_add(count(path, &mut pending));
     }
     while let Some(directory) = pending.pop() {
-        // What is removed meanwhile does not count any more.
+        // Directories removed meanwhile are ignored.
         let Ok(entries) = fs::read_dir(&directory) else { continue };
         for entry in entries.flatten() {
             total = total.saturating_add(count(&entry.path(), &mut pending));
@@ -37,8 +38,8 @@ pub(crate) fn disk_usage(paths: &[&Path], enough: u64) -> u64 {
     total
 }
 
-/// Bytes of private memory of all processes that this namespace of processes has. Shared memory counts in parts if all of it together
-/// would be too much.
+/// Returns the private memory of all processes of this pid namespace in bytes. Shared memory is
+/// counted proportionally if the full sum is too much.
 pub(crate) fn memory_usage(enough: u64) -> u64 {
     let Ok(entries) = fs::read_dir("/proc") else { return 0 };
     let pids: Vec<u32> =
@@ -50,13 +51,13 @@ pub(crate) fn memory_usage(enough: u64) -> u64 {
     pids.iter().map(|pid| proportional(*pid).unwrap_or_else(|| resident(*pid))).sum()
 }
 
-/// Anonymous and shared memory of a process in bytes.
+/// Returns anonymous and shared memory of a process in bytes.
 fn resident(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     ["RssAnon:", "RssShmem:"].iter().filter_map(|name| kibibytes(&text, name)).sum::<u64>() << 10
 }
 
-/// The same, with what several processes share counted in parts.
+/// Returns the memory of a process with shared memory counted proportionally.
 fn proportional(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let parts = ["Pss_Anon:", "Pss_Shmem:"].map(|name| kibibytes(&text, name));

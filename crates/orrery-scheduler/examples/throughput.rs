@@ -1,5 +1,5 @@
-//! Measures the scheduler alone: how fast null resources pass through it, what it keeps of each, and what a change
-//! of one resource costs. `bench/scheduler/run.py` runs it for several sizes and compares.
+//! Benchmark of the scheduler alone: throughput of null resources, memory per resource, and the
+//! cost of changing one resource. `bench/scheduler/run.py` runs it for several sizes and compares.
 
 use std::time::Instant;
 
@@ -7,18 +7,18 @@ use orrery_model::{
     AttributeHash, OutcomeStatus, ResourceFlags, ResourceId, Timestamp, VersionNumber,
 };
 use orrery_scheduler::{
-    Command, Event, Filter, Intent, Recovered, Recovery, Scheduler, Scope, SetContent, SetDiff,
-    Settings, TaskNumber, TaskResult, VersionDiff,
+    Event, Filter, Intent, RecoveredResource, Recovery, Scheduler, SchedulerCommand, Scope,
+    SetContent, SetDiff, Settings, TaskNumber, TaskResult, VersionDiff,
 };
 
-/// Changes that are timed, one after the other.
+/// Number of timed changes.
 const CHANGES: u32 = 2_000;
 
-/// The scheduler and the tasks that it has started.
+/// The scheduler and its started tasks.
 struct Driver {
     scheduler: Scheduler,
     now: Timestamp,
-    commands: Vec<Command>,
+    commands: Vec<SchedulerCommand>,
     started: std::collections::VecDeque<TaskNumber>,
     tasks: u64,
 }
@@ -27,13 +27,13 @@ impl Driver {
     fn event(&mut self, event: Event) {
         self.scheduler.handle(event, self.now, &mut self.commands);
         for command in self.commands.drain(..) {
-            if let Command::Start(start) = command {
+            if let SchedulerCommand::Start(start) = command {
                 self.started.push_back(start.task);
             }
         }
     }
 
-    /// Lets every task succeed, each as an event of its own, until there is nothing left to do.
+    /// Lets every task succeed, each as an event of its own, until none remains.
     fn run(&mut self) {
         while let Some(task) = self.started.pop_front() {
             self.now.0 += 1;
@@ -77,12 +77,12 @@ fn version(number: u32, scope: Scope, content: SetContent) -> Event {
     }])
 }
 
-/// What a store would know of the resources.
+/// Stored state of the resources.
 fn recovery(scheduler: &Scheduler, resources: usize, agents: usize) -> Recovery {
     let recovered = |number| {
         let intent = intent(number, agents, 9);
         let index = scheduler.index_of(intent.id.as_str())?;
-        Some(Recovered { intent, set: None, state: scheduler.state(index)? })
+        Some(RecoveredResource { intent, set: None, state: scheduler.state(index)? })
     };
     Recovery {
         version: scheduler.version(),
@@ -91,15 +91,15 @@ fn recovery(scheduler: &Scheduler, resources: usize, agents: usize) -> Recovery 
     }
 }
 
-/// Memory of this process in RAM, in bytes.
+/// Resident memory of this process in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
     pages * 4096
 }
 
-/// Seconds that the work took: of the processor where the system tells, so that others on the machine disturb
-/// less; of the clock elsewhere.
+/// CPU seconds of the work where the system reports them, to reduce noise; wall-clock seconds
+/// elsewhere.
 fn seconds(work: impl FnOnce()) -> f64 {
     let on_processor = || {
         let stat = std::fs::read_to_string("/proc/self/schedstat").ok()?;
@@ -134,7 +134,7 @@ fn main() {
     let deployed = driver.tasks;
     assert_eq!(deployed, resources as u64, "each resource runs once");
     let repair = seconds(|| {
-        driver.event(Event::Repair(Filter::all()));
+        driver.event(Event::Verify(Filter::all()));
         driver.run();
     });
     assert_eq!(driver.tasks, 2 * deployed, "a repair runs each once");
@@ -142,7 +142,7 @@ fn main() {
     driver.started = std::collections::VecDeque::new();
     let bytes = resident().saturating_sub(before);
 
-    // Spread over the whole table; prepared before the clock runs.
+    // Spread over the whole table; prepared before timing starts.
     let changes: Vec<Event> = (0..CHANGES)
         .map(|change| {
             let number = change as usize * 7919 % resources;

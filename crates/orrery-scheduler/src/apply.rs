@@ -1,22 +1,22 @@
-//! A consolidated change of versions takes effect, all at once.
+//! Applies the net change of one or more versions in one step.
 
 use orrery_model::{Blocked, ResourceId, Timestamp};
 
-use crate::command::{Command, Parts, Priority, Warning};
+use crate::command::{ChangedFields, Priority, SchedulerCommand, SchedulerWarning};
 use crate::edges::NONE;
 use crate::event::{Scope, VersionDiff};
 use crate::queue::Cause;
 use crate::scheduler::Scheduler;
-use crate::versions::Folded;
+use crate::versions::NetChange;
 
 impl Scheduler {
-    pub(crate) fn new_versions(
+    pub(crate) fn apply_versions(
         &mut self,
         diffs: Vec<VersionDiff>,
         now: Timestamp,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
-        // A repeated message must not undo anything.
+        // A repeated message must not undo a newer version.
         let processed = self.version;
         let newer: Vec<VersionDiff> = diffs
             .into_iter()
@@ -28,20 +28,25 @@ impl Scheduler {
         let everything = newer.iter().any(|diff| diff.scope == Scope::Everything);
         let fold = self.fold(newer);
         self.version = Some(version);
-        self.apply(fold.changes, now, commands);
-        // What is wanted anew comes before what was tried and failed.
-        let (new, tried) = self.dirty_by_novelty();
+        self.apply_changes(fold.changes, now, commands);
+        // New intents come before intents that were tried and failed.
+        let (new, tried) = self.partition_dirty();
         self.request_all(new, Priority::NewVersion, Cause::NewVersion(version), now);
         self.request_all(tried, Priority::NewVersion, Cause::NewVersion(version), now);
         if everything {
-            commands.push(Command::OrphanOthers);
+            commands.push(SchedulerCommand::OrphanOthers);
         }
-        commands.push(Command::Processed(version));
+        commands.push(SchedulerCommand::Processed(version));
     }
 
-    fn apply(&mut self, mut changes: Vec<Folded>, now: Timestamp, commands: &mut Vec<Command>) {
+    fn apply_changes(
+        &mut self,
+        mut changes: Vec<NetChange>,
+        now: Timestamp,
+        commands: &mut Vec<SchedulerCommand>,
+    ) {
         self.edges.reserve_slots(self.resources.slots());
-        // Resources whose requirements changed, or whose requirements' past was forgotten.
+        // Resources with changed requirements, or with requirements that lost their history.
         let mut recheck = Vec::new();
         for change in &changes {
             if !change.present || change.recreated {
@@ -50,7 +55,7 @@ impl Scheduler {
         }
         let mut touched = Vec::with_capacity(changes.len());
         for change in &changes {
-            if change.present && self.take_change(change) {
+            if change.present && self.apply_intent(change) {
                 touched.push(change.slot);
             }
         }
@@ -71,28 +76,28 @@ impl Scheduler {
         }
         for slot in touched {
             let record = &self.resources[slot];
-            // Dirty ones are asked for below, and have no timer then.
+            // Dirty resources are requested below, and then have no timer.
             if record.present && (!record.dirty || record.parked) {
                 self.arm(slot, now);
             }
         }
         for change in changes {
             if !change.present {
-                self.forget(&change, commands);
+                self.free_resource(&change, commands);
             }
         }
     }
 
-    /// A resource is gone, or what was known of it is: its tasks, timers and edges go, and a run for it
-    /// counts for nobody any more.
-    fn retire(&mut self, change: &Folded, recheck: &mut Vec<u32>) {
+    /// Detaches a removed or recreated resource: removes its tasks, timers and edges, and marks its
+    /// run as outdated.
+    fn retire(&mut self, change: &NetChange, recheck: &mut Vec<u32>) {
         let slot = change.slot;
         if !self.resources[slot].present {
             return;
         }
         self.remove_task(slot);
         self.remove_fact_task(slot);
-        self.outdate_run(slot);
+        self.mark_run_outdated(slot);
         self.disarm(slot);
         recheck.extend(self.edges.dependents(slot));
         if change.present {
@@ -112,8 +117,8 @@ impl Scheduler {
         self.resources[slot].present = false;
     }
 
-    /// Takes over what is wanted now. Says whether anything about the resource itself is new.
-    fn take_change(&mut self, change: &Folded) -> bool {
+    /// Applies a new intent. Returns true if the intent or the undefined flag changed.
+    fn apply_intent(&mut self, change: &NetChange) -> bool {
         let slot = change.slot;
         if !self.resources[slot].present {
             self.enlist(slot, change.set);
@@ -132,9 +137,9 @@ impl Scheduler {
             }
         }
         self.resources[slot].flags = change.flags;
-        self.outdate_run(slot);
-        self.take_intent(slot, change.hash);
-        self.touch(slot, Parts::ALL);
+        self.mark_run_outdated(slot);
+        self.set_intent(slot, change.hash);
+        self.touch(slot, ChangedFields::ALL);
         if self.resources[slot].blocked == Blocked::TemporarilyBlocked {
             self.resources[slot].blocked = Blocked::NotBlocked;
         }
@@ -142,49 +147,52 @@ impl Scheduler {
         true
     }
 
-    /// Requirements are compared with the managed graph only: what versions in between said does not matter.
+    /// Replaces the requirements. They are compared with the managed graph only, not with
+    /// intermediate versions.
     pub(crate) fn change_requirements(
         &mut self,
         slot: u32,
         requires: &[ResourceId],
         linked: &mut Vec<u32>,
         recheck: &mut Vec<u32>,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
         if requires.is_empty() && !self.edges.has_requirements(slot) {
             return;
         }
-        let mut wanted = Vec::with_capacity(requires.len());
+        let mut required = Vec::with_capacity(requires.len());
         for requirement in requires {
             match self.resources.find(requirement.as_str()) {
-                Some(found) if self.resources[found].present && found != slot => wanted.push(found),
+                Some(found) if self.resources[found].present && found != slot => {
+                    required.push(found)
+                }
                 Some(found) if found == slot => {
                     let circle = vec![requirement.clone(), requirement.clone()];
-                    commands.push(Command::Warn(Warning::Cycle(circle)));
+                    commands.push(SchedulerCommand::Warn(SchedulerWarning::Cycle(circle)));
                 }
                 _ => {
                     if let Some(id) = self.resources.id(slot).cloned() {
                         let requirement = requirement.clone();
-                        let unknown = Warning::UnknownRequirement { id, requirement };
-                        commands.push(Command::Warn(unknown));
+                        let unknown = SchedulerWarning::UnknownRequirement { id, requirement };
+                        commands.push(SchedulerCommand::Warn(unknown));
                     }
                 }
             }
         }
-        wanted.sort_unstable();
-        wanted.dedup();
-        let mut known: Vec<(u32, u32)> = self.edges.requirement_edges(slot).collect();
-        known.sort_unstable();
+        required.sort_unstable();
+        required.dedup();
+        let mut current: Vec<(u32, u32)> = self.edges.requirement_edges(slot).collect();
+        current.sort_unstable();
         let mut dropped = false;
-        for (requirement, edge) in &known {
-            if wanted.binary_search(requirement).is_err() {
+        for (requirement, edge) in &current {
+            if required.binary_search(requirement).is_err() {
                 self.drop_edge(*edge);
                 dropped = true;
             }
         }
         let mut added = false;
-        for requirement in wanted {
-            if known.binary_search_by_key(&requirement, |(known, _)| *known).is_err() {
+        for requirement in required {
+            if current.binary_search_by_key(&requirement, |(current, _)| *current).is_err() {
                 self.add_edge(slot, requirement);
                 added = true;
             }
@@ -197,10 +205,10 @@ impl Scheduler {
         }
     }
 
-    /// Frees the slot of a resource that is no longer wanted.
-    fn forget(&mut self, change: &Folded, commands: &mut Vec<Command>) {
+    /// Frees the slot of a resource that is no longer managed.
+    fn free_resource(&mut self, change: &NetChange, commands: &mut Vec<SchedulerCommand>) {
         if let Some(id) = self.delist(change.slot) {
-            commands.push(Command::Orphan { id, last_version: change.last_version });
+            commands.push(SchedulerCommand::Orphan { id, last_version: change.last_version });
         }
     }
 }

@@ -1,17 +1,18 @@
-//! What cannot be deployed because it, or something that it requires, is undefined; and circles of requirements.
+//! Blocking by undefined requirements, and detection of requirement cycles.
 //!
-//! *Undeployable* is a pure function: undefined, or any direct requirement is undeployable. Each resource counts its
-//! undeployable requirements, so a change costs what it changes. On a graph without circles the counters
-//! have one fixed point, whatever the order.
+//! *Undeployable* is a pure function: undefined, or any direct requirement is undeployable. Each
+//! resource counts its undeployable requirements, so the cost of a change depends on its extent. On
+//! an acyclic graph the counters have one fixed point, independent of the order.
 
 use orrery_model::{Blocked, ResourceId};
 use rustc_hash::FxHashMap;
 
-use crate::command::{Command, Parts, Warning};
+use crate::command::{ChangedFields, SchedulerCommand, SchedulerWarning};
 use crate::scheduler::Scheduler;
 
 impl Scheduler {
-    /// Brings everything that depends on the touched resources up to date. Whoever was reached is added to them.
+    /// Propagates `undeployable` from the touched resources to their dependents. Appends each
+    /// reached resource to `touched`.
     pub(crate) fn propagate_undeployable(&mut self, touched: &mut Vec<u32>) {
         let mut at = 0;
         while let Some(slot) = touched.get(at).copied() {
@@ -30,13 +31,13 @@ impl Scheduler {
                 touched.push(dependent);
             }
         }
-        // Only what is different in the end has consequences.
+        // Only a net difference has consequences.
         for slot in touched {
-            self.settle_blocked(*slot);
+            self.update_blocked(*slot);
         }
     }
 
-    fn settle_blocked(&mut self, slot: u32) {
+    fn update_blocked(&mut self, slot: u32) {
         let record = &self.resources[slot];
         if !record.present || record.undeployable == (record.blocked == Blocked::Blocked) {
             return;
@@ -51,17 +52,16 @@ impl Scheduler {
             self.resources[slot].blocked = Blocked::NotBlocked;
             self.refresh_dirty(slot);
         }
-        self.touch(slot, Parts::BLOCKED);
+        self.touch(slot, ChangedFields::BLOCKED);
     }
 
-    /// Resources that wait for each other would wait for ever. The export refuses such models; should one
-    /// come through, the edge that closes the circle is left out.
-    /// Whoever lost an edge by that is touched.
+    /// Removes the edge that closes a cycle, since resources in a cycle would wait forever. The
+    /// export rejects such models. A resource that lost an edge is appended to `touched`.
     pub(crate) fn break_cycles(
         &mut self,
         linked: &[u32],
         touched: &mut Vec<u32>,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
         let mut visits: FxHashMap<u32, Visit> = FxHashMap::default();
         for start in linked {
@@ -76,7 +76,7 @@ impl Scheduler {
         start: u32,
         visits: &mut FxHashMap<u32, Visit>,
         touched: &mut Vec<u32>,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
         let mut path = vec![(start, self.requirements_below(start))];
         visits.insert(start, Visit::Open);
@@ -97,7 +97,7 @@ impl Scheduler {
                     let circle = circle.chain([requirement]);
                     let names: Vec<ResourceId> =
                         circle.filter_map(|slot| self.resources.id(slot).cloned()).collect();
-                    commands.push(Command::Warn(Warning::Cycle(names)));
+                    commands.push(SchedulerCommand::Warn(SchedulerWarning::Cycle(names)));
                 }
                 None => {
                     visits.insert(requirement, Visit::Open);
@@ -107,7 +107,7 @@ impl Scheduler {
         }
     }
 
-    /// Requirements that could lead into a circle: those that nothing is below cannot.
+    /// Returns requirements that can be part of a cycle: those with requirements of their own.
     fn requirements_below(&self, slot: u32) -> Vec<(u32, u32)> {
         let edges = self.edges.requirement_edges(slot);
         edges.filter(|(requirement, _)| self.edges.has_requirements(*requirement)).collect()
@@ -116,7 +116,7 @@ impl Scheduler {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Visit {
-    /// On the path from the start to here.
+    /// On the current path from the start.
     Open,
     Done,
 }

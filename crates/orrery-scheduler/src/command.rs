@@ -1,22 +1,22 @@
-//! What the scheduler wants done: start and cancel tasks, keep states, be woken.
+//! Outputs of the scheduler: start and cancel tasks, persist states, request a wake-up.
 
 use std::fmt;
 
 use orrery_model::{AttributeHash, ResourceId, Status, Timestamp, VersionNumber};
 use smallvec::SmallVec;
 
-/// A managed resource within one scheduler: a dense number, used again after its resource is gone.
+/// Dense number of a managed resource within one scheduler. Reused after the resource is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceIndex(pub(crate) u32);
 
 impl ResourceIndex {
-    /// For tables that the driver keeps beside the scheduler.
+    /// Index into tables that the driver maintains beside the scheduler.
     pub fn as_usize(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A target's serial queue within one scheduler: a dense number, never used again.
+/// Dense number of an agent (a serial queue) within one scheduler. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentIndex(pub(crate) u32);
 
@@ -26,21 +26,21 @@ impl AgentIndex {
     }
 }
 
-/// One started task; never used twice by one scheduler.
+/// Number of a started task. Never reused by one scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskNumber(pub u64);
 
-/// The caller's name for a dry run.
+/// The caller's identifier of a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DryRunId(pub u64);
 
-/// How urgent a task is; the first is the most urgent.
+/// Urgency of a task, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Priority {
-    UserDeploy,
+    UserDeployDirty,
     NewVersion,
-    UserRepair,
+    UserVerify,
     DryRun,
     IntervalDeploy,
     FactRefresh,
@@ -49,9 +49,9 @@ pub enum Priority {
 
 impl Priority {
     pub const ALL: [Priority; 7] = [
-        Priority::UserDeploy,
+        Priority::UserDeployDirty,
         Priority::NewVersion,
-        Priority::UserRepair,
+        Priority::UserVerify,
         Priority::DryRun,
         Priority::IntervalDeploy,
         Priority::FactRefresh,
@@ -60,9 +60,9 @@ impl Priority {
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Priority::UserDeploy => "user deploy",
+            Priority::UserDeployDirty => "user deploy",
             Priority::NewVersion => "new version",
-            Priority::UserRepair => "user repair",
+            Priority::UserVerify => "user repair",
             Priority::DryRun => "dry run",
             Priority::IntervalDeploy => "interval deploy",
             Priority::FactRefresh => "fact refresh",
@@ -71,36 +71,36 @@ impl Priority {
     }
 }
 
-/// Why a task exists.
+/// Reason that a task exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     NewVersion(VersionNumber),
-    UserDeploy,
-    UserRepair,
-    /// The retry timer of the resource ran out.
+    UserDeployDirty,
+    UserVerify,
+    /// The resource's retry timer fired.
     Retry {
         /// Failed runs so far.
         attempts: u32,
     },
-    /// The repair timer of the resource ran out.
+    /// The resource's repair timer fired.
     RepairInterval,
     DeployCron,
     RepairCron,
-    /// `None`: the sender is no longer wanted.
+    /// `None`: the sender is no longer managed.
     Event {
         from: Option<ResourceId>,
     },
-    /// Something that it requires is good again.
+    /// A requirement is compliant again.
     Recovered {
         requirement: Option<ResourceId>,
     },
-    /// Something that it requires was scheduled while it was deploying.
+    /// A requirement was scheduled while this resource was deploying.
     RequirementScheduled {
         requirement: Option<ResourceId>,
     },
-    /// It was not as wanted when the engine started.
+    /// The resource was not compliant when the engine started.
     Restart,
-    /// It was stopped by a halt.
+    /// A halt cancelled the previous run.
     Interrupted,
     DryRun,
     FactRefresh,
@@ -110,115 +110,119 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |id: &Option<ResourceId>| match id {
             Some(id) => id.to_string(),
-            None => "a resource that is no longer wanted".to_owned(),
+            None => "a resource that is no longer managed".to_owned(),
         };
         match self {
             Reason::NewVersion(version) => write!(f, "version {version} was released"),
-            Reason::UserDeploy => f.write_str("a deploy was requested"),
-            Reason::UserRepair => f.write_str("a repair was requested"),
+            Reason::UserDeployDirty => f.write_str("a deploy of dirty resources was requested"),
+            Reason::UserVerify => f.write_str("a deploy or repair was requested"),
             Reason::Retry { attempts: 0 } => {
-                f.write_str("it was not as wanted, and its deploy interval passed")
+                f.write_str("it was not compliant, and its deploy interval passed")
             }
-            Reason::Retry { attempts } => write!(f, "it is tried again after {attempts} failed"),
+            Reason::Retry { attempts } => {
+                write!(f, "it is retried after {attempts} failed attempts")
+            }
             Reason::RepairInterval => f.write_str("its repair interval passed"),
-            Reason::DeployCron => f.write_str("the schedule for deploys came round"),
-            Reason::RepairCron => f.write_str("the schedule for repairs came round"),
+            Reason::DeployCron => f.write_str("the deploy schedule is due"),
+            Reason::RepairCron => f.write_str("the repair schedule is due"),
             Reason::Event { from } => write!(f, "an event was received from {}", name(from)),
             Reason::Recovered { requirement } => write!(f, "{} recovered", name(requirement)),
             Reason::RequirementScheduled { requirement } => {
                 write!(f, "{} was scheduled while it was deploying", name(requirement))
             }
-            Reason::Restart => f.write_str("it was not as wanted when the engine started"),
-            Reason::Interrupted => f.write_str("it was stopped by a halt"),
+            Reason::Restart => f.write_str("it was not compliant when the engine started"),
+            Reason::Interrupted => f.write_str("it was interrupted by a halt"),
             Reason::DryRun => f.write_str("a dry run was requested"),
-            Reason::FactRefresh => f.write_str("its facts were asked for"),
+            Reason::FactRefresh => f.write_str("a fact refresh was requested"),
         }
     }
 }
 
-/// What the driver is to do. Within one event: first the outcome for versions and dry runs, then at most
-/// one `Persist`, then the tasks to start, then at most one `WakeAt`.
+/// Instruction for the driver. One event yields, in this order: the results for versions and dry
+/// runs, at most one `Persist`, the tasks to start, at most one `WakeAt`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
+pub enum SchedulerCommand {
     Start(Start),
-    /// Stop this task and send its result as soon as it has ended.
+    /// Cancel this task, and send its result as soon as it ends.
     Cancel {
         task: TaskNumber,
         reason: CancelReason,
     },
-    /// The task did not end in time after it was cancelled. It counts as failed, its agent goes on, and
-    /// whatever it still answers is ignored.
+    /// The cancelled task did not end in time. It counts as failed, its agent continues, and a late
+    /// result is ignored.
     GaveUp {
         task: TaskNumber,
     },
-    /// The answer came too late, twice, or belongs to no task: nothing was changed by it.
+    /// The result was late, repeated or of an unknown task, and changed nothing.
     Ignored {
         task: TaskNumber,
     },
-    /// These states changed: read them with [`Scheduler::state`](crate::Scheduler::state) before the next event.
+    /// Changed states: read them with [`Scheduler::state`](crate::Scheduler::state) before the next
+    /// event.
     Persist(Changes),
-    /// A resource is no longer wanted. `last_version` held it last.
+    /// The resource is no longer managed. `last_version` held it last.
     Orphan {
         id: ResourceId,
         last_version: VersionNumber,
     },
-    /// Every stored state of a resource that is not managed now is an orphan's.
+    /// Mark all stored states of resources that are not managed now as orphans.
     OrphanOthers,
-    /// This version is processed: recovery may start from it once the states above are kept.
+    /// The version is processed: recovery may start from it once the states above are persisted.
     Processed(VersionNumber),
-    /// A resource of a dry run that needs no task.
-    DryRunAnswer {
+    /// A resource of a dry run that is not run.
+    DryRunSkipped {
         dry_run: DryRunId,
         entry: u32,
-        answer: DryRunAnswer,
+        reason: DryRunSkip,
     },
-    /// No more answers follow. Refused: the environment is halted.
+    /// The dry run has ended. `refused`: the environment is halted.
     DryRunFinished {
         dry_run: DryRunId,
         refused: bool,
     },
-    Warn(Warning),
-    /// This resource failed as often as the settings allow, and is not tried again by itself: people are to know.
+    Warn(SchedulerWarning),
+    /// The resource failed `attempts` times, the configured maximum, and is not retried
+    /// automatically. Notify operators.
     Parked {
         id: ResourceId,
         attempts: u32,
     },
-    /// Send a `Tick` at this time at the latest; replaces what was said before.
+    /// Send a `Tick` at this time at the latest. Replaces the previous wake-up.
     WakeAt(Timestamp),
 }
 
-/// Resources whose state changed, and which parts of it.
-pub type Changes = SmallVec<[(ResourceIndex, Parts); 4]>;
+/// Changed resources, with the fields that changed.
+pub type Changes = SmallVec<[(ResourceIndex, ChangedFields); 4]>;
 
-/// Parts of a resource's state, as they are stored.
+/// Set of fields of a resource's state, as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts(pub(crate) u8);
+pub struct ChangedFields(pub(crate) u8);
 
-impl Parts {
-    /// What is wanted: the intent and whether it is undefined.
-    pub const INTENT: Parts = Parts(1);
-    pub const BLOCKED: Parts = Parts(2);
-    /// Whether a handler runs now. What is marked when the engine dies is verified after the restart, so
-    /// the mark should be kept before the task starts; only for a compliant resource does it say anything new.
-    pub const DEPLOYING: Parts = Parts(4);
-    /// How the last run ended, attempts and parking.
-    pub const RUN: Parts = Parts(8);
-    pub const ALL: Parts = Parts(15);
+impl ChangedFields {
+    /// The intent and its undefined flag.
+    pub const INTENT: ChangedFields = ChangedFields(1);
+    pub const BLOCKED: ChangedFields = ChangedFields(2);
+    /// The mark of a running handler. Marked resources are verified after a crash, so persist the
+    /// mark before the task starts. It adds information only for a compliant resource.
+    pub const DEPLOYING: ChangedFields = ChangedFields(4);
+    /// Outcome of the last run, attempts and parking.
+    pub const RUN: ChangedFields = ChangedFields(8);
+    pub const ALL: ChangedFields = ChangedFields(15);
 
-    pub fn contains(self, part: Parts) -> bool {
+    pub fn contains(self, part: ChangedFields) -> bool {
         self.0 & part.0 == part.0
     }
 }
 
-impl std::ops::BitOr for Parts {
-    type Output = Parts;
+impl std::ops::BitOr for ChangedFields {
+    type Output = ChangedFields;
 
-    fn bitor(self, other: Parts) -> Parts {
-        Parts(self.0 | other.0)
+    fn bitor(self, other: ChangedFields) -> ChangedFields {
+        ChangedFields(self.0 | other.0)
     }
 }
 
-/// A task, with all that was decided about it.
+/// A task to start, with the decisions about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     pub task: TaskNumber,
@@ -226,7 +230,7 @@ pub struct Start {
     pub agent: AgentIndex,
     pub intent: AttributeHash,
     pub version: VersionNumber,
-    /// How the direct requirements are now: the handler's [`decide`](crate::decide) looks at these.
+    /// Statuses of the direct requirements, input of the handler's [`decide`](crate::decide).
     pub dependencies: Vec<Dependency>,
     pub deadline: Option<Timestamp>,
     pub priority: Priority,
@@ -237,7 +241,7 @@ pub struct Start {
 pub enum TaskKind {
     Deploy(ResourceIndex),
     FactRefresh(ResourceIndex),
-    /// `entry` is the place in the list of the request.
+    /// `entry` is the index in the request's list.
     DryRun {
         dry_run: DryRunId,
         entry: u32,
@@ -257,47 +261,47 @@ pub enum CancelReason {
     User,
 }
 
-/// Why a resource of a dry run has no diff.
+/// Reason that a resource of a dry run has no diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DryRunAnswer {
+pub enum DryRunSkip {
     Undefined,
     SkippedForUndefined,
     AgentDown,
 }
 
-/// Something that should not happen, and did.
+/// Unexpected condition to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Warning {
-    /// It was waiting for bad requirements and deployed well nevertheless. If `bad` names any, its handler
-    /// does not honour them; if not, the scheduler failed to unblock it.
+pub enum SchedulerWarning {
+    /// A resource was deployed although it waits for bad requirements. If `bad` names any, its
+    /// handler does not honour them; if not, the scheduler failed to unblock it.
     UnexpectedSuccess { id: ResourceId, bad: Vec<ResourceId> },
-    /// A resource requires what its version does not hold; it is deployed without waiting for that.
+    /// A requirement is not part of the version; the resource is deployed without waiting for it.
     UnknownRequirement { id: ResourceId, requirement: ResourceId },
-    /// These require each other in a circle; the last is deployed without waiting for the first.
+    /// A cycle of requirements; the last resource is deployed without waiting for the first.
     Cycle(Vec<ResourceId>),
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for SchedulerWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let join = |ids: &[ResourceId], by: &str| {
             ids.iter().map(ResourceId::as_str).collect::<Vec<_>>().join(by)
         };
         match self {
-            Warning::UnexpectedSuccess { id, bad } if bad.is_empty() => write!(
+            SchedulerWarning::UnexpectedSuccess { id, bad } if bad.is_empty() => write!(
                 f,
-                "{id} was deployed while it counted as blocked, although all that it requires is good: \
+                "{id} was deployed while it counted as blocked, although all its requirements are compliant: \
                  the scheduler should have unblocked it"
             ),
-            Warning::UnexpectedSuccess { id, bad } => write!(
+            SchedulerWarning::UnexpectedSuccess { id, bad } => write!(
                 f,
-                "{id} was deployed although {} is not: its handler does not honour what it requires",
+                "{id} was deployed although {} is not: its handler does not honour its requirements",
                 join(bad, ", ")
             ),
-            Warning::UnknownRequirement { id, requirement } => {
+            SchedulerWarning::UnknownRequirement { id, requirement } => {
                 write!(f, "{id} requires {requirement}, which is not part of the version")
             }
-            Warning::Cycle(ids) => {
-                write!(f, "resources require each other in a circle: {}", join(ids, " requires "))
+            SchedulerWarning::Cycle(ids) => {
+                write!(f, "resources require each other in a cycle: {}", join(ids, " requires "))
             }
         }
     }

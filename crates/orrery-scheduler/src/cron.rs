@@ -1,29 +1,30 @@
 //! Cron expressions: `[second] minute hour day month weekday [year]`, in UTC.
 //!
-//! Five fields are minute to weekday, six are minute to year, seven are all. A day must match both day and
-//! weekday. Besides lists, ranges and steps there are names of months and weekdays, `?` for `*`, `L` for the
-//! last day of the month and `L5` for its last Friday; Sunday is 0 or 7. Two hundred own lines instead of a
-//! library, because libraries differ in just these rules and bring a calendar with time zones along.
+//! Five fields are minute to weekday, six are minute to year, seven are all. A day must match both
+//! day and weekday. Besides lists, ranges and steps the syntax has names of months and weekdays,
+//! `?` for `*`, `L` for the last day of the month and `L5` for its last Friday; Sunday is 0 or 7.
+//! This is not a library because libraries differ in exactly these rules and include a calendar
+//! with time zones.
 
 use std::fmt;
 use std::str::FromStr;
 
 use orrery_model::Timestamp;
 
-/// Times that come round, such as "every day at three".
+/// A recurring schedule, such as "every day at three".
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cron {
     text: Box<str>,
-    /// One bit for each value that matches.
+    /// Bit set of the matching values.
     seconds: u64,
     minutes: u64,
     hours: u64,
     days: u64,
     months: u64,
     weekdays: u64,
-    /// The last day of the month matches.
+    /// True if the last day of the month matches.
     last_day: bool,
-    /// These weekdays match if they are the last of their kind in the month.
+    /// Bit set of weekdays that match only as the last of their kind in the month.
     last_weekdays: u64,
     /// `None`: every year.
     years: Option<Box<[u32]>>,
@@ -37,10 +38,10 @@ pub enum InvalidCron {
     Field { field: &'static str, part: String, expected: String },
 }
 
-/// Later years are not looked at: an expression that matches nothing must end too.
+/// Limit of the search, so that it ends for expressions that never match.
 const YEAR_MAX: u32 = 2199;
 const YEAR_MIN: u32 = 1970;
-/// The calendar, weekdays included, repeats after so many years within two changes of century.
+/// Years to search: dates and weekdays repeat within this span, also across a century.
 const YEARS_AHEAD: u32 = 40;
 
 const MONTHS: [&str; 12] =
@@ -143,7 +144,7 @@ impl Field {
         Ok((start..=end).step_by(step as usize).fold(0, |bits, value| bits | 1 << value))
     }
 
-    /// `a`, `a-b`, `*`, each with an optional `/step`; `a/step` goes on to the end.
+    /// `a`, `a-b`, `*`, each with an optional `/step`; `a/step` continues to the maximum.
     fn range(&self, part: &str) -> Result<(u32, u32, u32), InvalidCron> {
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => (range, Some(step)),
@@ -179,13 +180,13 @@ impl Field {
     }
 }
 
-/// `parse` alone would take a sign too.
+/// Parses digits only: `parse` alone accepts a sign.
 fn digits(text: &str) -> Option<u32> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 impl Cron {
-    /// The first time after `now` that matches; `None` if there is none in sight.
+    /// Returns the first matching time after `now`; `None` if none is within the search limit.
     pub fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
         let second = now.0.div_euclid(1_000_000) + 1;
         let mut date = Date::from_days(second.div_euclid(86_400));
@@ -222,7 +223,7 @@ impl Cron {
         day && (has(self.weekdays, weekday) || last_of_kind)
     }
 
-    /// The first matching second of a day, from this one on.
+    /// Returns the first matching second of a day at or after `from`.
     fn time_from(&self, from: u32) -> Option<u32> {
         let (hour, minute, second) = (from / 3600, from / 60 % 60, from % 60);
         let (first_minute, first_second) = (lowest(self.minutes, 0)?, lowest(self.seconds, 0)?);
@@ -245,13 +246,13 @@ fn has(bits: u64, value: u32) -> bool {
     bits >> value & 1 == 1
 }
 
-/// The lowest value at or above `from`.
+/// Returns the lowest value at or above `from`.
 fn lowest(bits: u64, from: u32) -> Option<u32> {
     let rest = bits.checked_shr(from)? << from;
     (rest != 0).then(|| rest.trailing_zeros())
 }
 
-/// A day of the calendar.
+/// A calendar date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Date {
     year: u32,
@@ -260,7 +261,7 @@ struct Date {
 }
 
 impl Date {
-    /// From a number of days since the epoch. Years before it do not occur: they become the epoch.
+    /// Converts days since the epoch. Negative values become the epoch.
     fn from_days(days: i64) -> Date {
         let mut rest = u32::try_from(days).unwrap_or(0);
         let mut year = YEAR_MIN;
@@ -345,7 +346,7 @@ mod tests {
         times
     }
 
-    /// The expected times were given by the library that the reference uses.
+    /// The expected times are those of the cron library that the reference orchestrator uses.
     #[test]
     fn times_are_those_of_the_reference() {
         for (expression, expected) in [
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reference_refuses_is_refused() {
+    fn expressions_that_the_reference_rejects_are_rejected() {
         for expression in [
             "0 22-2 * * *",
             "0 0 * * fri-mon",

@@ -1,15 +1,15 @@
-//! Whether a resource may be deployed, given how its requirements are: the base handler's decision.
+//! The base handler's decision to run or skip, from the statuses of the requirements.
 
 use orrery_model::{LogLevel, Status};
 
-/// What a handler does about its requirements, unless it decides for itself.
+/// Default decision of a handler about its requirements; a handler may override it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Run,
     /// End with `SkippedForDependency`.
     Skip {
         level: LogLevel,
-        because: SkipCause,
+        cause: SkipCause,
     },
 }
 
@@ -17,9 +17,9 @@ pub enum Decision {
 pub enum SkipCause {
     /// A requirement cannot be deployed at all.
     Undeployable,
-    /// A requirement got a new intent meanwhile, and will be deployed.
+    /// A requirement has a newer intent, which is still to be deployed.
     Superseded,
-    /// A requirement is not as wanted.
+    /// A requirement is not compliant.
     NotDeployed,
 }
 
@@ -33,8 +33,8 @@ impl SkipCause {
     }
 }
 
-/// The decision for a resource whose direct requirements have these statuses. The worst one counts.
-/// A report-only resource changes nothing, so it may always look.
+/// Decides from the statuses of the direct requirements; the worst one counts. A report-only
+/// resource always runs, because it changes nothing.
 pub fn decide(dependencies: impl IntoIterator<Item = Status>, report_only: bool) -> Decision {
     if report_only {
         return Decision::Run;
@@ -58,12 +58,12 @@ pub fn decide(dependencies: impl IntoIterator<Item = Status>, report_only: bool)
     }
     match cause {
         None => Decision::Run,
-        Some(because) => {
-            let level = match because {
+        Some(cause) => {
+            let level = match cause {
                 SkipCause::Undeployable => LogLevel::Warning,
                 SkipCause::Superseded | SkipCause::NotDeployed => LogLevel::Info,
             };
-            Decision::Skip { level, because }
+            Decision::Skip { level, cause }
         }
     }
 }
@@ -72,31 +72,31 @@ pub fn decide(dependencies: impl IntoIterator<Item = Status>, report_only: bool)
 mod tests {
     use super::*;
 
-    fn because(statuses: &[Status]) -> Option<SkipCause> {
+    fn skip_cause(statuses: &[Status]) -> Option<SkipCause> {
         match decide(statuses.iter().copied(), false) {
             Decision::Run => None,
-            Decision::Skip { because, .. } => Some(because),
+            Decision::Skip { cause, .. } => Some(cause),
         }
     }
 
     #[test]
     fn a_handler_runs_if_all_requirements_are_deployed() {
-        assert_eq!(because(&[]), None);
-        assert_eq!(because(&[Status::Deployed, Status::Deployed]), None);
+        assert_eq!(skip_cause(&[]), None);
+        assert_eq!(skip_cause(&[Status::Deployed, Status::Deployed]), None);
     }
 
     #[test]
     fn the_worst_requirement_is_the_cause() {
         use Status::{Available, Deployed, Deploying, Failed, NonCompliant, Skipped, Undefined};
-        assert_eq!(because(&[Deployed, Failed]), Some(SkipCause::NotDeployed));
-        assert_eq!(because(&[NonCompliant]), Some(SkipCause::NotDeployed));
-        assert_eq!(because(&[Skipped, Available]), Some(SkipCause::Superseded));
-        assert_eq!(because(&[Deploying]), Some(SkipCause::Superseded));
-        assert_eq!(because(&[Failed, Available, Undefined]), Some(SkipCause::Undeployable));
+        assert_eq!(skip_cause(&[Deployed, Failed]), Some(SkipCause::NotDeployed));
+        assert_eq!(skip_cause(&[NonCompliant]), Some(SkipCause::NotDeployed));
+        assert_eq!(skip_cause(&[Skipped, Available]), Some(SkipCause::Superseded));
+        assert_eq!(skip_cause(&[Deploying]), Some(SkipCause::Superseded));
+        assert_eq!(skip_cause(&[Failed, Available, Undefined]), Some(SkipCause::Undeployable));
     }
 
     #[test]
-    fn what_only_reports_does_not_care() {
+    fn report_only_resources_ignore_requirements() {
         assert_eq!(decide([Status::Failed, Status::Undefined], true), Decision::Run);
     }
 }

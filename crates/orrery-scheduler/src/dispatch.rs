@@ -1,4 +1,4 @@
-//! Which task starts next: one at a time for each agent, and no more than the limits allow.
+//! Selection of the tasks to start: one at a time for each agent, within the limits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use orrery_model::{AttributeHash, Duration, Timestamp, VersionNumber};
 use rustc_hash::FxHashMap;
 
 use crate::command::{
-    AgentIndex, CancelReason, Command, Dependency, Parts, ResourceIndex, Start, TaskKind,
+    AgentIndex, CancelReason, ChangedFields, Dependency, ResourceIndex, SchedulerCommand, Start,
+    TaskKind,
 };
 use crate::edges::NONE;
 use crate::queue::Kind;
@@ -16,13 +17,13 @@ use crate::scheduler::Scheduler;
 use crate::settings::Settings;
 use crate::timers::NEVER;
 
-/// Agents that share a limit. The first group has those that no other names.
+/// Agents that share a limit. The first group has the agents that no other group names.
 #[derive(Debug)]
 struct Group {
     name: Arc<str>,
     limit: Option<u32>,
     running: u32,
-    /// Agents that could start a task, by the key of that task.
+    /// Agents with a startable task, by the key of that task.
     held: BTreeSet<(u64, u32)>,
 }
 
@@ -72,8 +73,8 @@ impl Groups {
         *running = running.saturating_add_signed(change);
     }
 
-    /// The limit that keeps agents of this group from starting a task now: whose, and how much.
-    pub(crate) fn full(&self, group: u32) -> Option<(&Arc<str>, u32)> {
+    /// Returns the name and value of the limit that blocks this group now.
+    pub(crate) fn limit_reached(&self, group: u32) -> Option<(&Arc<str>, u32)> {
         let own = &self.groups[group as usize];
         if let Some(limit) = own.limit
             && own.running >= limit
@@ -84,17 +85,17 @@ impl Groups {
         Some((&self.groups[0].name, limit))
     }
 
-    /// The held agent with the most urgent task whose group has room.
-    pub(crate) fn best(&self) -> Option<u32> {
+    /// Returns the held agent with the most urgent task in a group below its limit.
+    pub(crate) fn next_agent(&self) -> Option<u32> {
         let has_room = |group: &&Group| group.limit.is_none_or(|limit| group.running < limit);
         let first = |group: &Group| group.held.first().copied();
-        let best = self.groups.iter().filter(has_room).filter_map(first).min()?;
-        Some(best.1)
+        let next_agent = self.groups.iter().filter(has_room).filter_map(first).min()?;
+        Some(next_agent.1)
     }
 }
 
 impl Scheduler {
-    /// Remembers to look at an agent at the end of this event: its queue, run or pause changed.
+    /// Queues an agent for dispatch at the end of this event: its queue, run or pause changed.
     pub(crate) fn wake(&mut self, agent: u32) {
         let entry = self.queues.agent_mut(agent);
         if !entry.woken {
@@ -103,8 +104,8 @@ impl Scheduler {
         }
     }
 
-    /// Starts what can start. Everything else about the event has been settled before.
-    pub(crate) fn dispatch(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
+    /// Starts all startable tasks. Runs after every other effect of the event.
+    pub(crate) fn dispatch(&mut self, now: Timestamp, commands: &mut Vec<SchedulerCommand>) {
         let mut woken = std::mem::take(&mut self.woken);
         for agent in woken.drain(..) {
             let group = {
@@ -115,7 +116,7 @@ impl Scheduler {
                 }
                 entry.group
             };
-            let Some(task) = self.startable(agent) else {
+            let Some(task) = self.next_startable(agent) else {
                 continue;
             };
             if self.groups.is_limited(group) {
@@ -128,20 +129,21 @@ impl Scheduler {
         }
         self.woken = woken;
         while self.groups.has_room()
-            && let Some(agent) = self.groups.best()
+            && let Some(agent) = self.groups.next_agent()
         {
             let entry = self.queues.agent_mut(agent);
             if let Some(key) = entry.held.take() {
                 self.groups.groups[entry.group as usize].held.remove(&(key, agent));
             }
-            if let Some(task) = self.startable(agent) {
+            if let Some(task) = self.next_startable(agent) {
                 self.start(agent, task, now, commands);
             }
         }
     }
 
-    /// The task that the agent would start now. A pause is a barrier: it is looked at last.
-    fn startable(&mut self, agent: u32) -> Option<u32> {
+    /// Returns the task that the agent would start now. A pause is a barrier, so it is checked
+    /// last.
+    fn next_startable(&mut self, agent: u32) -> Option<u32> {
         let entry = self.queues.agent(agent);
         if self.halted || entry.paused || entry.run != NONE {
             return None;
@@ -149,7 +151,13 @@ impl Scheduler {
         self.queues.next_of(agent)
     }
 
-    fn start(&mut self, agent: u32, task: u32, now: Timestamp, commands: &mut Vec<Command>) {
+    fn start(
+        &mut self,
+        agent: u32,
+        task: u32,
+        now: Timestamp,
+        commands: &mut Vec<SchedulerCommand>,
+    ) {
         let task = self.queues.remove(task);
         let version = self.version.unwrap_or(VersionNumber(0));
         let mut dependencies = Vec::new();
@@ -163,7 +171,7 @@ impl Scheduler {
                 if self.edges.has_requirements(slot) {
                     dependencies = self.dependencies_of(slot);
                 }
-                self.touch(slot, Parts::DEPLOYING);
+                self.touch(slot, ChangedFields::DEPLOYING);
                 (TaskKind::Deploy(ResourceIndex(slot)), intent, version, generation)
             }
             Kind::FactRefresh { slot } => {
@@ -201,7 +209,7 @@ impl Scheduler {
         let group = entry.group;
         self.groups.count(group, 1);
         self.set_due(agent, deadline.unwrap_or(NEVER));
-        commands.push(Command::Start(Start {
+        commands.push(SchedulerCommand::Start(Start {
             task: number,
             kind,
             agent: AgentIndex(agent),
@@ -224,7 +232,7 @@ impl Scheduler {
         dependencies
     }
 
-    /// The agent is free again.
+    /// Ends a run and frees its agent.
     pub(crate) fn end_run(&mut self, at: u32) -> Option<Run> {
         let run = self.runs.remove(at)?;
         let entry = self.queues.agent_mut(run.agent);
@@ -242,13 +250,13 @@ impl Scheduler {
         self.deadlines.change(agent, old, due);
     }
 
-    /// Asks a running task to stop; it gets a while to do so. What was cancelled before keeps its reason.
+    /// Cancels a running task, with a grace period. An earlier cancellation keeps its reason.
     pub(crate) fn cancel_run(
         &mut self,
         at: u32,
         reason: CancelReason,
         now: Timestamp,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
         let grace: Duration = self.settings.cancel_time_max;
         let Some(run) = self.runs.get_mut(at) else {
@@ -258,12 +266,12 @@ impl Scheduler {
             run.cancelled = Some(reason);
             let (task, agent) = (run.task, run.agent);
             self.set_due(agent, now + grace);
-            commands.push(Command::Cancel { task, reason });
+            commands.push(SchedulerCommand::Cancel { task, reason });
         }
     }
 
-    /// Changes how many tasks may run at once, and nothing else: that costs nothing.
-    pub(crate) fn set_room(&mut self, running_max: Option<u32>) {
+    /// Changes the limit on running tasks without regrouping, in constant time.
+    pub(crate) fn set_running_max(&mut self, running_max: Option<u32>) {
         let was_limited = self.groups.limit.is_some();
         self.settings.running_max = running_max;
         self.groups.limit = running_max;
@@ -272,7 +280,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts the agents into the groups of new settings.
+    /// Assigns the agents to the groups of new settings.
     pub(crate) fn regroup(&mut self) {
         self.groups = Groups::new(&self.settings);
         for agent in 0..u32::try_from(self.queues.agents.len()).unwrap_or(NONE) {

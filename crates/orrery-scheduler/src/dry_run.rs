@@ -1,22 +1,22 @@
-//! Dry runs: one task for each resource of a version, whatever the version that is managed now.
+//! Dry runs: one task for each resource of a version, independent of the managed version.
 //!
-//! Dependencies do not order them: nothing is changed, so nothing has to be waited for.
+//! Dependencies do not order the tasks: they change nothing, so none has to wait.
 
 use orrery_model::{AttributeHash, Timestamp, VersionNumber};
 use rustc_hash::FxHashMap;
 
-use crate::command::{Command, DryRunAnswer, DryRunId, Priority};
+use crate::command::{DryRunId, DryRunSkip, Priority, SchedulerCommand};
 use crate::event::{DryRunRequest, Intent};
 use crate::queue::{Cause, Kind, Task};
 use crate::scheduler::Scheduler;
 
-/// A dry run that has tasks left.
+/// A dry run with unfinished tasks.
 #[derive(Debug)]
 pub(crate) struct DryRun {
     pub(crate) id: DryRunId,
     pub(crate) version: VersionNumber,
     pub(crate) hashes: Vec<AttributeHash>,
-    /// Tasks that have not ended.
+    /// Number of unfinished tasks.
     remaining: usize,
 }
 
@@ -53,14 +53,14 @@ impl Scheduler {
         &mut self,
         request: DryRunRequest,
         now: Timestamp,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
         let DryRunRequest { dry_run, version, resources } = request;
         if self.halted {
-            commands.push(Command::DryRunFinished { dry_run, refused: true });
+            commands.push(SchedulerCommand::DryRunFinished { dry_run, refused: true });
             return;
         }
-        // The same request again: its answers are on their way.
+        // A repeated request: its results are on their way.
         if self.dry_runs.is_known(dry_run) {
             return;
         }
@@ -71,13 +71,13 @@ impl Scheduler {
         for (entry, (intent, undeployable)) in (0..).zip(resources.iter().zip(undeployable)) {
             let agent = self.intern_agent(intent.id.agent());
             let answer = if intent.flags.undefined {
-                DryRunAnswer::Undefined
+                DryRunSkip::Undefined
             } else if undeployable {
-                DryRunAnswer::SkippedForUndefined
+                DryRunSkip::SkippedForUndefined
             } else if self.queues.agent(agent).paused {
-                DryRunAnswer::AgentDown
+                DryRunSkip::AgentDown
             } else {
-                let number = self.take_request_number();
+                let number = self.next_request_number();
                 let kind = Kind::DryRun { run, entry };
                 let task = Task::new(kind, Cause::DryRun, Priority::DryRun, agent, number, now);
                 let task = self.queues.insert(task);
@@ -85,13 +85,13 @@ impl Scheduler {
                 tasks += 1;
                 continue;
             };
-            commands.push(Command::DryRunAnswer { dry_run, entry, answer });
+            commands.push(SchedulerCommand::DryRunSkipped { dry_run, entry, reason: answer });
         }
         self.count_remaining(run, |_| tasks, commands);
     }
 
-    /// Whoever asked for a dry run does not wait for an agent that takes no tasks.
-    pub(crate) fn answer_dry_runs(&mut self, agent: u32, commands: &mut Vec<Command>) {
+    /// Skips the dry-run tasks of an agent that starts no tasks, so that the dry run can end.
+    pub(crate) fn skip_dry_runs(&mut self, agent: u32, commands: &mut Vec<SchedulerCommand>) {
         if self.dry_runs.count() == 0 {
             return;
         }
@@ -101,15 +101,15 @@ impl Scheduler {
             };
             self.queues.remove(task);
             if let Some(dry_run) = self.dry_runs.get(run).map(|run| run.id) {
-                let answer = DryRunAnswer::AgentDown;
-                commands.push(Command::DryRunAnswer { dry_run, entry, answer });
-                self.dry_run_answered(run, commands);
+                let answer = DryRunSkip::AgentDown;
+                commands.push(SchedulerCommand::DryRunSkipped { dry_run, entry, reason: answer });
+                self.finish_dry_run_task(run, commands);
             }
         }
         self.wake(agent);
     }
 
-    pub(crate) fn dry_run_answered(&mut self, run: u32, commands: &mut Vec<Command>) {
+    pub(crate) fn finish_dry_run_task(&mut self, run: u32, commands: &mut Vec<SchedulerCommand>) {
         self.count_remaining(run, |remaining| remaining - 1, commands);
     }
 
@@ -117,7 +117,7 @@ impl Scheduler {
         &mut self,
         run: u32,
         count: impl Fn(usize) -> usize,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
         let Some(entry) = self.dry_runs.runs.get_mut(run as usize) else {
             return;
@@ -125,14 +125,16 @@ impl Scheduler {
         if let Some(dry_run) = entry {
             dry_run.remaining = count(dry_run.remaining);
             if dry_run.remaining == 0 {
-                commands.push(Command::DryRunFinished { dry_run: dry_run.id, refused: false });
+                commands
+                    .push(SchedulerCommand::DryRunFinished { dry_run: dry_run.id, refused: false });
                 *entry = None;
             }
         }
     }
 }
 
-/// Which resources are undefined or depend, near or far, on one that is; only those given count.
+/// Marks the resources that are undefined or depend, transitively, on one that is. Ids outside the
+/// list are ignored.
 fn undeployable_among(resources: &[Intent]) -> Vec<bool> {
     let by_id: FxHashMap<&str, usize> =
         resources.iter().enumerate().map(|(at, intent)| (intent.id.as_str(), at)).collect();

@@ -1,10 +1,10 @@
-//! Who requires whom, in both directions, in one arena.
+//! Requirement edges in both directions, in one arena.
 //!
-//! Every edge stands in two lists: the requirements of its dependent and the dependents of its requirement.
-//! Both are linked both ways, so that a resource with a hundred thousand neighbours can lose one of them
-//! at once.
+//! Every edge is in two lists: the requirements of its dependent and the dependents of its
+//! requirement. Both are doubly linked, so that removing one of a hundred thousand neighbours takes
+//! constant time.
 
-/// No slot, edge, task or agent.
+/// Sentinel for no slot, edge, task or agent.
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ struct Edge {
     next_dependent: u32,
 }
 
-/// Where the two lists of a resource begin.
+/// Heads of the two lists of a resource.
 #[derive(Clone, Copy, Debug)]
 struct Heads {
     requirements: u32,
@@ -37,7 +37,7 @@ impl Edges {
         Edges { heads: Vec::new(), arena: Vec::new(), first_free: NONE }
     }
 
-    /// Makes room for resources up to this number of slots.
+    /// Grows the table to this number of slots.
     pub(crate) fn reserve_slots(&mut self, slots: usize) {
         if self.heads.len() < slots {
             self.heads.resize(slots, Heads { requirements: NONE, dependents: NONE });
@@ -76,7 +76,7 @@ impl Edges {
         self.heads[requirement as usize].dependents = at;
     }
 
-    /// Takes away an edge. Gives its dependent and its requirement.
+    /// Removes an edge. Returns its dependent and its requirement.
     pub(crate) fn unlink(&mut self, at: u32) -> (u32, u32) {
         let edge = self.arena[at as usize];
         if edge.previous_requirement == NONE {
@@ -125,18 +125,17 @@ impl Edges {
         })
     }
 
-    /// Where the list of dependents begins, for loops that change other things meanwhile, but no edges. It is
-    /// the edge to the first of them.
+    /// Returns the edge to the first dependent, for loops that change other state but no edges.
     pub(crate) fn first_dependent(&self, slot: u32) -> u32 {
         self.heads[slot as usize].dependents
     }
 
-    /// The dependent at a place in the list, and the next place.
+    /// Returns the dependent of an edge, and the next edge of the list.
     pub(crate) fn dependent_at(&self, at: u32) -> Option<(u32, u32)> {
         self.arena.get(at as usize).map(|edge| (edge.dependent, edge.next_dependent))
     }
 
-    /// The edge to the first requirement; `NONE` without.
+    /// Returns the edge to the first requirement, or `NONE`.
     pub(crate) fn first_requirement(&self, slot: u32) -> u32 {
         self.heads[slot as usize].requirements
     }

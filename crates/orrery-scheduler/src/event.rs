@@ -1,4 +1,4 @@
-//! What the scheduler is told: new versions, results, requests of people, the passing of time.
+//! Inputs of the scheduler: versions, results, user requests, the passing of time.
 
 use std::sync::Arc;
 
@@ -9,58 +9,60 @@ use orrery_model::{
 
 use crate::{DryRunId, Settings, TaskNumber};
 
-/// Something that happened. [`Scheduler::handle`](crate::Scheduler::handle) takes one at a time.
+/// One input. [`Scheduler::handle`](crate::Scheduler::handle) processes one at a time.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Released versions that are newer than the last processed one, oldest first. Only their net effect counts.
+    /// Released versions after the last processed one, oldest first. Only their net effect counts.
     NewVersions(Vec<VersionDiff>),
     TaskFinished {
         task: TaskNumber,
         result: TaskResult,
     },
-    /// A person wants what is not as wanted to be tried now.
-    Deploy(Filter),
-    /// A person wants everything to be verified now. It is no reason to believe that anything differs.
-    Repair(Filter),
-    /// A repair that was taken in at `since` and was cut off: what was deployed by a run that began since then is
-    /// done, the rest is asked for.
-    ContinueRepair {
+    /// Deploys the dirty resources in scope now, such as `orrery repair --pending` does.
+    DeployDirty(Filter),
+    /// Runs all resources in scope now, also those believed to be compliant, such as `orrery
+    /// deploy` does. It makes no resource dirty.
+    Verify(Filter),
+    /// Continues a verification that began at `since` and was interrupted. A resource with a
+    /// successful run that began since then is done; the rest is requested.
+    ResumeVerify {
         filter: Filter,
         since: Timestamp,
     },
-    /// A person wants tasks to be taken back and running ones to be stopped.
+    /// Removes queued tasks and cancels running ones, at a user's request.
     Cancel(Filter),
-    /// These agents take no new task. `None`: all that are known.
+    /// Stops these agents from starting new tasks. `None`: all known agents.
     Pause(Option<Vec<Arc<str>>>),
     Unpause(Option<Vec<Arc<str>>>),
-    /// Emergency stop: nothing starts, and what runs is cancelled.
+    /// Emergency stop: no task starts, and running tasks are cancelled.
     Halt,
     Resume,
     SettingsChanged(Box<Settings>),
-    /// So many tasks may run at once from now on, whatever the settings said; `None`: any number. For drivers that
-    /// make room as they find that what runs only waits.
-    Room(Option<u32>),
-    /// Time passed: what is due at `now` happens.
+    /// Overrides the settings' limit on running tasks; `None` is no limit. For drivers that raise
+    /// the limit when running tasks only wait.
+    RunningMax(Option<u32>),
+    /// Time passed: timers that are due at `now` fire.
     Tick,
-    /// The first event after a start: what the store knows.
+    /// The stored state; the first event after a start.
     Recover(Box<Recovery>),
     DryRun(DryRunRequest),
-    /// The facts of these resources are to be read again.
+    /// Reads the facts of these resources again.
     FactRefresh(Vec<ResourceId>),
 }
 
-/// How a task ended.
+/// Result of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskResult {
-    /// The handler came to a verdict. For dry runs and fact refreshes only the end matters, not the verdict.
+    /// The handler returned a verdict. Dry runs and fact refreshes use only the end, not the
+    /// verdict.
     Finished(OutcomeStatus),
-    /// The handler was stopped before its verdict, or never began.
+    /// The handler was cancelled before its verdict, or never started.
     Cancelled,
-    /// It failed in a way that only a person can do something about: it is parked at once.
+    /// The resource is parked at once: only an operator can resolve the failure.
     Parked,
 }
 
-/// What the scheduler has to know of one resource of a version.
+/// One resource of a version, as far as the scheduler needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     pub id: ResourceId,
@@ -80,7 +82,7 @@ impl From<&Resource> for Intent {
     }
 }
 
-/// How one version differs from the released one before it.
+/// Difference between one version and the released one before it.
 #[derive(Clone, Debug)]
 pub struct VersionDiff {
     pub version: VersionNumber,
@@ -88,12 +90,12 @@ pub struct VersionDiff {
     pub sets: Vec<SetDiff>,
 }
 
-/// What is meant by a set that a diff does not name.
+/// Meaning of a set that a diff does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// It is gone: the diff names the whole version.
+    /// The set is removed: the diff names the whole version.
     Everything,
-    /// It is unchanged.
+    /// The set is unchanged.
     ChangedSets,
 }
 
@@ -106,13 +108,14 @@ pub struct SetDiff {
 
 #[derive(Clone, Debug)]
 pub enum SetContent {
-    /// All of its resources; those that it held before and that are not here have left it.
+    /// All resources of the set; a former member that is not listed has left it.
     Whole(Vec<Intent>),
-    /// What changed since the version before: the cost follows the change, not the set.
+    /// Changes since the previous version: the cost depends on the change, not on the size of the
+    /// set.
     Changes { resources: Vec<Intent>, removed: Vec<ResourceId> },
 }
 
-/// Which resources a request is about: the intersection of what is given.
+/// Scope of a request: the intersection of the given criteria.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     pub agents: Option<Vec<Arc<str>>>,
@@ -133,34 +136,35 @@ impl Filter {
     }
 }
 
-/// What the store knows when the engine starts.
+/// Stored state at the start of the engine.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
-    /// The last version that was processed; `None` if none ever was.
+    /// Last processed version; `None` if there was none.
     pub version: Option<VersionNumber>,
-    /// The resources of that version with their states.
-    pub resources: Vec<Recovered>,
+    /// Resources of that version with their states.
+    pub resources: Vec<RecoveredResource>,
     pub paused: Vec<Arc<str>>,
     pub halted: bool,
-    /// Believe no state: everything is deployed again.
+    /// Ignores the stored states and deploys everything.
     pub reset: bool,
-    /// Versions that were released since.
+    /// Versions released since then.
     pub newer: Vec<VersionDiff>,
 }
 
-/// One resource of the last processed version, and what became of it.
+/// A resource of the last processed version with its stored state.
 #[derive(Clone, Debug)]
-pub struct Recovered {
+pub struct RecoveredResource {
     pub intent: Intent,
     pub set: SetName,
     pub state: ResourceState,
 }
 
-/// What would deploying this version change? The version may be any, released or not.
+/// Request for the changes that deploying a version would make. Any version is valid, released or
+/// not.
 #[derive(Clone, Debug)]
 pub struct DryRunRequest {
     pub dry_run: DryRunId,
     pub version: VersionNumber,
-    /// Tasks and answers name a resource by its place in this list.
+    /// Tasks and skips refer to a resource by its index in this list.
     pub resources: Vec<Intent>,
 }

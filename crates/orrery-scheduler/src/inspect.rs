@@ -1,30 +1,30 @@
-//! Looking at the scheduler from outside: states, queues, runs, and a check of its own books.
+//! Inspection of the scheduler: states, queues, runs, and a check of its invariants.
 
 use orrery_model::{
     Blocked, Duration, ResourceFlags, ResourceId, ResourceState, Timestamp, VersionNumber,
 };
 
 use crate::command::{AgentIndex, DryRunId, Priority, Reason, ResourceIndex, TaskKind, TaskNumber};
+use crate::due::TimerKind;
 use crate::edges::NONE;
 use crate::event::Filter;
-use crate::queue::{Kind, Place};
+use crate::queue::{Kind, TaskState};
 use crate::scheduler::Scheduler;
 use crate::settings::Settings;
-use crate::ticks::TimerKind;
 
-/// How much there is to do.
+/// Counts of resources and tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub resources: usize,
     pub dirty: usize,
-    /// Tasks that wait for others to end.
+    /// Tasks that wait for requirements.
     pub waiting: usize,
-    /// Tasks that are ready, also those of paused agents.
+    /// Ready tasks, including those of paused agents.
     pub queued: usize,
     pub running: usize,
 }
 
-/// A task that is ready.
+/// A ready task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedTask {
     pub kind: TaskKind,
@@ -33,7 +33,7 @@ pub struct QueuedTask {
     pub requested_at: Timestamp,
 }
 
-/// A task that runs.
+/// A running task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningTask {
     pub task: TaskNumber,
@@ -91,26 +91,26 @@ impl Scheduler {
         slots
     }
 
-    /// A deploy would touch it.
+    /// True if a deploy of dirty resources would run it.
     pub fn is_dirty(&self, resource: ResourceIndex) -> bool {
         self.resources.id(resource.0).is_some() && self.resources[resource.0].dirty
     }
 
-    /// The resources that a filter means.
-    pub fn matched(&self, filter: &Filter) -> Vec<ResourceIndex> {
-        self.matching(filter).into_iter().map(ResourceIndex).collect()
+    /// Returns the resources that match a filter.
+    pub fn resources_matching(&self, filter: &Filter) -> Vec<ResourceIndex> {
+        self.slots_matching(filter).into_iter().map(ResourceIndex).collect()
     }
 
-    /// A deploy of it runs, or has yet to.
-    pub fn is_under_way(&self, resource: ResourceIndex) -> bool {
+    /// True if a deploy of the resource is scheduled or running.
+    pub fn has_deploy_task(&self, resource: ResourceIndex) -> bool {
         self.resources.id(resource.0).is_some() && {
             let record = &self.resources[resource.0];
             record.task != NONE || record.running
         }
     }
 
-    /// Its facts are being read, or have yet to be.
-    pub fn is_asked_for_facts(&self, resource: ResourceIndex) -> bool {
+    /// True if a fact refresh of the resource is scheduled or running.
+    pub fn has_fact_task(&self, resource: ResourceIndex) -> bool {
         if self.resources.id(resource.0).is_none() {
             return false;
         }
@@ -122,7 +122,7 @@ impl Scheduler {
                 .is_some_and(|run| run.kind == Kind::FactRefresh { slot: resource.0 })
     }
 
-    /// When it is due on its own, and what for.
+    /// Returns the time and kind of the resource's next timer.
     pub fn timer(&self, resource: ResourceIndex) -> Option<(Timestamp, TimerKind)> {
         let due = self.resources.id(resource.0).map(|_| self.resources[resource.0].due)?;
         let (_, kind) = self.timer_of(resource.0, due)?;
@@ -156,17 +156,17 @@ impl Scheduler {
         }
     }
 
-    /// No task runs, waits or is ready.
+    /// True if no task is waiting, ready or running.
     pub fn is_idle(&self) -> bool {
         self.runs.count() == 0 && self.queues.live() == 0
     }
 
-    /// Something could start if more tasks might run at once.
-    pub fn is_held_up(&self) -> bool {
-        !self.groups.has_room() && self.groups.best().is_some()
+    /// True if only the limit on running tasks prevents a start.
+    pub fn is_limited(&self) -> bool {
+        !self.groups.has_room() && self.groups.next_agent().is_some()
     }
 
-    /// The ready tasks of an agent, in their order.
+    /// Returns the ready tasks of an agent in execution order.
     pub fn queue(&self, agent: AgentIndex) -> Vec<QueuedTask> {
         if agent.as_usize() >= self.queues.agents.len() {
             return Vec::new();
@@ -194,11 +194,11 @@ impl Scheduler {
         }
     }
 
-    /// What the task of a resource waits for; `None` if it has no waiting task.
+    /// Returns the requirements that the resource's task waits for; `None` without a waiting task.
     pub fn waiting_on(&self, resource: ResourceIndex) -> Option<Vec<ResourceIndex>> {
         self.resources.id(resource.0)?;
         let task = self.resources[resource.0].task;
-        if task == NONE || self.queues[task].place != Place::Waiting {
+        if task == NONE || self.queues[task].state != TaskState::Waiting {
             return None;
         }
         let mut requirements = self.requirements(resource);
@@ -206,7 +206,7 @@ impl Scheduler {
         Some(requirements)
     }
 
-    /// Priority and reason of a resource's task that waits or is ready.
+    /// Returns priority and reason of the resource's waiting or ready task.
     pub fn scheduled(&self, resource: ResourceIndex) -> Option<(Priority, Reason)> {
         self.resources.id(resource.0)?;
         let task = self.resources[resource.0].task;
@@ -214,7 +214,7 @@ impl Scheduler {
         Some((task.priority, self.reason(task.cause)))
     }
 
-    /// All running tasks, oldest first.
+    /// Returns all running tasks, oldest first.
     pub fn running(&self) -> Vec<RunningTask> {
         let describe = |(_, run): (u32, &crate::run::Run)| RunningTask {
             task: run.task,
@@ -230,17 +230,17 @@ impl Scheduler {
         running
     }
 
-    /// How long a running task has been at it.
+    /// Returns the run time of a task so far.
     pub fn age(&self, task: TaskNumber, now: Timestamp) -> Option<Duration> {
         let run = self.runs.get(self.runs.find(task)?)?;
         Some(now.since(run.started_at))
     }
 
-    /// Recounts everything that is counted incrementally.
+    /// Recomputes every incrementally maintained counter and compares.
     ///
     /// # Errors
-    /// What does not agree, for people. It means a defect of the scheduler.
-    pub fn verify(&self) -> Result<(), String> {
+    /// A description of the first inconsistency, which is a defect of the scheduler.
+    pub fn check_invariants(&self) -> Result<(), String> {
         let (mut tasks, mut dirty, mut armed) = (self.fact_tasks.len(), 0, 0);
         for slot in self.resources.present() {
             let record = &self.resources[slot];
@@ -250,14 +250,16 @@ impl Scheduler {
                     None => format!("slot {slot} without an id: {what}"),
                 })
             };
-            let required = |test: fn(&crate::table::Record) -> bool| {
+            let required = |test: fn(&crate::resource_table::Record) -> bool| {
                 self.edges.requirements(slot).filter(|slot| test(&self.resources[*slot])).count()
             };
             let undeployable = required(|record| record.undeployable);
             if undeployable != record.undeployable_requirements as usize {
                 return fail("undeployable requirements are miscounted");
             }
-            if required(crate::table::Record::is_known_bad) != record.bad_requirements as usize {
+            if required(crate::resource_table::Record::is_known_bad)
+                != record.bad_requirements as usize
+            {
                 return fail("bad requirements are miscounted");
             }
             if record.undeployable != (record.flags.undefined || undeployable > 0)
@@ -274,10 +276,11 @@ impl Scheduler {
             if record.task != NONE {
                 tasks += 1;
                 let task = &self.queues[record.task];
-                if task.waiting_on as usize != required(crate::table::Record::is_scheduled) {
+                if task.waiting_on as usize != required(crate::resource_table::Record::is_scheduled)
+                {
                     return fail("waiting requirements are miscounted");
                 }
-                if (task.waiting_on > 0) != (task.place == Place::Waiting) {
+                if (task.waiting_on > 0) != (task.state == TaskState::Waiting) {
                     return fail("is ready and waits, or does neither");
                 }
             }
@@ -296,11 +299,11 @@ impl Scheduler {
         ];
         for (what, counted, kept) in counts {
             if counted != kept {
-                return Err(format!("{what}: {counted} counted, {kept} kept"));
+                return Err(format!("{what}: {counted} counted, {kept} stored"));
             }
         }
         if self.dry_runs.count() == 0 && tasks != self.queues.live() {
-            return Err(format!("tasks: {tasks} counted, {} kept", self.queues.live()));
+            return Err(format!("tasks: {tasks} counted, {} stored", self.queues.live()));
         }
         Ok(())
     }

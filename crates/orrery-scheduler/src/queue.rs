@@ -1,9 +1,10 @@
-//! The tasks that are not running yet, and each agent's queue of those that are ready.
+//! Tasks that are not running yet, and each agent's queue of ready ones.
 //!
-//! A queue is seven lists, one for each priority, in the order of request numbers. A fresh task has the highest
-//! number and goes to the end. A task that was ready, had to wait and is ready again keeps its number; it
-//! goes to a small heap beside the lists, and the lower key of list and heap is next. Taking out
-//! of a list is immediate; entries of the heap that no longer count are dropped when they come to its top.
+//! A queue is seven lists, one for each priority, ordered by request number. A new task has the
+//! highest number and goes to the end. A task that was ready, had to wait and is ready again keeps
+//! its number; it goes to a small heap beside the lists, and the lower key of list and heap is
+//! next. Removal from a list is immediate; stale entries of the heap are dropped when they reach
+//! its top.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,28 +15,28 @@ use orrery_model::{Timestamp, VersionNumber};
 use crate::command::Priority;
 use crate::edges::NONE;
 
-/// Why a task exists, by slots.
+/// Reason that a task exists, with slots instead of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     NewVersion(VersionNumber),
-    UserDeploy,
-    UserRepair,
+    UserDeployDirty,
+    UserVerify,
     Retry(u32),
     RepairInterval,
     DeployCron,
     RepairCron,
-    Event(Mention),
-    Recovered(Mention),
-    RequirementScheduled(Mention),
+    Event(ResourceRef),
+    Recovered(ResourceRef),
+    RequirementScheduled(ResourceRef),
     Restart,
     Interrupted,
     DryRun,
     FactRefresh,
 }
 
-/// A slot, and which of its users is meant.
+/// Reference to a resource: a slot and the generation of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mention {
+pub(crate) struct ResourceRef {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
@@ -48,20 +49,20 @@ pub(crate) enum Kind {
     FactRefresh {
         slot: u32,
     },
-    /// A place in the list of dry runs, and in its list of resources.
+    /// Index into the dry runs, and into the dry run's resources.
     DryRun {
         run: u32,
         entry: u32,
     },
 }
 
-/// Where a task is.
+/// Position of a task that is not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TaskState {
     Waiting,
     /// In the list of its priority.
     Lane,
-    /// In the heap of those that came back.
+    /// In the heap of tasks that are ready again.
     Returned,
 }
 
@@ -70,19 +71,19 @@ pub(crate) struct Task {
     pub(crate) kind: Kind,
     pub(crate) cause: Cause,
     pub(crate) priority: Priority,
-    pub(crate) place: Place,
+    pub(crate) state: TaskState,
     pub(crate) agent: u32,
     /// Grows with each request.
     pub(crate) number: u64,
-    /// How many direct requirements are scheduled.
+    /// Number of direct requirements that are scheduled.
     pub(crate) waiting_on: u32,
     pub(crate) requested_at: Timestamp,
     previous: u32,
-    /// Next in its lane; next free task, if this one is free.
+    /// Next in its lane; the next free task, if this one is free.
     next: u32,
 }
 
-/// Order of execution: lower first.
+/// Sort key of execution: lower first.
 pub(crate) fn key(priority: Priority, number: u64) -> u64 {
     (priority as u64) << 56 | number
 }
@@ -100,7 +101,7 @@ impl Task {
             kind,
             cause,
             priority,
-            place: Place::Waiting,
+            state: TaskState::Waiting,
             agent,
             number,
             waiting_on: 0,
@@ -127,24 +128,24 @@ struct Lane {
 pub(crate) struct Agent {
     pub(crate) name: Arc<str>,
     pub(crate) paused: bool,
-    /// It stands in the list of agents to look at.
+    /// True if the agent is queued for dispatch.
     pub(crate) woken: bool,
-    /// The task that it runs.
+    /// Its running task.
     pub(crate) run: u32,
-    /// When that task has to end, or to have ended after a cancellation; `NEVER` without.
+    /// Deadline of that task, or end of its grace period; `NEVER` without.
     pub(crate) due: Timestamp,
     pub(crate) group: u32,
-    /// The key under which it waits for room in its group.
+    /// Key under which it waits for its group's limit.
     pub(crate) held: Option<u64>,
-    /// The first of its resources.
+    /// Head of its list of resources.
     pub(crate) resources: u32,
-    /// How many tasks are ready.
+    /// Number of ready tasks.
     pub(crate) queued: u32,
     lanes: [Lane; Priority::ALL.len()],
     returned: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-/// All tasks that wait or are ready, and the agents that will take them.
+/// All waiting and ready tasks, and the agents that run them.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     tasks: Vec<Task>,
@@ -194,17 +195,17 @@ impl Queues {
         &mut self.agents[agent as usize]
     }
 
-    /// Tasks that wait or are ready.
+    /// Number of waiting and ready tasks.
     pub(crate) fn live(&self) -> usize {
         self.live
     }
 
-    /// Tasks that are ready.
+    /// Number of ready tasks.
     pub(crate) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// A new task, which waits.
+    /// Adds a waiting task.
     pub(crate) fn insert(&mut self, task: Task) -> u32 {
         self.live += 1;
         match self.first_free {
@@ -221,20 +222,20 @@ impl Queues {
         }
     }
 
-    /// Takes a task away, wherever it is.
+    /// Removes a task in any state.
     pub(crate) fn remove(&mut self, task: u32) -> Task {
         self.defer(task);
         let removed = self.tasks[task as usize].clone();
         self.live -= 1;
         if self.live == 0 {
-            // At rest there are no tasks: the room for a burst of a million is given back.
+            // No task remains: releases the memory of a burst of a million tasks.
             self.first_free = None;
             self.tasks.clear();
             self.tasks.shrink_to(1024);
         } else {
             self.tasks[task as usize].next = self.first_free.unwrap_or(NONE);
-            // An entry of a heap that still names this place must not find it again.
-            self.tasks[task as usize].place = Place::Waiting;
+            // A stale heap entry must not match this slot again.
+            self.tasks[task as usize].state = TaskState::Waiting;
             self.first_free = Some(task);
         }
         removed
@@ -255,9 +256,9 @@ impl Queues {
                 self.tasks[last as usize].next = task;
             }
             let entry = &mut self.tasks[task as usize];
-            (entry.previous, entry.next, entry.place) = (last, NONE, Place::Lane);
+            (entry.previous, entry.next, entry.state) = (last, NONE, TaskState::Lane);
         } else {
-            self.tasks[task as usize].place = Place::Returned;
+            self.tasks[task as usize].state = TaskState::Returned;
             queue.returned.push(Reverse((key(priority, number), task)));
             let tasks = &self.tasks;
             if queue.returned.len() > 2 * queue.queued as usize + 16 {
@@ -270,16 +271,16 @@ impl Queues {
         }
     }
 
-    /// Makes a ready task wait again; it keeps its number.
+    /// Makes a ready task wait again, with the same number.
     pub(crate) fn defer(&mut self, task: u32) {
-        let Task { agent, priority, place, previous, next, .. } = self.tasks[task as usize];
-        if place == Place::Waiting {
+        let Task { agent, priority, state, previous, next, .. } = self.tasks[task as usize];
+        if state == TaskState::Waiting {
             return;
         }
         self.queued -= 1;
         let queue = &mut self.agents[agent as usize];
         queue.queued -= 1;
-        if place == Place::Lane {
+        if state == TaskState::Lane {
             let lane = &mut queue.lanes[priority as usize];
             if previous == NONE {
                 lane.first = next;
@@ -292,13 +293,13 @@ impl Queues {
                 self.tasks[next as usize].previous = previous;
             }
         }
-        self.tasks[task as usize].place = Place::Waiting;
+        self.tasks[task as usize].state = TaskState::Waiting;
         if queue.queued == 0 {
             queue.returned = BinaryHeap::new();
         }
     }
 
-    /// The task that the agent takes next.
+    /// Returns the task that the agent runs next.
     pub(crate) fn next_of(&mut self, agent: u32) -> Option<u32> {
         let queue = &mut self.agents[agent as usize];
         if queue.queued == 0 {
@@ -318,7 +319,7 @@ impl Queues {
         in_lanes
     }
 
-    /// All ready tasks of an agent, in the order in which it will take them. Looks at each: for people.
+    /// Returns all ready tasks of an agent in execution order. Linear; for display only.
     pub(crate) fn ready_of(&self, agent: u32) -> Vec<u32> {
         let queue = &self.agents[agent as usize];
         let mut ready: Vec<(u64, u32)> = Vec::new();
@@ -341,7 +342,9 @@ impl Queues {
 }
 
 fn is_returned(tasks: &[Task], key: u64, task: u32) -> bool {
-    tasks.get(task as usize).is_some_and(|task| task.place == Place::Returned && task.key() == key)
+    tasks
+        .get(task as usize)
+        .is_some_and(|task| task.state == TaskState::Returned && task.key() == key)
 }
 
 #[cfg(test)]
@@ -356,7 +359,7 @@ mod tests {
 
     fn add(queues: &mut Queues, priority: Priority, number: u64) -> u32 {
         let kind = Kind::Deploy { slot: 0 };
-        let task = Task::new(kind, Cause::UserDeploy, priority, 0, number, Timestamp(0));
+        let task = Task::new(kind, Cause::UserDeployDirty, priority, 0, number, Timestamp(0));
         let task = queues.insert(task);
         queues.make_ready(task);
         task
@@ -377,14 +380,14 @@ mod tests {
         let mut queues = queues();
         add(&mut queues, Priority::IntervalRepair, 1);
         add(&mut queues, Priority::NewVersion, 2);
-        add(&mut queues, Priority::UserDeploy, 3);
+        add(&mut queues, Priority::UserDeployDirty, 3);
         add(&mut queues, Priority::NewVersion, 4);
         assert_eq!(drain(&mut queues), [3, 2, 4, 1]);
         assert_eq!((queues.live(), queues.queued()), (0, 0));
     }
 
     #[test]
-    fn who_comes_back_gets_the_old_place() {
+    fn a_task_that_is_ready_again_keeps_its_position() {
         let mut queues = queues();
         let tasks: Vec<u32> = (1..=5).map(|n| add(&mut queues, Priority::NewVersion, n)).collect();
         for task in [tasks[3], tasks[1], tasks[0]] {

@@ -1,8 +1,8 @@
-//! The start: what an earlier life left in the store becomes the state of this one.
+//! Recovery: restores the scheduler from the stored state.
 
 use orrery_model::{Blocked, Compliance, ResourceState, Timestamp};
 
-use crate::command::{Command, Parts, Priority};
+use crate::command::{ChangedFields, Priority, SchedulerCommand};
 use crate::event::Recovery;
 use crate::queue::Cause;
 use crate::scheduler::Scheduler;
@@ -12,7 +12,7 @@ impl Scheduler {
         &mut self,
         recovery: Recovery,
         now: Timestamp,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
         for agent in &recovery.paused {
             let agent = self.intern_agent(agent);
@@ -21,12 +21,12 @@ impl Scheduler {
         self.halted = recovery.halted;
         self.version = recovery.version;
         let states = self.restore(&recovery, commands);
-        self.settle_recovered(&states, now);
+        self.derive_recovered_state(&states, now);
         if recovery.newer.iter().any(|diff| Some(diff.version) > self.version) {
-            self.new_versions(recovery.newer, now, commands);
+            self.apply_versions(recovery.newer, now, commands);
         } else {
-            // What a release left to be done is as urgent as it was.
-            let (new, tried) = self.dirty_by_novelty();
+            // Intents of an unfinished release keep its priority.
+            let (new, tried) = self.partition_dirty();
             let urgent =
                 if recovery.reset { Priority::IntervalDeploy } else { Priority::NewVersion };
             self.request_all(new, urgent, Cause::Restart, now);
@@ -34,11 +34,12 @@ impl Scheduler {
         }
     }
 
-    /// Puts the resources of the last processed version into the table; gives their slots and stored states.
+    /// Adds the resources of the last processed version to the table. Returns their slots and
+    /// stored states.
     fn restore<'a>(
         &mut self,
         recovery: &'a Recovery,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) -> Vec<(u32, &'a ResourceState)> {
         self.resources.reserve(recovery.resources.len());
         let mut states = Vec::with_capacity(recovery.resources.len());
@@ -53,14 +54,14 @@ impl Scheduler {
             record.intent = recovered.intent.hash;
             record.flags = recovered.intent.flags;
             if recovery.reset {
-                self.touch(slot, Parts::ALL);
+                self.touch(slot, ChangedFields::ALL);
             } else {
                 record.restore(&recovered.state);
-                // The store may lag behind what is wanted: that is of the version, this of the last run.
+                // The stored state may lag: the intent is of the version, the rest of the last run.
                 if recovered.state.intent != Some(recovered.intent.hash)
                     || recovered.state.undefined != recovered.intent.flags.undefined
                 {
-                    self.touch(slot, Parts::INTENT);
+                    self.touch(slot, ChangedFields::INTENT);
                 }
             }
             states.push((slot, &recovered.state));
@@ -77,20 +78,20 @@ impl Scheduler {
         states
     }
 
-    /// Works out what the states mean together: who is blocked, who is dirty, when timers fire.
-    fn settle_recovered(&mut self, states: &[(u32, &ResourceState)], now: Timestamp) {
+    /// Derives blocking, dirtiness and timers from the restored states.
+    fn derive_recovered_state(&mut self, states: &[(u32, &ResourceState)], now: Timestamp) {
         let mut touched: Vec<u32> = states.iter().map(|(slot, _)| *slot).collect();
         self.propagate_undeployable(&mut touched);
         for (slot, state) in states {
             if state.deploying {
-                // Its handler was cut off: nobody knows how far it came.
-                self.touch(*slot, Parts::DEPLOYING);
-                self.forget_verdict(*slot);
+                // The handler was interrupted: its progress is unknown.
+                self.touch(*slot, ChangedFields::DEPLOYING);
+                self.clear_verdict(*slot);
             }
         }
         for (slot, state) in states {
             let slot = *slot;
-            // A reset forgets verdicts, and with them every reason to wait for somebody.
+            // A reset drops verdicts, and with them every reason to wait for recovery.
             let waits = state.blocked == Blocked::TemporarilyBlocked
                 && self.resources[slot].blocked == Blocked::NotBlocked
                 && self.resources[slot].compliance() == Compliance::NonCompliant
@@ -102,7 +103,7 @@ impl Scheduler {
             let record = &self.resources[slot];
             if record.blocked == Blocked::NotBlocked
                 && record.compliance() == Compliance::Compliant
-                && self.has_outstanding_event(slot)
+                && self.has_pending_event(slot)
             {
                 self.set_dirty(slot, true);
             }
@@ -110,10 +111,10 @@ impl Scheduler {
             if same {
                 self.resources[slot].changed = without_blocked(self.resources[slot].changed);
             } else {
-                self.touch(slot, Parts::BLOCKED);
+                self.touch(slot, ChangedFields::BLOCKED);
             }
             let record = &self.resources[slot];
-            // Dirty ones are asked for next, and have no timer then.
+            // Dirty resources are requested next, and then have no timer.
             if !record.dirty || record.parked {
                 self.arm(slot, now);
             }
@@ -121,7 +122,8 @@ impl Scheduler {
     }
 }
 
-/// The blocking was worked out anew; what came out as it is stored needs no write.
-fn without_blocked(parts: Parts) -> Parts {
-    Parts(parts.0 & !Parts::BLOCKED.0)
+/// Excludes `blocked` from the fields to persist: recomputed blocking that equals the stored one
+/// needs no write.
+fn without_blocked(parts: ChangedFields) -> ChangedFields {
+    ChangedFields(parts.0 & !ChangedFields::BLOCKED.0)
 }

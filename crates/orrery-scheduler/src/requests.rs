@@ -1,21 +1,22 @@
-//! What people ask for: deploys, repairs, cancellations, pauses, halts, facts.
+//! User requests: deploys, repairs, cancellations, pauses, halts, fact refreshes.
 
 use std::sync::Arc;
 
 use orrery_model::{Blocked, ResourceId, Timestamp};
 
-use crate::command::{CancelReason, Command, Parts, Priority};
+use crate::command::{CancelReason, ChangedFields, Priority, SchedulerCommand};
 use crate::edges::NONE;
 use crate::event::Filter;
 use crate::queue::{Cause, Kind, Task};
+use crate::resource_table::List;
 use crate::scheduler::Scheduler;
-use crate::table::List;
 
 impl Scheduler {
-    /// Tries what is not as wanted. Who names a resource wants it tried even if it waits for a bad one.
-    pub(crate) fn user_deploy(&mut self, filter: &Filter, now: Timestamp) {
+    /// Requests the dirty resources in scope. A resource named by id also runs if it waits for a
+    /// bad requirement.
+    pub(crate) fn deploy_dirty(&mut self, filter: &Filter, now: Timestamp) {
         let slots = match &filter.ids {
-            Some(_) => self.matching(filter),
+            Some(_) => self.slots_matching(filter),
             None => {
                 let agents = self.agents_of(filter);
                 let mut dirty = self.dirty();
@@ -25,31 +26,32 @@ impl Scheduler {
                 dirty
             }
         };
-        let wanted = |slot: &u32| {
+        let is_requested = |slot: &u32| {
             let record = &self.resources[*slot];
             record.dirty || record.blocked == Blocked::TemporarilyBlocked
         };
-        let slots: Vec<u32> = slots.into_iter().filter(wanted).collect();
+        let slots: Vec<u32> = slots.into_iter().filter(is_requested).collect();
         self.unpark(&slots);
-        self.request_all(slots, Priority::UserDeploy, Cause::UserDeploy, now);
+        self.request_all(slots, Priority::UserDeployDirty, Cause::UserDeployDirty, now);
     }
 
-    /// Verifies everything that can be deployed, but for what has been since the repair began. That something is
-    /// to be verified makes nothing dirty: a version or a deploy that comes meanwhile must not raise it.
-    pub(crate) fn user_repair(
+    /// Requests all deployable resources in scope, except those with a successful run since
+    /// `since`. It makes no resource dirty: a version or a deploy must not raise a pending
+    /// verification.
+    pub(crate) fn verify_resources(
         &mut self,
         filter: &Filter,
         since: Option<Timestamp>,
         now: Timestamp,
     ) {
-        let mut slots = self.matching(filter);
+        let mut slots = self.slots_matching(filter);
         slots.retain(|slot| {
             let record = &self.resources[*slot];
             let done = since.is_some() && !record.dirty && record.last_success.get() >= since;
             !record.undeployable && !done
         });
         self.unpark(&slots);
-        self.request_all(slots, Priority::UserRepair, Cause::UserRepair, now);
+        self.request_all(slots, Priority::UserVerify, Cause::UserVerify, now);
     }
 
     fn unpark(&mut self, slots: &[u32]) {
@@ -58,12 +60,12 @@ impl Scheduler {
             if record.parked {
                 record.parked = false;
                 record.attempts = 0;
-                self.touch(*slot, Parts::RUN);
+                self.touch(*slot, ChangedFields::RUN);
             }
         }
     }
 
-    /// The known agents that a filter names; `None` if it names none.
+    /// Returns the known agents that a filter names; `None` if it has no agents.
     fn agents_of(&self, filter: &Filter) -> Option<Vec<u32>> {
         let names = filter.agents.as_ref()?;
         let mut agents: Vec<u32> =
@@ -73,8 +75,8 @@ impl Scheduler {
         Some(agents)
     }
 
-    /// The resources that a filter means. All of them are looked at only if it says nothing.
-    pub(crate) fn matching(&self, filter: &Filter) -> Vec<u32> {
+    /// Returns the slots that match a filter. Scans all resources only for an empty filter.
+    pub(crate) fn slots_matching(&self, filter: &Filter) -> Vec<u32> {
         let agents = self.agents_of(filter);
         if let Some(ids) = &filter.ids {
             let found = ids.iter().filter_map(|id| self.resources.find(id.as_str()));
@@ -102,9 +104,14 @@ impl Scheduler {
         slots
     }
 
-    /// Takes back what has not begun and stops what has. The resources stay as dirty as they were.
-    pub(crate) fn cancel(&mut self, filter: &Filter, now: Timestamp, commands: &mut Vec<Command>) {
-        for slot in self.matching(filter) {
+    /// Removes queued tasks and cancels running ones. Dirty resources stay dirty.
+    pub(crate) fn cancel(
+        &mut self,
+        filter: &Filter,
+        now: Timestamp,
+        commands: &mut Vec<SchedulerCommand>,
+    ) {
+        for slot in self.slots_matching(filter) {
             if self.resources[slot].task != NONE {
                 self.remove_task(slot);
                 self.arm(slot, now);
@@ -116,12 +123,12 @@ impl Scheduler {
         }
     }
 
-    /// An agent that nobody knows yet can be paused too: its name is in the request, its work may come.
+    /// Pauses or unpauses agents. An unknown name is accepted: its resources may come later.
     pub(crate) fn set_paused(
         &mut self,
         names: Option<Vec<Arc<str>>>,
         paused: bool,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<SchedulerCommand>,
     ) {
         let agents: Vec<u32> = match names {
             Some(names) => names.iter().map(|name| self.intern_agent(name)).collect(),
@@ -131,15 +138,15 @@ impl Scheduler {
             self.queues.agent_mut(agent).paused = paused;
             self.wake(agent);
             if paused {
-                self.answer_dry_runs(agent, commands);
+                self.skip_dry_runs(agent, commands);
             }
         }
     }
 
-    pub(crate) fn halt(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
+    pub(crate) fn halt(&mut self, now: Timestamp, commands: &mut Vec<SchedulerCommand>) {
         self.halted = true;
         for agent in (0..).take(self.queues.agents.len()) {
-            self.answer_dry_runs(agent, commands);
+            self.skip_dry_runs(agent, commands);
         }
         let running: Vec<u32> = self.runs.iter().map(|(at, _)| at).collect();
         for at in running {
@@ -167,7 +174,7 @@ impl Scheduler {
                 continue;
             }
             let agent = record.agent;
-            let number = self.take_request_number();
+            let number = self.next_request_number();
             let (kind, priority) = (Kind::FactRefresh { slot }, Priority::FactRefresh);
             let task = Task::new(kind, Cause::FactRefresh, priority, agent, number, now);
             let task = self.queues.insert(task);

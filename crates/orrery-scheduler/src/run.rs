@@ -1,4 +1,4 @@
-//! The tasks that run.
+//! Running tasks.
 
 use orrery_model::{AttributeHash, Timestamp};
 use rustc_hash::FxHashMap;
@@ -15,11 +15,11 @@ pub(crate) struct Run {
     pub(crate) priority: Priority,
     pub(crate) cause: Cause,
     pub(crate) intent: AttributeHash,
-    /// Which user of the slot it works for.
+    /// Generation of the slot's content that the task runs for.
     pub(crate) generation: u32,
     pub(crate) started_at: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
-    /// Why it was asked to stop, if it was.
+    /// Reason of the cancellation, if any.
     pub(crate) cancelled: Option<CancelReason>,
 }
 

@@ -1,28 +1,29 @@
-//! Which tasks exist, and which of them must wait.
+//! Creation of tasks, and their waits for requirements.
 //!
-//! A resource is *scheduled* while it has a task that waits or is ready, or runs its latest intent. The deploy
-//! task of a resource counts the direct requirements that are scheduled, and is ready when there are
-//! none. So all that matters are the moments at which a resource begins or ceases to be scheduled, and
-//! the edges that come and go.
+//! A resource is *scheduled* while it has a task that waits or is ready, or runs its latest intent.
+//! The deploy task of a resource counts the direct requirements that are scheduled, and is ready
+//! when there are none. The counters change only when a resource becomes or ceases to be scheduled,
+//! and when edges change.
 
-use orrery_model::{Blocked, Compliance, HandlerRun, Timestamp};
+use orrery_model::{Blocked, Compliance, LastRunStatus, Timestamp};
 
 use crate::command::{CancelReason, Priority};
 use crate::edges::NONE;
-use crate::queue::{Cause, Kind, Place, Task};
+use crate::queue::{Cause, Kind, Task, TaskState};
 use crate::scheduler::Scheduler;
 
-/// Whether a request may run a resource once more that already runs its latest intent.
+/// Policy for a request of a resource that already runs its latest intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
-    /// Events: what the running handler has read may be out of date.
+pub(crate) enum RerunPolicy {
+    /// Events: the running handler may have read outdated state.
     Always,
-    /// Everything else: the running handler does what is asked for, unless somebody has cancelled it.
+    /// All other requests: the running handler already does the requested work, unless a user has
+    /// cancelled it.
     IfStale,
 }
 
 impl Scheduler {
-    /// Asks for a deploy of these resources, in the order of their slots.
+    /// Requests a deploy of these resources, in the order of their slots.
     pub(crate) fn request_all(
         &mut self,
         mut slots: Vec<u32>,
@@ -32,18 +33,18 @@ impl Scheduler {
     ) {
         slots.sort_unstable();
         for slot in slots {
-            self.request(slot, priority, cause, Again::IfStale, now);
+            self.request(slot, priority, cause, RerunPolicy::IfStale, now);
         }
     }
 
-    /// Asks for a deploy of one resource. A stronger request replaces a weaker one; a weaker or equal one
+    /// Requests a deploy of one resource. A more urgent request replaces a pending one; any other
     /// changes nothing.
     pub(crate) fn request(
         &mut self,
         slot: u32,
         priority: Priority,
         cause: Cause,
-        again: Again,
+        rerun: RerunPolicy,
         now: Timestamp,
     ) {
         let record = &self.resources[slot];
@@ -56,25 +57,27 @@ impl Scheduler {
         let record = &self.resources[slot];
         if record.task != NONE {
             self.raise_queued(record.task, priority, cause, now);
-        } else if !record.running_latest || again == Again::Always || self.is_called_off(slot) {
+        } else if !record.running_latest || rerun == RerunPolicy::Always || self.is_cancelled(slot)
+        {
             self.add_task(slot, priority, cause, now);
         }
     }
 
-    /// Whether somebody has cancelled the run of this resource, which has not ended yet.
-    fn is_called_off(&self, slot: u32) -> bool {
+    /// True if a user has cancelled the resource's unfinished run.
+    fn is_cancelled(&self, slot: u32) -> bool {
         let run = self.runs.get(self.queues.agent(self.resources[slot].agent).run);
         run.is_some_and(|run| run.cancelled == Some(CancelReason::User))
     }
 
-    /// A raise is a new request: it goes to the end of its new class, with the new reason.
+    /// Raises a pending task. A raise is a new request: the task goes to the end of its new
+    /// priority, with the new reason.
     fn raise_queued(&mut self, task: u32, priority: Priority, cause: Cause, now: Timestamp) {
         if self.queues[task].priority <= priority {
             return;
         }
-        let ready = self.queues[task].place != Place::Waiting;
+        let ready = self.queues[task].state != TaskState::Waiting;
         self.queues.defer(task);
-        let number = self.take_request_number();
+        let number = self.next_request_number();
         let entry = &mut self.queues[task];
         (entry.priority, entry.cause, entry.number) = (priority, cause, number);
         entry.requested_at = now;
@@ -82,11 +85,11 @@ impl Scheduler {
         if ready {
             self.make_ready(task);
         } else if let Kind::Deploy { slot } = kind {
-            self.lifting.push(slot);
+            self.inheriting.push(slot);
         }
     }
 
-    /// The events of a running task inherit its priority.
+    /// Raises a running task: its events inherit its priority.
     fn raise_running(&mut self, slot: u32, priority: Priority) {
         let run = self.queues.agent(self.resources[slot].agent).run;
         if let Some(run) = self.runs.get_mut(run) {
@@ -94,7 +97,7 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn take_request_number(&mut self) -> u64 {
+    pub(crate) fn next_request_number(&mut self) -> u64 {
         self.next_request += 1;
         self.next_request
     }
@@ -105,19 +108,19 @@ impl Scheduler {
     }
 
     fn add_task(&mut self, slot: u32, priority: Priority, cause: Cause, now: Timestamp) {
-        let number = self.take_request_number();
+        let number = self.next_request_number();
         let agent = self.resources[slot].agent;
         let mut waiting_on = 0;
-        let mut is_held_up = false;
+        let mut is_limited = false;
         for requirement in self.edges.requirements(slot) {
             let required = &self.resources[requirement];
             if required.is_scheduled() {
                 waiting_on += 1;
-                is_held_up |= self.is_less_urgent(required.task, priority);
+                is_limited |= self.is_less_urgent(required.task, priority);
             }
         }
-        if is_held_up {
-            self.lifting.push(slot);
+        if is_limited {
+            self.inheriting.push(slot);
         }
         let mut task = Task::new(Kind::Deploy { slot }, cause, priority, agent, number, now);
         task.waiting_on = waiting_on;
@@ -129,47 +132,47 @@ impl Scheduler {
             self.make_ready(task);
         }
         if was_scheduled {
-            self.note_urgent_dependents(slot, priority);
+            self.queue_priority_inheritance(slot, priority);
         } else {
-            self.became_scheduled(slot, now);
+            self.on_scheduled(slot, now);
         }
     }
 
-    /// Whether this is a task, and would be taken after one of the given priority.
+    /// True if this is a task of lower priority than the given one.
     fn is_less_urgent(&self, task: u32, than: Priority) -> bool {
         task != NONE && self.queues[task].priority > than
     }
 
-    /// Dependents that wait for this one already, and more urgently than it was asked for.
-    fn note_urgent_dependents(&mut self, slot: u32, priority: Priority) {
+    /// Queues priority inheritance from dependents that already wait, with a higher priority.
+    fn queue_priority_inheritance(&mut self, slot: u32, priority: Priority) {
         let mut at = self.edges.first_dependent(slot);
         while let Some((dependent, next)) = self.edges.dependent_at(at) {
             at = next;
             let task = self.resources[dependent].task;
             if task != NONE && self.queues[task].priority < priority {
-                self.lifting.push(dependent);
+                self.inheriting.push(dependent);
             }
         }
     }
 
-    /// What an urgent task waits for becomes as urgent as it: a release would otherwise wait for the rest of a
-    /// repair in which something that it requires has its turn late. Who is lifted keeps its reason and its
-    /// number, and so comes before what was asked for later.
-    pub(crate) fn lift_requirements(&mut self) {
-        let mut lifting = std::mem::take(&mut self.lifting);
-        while let Some(slot) = lifting.pop() {
+    /// Raises requirements to the priority of the tasks that wait for them. Without it, a release
+    /// would wait for the rest of a repair that holds one of its requirements. A raised task keeps
+    /// its reason and number, so it precedes later requests.
+    pub(crate) fn inherit_priorities(&mut self) {
+        let mut inheriting = std::mem::take(&mut self.inheriting);
+        while let Some(slot) = inheriting.pop() {
             let task = self.resources[slot].task;
             if task == NONE || self.queues[task].waiting_on == 0 {
                 continue;
             }
             let priority = self.queues[task].priority;
-            let first = lifting.len();
-            lifting.extend(self.edges.requirements(slot).filter(|requirement| {
+            let first = inheriting.len();
+            inheriting.extend(self.edges.requirements(slot).filter(|requirement| {
                 self.is_less_urgent(self.resources[*requirement].task, priority)
             }));
-            for requirement in &lifting[first..] {
+            for requirement in &inheriting[first..] {
                 let task = self.resources[*requirement].task;
-                let ready = self.queues[task].place != Place::Waiting;
+                let ready = self.queues[task].state != TaskState::Waiting;
                 self.queues.defer(task);
                 self.queues[task].priority = priority;
                 if ready {
@@ -177,11 +180,12 @@ impl Scheduler {
                 }
             }
         }
-        self.lifting = lifting;
+        self.inheriting = inheriting;
     }
 
-    /// Dependents that have not begun wait for it; one that has begun runs once more afterwards.
-    fn became_scheduled(&mut self, slot: u32, now: Timestamp) {
+    /// Makes pending dependents wait for the resource; a running dependent runs once more
+    /// afterwards.
+    fn on_scheduled(&mut self, slot: u32, now: Timestamp) {
         let priority = self.queues[self.resources[slot].task].priority;
         let mut at = self.edges.first_dependent(slot);
         while let Some((dependent, next)) = self.edges.dependent_at(at) {
@@ -189,38 +193,38 @@ impl Scheduler {
             let record = &self.resources[dependent];
             if record.task != NONE {
                 let task = record.task;
-                self.wait_for_one_more(task);
+                self.increment_waiting(task);
                 if self.queues[task].priority < priority {
-                    self.lifting.push(dependent);
+                    self.inheriting.push(dependent);
                 }
             } else if record.running_latest && !record.undeployable {
                 let run = self.runs.get(self.queues.agent(record.agent).run);
                 let priority = run.map_or(Priority::IntervalRepair, |run| run.priority);
-                let cause = Cause::RequirementScheduled(self.mention(slot));
+                let cause = Cause::RequirementScheduled(self.resource_ref(slot));
                 self.add_task(dependent, priority, cause, now);
             }
         }
     }
 
-    pub(crate) fn became_unscheduled(&mut self, slot: u32) {
+    pub(crate) fn on_unscheduled(&mut self, slot: u32) {
         let mut at = self.edges.first_dependent(slot);
         while let Some((dependent, next)) = self.edges.dependent_at(at) {
             at = next;
             let task = self.resources[dependent].task;
             if task != NONE {
-                self.wait_for_one_less(task);
+                self.decrement_waiting(task);
             }
         }
     }
 
-    fn wait_for_one_more(&mut self, task: u32) {
+    fn increment_waiting(&mut self, task: u32) {
         self.queues.defer(task);
         let agent = self.queues[task].agent;
         self.queues[task].waiting_on += 1;
         self.wake(agent);
     }
 
-    fn wait_for_one_less(&mut self, task: u32) {
+    fn decrement_waiting(&mut self, task: u32) {
         let entry = &mut self.queues[task];
         entry.waiting_on -= 1;
         if entry.waiting_on == 0 {
@@ -228,7 +232,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes back the task of a resource that has not begun.
+    /// Removes the pending task of a resource.
     pub(crate) fn remove_task(&mut self, slot: u32) {
         let task = std::mem::replace(&mut self.resources[slot].task, NONE);
         if task == NONE {
@@ -237,15 +241,15 @@ impl Scheduler {
         let removed = self.queues.remove(task);
         self.wake(removed.agent);
         if !self.resources[slot].is_scheduled() {
-            self.became_unscheduled(slot);
+            self.on_unscheduled(slot);
         }
     }
 
-    /// The run of this resource no longer counts as work on its latest intent.
-    pub(crate) fn outdate_run(&mut self, slot: u32) {
+    /// Marks the resource's run as not of its latest intent.
+    pub(crate) fn mark_run_outdated(&mut self, slot: u32) {
         let record = &mut self.resources[slot];
         if std::mem::take(&mut record.running_latest) && !record.is_scheduled() {
-            self.became_unscheduled(slot);
+            self.on_unscheduled(slot);
         }
     }
 
@@ -259,9 +263,9 @@ impl Scheduler {
         record.bad_requirements += u32::from(bad);
         let (task, required) = (record.task, self.resources[requirement].task);
         if scheduled && task != NONE {
-            self.wait_for_one_more(task);
+            self.increment_waiting(task);
             if self.is_less_urgent(required, self.queues[task].priority) {
-                self.lifting.push(dependent);
+                self.inheriting.push(dependent);
             }
         }
     }
@@ -276,11 +280,11 @@ impl Scheduler {
         record.bad_requirements -= u32::from(bad);
         if scheduled && record.task != NONE {
             let task = record.task;
-            self.wait_for_one_less(task);
+            self.decrement_waiting(task);
         }
     }
 
-    /// How the last run left it; dependents count who is bad.
+    /// Records the result of the last run; dependents count bad requirements.
     pub(crate) fn set_compliant(&mut self, slot: u32, compliant: Option<bool>) {
         let record = &mut self.resources[slot];
         let was_bad = record.is_known_bad();
@@ -297,7 +301,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a deploy would touch it, by what is known of it.
+    /// Recomputes the dirty flag.
     pub(crate) fn refresh_dirty(&mut self, slot: u32) {
         let record = &self.resources[slot];
         let dirty = record.blocked == Blocked::NotBlocked && record.needs_deploy();
@@ -308,7 +312,7 @@ impl Scheduler {
         let record = &mut self.resources[slot];
         record.dirty = dirty;
         let reported = record.blocked == Blocked::NotBlocked
-            && record.last_run == HandlerRun::Successful
+            && record.last_run == LastRunStatus::Successful
             && record.compliance() == Compliance::NonCompliant;
         let unsettled = dirty || reported;
         let at = record.unsettled_at;
@@ -325,15 +329,15 @@ impl Scheduler {
         }
     }
 
-    /// The dirty resources that are not parked: those whose intent was not tried yet, and the others.
-    pub(crate) fn dirty_by_novelty(&self) -> (Vec<u32>, Vec<u32>) {
+    /// Returns the unparked dirty resources: those with an untried intent, and the others.
+    pub(crate) fn partition_dirty(&self) -> (Vec<u32>, Vec<u32>) {
         let resources = &self.resources;
         let is_new = |slot: &u32| resources[*slot].compliance() == Compliance::HasUpdate;
         let is_due = |slot: &u32| resources[*slot].dirty && !resources[*slot].parked;
         self.unsettled.iter().copied().filter(is_due).partition(is_new)
     }
 
-    /// The dirty resources, parked ones among them.
+    /// Returns all dirty resources, including parked ones.
     pub(crate) fn dirty(&self) -> Vec<u32> {
         self.unsettled.iter().copied().filter(|slot| self.resources[*slot].dirty).collect()
     }

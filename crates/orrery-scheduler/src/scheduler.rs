@@ -1,35 +1,35 @@
-//! The state machine itself: what it keeps, how an event enters and how commands leave.
+//! The state machine: its state, event handling and command output.
 
 use std::sync::Arc;
 
 use orrery_model::{ResourceId, Timestamp, VersionNumber};
 use rustc_hash::FxHashMap;
 
-use crate::command::{Changes, Command, Parts, Reason, ResourceIndex, TaskNumber};
+use crate::command::{ChangedFields, Changes, Reason, ResourceIndex, SchedulerCommand, TaskNumber};
 use crate::dispatch::Groups;
 use crate::dry_run::DryRuns;
 use crate::edges::{Edges, NONE};
 use crate::event::Event;
-use crate::queue::{Cause, Mention, Queues};
+use crate::queue::{Cause, Queues, ResourceRef};
+use crate::resource_table::{AgentNames, List, ResourceTable};
 use crate::run::Runs;
 use crate::settings::Settings;
-use crate::table::{List, Names, Table};
 use crate::timers::Timers;
 
 /// The deploy engine of one environment. See the documentation of the crate.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(crate) settings: Settings,
-    /// The last version that was processed.
+    /// Last processed version.
     pub(crate) version: Option<VersionNumber>,
     pub(crate) halted: bool,
-    pub(crate) resources: Table,
+    pub(crate) resources: ResourceTable,
     pub(crate) edges: Edges,
     pub(crate) queues: Queues,
-    pub(crate) agent_names: Names,
+    pub(crate) agent_names: AgentNames,
     pub(crate) groups: Groups,
     pub(crate) runs: Runs,
-    /// Resources that are dirty, or report that something differs.
+    /// Resources that are dirty or reported a difference.
     pub(crate) unsettled: Vec<u32>,
     /// Queued fact refreshes, by slot.
     pub(crate) fact_tasks: FxHashMap<u32, u32>,
@@ -40,18 +40,18 @@ pub struct Scheduler {
     pub(crate) deadlines: Timers,
     pub(crate) deploy_cron_at: Option<Timestamp>,
     pub(crate) repair_cron_at: Option<Timestamp>,
-    /// Whether the cron jobs have been set: only the first event tells what time it is.
+    /// True once the cron schedules are set: the first event supplies the time.
     crons_set: bool,
     /// Number of the next request.
     pub(crate) next_request: u64,
-    /// Resources whose tasks may wait for less urgent ones.
-    pub(crate) lifting: Vec<u32>,
-    /// Agents that may have something to start, in the order in which that became so.
+    /// Resources with tasks that may wait for less urgent ones.
+    pub(crate) inheriting: Vec<u32>,
+    /// Agents to dispatch, in the order of their wake-ups.
     pub(crate) woken: Vec<u32>,
-    /// Resources whose state changed during this event.
+    /// Resources with state changes during this event.
     changed: Vec<u32>,
-    /// The wake-up that was last asked for.
-    asked_wakeup: Option<Timestamp>,
+    /// Last requested wake-up.
+    requested_wakeup: Option<Timestamp>,
 }
 
 impl Scheduler {
@@ -61,10 +61,10 @@ impl Scheduler {
             settings,
             version: None,
             halted: false,
-            resources: Table::default(),
+            resources: ResourceTable::default(),
             edges: Edges::new(),
             queues: Queues::default(),
-            agent_names: Names::default(),
+            agent_names: AgentNames::default(),
             groups,
             runs: Runs::default(),
             unsettled: Vec::new(),
@@ -76,27 +76,27 @@ impl Scheduler {
             repair_cron_at: None,
             crons_set: false,
             next_request: 0,
-            lifting: Vec::new(),
+            inheriting: Vec::new(),
             woken: Vec::new(),
             changed: Vec::new(),
-            asked_wakeup: None,
+            requested_wakeup: None,
         }
     }
 
-    /// Takes in one event that happened at `now`; appends what is to be done to `commands`.
+    /// Processes one event that happened at `now`; appends the resulting commands.
     ///
     /// Time must not go back from one event to the next.
-    pub fn handle(&mut self, event: Event, now: Timestamp, commands: &mut Vec<Command>) {
+    pub fn handle(&mut self, event: Event, now: Timestamp, commands: &mut Vec<SchedulerCommand>) {
         if !std::mem::replace(&mut self.crons_set, true) {
             self.rearm_crons(now);
         }
         match event {
-            Event::NewVersions(diffs) => self.new_versions(diffs, now, commands),
-            Event::TaskFinished { task, result } => self.task_finished(task, result, now, commands),
-            Event::Deploy(filter) => self.user_deploy(&filter, now),
-            Event::Repair(filter) => self.user_repair(&filter, None, now),
-            Event::ContinueRepair { filter, since } => {
-                self.user_repair(&filter, Some(since), now);
+            Event::NewVersions(diffs) => self.apply_versions(diffs, now, commands),
+            Event::TaskFinished { task, result } => self.finish_task(task, result, now, commands),
+            Event::DeployDirty(filter) => self.deploy_dirty(&filter, now),
+            Event::Verify(filter) => self.verify_resources(&filter, None, now),
+            Event::ResumeVerify { filter, since } => {
+                self.verify_resources(&filter, Some(since), now);
             }
             Event::Cancel(filter) => self.cancel(&filter, now, commands),
             Event::Pause(agents) => self.set_paused(agents, true, commands),
@@ -104,52 +104,52 @@ impl Scheduler {
             Event::Halt => self.halt(now, commands),
             Event::Resume => self.resume(now),
             Event::SettingsChanged(settings) => self.change_settings(*settings, now, commands),
-            Event::Room(running_max) => self.set_room(running_max),
+            Event::RunningMax(running_max) => self.set_running_max(running_max),
             Event::Tick => self.tick(now, commands),
             Event::Recover(recovery) => self.recover(*recovery, now, commands),
             Event::DryRun(request) => self.start_dry_run(request, now, commands),
             Event::FactRefresh(ids) => self.request_facts(&ids, now),
         }
         let starts_at = commands.len();
-        self.lift_requirements();
+        self.inherit_priorities();
         self.dispatch(now, commands);
         self.persist(starts_at, commands);
-        self.tidy();
-        self.ask_for_wakeup(now, commands);
+        self.compact_timers();
+        self.request_wakeup(now, commands);
     }
 
-    /// Names what changed, in front of the tasks that are to start.
-    fn persist(&mut self, starts_at: usize, commands: &mut Vec<Command>) {
+    /// Inserts a `Persist` of the changed states before the starts.
+    fn persist(&mut self, starts_at: usize, commands: &mut Vec<SchedulerCommand>) {
         let mut changes = Changes::new();
         for slot in self.changed.drain(..) {
             let record = &mut self.resources[slot];
             let parts = std::mem::take(&mut record.changed);
-            if record.present && parts != Parts::default() {
+            if record.present && parts != ChangedFields::default() {
                 changes.push((ResourceIndex(slot), parts));
             }
         }
         if !changes.is_empty() {
-            commands.insert(starts_at, Command::Persist(changes));
+            commands.insert(starts_at, SchedulerCommand::Persist(changes));
         }
     }
 
-    /// Remembers that a part of a resource's state changed.
-    pub(crate) fn touch(&mut self, slot: u32, parts: Parts) {
+    /// Records that fields of a resource's state changed.
+    pub(crate) fn touch(&mut self, slot: u32, parts: ChangedFields) {
         let record = &mut self.resources[slot];
-        if record.changed == Parts::default() {
+        if record.changed == ChangedFields::default() {
             self.changed.push(slot);
         }
         record.changed = record.changed | parts;
     }
 
-    fn tidy(&mut self) {
+    fn compact_timers(&mut self) {
         let resources = &self.resources;
-        self.timers.tidy(|slot| resources[slot].due);
+        self.timers.compact(|slot| resources[slot].due);
         let queues = &self.queues;
-        self.deadlines.tidy(|agent| queues.agent(agent).due);
+        self.deadlines.compact(|agent| queues.agent(agent).due);
     }
 
-    /// When a `Tick` is needed at the latest.
+    /// Returns the latest time at which a `Tick` is needed.
     pub fn next_wakeup(&mut self) -> Option<Timestamp> {
         let queues = &self.queues;
         let deadline = self.deadlines.next(|agent| queues.agent(agent).due);
@@ -161,18 +161,18 @@ impl Scheduler {
         [deadline, timer, self.deploy_cron_at, self.repair_cron_at].into_iter().flatten().min()
     }
 
-    /// A wake-up that was asked for and turned out to be needless costs less than asking for each anew.
-    fn ask_for_wakeup(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
-        self.asked_wakeup = self.asked_wakeup.filter(|asked| *asked > now);
+    /// Requests an earlier wake-up only. A needless wake-up costs less than rescheduling each one.
+    fn request_wakeup(&mut self, now: Timestamp, commands: &mut Vec<SchedulerCommand>) {
+        self.requested_wakeup = self.requested_wakeup.filter(|asked| *asked > now);
         if let Some(next) = self.next_wakeup()
-            && self.asked_wakeup.is_none_or(|asked| next < asked)
+            && self.requested_wakeup.is_none_or(|asked| next < asked)
         {
-            self.asked_wakeup = Some(next);
-            commands.push(Command::WakeAt(next));
+            self.requested_wakeup = Some(next);
+            commands.push(SchedulerCommand::WakeAt(next));
         }
     }
 
-    /// The agent of this name, made if it is new.
+    /// Returns the agent of this name, created if new.
     pub(crate) fn intern_agent(&mut self, name: &str) -> u32 {
         if let Some(agent) = self.agent_names.find(name) {
             return agent;
@@ -184,7 +184,7 @@ impl Scheduler {
         agent
     }
 
-    /// Puts a resource, which is in no list yet, among the managed ones.
+    /// Adds an unlisted resource to the managed ones.
     pub(crate) fn enlist(&mut self, slot: u32, set: u32) {
         let agent = match self.resources.id(slot).cloned() {
             Some(id) => self.intern_agent(id.agent()),
@@ -209,23 +209,23 @@ impl Scheduler {
         self.resources.release(slot)
     }
 
-    pub(crate) fn mention(&self, slot: u32) -> Mention {
-        Mention { slot, generation: self.resources[slot].generation }
+    pub(crate) fn resource_ref(&self, slot: u32) -> ResourceRef {
+        ResourceRef { slot, generation: self.resources[slot].generation }
     }
 
-    /// The resource that was meant, if it is still there.
-    pub(crate) fn mentioned(&self, mention: Mention) -> Option<&ResourceId> {
-        let record = &self.resources[mention.slot];
-        let same = record.present && record.generation == mention.generation;
-        if same { self.resources.id(mention.slot) } else { None }
+    /// Returns the referenced resource, if it still exists.
+    pub(crate) fn resolve_ref(&self, resource_ref: ResourceRef) -> Option<&ResourceId> {
+        let record = &self.resources[resource_ref.slot];
+        let same = record.present && record.generation == resource_ref.generation;
+        if same { self.resources.id(resource_ref.slot) } else { None }
     }
 
     pub(crate) fn reason(&self, cause: Cause) -> Reason {
-        let id = |mention| self.mentioned(mention).cloned();
+        let id = |resource_ref| self.resolve_ref(resource_ref).cloned();
         match cause {
             Cause::NewVersion(version) => Reason::NewVersion(version),
-            Cause::UserDeploy => Reason::UserDeploy,
-            Cause::UserRepair => Reason::UserRepair,
+            Cause::UserDeployDirty => Reason::UserDeployDirty,
+            Cause::UserVerify => Reason::UserVerify,
             Cause::Retry(attempts) => Reason::Retry { attempts },
             Cause::RepairInterval => Reason::RepairInterval,
             Cause::DeployCron => Reason::DeployCron,
@@ -242,7 +242,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether this task was started and has neither ended nor been given up.
+    /// True if this task was started and has neither ended nor been abandoned.
     pub fn is_running(&self, task: TaskNumber) -> bool {
         self.runs.find(task).is_some()
     }

@@ -1,4 +1,4 @@
-//! What can be set: intervals, retries, deadlines, limits of concurrency.
+//! Settings: intervals, retries, deadlines, concurrency limits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,21 +10,21 @@ use crate::cron::{Cron, InvalidCron};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// When what is not as wanted is tried again.
+    /// Interval between attempts at resources that are not compliant.
     pub deploy_interval: Interval,
-    /// When everything is verified again.
+    /// Interval between verifications of every resource.
     pub repair_interval: Interval,
     pub retry: Retry,
-    /// How long one task may take before it is cancelled; `None`: for ever.
+    /// Time limit of one task before it is cancelled; `None`: no limit.
     pub task_time_max: Option<Duration>,
-    /// How long a cancelled task may take to end before it is given up.
+    /// Grace period for a cancelled task to end before it is abandoned.
     pub cancel_time_max: Duration,
-    /// How many tasks may run at once, over all agents.
+    /// Maximum number of running tasks over all agents.
     pub running_max: Option<u32>,
-    /// Agents that share something which bears only so many tasks at once. An agent belongs to the first group
-    /// that names it.
+    /// Groups of agents with a common concurrency limit. An agent belongs to the first group that
+    /// names it.
     pub groups: Vec<AgentGroup>,
-    /// Where the jitter comes from: the same seed gives the same delays.
+    /// Seed of the jitter: the same seed gives the same delays.
     pub seed: u64,
 }
 
@@ -43,7 +43,7 @@ impl Default for Settings {
     }
 }
 
-/// Agents of which at most `running_max` run a task at once.
+/// Agents that together run at most `running_max` tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentGroup {
     pub name: Arc<str>,
@@ -51,13 +51,13 @@ pub struct AgentGroup {
     pub running_max: u32,
 }
 
-/// When something is done again and again.
+/// Recurrence of deploys or repairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interval {
     Off,
-    /// That long after each resource's last run.
+    /// A fixed time after each resource's last run.
     Every(Duration),
-    /// For all resources at once, at these times.
+    /// Fixed times, for all resources at once.
     Cron(Cron),
 }
 
@@ -84,34 +84,37 @@ impl fmt::Display for Interval {
     }
 }
 
-/// How failed resources are tried again: at the deploy interval, never later. It shapes the delay if that interval
-/// is a duration; attempts are counted, and parked if that is wanted, in any case.
+/// Retry policy for failed resources. A retry is never later than the deploy interval. The delay
+/// applies only if that interval is a duration; attempts are always counted, and `attempts_max`
+/// always parks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The delay after the first failure, if that is to be shorter than the deploy interval.
+    /// Delay after the first failure, if shorter than the deploy interval.
     pub delay: Option<Duration>,
-    /// The delay is multiplied by this after each further failure, up to the deploy interval.
+    /// Factor by which each further failure multiplies the delay, up to the deploy interval.
     pub factor: u32,
-    /// Each delay is shortened by up to this share of it, in percent, differently for each resource and attempt.
+    /// Maximum share, in percent, by which jitter shortens each delay. It differs for each resource
+    /// and attempt.
     pub jitter_percent: u8,
-    /// So many failed runs in a row, and the resource is parked; `None`: never.
+    /// Number of consecutive failed runs after which a resource is parked; `None`: never.
     pub attempts_max: Option<u32>,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        // What failed together, because of a service that is down, is not to come back to it together for ever.
+        // Resources that failed together, because a service is down, must not all retry at the same
+        // moment.
         Retry { jitter_percent: 10, ..Retry::constant() }
     }
 }
 
 impl Retry {
-    /// Always the deploy interval to the microsecond, without end.
+    /// A constant delay of exactly the deploy interval, without a limit on attempts.
     pub fn constant() -> Self {
         Retry { delay: None, factor: 2, jitter_percent: 0, attempts_max: None }
     }
 
-    /// The delay after so many failed runs in a row.
+    /// Returns the delay after this number of consecutive failed runs.
     ///
     /// `resource` is a number that stays the same for a resource over restarts.
     pub fn delay_after(

@@ -1,23 +1,23 @@
-//! Times at which something is due, with lazy deletion: a heap of (time, key), in which an entry counts only
-//! as long as its owner still says the same time.
+//! Timer heap with lazy deletion: an entry (time, key) is valid only while its owner stores the
+//! same time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use orrery_model::Timestamp;
 
-/// No time: later than all.
+/// Sentinel for no time, later than all others.
 pub(crate) const NEVER: Timestamp = Timestamp(i64::MAX);
 
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Timestamp, u32)>>,
-    /// Entries that count.
+    /// Number of valid entries.
     armed: usize,
 }
 
 impl Timers {
-    /// The owner's time was `old` and is `new`; `NEVER` is none.
+    /// Changes the owner's time from `old` to `new`; `NEVER` is none.
     pub(crate) fn change(&mut self, key: u32, old: Timestamp, new: Timestamp) {
         if old == new {
             return;
@@ -31,19 +31,19 @@ impl Timers {
         }
     }
 
-    /// Keeps dead entries below the number of living ones, so that memory and time stay in proportion.
-    pub(crate) fn tidy(&mut self, due: impl Fn(u32) -> Timestamp) {
+    /// Removes stale entries when they outnumber valid ones, which bounds memory and time.
+    pub(crate) fn compact(&mut self, due: impl Fn(u32) -> Timestamp) {
         if self.heap.len() > 2 * self.armed + 64 {
             let mut entries = std::mem::take(&mut self.heap).into_vec();
             entries.retain(|Reverse((at, key))| due(*key) == *at);
-            // A time that was taken back and set again has two entries.
+            // A time that was cleared and set again has two entries.
             entries.sort_unstable();
             entries.dedup();
             self.heap = entries.into();
         }
     }
 
-    /// The next entry that counts, if it is due at `now`. The owner must take its time back.
+    /// Removes and returns the next valid entry, if due at `now`. The owner must clear its time.
     pub(crate) fn pop_due(
         &mut self,
         now: Timestamp,
@@ -55,7 +55,7 @@ impl Timers {
         self.heap.pop().map(|Reverse((_, key))| key)
     }
 
-    /// When the next entry that counts is due.
+    /// Returns the time of the next valid entry.
     pub(crate) fn next(&mut self, due: impl Fn(u32) -> Timestamp) -> Option<Timestamp> {
         while let Some(Reverse((at, key))) = self.heap.peek() {
             if due(*key) == *at {
@@ -75,7 +75,7 @@ impl Timers {
 mod tests {
     use super::*;
 
-    /// Timers with the table of times that owners keep.
+    /// Timers with the owners' table of times.
     struct Owners {
         timers: Timers,
         due: Vec<Timestamp>,
@@ -86,7 +86,7 @@ mod tests {
             self.timers.change(key, self.due[key as usize], at);
             self.due[key as usize] = at;
             let due = &self.due;
-            self.timers.tidy(|key| due[key as usize]);
+            self.timers.compact(|key| due[key as usize]);
         }
 
         fn pop(&mut self, now: i64) -> Option<u32> {

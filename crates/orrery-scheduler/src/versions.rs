@@ -1,54 +1,54 @@
-//! Several versions become one change for each resource.
+//! Folds several versions into one net change for each resource.
 //!
-//! Versions are folded in their order. What counts in the end is, for each resource that any of them names:
-//! was it there before, is it there after, and was it away in between.
+//! Versions are folded in order. For each resource that any of them names, the net change depends
+//! on its presence before and after, and on its absence in between.
 
 use orrery_model::{AttributeHash, ResourceFlags, ResourceId, VersionNumber};
 use rustc_hash::FxHashMap;
 
 use crate::edges::NONE;
 use crate::event::{Intent, Scope, SetContent, VersionDiff};
+use crate::resource_table::List;
 use crate::scheduler::Scheduler;
-use crate::table::List;
 
-/// What versions did to one resource, taken together.
+/// Net change of one resource over several versions.
 #[derive(Debug)]
-pub(crate) struct Folded {
+pub(crate) struct NetChange {
     pub(crate) slot: u32,
     pub(crate) present: bool,
-    /// It was deleted and came back: nothing that is known of the old one holds for the new one.
+    /// True if it was deleted and added again: the recorded state does not apply to the new one.
     pub(crate) recreated: bool,
     pub(crate) hash: AttributeHash,
     pub(crate) flags: ResourceFlags,
     pub(crate) requires: Vec<ResourceId>,
     pub(crate) set: u32,
-    /// The last version that held it, if it is gone.
+    /// Last version that held it, if it is removed.
     pub(crate) last_version: VersionNumber,
-    /// Number of the version, in the fold, that named it last.
+    /// Index, in the fold, of the last version that named it.
     named_in: u32,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
-    pub(crate) changes: Vec<Folded>,
-    /// Places in `changes`.
+    pub(crate) changes: Vec<NetChange>,
+    /// Indexes into `changes`.
     by_slot: FxHashMap<u32, u32>,
-    /// Resources that a set got within this fold.
+    /// Resources that joined a set within this fold.
     entered: FxHashMap<u32, Vec<u32>>,
 }
 
 impl Fold {
-    fn get(&self, slot: u32) -> Option<&Folded> {
+    fn get(&self, slot: u32) -> Option<&NetChange> {
         let at = *self.by_slot.get(&slot)?;
         self.changes.get(at as usize)
     }
 
-    fn get_mut(&mut self, slot: u32) -> Option<&mut Folded> {
+    fn get_mut(&mut self, slot: u32) -> Option<&mut NetChange> {
         let at = *self.by_slot.get(&slot)?;
         self.changes.get_mut(at as usize)
     }
 
-    fn add(&mut self, folded: Folded) {
+    fn add(&mut self, folded: NetChange) {
         let at = u32::try_from(self.changes.len()).expect("invariant: fewer slots than u32 holds");
         self.by_slot.insert(folded.slot, at);
         self.changes.push(folded);
@@ -56,7 +56,8 @@ impl Fold {
 }
 
 impl Scheduler {
-    /// Folds versions, oldest first. New ids get slots, which are not present before the change is applied.
+    /// Folds versions, oldest first. New ids get slots, which are not present until the change is
+    /// applied.
     pub(crate) fn fold(&mut self, diffs: Vec<VersionDiff>) -> Fold {
         let mut fold = Fold::default();
         let expected = diffs.iter().flat_map(|diff| &diff.sets).map(|set| match &set.content {
@@ -81,7 +82,7 @@ impl Scheduler {
         number: u32,
         before: VersionNumber,
     ) {
-        // Who may leave must be known before anybody enters.
+        // Possible departures must be known before any resource joins.
         let mut leaving = Vec::new();
         if diff.scope == Scope::Everything {
             leaving.extend(self.resources.present());
@@ -114,7 +115,7 @@ impl Scheduler {
         }
     }
 
-    /// The resources that a set holds at this point of the fold.
+    /// Returns the members of a set at this point of the fold.
     fn members(&self, fold: &Fold, set: u32, members: &mut Vec<u32>) {
         let is_member = |slot: u32| match fold.get(slot) {
             Some(folded) => folded.present && folded.set == set,
@@ -146,7 +147,7 @@ impl Scheduler {
                 moved
             }
             None => {
-                fold.add(Folded {
+                fold.add(NetChange {
                     slot,
                     present: true,
                     recreated: false,
@@ -165,7 +166,7 @@ impl Scheduler {
         }
     }
 
-    /// A resource that may have left: it has, unless this version names it elsewhere.
+    /// Records a departure, unless this version names the resource elsewhere.
     fn fold_departure(&mut self, fold: &mut Fold, slot: u32, number: u32, before: VersionNumber) {
         match fold.get_mut(slot) {
             Some(folded) if folded.named_in == number || !folded.present => {}
@@ -175,7 +176,7 @@ impl Scheduler {
             }
             None => {
                 let record = &self.resources[slot];
-                fold.add(Folded {
+                fold.add(NetChange {
                     slot,
                     present: false,
                     recreated: false,

@@ -1,4 +1,6 @@
-//! Which right each route needs: one table for all, looked up before any handler runs. A route that is not in it is not served.
+//! Access control: one table with the right that each route needs, checked before any handler runs.
+//!
+//! A route that is missing from the table is not served.
 
 mod table;
 
@@ -21,25 +23,25 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{self, Caller, Trail, network_of};
-use crate::body::{Bounds, Guarded, KNOWN_WITHIN, STRANGER};
-use crate::classic;
-use crate::connection::Place;
-use crate::problem::ServerError;
-use crate::server::ToStranger;
+use crate::auth::{self, Caller, RequestAudit, network_of};
+use crate::body::{ANONYMOUS_BOUNDS, AUTHENTICATED_TIMEOUT, Bounds, LimitedBody};
+use crate::error::ServerError;
+use crate::inmanta_api;
+use crate::listener::ConnectionSlot;
+use crate::server::AnonymousResponse;
 
 use table::ROUTES;
 
-/// What somebody may do, weakest first. Each includes those before it.
+/// Rights, weakest first. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Right {
-    /// Look.
+    /// Read.
     View,
     /// Deploy, repair, pause, halt.
     Operate,
-    /// Change what is wanted: versions, compiles, parameters, settings.
+    /// Change the desired state: versions, compiles, parameters, settings.
     Develop,
-    /// Make and delete environments, hand out rights.
+    /// Create and delete environments, assign roles.
     Administer,
 }
 
@@ -47,7 +49,7 @@ impl Right {
     pub(crate) const ALL: [Right; 4] =
         [Right::View, Right::Operate, Right::Develop, Right::Administer];
 
-    /// The role that gives this right and those before it.
+    /// Returns the role that grants this right and the weaker ones.
     pub(crate) fn role(self) -> &'static str {
         match self {
             Right::View => "viewer",
@@ -67,48 +69,49 @@ impl Right {
     }
 }
 
-/// Who may use a route.
+/// Requirement of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everybody, unknown or not.
+    /// No authentication.
     Public,
-    /// Everybody who is known; the handler shows each only what they may see.
-    Known,
-    /// Who has the right in any place; the handler shows each only what they may see.
+    /// Authentication only; the handler filters by rights.
+    Authenticated,
+    /// The right in any scope; the handler filters by rights.
     Somewhere(Right),
-    /// Who has the right everywhere.
+    /// The right on the whole server.
     Server(Right),
-    /// Who has the right in the project that the path names.
+    /// The right in the project that the path names.
     Project(Right),
-    /// Who has the right in the environment that the path names.
+    /// The right in the environment that the path names.
     Environment(Right),
-    /// Who has the right in the environment that the header of the classic paths names.
+    /// The right in the environment that the header of the Inmanta-compatible API names.
     Header(Right),
 }
 
-/// Every route of the server.
+/// Returns all routes of the server.
 pub(crate) fn table() -> impl Iterator<Item = &'static (&'static str, &'static str, Access)> {
-    ROUTES.iter().chain(classic::ROUTES)
+    ROUTES.iter().chain(inmanta_api::ROUTES)
 }
 
-/// What one route needs, for documents and tests.
+/// Access requirement of a route, for documentation and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteAccess {
     pub method: &'static str,
     pub path: &'static str,
-    /// `everybody`, `known`, `somewhere`, or where the role is needed: `server`, `project`, `environment`; or `header` for the environment that
-    /// the header of the classic paths names.
+    /// `everybody`, `known`, `somewhere`, or the scope of the required role: `server`, `project`,
+    /// `environment`; `header` for the environment that the header of the Inmanta-compatible API
+    /// names.
     pub place: &'static str,
-    /// The weakest role that is enough.
+    /// The weakest sufficient role.
     pub role: Option<&'static str>,
 }
 
-/// Every route of the server with what it needs.
+/// Returns the access requirements of all routes.
 pub fn routes() -> impl Iterator<Item = RouteAccess> {
     table().map(|&(method, path, access)| {
         let (place, right) = match access {
             Access::Public => ("everybody", None),
-            Access::Known => ("known", None),
+            Access::Authenticated => ("known", None),
             Access::Somewhere(right) => ("somewhere", Some(right)),
             Access::Server(right) => ("server", Some(right)),
             Access::Project(right) => ("project", Some(right)),
@@ -119,20 +122,20 @@ pub fn routes() -> impl Iterator<Item = RouteAccess> {
     })
 }
 
-/// What a route needs; `None` if it is not known.
-pub(crate) fn access_of(method: &Method, path: &str) -> Option<Access> {
+/// Returns the requirement of a route; `None` for an unknown one.
+pub(crate) fn required_access(method: &Method, path: &str) -> Option<Access> {
     static BY_ROUTE: LazyLock<FxHashMap<(&str, &str), Access>> = LazyLock::new(|| {
         table().map(|(method, path, access)| ((*method, *path), *access)).collect()
     });
     let found = BY_ROUTE.get(&(method.as_str(), path));
-    // What can be read can be looked at without its content.
+    // HEAD needs the right of GET.
     let as_read = || (method == Method::HEAD).then(|| BY_ROUTE.get(&("GET", path))).flatten();
     found.or_else(as_read).copied()
 }
 
-/// Whether a caller would be let through to POST to a path in an environment: what is not is not offered.
+/// True if a caller may POST to a path in an environment. Responses offer only such actions.
 pub(crate) fn may_post(caller: &Caller, environment: &EnvironmentRecord, path: &str) -> bool {
-    // By the last part of the path, which most often is what an action is called.
+    // Indexed by the last segment of the path, which is mostly the name of the action.
     static POSTS: LazyLock<FxHashMap<&str, Vec<(&str, Access)>>> = LazyLock::new(|| {
         let mut posts: FxHashMap<&str, Vec<(&str, Access)>> = FxHashMap::default();
         for (_, route, access) in table().filter(|(method, ..)| *method == "POST") {
@@ -141,12 +144,12 @@ pub(crate) fn may_post(caller: &Caller, environment: &EnvironmentRecord, path: &
         posts
     });
     let mut named = [last_part(path), ANY].into_iter().filter_map(|part| POSTS.get(part)).flatten();
-    let Some((route, access)) = named.find(|(route, _)| is_of(route, path)) else {
+    let Some((route, access)) = named.find(|(route, _)| matches_route(route, path)) else {
         return false;
     };
     caller.need_route(&Method::POST, route).is_ok()
         && match *access {
-            Access::Public | Access::Known => true,
+            Access::Public | Access::Authenticated => true,
             Access::Somewhere(right) => caller.may_somewhere(right),
             Access::Server(right) => caller.may_everywhere(right),
             Access::Project(right) => {
@@ -158,7 +161,7 @@ pub(crate) fn may_post(caller: &Caller, environment: &EnvironmentRecord, path: &
         }
 }
 
-/// Instead of a last part that can be anything.
+/// Index key for a variable last segment.
 const ANY: &str = "{}";
 
 fn last_part(path: &str) -> &str {
@@ -166,8 +169,8 @@ fn last_part(path: &str) -> &str {
     if part.starts_with('{') { ANY } else { part }
 }
 
-/// Whether a path is one of a route's.
-fn is_of(route: &str, path: &str) -> bool {
+/// True if a path matches a route.
+fn matches_route(route: &str, path: &str) -> bool {
     let mut parts = path.split('/');
     let fits = |own: &str, given: Option<&str>| {
         given.is_some_and(|given| own.starts_with('{') || own == given)
@@ -175,46 +178,46 @@ fn is_of(route: &str, path: &str) -> bool {
     route.split('/').all(|own| fits(own, parts.next())) && parts.next().is_none()
 }
 
-/// The kind of thing that a route is about, as it stands in its path: `versions`, `users`.
+/// Returns the group of a route, as in its path: `versions`, `users`.
 pub(crate) fn group_of(route: &str) -> &str {
     let mut parts = route.split('/').filter(|part| !part.is_empty());
-    let first = parts.by_ref().find(|part| *part != "api" && !is_number_of_api(part));
+    let first = parts.by_ref().find(|part| *part != "api" && !is_api_version(part));
     let first = first.unwrap_or_default();
-    // Things in a project or an environment have their own groups.
+    // Objects of a project or an environment have their own groups.
     let inner = (first == "projects" || first == "environments").then(|| parts.nth(1)).flatten();
     inner.unwrap_or(first)
 }
 
-fn is_number_of_api(part: &str) -> bool {
+fn is_api_version(part: &str) -> bool {
     part.strip_prefix('v').is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
-/// Open to everybody, until the handler has checked the signature.
+/// Public: the handler checks the signature.
 const WEBHOOK: &str = "/api/v1/webhooks/{environment}";
 
-/// Questions that are too long for a URL: nothing is changed, and nothing is written down.
-const QUESTIONS: [&str; 3] = [
+/// Queries that are too long for a URL. They change nothing and are not audited.
+const QUERY_ROUTES: [&str; 3] = [
     "/api/v1/environments/{environment}/placements",
     "/api/v1/cluster-documents/solve",
     "/api/v1/projects/{project}/cluster-documents/solve",
 ];
 
-/// What is read of requests that are refused.
-const SWALLOWED_MAX: usize = 64 * 1024;
-const SWALLOWED_WITHIN: Duration = Duration::from_secs(1);
+/// Maximum number of bytes to drain from a refused request.
+const DRAINED_MAX: usize = 64 * 1024;
+const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Forges send more than other strangers do: a push with all its commits.
+/// Larger than for other anonymous requests: a push lists all its commits.
 const WEBHOOK_MAX: usize = 1024 * 1024;
 
-/// Where the request came from, for handlers.
+/// Client address of the request, for handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientAddress(pub(crate) String);
 
-/// Cancelled when the client of a request is not there any more: what has not begun for it need not begin.
+/// Cancelled when the client disconnects: work that has not begun is skipped.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientGone(pub(crate) CancellationToken);
 
-/// Lets through who may use the route, notes who it is for the handler, and writes down what was tried.
+/// Admits a request, passes the caller to the handler, and writes the audit log.
 pub(crate) async fn check(
     State(app): State<App>,
     request: Request,
@@ -224,163 +227,164 @@ pub(crate) async fn check(
     let matched = MatchedPath::from_request_parts(&mut parts, &app).await;
     let Ok(matched) = matched else { return Err(ServerError::NoRoute) };
     let route = matched.as_str();
-    let Some(access) = access_of(&parts.method, route) else {
+    let Some(access) = required_access(&parts.method, route) else {
         return Err(ServerError::MethodNotAllowed);
     };
     let changes = match parts.method.is_safe() {
-        true => parts.method == Method::GET && route == classic::CHANGING_GET,
-        false => !QUESTIONS.contains(&route),
+        true => parts.method == Method::GET && route == inmanta_api::CHANGING_GET,
+        false => !QUERY_ROUTES.contains(&route),
     };
     if !changes {
         if let Err(error) = admit(&app, &mut parts, route, access, None).await {
-            swallow(body).await;
+            drain_body(body).await;
             return Err(error);
         }
-        // What a question takes of the memory for bodies is given back with the answer.
+        // A query releases its body memory with the response.
         let charge = parts.extensions.get::<Caller>().filter(|_| !parts.method.is_safe());
-        let charge = charge.map(|caller| app.budgets().known(owner_of(caller)));
+        let charge = charge.map(|caller| app.budgets().for_account(owner_of(caller)));
         let body = match &charge {
             Some(charge) => {
-                let bounds = Bounds { size: crate::server::BODY_MAX, within: KNOWN_WITHIN };
-                Guarded::wrap(body, Arc::clone(charge), bounds)
+                let bounds =
+                    Bounds { size: crate::server::BODY_MAX, within: AUTHENTICATED_TIMEOUT };
+                LimitedBody::wrap(body, Arc::clone(charge), bounds)
             }
             None => body,
         };
         let mut response = next.run(Request::from_parts(parts, body)).await;
         drop(charge);
         if access == Access::Public {
-            response.extensions_mut().insert(ToStranger);
+            response.extensions_mut().insert(AnonymousResponse);
         }
         return Ok(response);
     }
-    let mut trail = Trail::begin(&app, &parts, route);
+    let mut audit = RequestAudit::begin(&app, &parts, route);
     if access == Access::Public {
-        trail = trail.of_strangers();
+        audit = audit.for_public_route();
     }
-    parts.extensions.insert(ClientAddress(trail.address().to_owned()));
+    parts.extensions.insert(ClientAddress(audit.address().to_owned()));
     let gone = CancellationToken::new();
     parts.extensions.insert(ClientGone(gone.clone()));
     let _gone_when_dropped = gone.drop_guard();
-    if let Err(error) = admit(&app, &mut parts, route, access, Some(&mut trail)).await {
+    if let Err(error) = admit(&app, &mut parts, route, access, Some(&mut audit)).await {
         let mut response = error.into_response();
-        trail.end(&app, &mut response).await;
-        swallow(body).await;
+        audit.finish(&app, &mut response).await;
+        drain_body(body).await;
         return Ok(response);
     }
     let caller = parts.extensions.get::<Caller>();
     let (charge, bounds) = match caller.filter(|_| access != Access::Public) {
         Some(caller) => {
-            let bounds = Bounds { size: crate::server::BODY_MAX, within: KNOWN_WITHIN };
-            (app.budgets().known(owner_of(caller)), bounds)
+            let bounds = Bounds { size: crate::server::BODY_MAX, within: AUTHENTICATED_TIMEOUT };
+            (app.budgets().for_account(owner_of(caller)), bounds)
         }
         None => {
-            let size = if route == WEBHOOK { WEBHOOK_MAX } else { STRANGER.size };
-            let charge = app.budgets().stranger(network_of(trail.address()));
-            (charge, Bounds { size, ..STRANGER })
+            let size = if route == WEBHOOK { WEBHOOK_MAX } else { ANONYMOUS_BOUNDS.size };
+            let charge = app.budgets().for_network(network_of(audit.address()));
+            (charge, Bounds { size, ..ANONYMOUS_BOUNDS })
         }
     };
-    let body = Guarded::wrap(body, Arc::clone(&charge), bounds);
-    // In a task of its own: whoever hangs up early has acted all the same, and it is written down.
+    let body = LimitedBody::wrap(body, Arc::clone(&charge), bounds);
+    // In a separate task: a disconnecting client must not skip the audit entry.
     let request = Request::from_parts(parts, body);
     let work = async move {
         let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
         let failed = || ServerError::Internal("a handler panicked".to_owned()).into_response();
         let mut response = answered.unwrap_or_else(|_| failed());
-        app.auth().remembered.forget();
-        trail.end(&app, &mut response).await;
+        app.auth().cache.invalidate();
+        audit.finish(&app, &mut response).await;
         drop(charge);
         response
     };
     tokio::spawn(work.in_current_span()).await.map_err(|_| ServerError::Stopping)
 }
 
-/// The account that memory for bodies is charged to.
+/// Returns the account that body memory is charged to.
 fn owner_of(caller: &Caller) -> String {
     caller.account.map_or_else(|| caller.name.clone(), |id| id.to_string())
 }
 
-/// Reads and forgets what is left of a small request, so that the connection can be used again: a client may have begun the next
-/// one before it learns that this one was refused.
-pub(crate) async fn swallow(body: Body) {
-    let rest = http_body_util::Limited::new(body, SWALLOWED_MAX);
-    // What does not come, or is too much, costs the connection.
-    let _ = tokio::time::timeout(SWALLOWED_WITHIN, rest.collect()).await;
+/// Drains the rest of a small refused request, so that the connection can be reused: a client may
+/// pipeline the next request before it reads the refusal.
+pub(crate) async fn drain_body(body: Body) {
+    let rest = http_body_util::Limited::new(body, DRAINED_MAX);
+    // A slow or large rest closes the connection.
+    let _ = tokio::time::timeout(DRAINED_WITHIN, rest.collect()).await;
 }
 
-/// Finds out who is calling and whether they may.
+/// Authenticates the caller and checks the required right.
 async fn admit(
     app: &App,
     parts: &mut Parts,
     route: &str,
     access: Access,
-    mut trail: Option<&mut Trail>,
+    mut audit: Option<&mut RequestAudit>,
 ) -> Result<(), ServerError> {
     if access == Access::Public {
-        parts.extensions.insert(Caller::nobody());
+        parts.extensions.insert(Caller::anonymous());
         return Ok(());
     }
-    // What changes something leaves a trail.
-    let only_reads = trail.is_none();
+    // Only changing requests have an audit record.
+    let only_reads = audit.is_none();
     let caller = auth::authenticate(app, parts, only_reads).await?;
-    if let Some(trail) = trail.as_deref_mut() {
-        trail.by(&caller.name);
+    if let Some(audit) = audit.as_deref_mut() {
+        audit.set_actor(&caller.name);
     }
     caller.need_route(&parts.method, route)?;
     let named = |name: &str| {
         let at = route.split('/').position(|part| part == name);
         let text = at.and_then(|at| parts.uri.path().split('/').nth(at)).unwrap_or_default();
-        text.parse::<Uuid>().map_err(|_| ServerError::BadRequest(format!("{text:?} is no id")))
+        text.parse::<Uuid>().map_err(|_| ServerError::BadRequest(format!("{text:?} is not an id")))
     };
     match access {
-        Access::Public | Access::Known => {}
+        Access::Public | Access::Authenticated => {}
         Access::Somewhere(right) => caller.need_somewhere(right)?,
         Access::Server(right) => caller.need_everywhere(right)?,
         Access::Project(right) => caller.need_in_project(right, &named("{project}")?)?,
         Access::Environment(right) | Access::Header(right) => {
             let id = match access {
-                Access::Header(_) => in_header(parts)?,
+                Access::Header(_) => environment_from_header(parts)?,
                 _ => named("{environment}")?,
             };
             let found = match find_environment(app, id, only_reads).await {
-                // Who sees nothing elsewhere learns nothing of what is there.
+                // A caller without rights elsewhere must not learn which objects exist.
                 Err(_) if !caller.may_everywhere(Right::View) => {
                     return Err(caller.forbidden(right, "in this environment"));
                 }
                 found => found?,
             };
-            if let Some(trail) = trail {
-                trail.within(found.uuid);
+            if let Some(audit) = audit {
+                audit.set_environment(found.uuid);
             }
             caller.need_in_environment(right, &found)?;
             parts.extensions.insert(found);
         }
     }
-    if let Some(place) = parts.extensions.get::<Arc<Place>>() {
-        place.become_known();
+    if let Some(slot) = parts.extensions.get::<Arc<ConnectionSlot>>() {
+        slot.mark_authenticated();
     }
     parts.extensions.insert(caller);
     Ok(())
 }
 
-/// The environment with an id: for what only reads, as it was a moment ago.
+/// Finds an environment. Requests that only read may use the cache.
 async fn find_environment(
     app: &App,
     id: Uuid,
     only_reads: bool,
 ) -> Result<EnvironmentRecord, ServerError> {
-    let remembered = &app.auth().remembered;
-    if only_reads && let Some(found) = remembered.environment(id.as_bytes()) {
+    let cache = &app.auth().cache;
+    if only_reads && let Some(found) = cache.environment(id.as_bytes()) {
         return Ok(found);
     }
-    let asked = remembered.moment();
+    let asked = cache.stamp();
     let found = app.with_store(move |store| store.records().environment(id.as_bytes())).await?;
-    remembered.keep_environment(found.clone(), asked);
+    cache.insert_environment(found.clone(), asked);
     Ok(found)
 }
 
-/// The environment that the header of the classic paths names.
-fn in_header(parts: &Parts) -> Result<Uuid, ServerError> {
-    let given = parts.headers.get(classic::ENVIRONMENT).and_then(|value| value.to_str().ok());
+/// Reads the environment id from the header of the Inmanta-compatible API.
+fn environment_from_header(parts: &Parts) -> Result<Uuid, ServerError> {
+    let given = parts.headers.get(inmanta_api::ENVIRONMENT).and_then(|value| value.to_str().ok());
     let text =
         given.ok_or_else(|| ServerError::BadRequest("Field 'tid' is required.".to_owned()))?;
     let wrong = |_| ServerError::BadRequest(format!("Field 'tid' must be a valid UUID: {text:?}"));
@@ -392,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_named_by_the_thing() {
+    fn groups_are_named_by_the_noun() {
         assert_eq!(group_of("/api/v1/projects"), "projects");
         assert_eq!(group_of("/api/v1/projects/{project}"), "projects");
         assert_eq!(group_of("/api/v1/environments/{environment}/versions/{version}"), "versions");
@@ -404,18 +408,18 @@ mod tests {
     #[test]
     fn paths_belong_to_routes() {
         let route = "/api/v1/environments/{environment}/versions/{number}/release";
-        assert!(is_of(route, "/api/v1/environments/9f2c/versions/5/release"));
+        assert!(matches_route(route, "/api/v1/environments/9f2c/versions/5/release"));
         for other in [
             "/api/v1/environments/9f2c/versions/5",
             "/api/v1/environments/9f2c/versions/5/release/x",
             "/",
         ] {
-            assert!(!is_of(route, other), "{other}");
+            assert!(!matches_route(route, other), "{other}");
         }
     }
 
     #[test]
-    fn no_route_stands_twice() {
+    fn no_route_is_listed_twice() {
         let mut seen = std::collections::BTreeSet::new();
         for (method, path, _) in table() {
             assert!(seen.insert((method, path)), "{method} {path}");

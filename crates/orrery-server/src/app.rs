@@ -1,49 +1,51 @@
-//! What all requests share.
+//! State shared by all requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orrery_model::Timestamp;
-use orrery_store::{Store, StoreError, on_behalf_of};
+use orrery_store::{Store, StoreError, with_idempotency};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Auth, AuthSettings};
+use crate::batch_loader::BatchLoader;
 use crate::body::Budgets;
+use crate::change_stream::ChangeStream;
 use crate::contents::ContentLimits;
-use crate::conventions;
-use crate::counts::Counts;
-use crate::gateway::{Hub, Links};
-use crate::gather::Gather;
+use crate::count_cache::CountCache;
+use crate::error::ServerError;
+use crate::gateway::{PeerClient, SessionRegistry};
+use crate::heartbeat::{Heartbeats, WriteProbe};
 use crate::metrics::Metrics;
-use crate::problem::ServerError;
-use crate::pulse::{Pulse, WriteProbe};
-use crate::tail::Tail;
+use crate::middleware;
 use crate::vault::{MasterKey, Vault};
 
-/// Nudges that a slow listener may miss; it reads the store again then.
-const NUDGES: usize = 1024;
+/// Capacity of the wake-up channel. A receiver that lags reads the store again.
+const WAKE_UPS_MAX: usize = 1024;
 
-/// A hint that the store is worth reading again. It may be lost, repeated or late.
+/// A hint to read the store again. May be lost, repeated or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nudge;
+pub struct WakeUp;
 
-/// What a server is told at its start.
+/// Start-up settings of a server.
 #[derive(Clone, Debug, Default)]
 pub struct AppSettings {
-    /// Git repositories may be paths and `file:` URLs of this machine.
+    /// Allows paths and `file:` URLs of this machine as Git repositories.
     pub local_repositories: bool,
-    /// How callers are known.
+    /// Authentication settings.
     pub auth: AuthSettings,
-    /// What seals the server's own secrets.
+    /// Key that seals the vault.
     pub master_key: MasterKey,
-    /// How long entries of the audit log are kept; `None` for ever.
+    /// Retention of the audit log; `None` for unlimited.
     pub audit_retention: Option<std::time::Duration>,
-    /// Limits for contents that no version refers to.
+    /// Limits for contents without a referring version.
     pub contents: ContentLimits,
-    /// How code of environments is kept away from this process, if it runs some: `sandboxed`, `shared` or `refused`.
+    /// Isolation of environment code in this process: `sandboxed`, `shared` or `refused`; `None` if
+    /// it runs none.
     pub isolation: Option<&'static str>,
-    /// How environments act on the machine of this process, if it runs some: `auto`, `allow`, `sandbox` or `forbid`.
+    /// Policy for environments that act on the machine of this process: `auto`, `allow`, `sandbox`
+    /// or `forbid`; `None` if it runs none.
     pub own_machine: Option<&'static str>,
 }
 
@@ -57,24 +59,24 @@ struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
     metrics: Arc<Metrics>,
-    pulse: Pulse,
+    heartbeats: Heartbeats,
     writes: WriteProbe,
-    nudges: broadcast::Sender<Nudge>,
+    wake_ups: broadcast::Sender<WakeUp>,
     stopping: CancellationToken,
-    tail: Tail,
-    counts: Counts,
-    gather: Gather,
+    change_stream: ChangeStream,
+    count_cache: CountCache,
+    batch_loader: BatchLoader,
     auth: Auth,
     budgets: Budgets,
     vault: Vault,
-    hub: Arc<Hub>,
-    links: Links,
-    /// Who is called at each nudge, until they say that they do not care any more.
-    listeners: Mutex<Vec<NudgeListener>>,
+    agent_sessions: Arc<SessionRegistry>,
+    peers: PeerClient,
+    /// Listeners, called at each wake-up until they return false.
+    listeners: Mutex<Vec<WakeUpListener>>,
 }
 
-/// Says whether it wants to be called again. It must not wait.
-type NudgeListener = Box<dyn Fn() -> bool + Send>;
+/// Returns false to unsubscribe. Must not block.
+type WakeUpListener = Box<dyn Fn() -> bool + Send>;
 
 impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -82,7 +84,7 @@ impl std::fmt::Debug for App {
     }
 }
 
-/// The one clock of the server.
+/// The only clock of the server.
 #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
 pub(crate) fn wall_clock() -> SystemTime {
     SystemTime::now()
@@ -94,27 +96,31 @@ pub(crate) fn system_time() -> Timestamp {
 
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
-        let (nudges, _) = broadcast::channel(NUDGES);
+        let (wake_ups, _) = broadcast::channel(WAKE_UPS_MAX);
         let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
         let metrics: Arc<Metrics> = Arc::default();
-        metrics.isolated(settings.isolation);
-        let hub = Arc::new(Hub::new(Arc::clone(&metrics)));
+        metrics.set_isolation(settings.isolation);
+        let agent_sessions = Arc::new(SessionRegistry::new(Arc::clone(&metrics)));
         App {
             inner: Arc::new(Inner {
-                links: Links::new(Arc::clone(&store), vault.clone(), Arc::clone(&hub)),
+                peers: PeerClient::new(
+                    Arc::clone(&store),
+                    vault.clone(),
+                    Arc::clone(&agent_sessions),
+                ),
                 store,
                 settings,
-                hub,
+                agent_sessions,
                 metrics,
-                pulse: Pulse::default(),
+                heartbeats: Heartbeats::default(),
                 writes: WriteProbe::default(),
-                nudges,
+                wake_ups,
                 auth: Auth::default(),
                 budgets: Budgets::default(),
                 stopping: CancellationToken::new(),
-                tail: Tail::default(),
-                counts: Counts::default(),
-                gather: Gather::default(),
+                change_stream: ChangeStream::default(),
+                count_cache: CountCache::default(),
+                batch_loader: BatchLoader::default(),
                 listeners: Mutex::default(),
                 vault,
             }),
@@ -129,31 +135,31 @@ impl App {
         &self.inner.settings
     }
 
-    /// The server's own secrets.
+    /// Vault of the server.
     pub fn vault(&self) -> &Vault {
         &self.inner.vault
     }
 
-    /// The remote agents that are connected to this process, and what they are asked.
-    pub(crate) fn hub(&self) -> &Arc<Hub> {
-        &self.inner.hub
+    /// Sessions of remote agents at this process.
+    pub(crate) fn agent_sessions(&self) -> &Arc<SessionRegistry> {
+        &self.inner.agent_sessions
     }
 
-    /// The way to remote agents that are connected to other processes.
-    pub(crate) fn links(&self) -> &Links {
-        &self.inner.links
+    /// Client for remote agents that are connected to other processes.
+    pub(crate) fn peers(&self) -> &PeerClient {
+        &self.inner.peers
     }
 
     pub(crate) fn auth(&self) -> &Auth {
         &self.inner.auth
     }
 
-    /// Memory that bodies of requests may take.
+    /// Memory budgets of request bodies.
     pub(crate) fn budgets(&self) -> &Budgets {
         &self.inner.budgets
     }
 
-    /// Writes what is still to be written. To be called when the last request has been answered.
+    /// Writes pending audit entries. Called after the last request.
     pub async fn close(&self) {
         self.inner.auth.audit.close(self.store(), self.now()).await;
     }
@@ -162,12 +168,12 @@ impl App {
         &self.inner.metrics
     }
 
-    /// Whether the roles of this process go on.
-    pub(crate) fn pulse(&self) -> &Pulse {
-        &self.inner.pulse
+    /// Heartbeats of the roles of this process.
+    pub(crate) fn heartbeats(&self) -> &Heartbeats {
+        &self.inner.heartbeats
     }
 
-    /// Whether the store can be written to.
+    /// Result of write probes of the store.
     pub(crate) fn writes(&self) -> &WriteProbe {
         &self.inner.writes
     }
@@ -176,37 +182,37 @@ impl App {
         system_time()
     }
 
-    /// Ends what would go on for ever, when the server does.
+    /// Cancelled when the server stops.
     pub fn stopping(&self) -> &CancellationToken {
         &self.inner.stopping
     }
 
-    /// The end of the change feed, for those who listen to it.
-    pub(crate) fn tail(&self) -> &Tail {
-        &self.inner.tail
+    /// Live end of the change feed.
+    pub(crate) fn change_stream(&self) -> &ChangeStream {
+        &self.inner.change_stream
     }
 
-    /// Counts of resources that are not asked for anew each time.
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.inner.counts
+    /// Cached counts of resources.
+    pub(crate) fn count_cache(&self) -> &CountCache {
+        &self.inner.count_cache
     }
 
-    /// Questions about single resources, asked together.
-    pub(crate) fn gather(&self) -> &Gather {
-        &self.inner.gather
+    /// Batches queries for single resources.
+    pub(crate) fn batch_loader(&self) -> &BatchLoader {
+        &self.inner.batch_loader
     }
 
-    /// Runs `work` with the store on a thread that may block.
+    /// Runs `work` with the store on a blocking thread.
     ///
     /// # Errors
-    /// Those of `work`; `Stopping` if the server ends meanwhile.
+    /// Those of `work`; `Stopping` if the server stops meanwhile.
     pub async fn with_store<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ServerError> {
         let store = Arc::clone(&self.inner.store);
-        let attempt = conventions::attempt();
-        let work = move || on_behalf_of(attempt, || work(&*store));
+        let attempt = middleware::idempotent_request();
+        let work = move || with_idempotency(attempt, || work(&*store));
         let done = tokio::task::spawn_blocking(work).await;
         match done {
             Ok(answer) => Ok(answer?),
@@ -215,7 +221,7 @@ impl App {
         }
     }
 
-    /// As `with_store`, for work that changes something: everybody who waits for changes looks at once.
+    /// Like `with_store`, for changes: sends a wake-up afterwards.
     ///
     /// # Errors
     /// As `with_store`.
@@ -224,26 +230,26 @@ impl App {
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ServerError> {
         let answer = self.with_store(work).await;
-        self.nudge();
+        self.wake_up();
         answer
     }
 
-    /// Says that the store is worth reading again.
-    pub fn nudge(&self) {
-        self.inner.auth.remembered.forget();
-        // Without listeners there is nobody to tell.
-        let _ = self.inner.nudges.send(Nudge);
+    /// Sends a wake-up: the store is worth reading again.
+    pub fn wake_up(&self) {
+        self.inner.auth.cache.invalidate();
+        // Fails without receivers, which is fine.
+        let _ = self.inner.wake_ups.send(WakeUp);
         let listeners = self.inner.listeners.lock();
         listeners.unwrap_or_else(PoisonError::into_inner).retain(|listener| listener());
     }
 
-    /// Calls somebody at each nudge, on whatever thread it comes from.
-    pub(crate) fn on_nudge(&self, listener: impl Fn() -> bool + Send + 'static) {
+    /// Registers a listener for wake-ups. It runs on the thread of the sender.
+    pub(crate) fn on_wake_up(&self, listener: impl Fn() -> bool + Send + 'static) {
         let listeners = self.inner.listeners.lock();
         listeners.unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
-    pub fn nudges(&self) -> broadcast::Receiver<Nudge> {
-        self.inner.nudges.subscribe()
+    pub fn wake_ups(&self) -> broadcast::Receiver<WakeUp> {
+        self.inner.wake_ups.subscribe()
     }
 }

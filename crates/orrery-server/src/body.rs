@@ -1,7 +1,8 @@
-//! Bodies of requests, bounded in size, in time, and in the memory that all of them hold together.
+//! Request bodies with limits of size, time and total memory.
 //!
-//! `Budget` is shared by all requests of one kind; each request has a `Charge`, which gives back what it took when it is dropped. `Guarded` is the
-//! body that handlers read: it fails with a `BodyError` when a bound is reached, whatever reads it.
+//! `Budget` is shared by all requests of one kind; each request has a `Charge`, which returns its
+//! bytes when it is dropped. Handlers read a `LimitedBody`, which fails with a `BodyError` at a
+//! limit.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -13,32 +14,34 @@ use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Sleep;
 
-/// Bound for requests of clients that have not shown who they are.
-pub(crate) const STRANGER: Bounds = Bounds { size: 64 * 1024, within: Duration::from_secs(10) };
+/// Limits for anonymous clients.
+pub(crate) const ANONYMOUS_BOUNDS: Bounds =
+    Bounds { size: 64 * 1024, within: Duration::from_secs(10) };
 
-/// Deadline for bodies of known clients. Shorter than that of the request, so that the answer says that nothing was done.
-pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(50);
+/// Body timeout for authenticated clients. Shorter than that of the request, so that the response
+/// can state that nothing was done.
+pub(crate) const AUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// Size and time that one body may take.
+/// Size and time limit of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) size: usize,
     pub(crate) within: Duration,
 }
 
-/// Reason why a body is not read to its end.
+/// Exceeded limit of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the body has more than {0} bytes")]
     TooLarge(usize),
     #[error("the body did not arrive within {} s", .0.as_secs())]
     TooSlow(Duration),
-    #[error("bodies of other requests take all the memory that is set aside for them")]
+    #[error("bodies of other requests use all the memory reserved for them")]
     NoRoom,
 }
 
 impl BodyError {
-    /// The bound behind an error of some body, however often it was wrapped.
+    /// Finds the exceeded limit behind a wrapped error.
     pub(crate) fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
@@ -51,44 +54,44 @@ impl BodyError {
     }
 }
 
-/// Budgets for the bodies of all requests.
+/// Memory budgets of all request bodies.
 #[derive(Debug)]
 pub(crate) struct Budgets {
-    strangers: Arc<Budget>,
-    known: Arc<Budget>,
+    anonymous: Arc<Budget>,
+    authenticated: Arc<Budget>,
 }
 
 impl Default for Budgets {
     fn default() -> Self {
         Budgets {
-            strangers: Arc::new(Budget::new(16 << 20, 4 << 20)),
-            known: Arc::new(Budget::new(1 << 30, 256 << 20)),
+            anonymous: Arc::new(Budget::new(16 << 20, 4 << 20)),
+            authenticated: Arc::new(Budget::new(1 << 30, 256 << 20)),
         }
     }
 }
 
 impl Budgets {
-    /// Charge of a client that is known by its network only.
-    pub(crate) fn stranger(&self, network: String) -> Arc<Charge> {
-        Budget::charge(&self.strangers, network)
+    /// Returns the charge of an anonymous client, by its network.
+    pub(crate) fn for_network(&self, network: String) -> Arc<Charge> {
+        Budget::charge(&self.anonymous, network)
     }
 
-    /// Charge of an account, a token or an agent.
-    pub(crate) fn known(&self, owner: String) -> Arc<Charge> {
-        Budget::charge(&self.known, owner)
+    /// Returns the charge of an account, a token or an agent.
+    pub(crate) fn for_account(&self, owner: String) -> Arc<Charge> {
+        Budget::charge(&self.authenticated, owner)
     }
 }
 
-/// Bytes that bodies may hold: all together, and those of one owner.
+/// Limits of memory in bytes: in total, and per owner.
 #[derive(Debug)]
 struct Budget {
     total_max: usize,
     each_max: usize,
-    held: Mutex<Held>,
+    held: Mutex<HeldBytes>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldBytes {
     total: usize,
     by_owner: HashMap<String, usize>,
 }
@@ -113,7 +116,7 @@ impl Budget {
         true
     }
 
-    fn give_back(&self, owner: &str, bytes: usize) {
+    fn release(&self, owner: &str, bytes: usize) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.total = held.total.saturating_sub(bytes);
         let own = held.by_owner.get(owner).copied().unwrap_or(0).saturating_sub(bytes);
@@ -125,7 +128,7 @@ impl Budget {
     }
 }
 
-/// Bytes that one request holds of a budget. To be kept until the request is answered.
+/// Bytes of a budget that one request holds. Keep it until the response.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
@@ -147,13 +150,13 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let taken = *self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
         if taken > 0 {
-            self.budget.give_back(&self.owner, taken);
+            self.budget.release(&self.owner, taken);
         }
     }
 }
 
-/// A body that ends with an error when it reaches one of its bounds.
-pub(crate) struct Guarded {
+/// A body that fails at one of its limits.
+pub(crate) struct LimitedBody {
     inner: Body,
     charge: Arc<Charge>,
     bounds: Bounds,
@@ -161,14 +164,14 @@ pub(crate) struct Guarded {
     deadline: Pin<Box<Sleep>>,
 }
 
-impl Guarded {
+impl LimitedBody {
     pub(crate) fn wrap(inner: Body, charge: Arc<Charge>, bounds: Bounds) -> Body {
         let deadline = Box::pin(tokio::time::sleep(bounds.within));
-        Body::new(Guarded { inner, charge, bounds, left: bounds.size, deadline })
+        Body::new(LimitedBody { inner, charge, bounds, left: bounds.size, deadline })
     }
 }
 
-impl HttpBody for Guarded {
+impl HttpBody for LimitedBody {
     type Data = Bytes;
     type Error = axum::BoxError;
 
@@ -176,12 +179,12 @@ impl HttpBody for Guarded {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        // What is announced as too large is not read at all.
+        // A body with a too large announced size is not read.
         let too_large = BodyError::TooLarge(self.bounds.size);
         if self.inner.size_hint().lower() > self.left as u64 {
             return Poll::Ready(Some(Err(too_large.into())));
         }
-        // The deadline counts also for a body of which something comes all the time.
+        // The deadline also ends a body that keeps sending.
         if self.deadline.as_mut().poll(context).is_ready() {
             return Poll::Ready(Some(Err(BodyError::TooSlow(self.bounds.within).into())));
         }
@@ -222,11 +225,11 @@ mod tests {
     }
 
     async fn read(body: Body, charge: &Arc<Charge>, bounds: Bounds) -> Result<usize, BodyError> {
-        let read = Guarded::wrap(body, Arc::clone(charge), bounds).collect().await;
+        let read = LimitedBody::wrap(body, Arc::clone(charge), bounds).collect().await;
         read.map(|read| read.to_bytes().len()).map_err(|error| BodyError::find(&error).unwrap())
     }
 
-    /// A chunk every few milliseconds, without end.
+    /// An endless body with a chunk every few milliseconds.
     fn dripping(chunk: usize) -> Body {
         Body::from_stream(futures_util::stream::unfold((), move |()| async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -238,7 +241,7 @@ mod tests {
     fn a_body_ends_at_its_size_and_at_its_deadline() {
         run(async {
             let budgets = Budgets::default();
-            let charge = budgets.stranger("192.0.2.1".to_owned());
+            let charge = budgets.for_network("192.0.2.1".to_owned());
             let bounds = Bounds { size: 100, within: Duration::from_millis(200) };
             assert_eq!(read(Body::from(vec![0; 100]), &charge, bounds).await, Ok(100));
             let large = read(Body::from(vec![0; 101]), &charge, bounds).await;
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn no_owner_takes_the_room_of_others_and_all_is_given_back() {
+    fn budgets_are_per_owner_and_released() {
         run(async {
             let budget = Arc::new(Budget::new(1000, 400));
             let bounds = Bounds { size: 1000, within: Duration::from_secs(10) };

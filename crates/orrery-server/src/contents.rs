@@ -1,7 +1,8 @@
-//! Contents of files: who may know of them, how much may wait to be used, and which of them versions use.
+//! Contents of files: visibility, quotas, and use by versions.
 //!
-//! A content belongs to who uploaded it until a version refers to it, and to the environments of such versions from then on. Callers learn
-//! only of those that are theirs in this sense; for everything else the answer is that it is not there, whether it is or not.
+//! A content belongs to its uploader until a version refers to it, then to the environments of such
+//! versions. Callers see only contents that are theirs in this sense; all others are reported as
+//! missing, whether they exist or not.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,16 +18,16 @@ use sha2::{Digest as _, Sha256};
 use crate::access::Right;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::problem::ServerError;
+use crate::error::ServerError;
 
-/// How long and how much of what is uploaded is kept until a version refers to it.
+/// Limits on uploads that no version refers to yet.
 #[derive(Clone, Copy, Debug)]
 pub struct ContentLimits {
-    /// What nothing refers to is deleted after this.
+    /// Age at which unreferenced contents are deleted.
     pub grace: Duration,
-    /// Bytes that one account may have uploaded and that no version refers to.
+    /// Maximum bytes of unreferenced uploads per account.
     pub account_max: u64,
-    /// The same for all accounts together.
+    /// Maximum bytes of unreferenced uploads of all accounts.
     pub all_max: u64,
 }
 
@@ -40,31 +41,31 @@ impl Default for ContentLimits {
     }
 }
 
-/// Who stores a version: it may refer to what it may know of.
+/// The author of a version, which may refer to the contents that are visible to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Pusher {
+pub(crate) struct VersionAuthor {
     view: ContentView,
     uploader: Option<[u8; 16]>,
-    /// The description of code that the server itself made of what the pusher sent.
-    pub(crate) made: Option<String>,
+    /// Hash of the code bundle that the server generated from the upload.
+    pub(crate) generated_code: Option<String>,
 }
 
-impl Pusher {
-    pub(crate) fn of(store: &dyn Store, caller: &Caller) -> Result<Self, StoreError> {
+impl VersionAuthor {
+    pub(crate) fn for_caller(store: &dyn Store, caller: &Caller) -> Result<Self, StoreError> {
         let view = view_of(store, caller, Right::Develop)?;
-        Ok(Pusher { view, uploader: Some(uploader(caller)), made: None })
+        Ok(VersionAuthor { view, uploader: Some(uploader_id(caller)), generated_code: None })
     }
 
-    /// The compile service, which stores what compiles of one environment handed over.
-    pub(crate) fn compiles_of(environment: EnvironmentKey) -> Self {
+    /// The compile service, storing the output of an environment's compiles.
+    pub(crate) fn for_compiles(environment: EnvironmentKey) -> Self {
         let environments = Some(BTreeSet::from([environment]));
         let view = ContentView { account: None, environments };
-        Pusher { view, uploader: None, made: None }
+        VersionAuthor { view, uploader: None, generated_code: None }
     }
 }
 
-/// How the uploads of a caller are marked: by its account, or by its name where it has none.
-fn uploader(caller: &Caller) -> [u8; 16] {
+/// Id of a caller's uploads: its account, or a hash of its name if it has none.
+fn uploader_id(caller: &Caller) -> [u8; 16] {
     if let Some(account) = caller.account {
         return account.into_bytes();
     }
@@ -74,7 +75,8 @@ fn uploader(caller: &Caller) -> [u8; 16] {
     id
 }
 
-/// The contents that a caller uploaded, and those of environments where it has a right.
+/// Returns the contents visible to a caller: its uploads, and those of environments where it has
+/// `right`.
 fn view_of(store: &dyn Store, caller: &Caller, right: Right) -> Result<ContentView, StoreError> {
     let environments = match caller.may_everywhere(right) {
         true => None,
@@ -84,67 +86,68 @@ fn view_of(store: &dyn Store, caller: &Caller, right: Right) -> Result<ContentVi
             Some(theirs.map(|one| one.key).collect())
         }
     };
-    Ok(ContentView { account: Some(uploader(caller)), environments })
+    Ok(ContentView { account: Some(uploader_id(caller)), environments })
 }
 
-/// How many of some contents are not there, or not known to what stores a version.
-pub(crate) fn unknown_to(
+/// Counts the contents that are missing or not visible to the author of a version.
+pub(crate) fn count_unknown(
     store: &dyn Store,
-    pusher: &Pusher,
+    author: &VersionAuthor,
     hashes: &[ContentHash],
 ) -> Result<usize, StoreError> {
     let hashes: BTreeSet<ContentHash> = hashes.iter().copied().collect();
     let hashes: Vec<ContentHash> = hashes.into_iter().collect();
-    let mut unknown = store.records().foreign_contents(&pusher.view, &hashes)?;
+    let mut unknown = store.records().foreign_contents(&author.view, &hashes)?;
     unknown.extend(store.missing_files(&hashes)?);
     Ok(unknown.len())
 }
 
-/// Which of some contents a caller has to upload before it can refer to them. The others are kept for a while from now on.
-pub(crate) async fn missing(
+/// Returns the contents that a caller has to upload before it can refer to them. The retention of
+/// the others starts anew.
+pub(crate) async fn find_missing(
     app: &App,
     caller: &Caller,
     hashes: Vec<ContentHash>,
 ) -> Result<Vec<ContentHash>, ServerError> {
     let (caller, now) = (caller.clone(), app.now());
-    let look = move |store: &dyn Store| {
+    let query = move |store: &dyn Store| {
         let view = view_of(store, &caller, Right::Develop)?;
-        let known = store.records().known_contents(&view, &hashes)?;
+        let known = store.records().visible_contents(&view, &hashes)?;
         store.records().touch_contents(&known, now)?;
         Ok(hashes.into_iter().filter(|hash| !known.contains(hash)).collect())
     };
-    app.with_store(look).await
+    app.with_store(query).await
 }
 
-/// A content, if the caller may know of it.
+/// Reads a content, if it is visible to the caller.
 pub(crate) async fn read(
     app: &App,
     caller: &Caller,
     hash: ContentHash,
 ) -> Result<Option<Vec<u8>>, ServerError> {
     let caller = caller.clone();
-    let look = move |store: &dyn Store| {
+    let query = move |store: &dyn Store| {
         let view = view_of(store, &caller, Right::View)?;
         match store.records().foreign_contents(&view, &[hash])?.is_empty() {
             true => store.file(&hash),
             false => Ok(None),
         }
     };
-    app.with_store(look).await
+    app.with_store(query).await
 }
 
-/// Keeps a content for who uploads it, within what may wait to be used.
-pub(crate) async fn keep(
+/// Stores an upload, within the quotas.
+pub(crate) async fn store_upload(
     app: &App,
     caller: &Caller,
     hash: ContentHash,
     content: impl AsRef<[u8]> + Send + 'static,
 ) -> Result<(), ServerError> {
-    let (own, now, limits) = (uploader(caller), app.now(), app.settings().contents);
+    let (own, now, limits) = (uploader_id(caller), app.now(), app.settings().contents);
     let view = ContentView { account: Some(own), environments: Some(BTreeSet::new()) };
     let put = move |store: &dyn Store| {
         let (records, content) = (store.records(), content.as_ref());
-        if records.known_contents(&view, &[hash])?.is_empty() {
+        if records.visible_contents(&view, &[hash])?.is_empty() {
             let unused = records.unused_contents(&own)?;
             let size = content.len() as u64;
             if unused.of_account.saturating_add(size) > limits.account_max {
@@ -166,7 +169,7 @@ fn over_quota(whose: &str, most: u64, grace: Duration) -> ServerError {
         status: StatusCode::INSUFFICIENT_STORAGE,
         code: "contents-quota",
         detail: format!(
-            "contents of {whose} that no version refers to may have {} MiB: store versions that \
+            "unreferenced contents of {whose} are limited to {} MiB: store versions that \
              refer to them, or wait until they are deleted, {} hours after their upload",
             most >> 20,
             grace.as_secs() / 3600
@@ -174,17 +177,18 @@ fn over_quota(whose: &str, most: u64, grace: Duration) -> ServerError {
     }
 }
 
-/// Contents that resources and what is known of their version mention.
-pub(crate) fn mentioned(resources: &[Resource]) -> BTreeSet<ContentHash> {
+/// Returns the contents that resources refer to.
+pub(crate) fn mentioned_contents(resources: &[Resource]) -> BTreeSet<ContentHash> {
     resources.iter().flat_map(|one| mentioned_hashes(one.attributes.as_str())).collect()
 }
 
-/// Claims what a version is about to use for its environment, as far as its pusher may know of it: contents of others stay out of reach,
-/// even for a model that guesses their names. Answers what is newly claimed.
-pub(crate) fn claim_use(
+/// Claims the contents of a version for its environment, as far as they are visible to the author.
+/// Contents of other tenants stay out of reach, even for a model that guesses their hashes. Returns
+/// the newly claimed ones.
+pub(crate) fn claim_for_version(
     store: &dyn Store,
     environment: EnvironmentKey,
-    pusher: &Pusher,
+    author: &VersionAuthor,
     mut used: BTreeSet<ContentHash>,
     code: Option<&str>,
     info: &Value,
@@ -200,23 +204,23 @@ pub(crate) fn claim_use(
     let asked: Vec<ContentHash> = used.iter().copied().collect();
     let environments = Some(BTreeSet::from([environment]));
     let own = ContentView { account: None, environments };
-    let known = records.known_contents(&own, &asked)?;
-    let foreign = records.foreign_contents(&pusher.view, &asked)?;
+    let known = records.visible_contents(&own, &asked)?;
+    let foreign = records.foreign_contents(&author.view, &asked)?;
     used.retain(|hash| !known.contains(hash) && !foreign.contains(hash));
     records.claim_contents(ContentHolder::Environment(environment), &used, now)?;
     Ok(used)
 }
 
-/// Notes that a version that was stored uses contents: they do not count as uploads any more. Should that fail, the next collection finds
-/// it out.
-pub(crate) fn settle_use(
+/// Records that a stored version uses contents, so that they no longer count as uploads. If that
+/// fails, the next garbage collection corrects it.
+pub(crate) fn record_use(
     store: &dyn Store,
     environment: EnvironmentKey,
-    pusher: &Pusher,
+    author: &VersionAuthor,
     used: &BTreeSet<ContentHash>,
     now: Timestamp,
 ) {
-    let settled = store.records().use_contents(environment, pusher.uploader.as_ref(), used, now);
+    let settled = store.records().use_contents(environment, author.uploader.as_ref(), used, now);
     if let Err(error) = settled {
         let error: &dyn std::error::Error = &error;
         tracing::warn!(error, "the contents that a version uses still count as uploads");

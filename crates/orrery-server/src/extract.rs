@@ -1,4 +1,4 @@
-//! Inputs of requests, checked the same way everywhere; what does not fit is a problem that names the place.
+//! Extractors of request inputs. An invalid input is a problem that names the field.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
@@ -12,17 +12,17 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use crate::body::BodyError;
-use crate::problem::ServerError;
-use crate::words;
+use crate::error::ServerError;
+use crate::input_errors;
 
-/// A body of JSON.
+/// A JSON body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body<T>(pub(crate) T);
 
-/// A body that takes longer to parse than others should wait is parsed on a thread that may block.
+/// Bodies from this size on are parsed on a blocking thread.
 const LONG_BODY: usize = 64 * 1024;
 
-/// Long bodies that are parsed at once: what is parsed may take many times the memory of its text.
+/// Limit of concurrent parsers: a parsed body may take many times the memory of its text.
 static PARSERS: Semaphore = Semaphore::const_new(4);
 
 impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Body<T> {
@@ -39,11 +39,11 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
 async fn read<T: DeserializeOwned + Send + 'static>(
     bytes: axum::body::Bytes,
 ) -> Result<Body<T>, ServerError> {
-    parse_aside(bytes, parse).await
+    parse_blocking(bytes, parse).await
 }
 
-/// Parses a body, on a thread that may block if it is long.
-pub(crate) async fn parse_aside<T: Send + 'static>(
+/// Parses a body, on a blocking thread if it is long.
+pub(crate) async fn parse_blocking<T: Send + 'static>(
     bytes: axum::body::Bytes,
     parse: impl FnOnce(&[u8]) -> Result<T, ServerError> + Send + 'static,
 ) -> Result<T, ServerError> {
@@ -58,11 +58,11 @@ pub(crate) async fn parse_aside<T: Send + 'static>(
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<Body<T>, ServerError> {
     if has_nul(bytes) {
-        return Err(ServerError::field("body", "no text may have a NUL character in it"));
+        return Err(ServerError::field("body", "text must not contain NUL characters"));
     }
     serde_json::from_slice(bytes).map(Body).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => ServerError::field("body", error.to_string()),
-        _ => ServerError::BadRequest(format!("the body is no JSON: {error}")),
+        _ => ServerError::BadRequest(format!("the body is not JSON: {error}")),
     })
 }
 
@@ -75,7 +75,7 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> OptionalFromRequest<S
         }
         let is_json = is_json(request.headers());
         let bytes = read_bytes(request, state).await?;
-        // Some programs name a type for what they do not send.
+        // Some clients send a content type without a body.
         match (bytes.is_empty(), is_json) {
             (true, _) => Ok(None),
             (false, false) => Err(ServerError::UnsupportedMediaType),
@@ -84,7 +84,7 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> OptionalFromRequest<S
     }
 }
 
-/// All bytes of a body, within the bounds that it was given when the request was admitted.
+/// Reads all bytes of a body, within the limits set at admission.
 pub(crate) async fn read_bytes<S: Send + Sync>(
     request: Request,
     _: &S,
@@ -100,7 +100,7 @@ pub(crate) async fn read_bytes<S: Send + Sync>(
         } else {
             format!("{} KiB", most >> 10)
         };
-        ServerError::TooLarge(format!("at most {most} are taken here, packed or not"))
+        ServerError::TooLarge(format!("the limit here is {most}, compressed or not"))
     };
     Err(match BodyError::find(&*error) {
         Some(BodyError::TooLarge(most)) => too_large(most),
@@ -110,7 +110,7 @@ pub(crate) async fn read_bytes<S: Send + Sync>(
             too_large(crate::server::BODY_MAX)
         }
         None => ServerError::BadRequest(
-            "the body cannot be read: it broke off, or is not packed as Content-Encoding says"
+            "the body cannot be read: it ended early, or does not match its Content-Encoding"
                 .to_owned(),
         ),
     })
@@ -122,7 +122,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     media_type.eq_ignore_ascii_case("application/json") || media_type.ends_with("+json")
 }
 
-/// Whether a text of JSON has an escaped NUL, which databases do not keep. An unescaped one is no JSON anyway.
+/// True if a JSON text has an escaped NUL, which databases cannot store. An unescaped one is not
+/// valid JSON.
 pub(crate) fn has_nul(text: &[u8]) -> bool {
     let mut at = 0;
     while let Some(found) = memchr::memchr(b'\\', &text[at..]) {
@@ -135,7 +136,7 @@ pub(crate) fn has_nul(text: &[u8]) -> bool {
     false
 }
 
-/// Parts of the path.
+/// Path parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path<T>(pub(crate) T);
 
@@ -144,13 +145,14 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ServerError> {
         let read = axum::extract::Path::<T>::from_request_parts(parts, state).await;
-        let told =
-            |error: PathRejection| ServerError::BadRequest(words::of_path(&error.body_text()));
+        let told = |error: PathRejection| {
+            ServerError::BadRequest(input_errors::path_error(&error.body_text()))
+        };
         read.map(|axum::extract::Path(value)| Path(value)).map_err(told)
     }
 }
 
-/// Parameters after the question mark.
+/// Query parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<T>(pub(crate) T);
 
@@ -159,13 +161,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ServerError> {
         let read = axum::extract::Query::<T>::from_request_parts(parts, state).await;
-        let told =
-            |error: QueryRejection| ServerError::BadRequest(words::of_query(&error.body_text()));
+        let told = |error: QueryRejection| {
+            ServerError::BadRequest(input_errors::query_error(&error.body_text()))
+        };
         read.map(|axum::extract::Query(value)| Query(value)).map_err(told)
     }
 }
 
-/// The revision that an update was made from, if the client says.
+/// Revision that an update is based on, from `If-Match`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IfMatch(pub(crate) Option<i64>);
 
@@ -182,14 +185,14 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         let revision = number.and_then(|number| number.parse().ok());
         match revision {
             Some(revision) => Ok(IfMatch(Some(revision))),
-            None => {
-                Err(ServerError::PreconditionFailed(format!("{text} is no ETag of this server")))
-            }
+            None => Err(ServerError::PreconditionFailed(format!(
+                "{text} is not an ETag of this server"
+            ))),
         }
     }
 }
 
-/// Refuses a decision that was based on another revision than the current one.
+/// Fails if a decision is based on another revision than the current one.
 pub(crate) fn unchanged(expected: Option<i64>, current: i64) -> Result<(), ServerError> {
     match expected {
         Some(expected) if expected != current => {
@@ -199,7 +202,7 @@ pub(crate) fn unchanged(expected: Option<i64>, current: i64) -> Result<(), Serve
     }
 }
 
-/// The header that tells the revision of what is answered.
+/// Returns the `ETag` header for a revision.
 pub(crate) fn etag(revision: i64) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_str(&format!("\"{revision}\"")) {
@@ -208,7 +211,7 @@ pub(crate) fn etag(revision: i64) -> HeaderMap {
     headers
 }
 
-/// The environment that the path names, found when the right to use it was checked.
+/// Environment of the path, found during the access check.
 #[derive(Clone, Debug)]
 pub(crate) struct InEnvironment(pub(crate) EnvironmentRecord);
 
@@ -222,12 +225,12 @@ impl<S: Send + Sync> FromRequestParts<S> for InEnvironment {
     }
 }
 
-/// How many things a page may have.
+/// Maximum page size.
 pub(crate) const LIMIT_MAX: u32 = 1000;
 const LIMIT_DEFAULT: u32 = 100;
 
-/// The size of a page.
-pub(crate) fn limit_of(given: Option<u32>) -> Result<usize, ServerError> {
+/// Validates the page size.
+pub(crate) fn page_limit(given: Option<u32>) -> Result<usize, ServerError> {
     match given.unwrap_or(LIMIT_DEFAULT) {
         limit @ 1..=LIMIT_MAX => Ok(limit as usize),
         other => {
@@ -236,27 +239,29 @@ pub(crate) fn limit_of(given: Option<u32>) -> Result<usize, ServerError> {
     }
 }
 
-/// A place in a list, as text that means nothing to clients.
-pub(crate) fn cursor(place: &impl serde::Serialize) -> String {
+/// Encodes a position in a list as an opaque cursor.
+pub(crate) fn encode_cursor(place: &impl serde::Serialize) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(place).unwrap_or_default())
 }
 
-/// The place that a cursor stands for.
-pub(crate) fn place<T: DeserializeOwned>(cursor: &str) -> Result<T, ServerError> {
+/// Parses a cursor.
+pub(crate) fn parse_cursor<T: DeserializeOwned>(cursor: &str) -> Result<T, ServerError> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).unwrap_or_default();
-    serde_json::from_slice(&bytes)
-        .map_err(|_| ServerError::BadRequest(format!("after: {cursor:?} is no end of a page")))
+    serde_json::from_slice(&bytes).map_err(|_| {
+        ServerError::BadRequest(format!("after: {cursor:?} is not a cursor of this list"))
+    })
 }
 
-/// Cuts a list that was read with one more than the page has, and says where it continues.
-pub(crate) fn page<T, P: serde::Serialize>(
+/// Cuts a list that was read with one extra item to the page size, and returns the cursor of the
+/// next page.
+pub(crate) fn take_page<T, P: serde::Serialize>(
     mut items: Vec<T>,
     limit: usize,
     place: impl Fn(&T) -> P,
 ) -> (Vec<T>, Option<String>) {
     let more = items.len() > limit;
     items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|last| cursor(&place(last)));
+    let next = items.last().filter(|_| more).map(|last| encode_cursor(&place(last)));
     (items, next)
 }
 

@@ -1,21 +1,24 @@
-//! Where code of tenants runs: plugins, packages and handlers are written by whoever may change a model, and must not have the
-//! identity, the environment or the files of the server.
+//! Isolation of tenant code from the server.
+//!
+//! Any author of a model can supply plugins, packages and handlers. That code must not run
+//! with the identity, the environment variables or the files of the server.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use orrery_sandbox::{Confinement, Limits, Policy, Sandbox, Unavailable};
+use orrery_sandbox::{Confinement, Sandbox, SandboxLimits, SandboxPolicy, Unavailable};
 use orrery_store::{EnvironmentKey, Store, StoreError};
 
-/// The first of the users that environments have, if the server is root. Few systems give numbers as high.
+/// Default first user id for environments; used only if the server runs as root. Few systems assign
+/// ids this high.
 pub const UID_BASE: u32 = 1_879_048_192;
-/// Users of one installation, and installations whose users differ.
+/// Number of user ids per installation, and number of disjoint id ranges to choose from.
 const UIDS: u32 = 1 << 16;
 const INSTALLATIONS: u32 = 1 << 12;
-/// The first user of an installation is remembered under this name.
+/// Meta key of the first user id.
 const UID_BASE_NAME: &str = "sandbox-uid-base";
-/// Variables of the server that tenants' code gets, besides all that begin with `LC_`.
+/// Variables that tenant code inherits, besides all that begin with `LC_`.
 const INHERITED: [&str; 16] = [
     "PATH",
     "LANG",
@@ -34,75 +37,80 @@ const INHERITED: [&str; 16] = [
     "REQUESTS_CA_BUNDLE",
     "PYENV_ROOT",
 ];
-/// Variables that name a path which has to be readable.
+/// Variables with a path that tenant code must be able to read.
 const PATHS: [&str; 3] = ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"];
-/// The home of tenants' code: temporary files of the sandbox.
+/// Home directory of tenant code: a temporary directory of the sandbox.
 const HOME: &str = "/tmp";
 
-/// How code of tenants is kept away from the server.
+/// Isolation mode of tenant code.
 #[derive(Clone, Debug)]
 pub enum Isolation {
-    /// In a sandbox.
-    Sandboxed(Box<Sandboxing>),
-    /// Not at all: it has the server's identity, and whoever can change a model is administrator of the installation.
+    /// Runs in a sandbox.
+    Sandboxed(Box<SandboxSettings>),
+    /// Runs with the server's identity: any author of a model is in effect an administrator of the
+    /// installation.
     Shared,
-    /// It is not run.
+    /// Does not run.
     Refused(Unavailable),
 }
 
-/// What sandboxes of all environments have in common.
+/// Sandbox settings common to all environments.
 #[derive(Clone, Debug)]
-pub struct Sandboxing {
+pub struct SandboxSettings {
     sandbox: Sandbox,
-    /// `None` where the server cannot change identities.
+    /// `None` if the server cannot change user ids.
     uid_base: Option<u32>,
     hidden: Vec<PathBuf>,
     readable: Vec<PathBuf>,
-    /// What handlers may write.
+    /// Paths that handlers may write to.
     shared: Vec<PathBuf>,
     variables: BTreeMap<String, OsString>,
 }
 
-/// Why code of an environment is not run.
+/// Reason why tenant code is not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IsolationError {
     #[error(
-        "the code of environments is not run without a sandbox: {}; either {}, or start the server with --unsafe-shared-identity, \
-         with which everybody who can change a model can become administrator of the installation",
+        "tenant code does not run without a sandbox: {}; either {}, or start the server with \
+         --unsafe-shared-identity, with which any author of a model can become administrator of the \
+         installation",
         .0.reason,
         .0.remedies.join(", or ")
     )]
     Unavailable(Unavailable),
-    #[error(
-        "the environment has the number {0}, for which there is no user: choose a lower --sandbox-uid-base"
-    )]
-    NoUser(i64),
+    #[error("no user id left for environment {0}: choose a lower --sandbox-uid-base")]
+    NoUserId(i64),
 }
 
-/// The first user of an installation's environments. It is chosen at random, once: the environments of two installations on one machine
-/// must not have the same users, and those of two servers of one installation must.
+/// Returns the first user id of this installation, and chooses it at random on the first call. Two
+/// installations on one machine must have different ids; all servers of one installation must
+/// agree.
 ///
 /// # Errors
-/// Those of the database, and a number that is none.
-pub fn uid_base_of(store: &dyn Store) -> Result<u32, StoreError> {
+/// Store errors, and an unreadable stored number.
+pub fn load_uid_base(store: &dyn Store) -> Result<u32, StoreError> {
     let chosen = UID_BASE + UIDS * (rand::random::<u32>() % INSTALLATIONS);
-    let base = store.records().remember_first(UID_BASE_NAME, &chosen.to_string())?;
-    base.parse().map_err(|_| StoreError::Unreadable(format!("the first user of sandboxes: {base}")))
+    let base = store.records().put_meta_if_absent(UID_BASE_NAME, &chosen.to_string())?;
+    base.parse()
+        .map_err(|_| StoreError::Unreadable(format!("the first user id of sandboxes: {base}")))
 }
 
 impl Isolation {
-    /// Finds out what this machine offers. `program` is this one, and `data` the directory of the server.
+    /// Detects the sandbox support of this machine. `program` is the running executable, `data` the
+    /// server's data directory.
     pub fn detect(program: &Path, data: &Path) -> Self {
         match Sandbox::detect(program.to_owned()) {
-            Ok(sandbox) => Isolation::Sandboxed(Box::new(Sandboxing::new(sandbox, program, data))),
+            Ok(sandbox) => {
+                Isolation::Sandboxed(Box::new(SandboxSettings::new(sandbox, program, data)))
+            }
             Err(unavailable) => Isolation::Refused(unavailable),
         }
     }
 
-    /// What confines code of an environment; `None` if nothing does.
+    /// Returns the confinement of an environment's code; `None` in shared mode.
     ///
     /// # Errors
-    /// If code of tenants is not to be run.
+    /// If tenant code may not run.
     pub fn confinement(
         &self,
         environment: EnvironmentKey,
@@ -116,10 +124,10 @@ impl Isolation {
         }
     }
 
-    /// The same for handlers, which may be allowed to write to paths of this machine.
+    /// Like `confinement`, for handlers: adds the writable shared paths.
     ///
     /// # Errors
-    /// If code of tenants is not to be run.
+    /// If tenant code may not run.
     pub fn handler_confinement(
         &self,
         environment: EnvironmentKey,
@@ -131,7 +139,7 @@ impl Isolation {
         Ok(confinement)
     }
 
-    /// One word, for health and metrics.
+    /// Name of the mode, for health and metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Isolation::Sandboxed(_) => "sandboxed",
@@ -141,39 +149,39 @@ impl Isolation {
     }
 }
 
-impl Sandboxing {
+impl SandboxSettings {
     fn new(sandbox: Sandbox, program: &Path, data: &Path) -> Self {
-        let variables = inherited();
+        let variables = inherited_variables();
         let mut readable = orrery_host::python::installations();
         readable.push(program.to_owned());
         readable.extend(PATHS.iter().filter_map(|name| variables.get(*name)).map(PathBuf::from));
         let uid_base = rustix::process::geteuid().is_root().then_some(UID_BASE);
         let hidden = vec![absolute(data.to_owned())];
-        Sandboxing { sandbox, uid_base, hidden, readable, shared: Vec::new(), variables }
+        SandboxSettings { sandbox, uid_base, hidden, readable, shared: Vec::new(), variables }
     }
 
-    /// Hides files besides the data directory: keys, configuration, databases.
+    /// Hides further paths besides the data directory: keys, configuration, databases.
     #[must_use]
-    pub fn hide(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub fn hide_paths(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         self.hidden.extend(paths.into_iter().map(absolute));
         self
     }
 
-    /// Shows what else code of all environments may read.
+    /// Makes further paths readable for all environments.
     #[must_use]
-    pub fn show(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub fn allow_read(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         self.readable.extend(paths.into_iter().map(absolute));
         self
     }
 
-    /// Lets handlers of all environments write to paths of this machine, as far as their users may.
+    /// Makes paths writable for handlers of all environments, subject to file permissions.
     #[must_use]
-    pub fn share(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub fn allow_write(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         self.shared.extend(paths.into_iter().map(absolute));
         self
     }
 
-    /// The first user of environments. Without root there is but one user.
+    /// Sets the first user id. No effect without root, where all code has one user id.
     #[must_use]
     pub fn uid_base(mut self, base: u32) -> Self {
         self.uid_base = self.uid_base.map(|_| base);
@@ -190,21 +198,21 @@ impl Sandboxing {
             None => None,
             Some(base) => {
                 let uid = u32::try_from(number).ok().and_then(|number| base.checked_add(number));
-                Some(uid.filter(|uid| *uid < u32::MAX).ok_or(IsolationError::NoUser(number))?)
+                Some(uid.filter(|uid| *uid < u32::MAX).ok_or(IsolationError::NoUserId(number))?)
             }
         };
         let mut readable = self.readable.clone();
-        // Unpacked once, by the server; a sandbox could not keep it.
+        // The server unpacks the SDK once; a copy inside a sandbox would be lost.
         let sdk = orrery_host::sdk::directory().ok();
         readable.extend(sdk.clone());
-        let mut policy = Policy {
+        let mut policy = SandboxPolicy {
             uid,
             hidden: self.hidden.clone(),
             readable,
             writable: Vec::new(),
             shared: Vec::new(),
             environment: self.variables.clone(),
-            limits: Limits::default(),
+            limits: SandboxLimits::default(),
             nice: 0,
             manages_machine: false,
         };
@@ -218,17 +226,17 @@ impl Sandboxing {
     }
 }
 
-/// The launcher has another working directory.
+/// Makes a path absolute, because the launcher has another working directory.
 fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-fn inherited() -> BTreeMap<String, OsString> {
+fn inherited_variables() -> BTreeMap<String, OsString> {
     let kept = |name: &str| INHERITED.contains(&name) || name.starts_with("LC_");
     let all =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let mut kept: BTreeMap<String, OsString> = all.filter(|(name, _)| kept(name)).collect();
-    // Without the home directory, it is not found any more.
+    // pyenv is not found once `HOME` is replaced.
     let home = std::env::var_os("HOME").map(PathBuf::from);
     if let Some(root) = home.map(|home| home.join(".pyenv")).filter(|root| root.is_dir()) {
         kept.entry("PYENV_ROOT".to_owned()).or_insert_with(|| root.into());

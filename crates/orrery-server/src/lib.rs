@@ -1,81 +1,83 @@
 //! The server: api, process and gateway roles, around one store.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `app` | what all requests share: the store, the clock, the nudges |
-//! | `server`, `connection`, `tls` | listening, serving, ending |
-//! | `access` | which right each route needs: one table, checked before any handler runs |
-//! | `auth` | who is calling |
-//! | `problem`, `extract`, `conventions` | errors, inputs and what holds for all requests |
-//! | `document` | the description of the API |
-//! | `settings` | what can be set for an environment |
-//! | `tail`, `counts` | the end of the change feed, and counts, read once for all who ask |
-//! | `gather` | questions about single resources, asked together |
-//! | `contents` | contents of files: who may know of them, and quotas |
-//! | `pulse` | signs of life of the roles |
-//! | `upkeep` | measuring, forgetting what is old, emptying environments |
+//! | `app` | state shared by all requests: the store, the clock, wake-ups |
+//! | `server`, `listener`, `tls` | router, connections, shutdown |
+//! | `access` | rights of all routes: one table, checked before any handler runs |
+//! | `auth` | authentication, authorization, audit log |
+//! | `error`, `extract`, `middleware` | errors, inputs and common behaviour of requests |
+//! | `openapi` | OpenAPI document |
+//! | `settings` | settings of environments |
+//! | `change_stream`, `count_cache` | stream of new changes, and cached counts, shared by all requests |
+//! | `batch_loader` | batched reads of single resources |
+//! | `contents` | contents of files: visibility, quotas |
+//! | `heartbeat` | heartbeats of the roles |
+//! | `maintenance` | periodic tasks: metrics, retention, fact refresh, erasure |
 //! | `vault` | secrets, sealed with a key that is not in the database |
-//! | `routes` | the API, one module for each kind of thing |
+//! | `routes` | the API, one module per noun |
 //! | `process` | engines of environments, held by lease |
 //! | `cluster` | cluster documents, and previews of clusters |
-//! | `isolation` | where code of tenants runs |
-//! | `compiling` | the compile service, and the branches that environments follow |
-//! | `forge` | webhooks of services that host repositories, and states of commits for them |
-//! | `gateway` | where remote agents dial in, and how engines reach them |
-//! | `classic` | the paths that clients of an older generation know |
+//! | `isolation` | isolation of tenant code |
+//! | `compile_service` | the compile service, and the branches that environments follow |
+//! | `forge` | webhooks of forges, and commit statuses for them |
+//! | `gateway` | listener of remote agents, and the route of engines to them |
+//! | `inmanta_api` | API compatible with Inmanta clients |
 //!
-//! The api role keeps nothing: it writes what is wanted to the store, in one transaction, and answers. The process role finds it there.
+//! The api role is stateless: it writes the desired state to the store in one transaction. The process
+//! role finds it there.
 
 mod access;
 mod app;
 mod auth;
+mod batch_loader;
 mod body;
-mod classic;
+mod change_stream;
 mod cluster;
-mod code;
-pub mod compiling;
-mod connection;
+mod code_sets;
+pub mod compile_service;
 mod contents;
-mod conventions;
-mod counts;
-mod document;
+mod count_cache;
+mod error;
 mod extract;
 mod forge;
 mod gateway;
-mod gather;
+mod heartbeat;
+mod inmanta_api;
+mod input_errors;
 pub mod isolation;
+mod listener;
+mod maintenance;
 mod metrics;
-mod pace;
+mod middleware;
+mod openapi;
 mod placement;
-mod problem;
 mod process;
-mod pulse;
 mod routes;
 mod server;
 mod settings;
-mod tail;
 pub mod telemetry;
+mod throttle;
 mod tls;
-mod upkeep;
-mod upload;
 mod vault;
 mod versions;
-mod words;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
 pub use auth::{
-    AuthSettings, FirstStart, InvalidIssuer, InvalidNetwork, IssuerSettings, Network, RoleMapping,
-    first_start,
+    AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, IssuerSettings, Network,
+    RoleMapping, prepare_first_account,
 };
-pub use classic::is_classic;
 pub use contents::ContentLimits;
-pub use document::document;
+pub use error::ServerError;
 pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
-pub use isolation::{Isolation, IsolationError, Sandboxing, uid_base_of};
-pub use problem::ServerError;
-pub use process::{HostCommand, OwnMachineOptions, OwnMachinePolicy, ProcessOptions, ProcessRole};
-pub use server::{NotWithoutTls, Server, check_listen};
+pub use inmanta_api::is_inmanta_path;
+pub use isolation::{Isolation, IsolationError, SandboxSettings, load_uid_base};
+pub use openapi::document;
+pub use process::{
+    OwnMachineOptions, OwnMachinePolicy, ProcessOptions, ProcessRole, TargetHostCommand,
+};
+pub use server::{Server, TlsRequired, check_listen};
 pub use settings::{EnvironmentSettings, InvalidSetting};
 pub use tls::{Tls, TlsError, TlsSource};
 pub use vault::{MasterKey, Vault, VaultError};

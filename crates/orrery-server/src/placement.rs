@@ -1,4 +1,5 @@
-//! Placement of an environment's agents: what the store, the settings and this machine know, as an inventory.
+//! Builds the placement inventory of an environment's agents from the store, its settings and this
+//! machine.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +10,14 @@ use orrery_store::{EnvironmentKey, ServedName, Store, StoreError, local_agents};
 
 use crate::settings::EnvironmentSettings;
 
-/// What a version declares about its agents.
+/// Agent addresses and local-agent patterns that a version declares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Declared {
+pub(crate) struct DeclaredAgents {
     pub(crate) addresses: BTreeMap<String, String>,
     pub(crate) patterns: Vec<String>,
 }
 
-/// The agents that remote agents serve, for an inventory.
+/// Returns the enrolment state of each agent name that a remote agent serves.
 pub(crate) fn enrolled<'s>(
     served: impl IntoIterator<Item = &'s ServedName>,
 ) -> BTreeMap<String, Enrolment> {
@@ -26,14 +27,14 @@ pub(crate) fn enrolled<'s>(
     served.into_iter().map(|one| (one.name.clone(), enrolment(one))).collect()
 }
 
-/// The inventory of an environment, with what a version declares. `host` is the machine on which handlers run.
+/// Builds the inventory of an environment. `host` is the machine on which handlers run.
 pub(crate) fn inventory(
     host: &str,
     settings: &EnvironmentSettings,
-    declared: Declared,
+    declared: DeclaredAgents,
     enrolled: BTreeMap<String, Enrolment>,
 ) -> Inventory {
-    let Declared { addresses, patterns } = declared;
+    let DeclaredAgents { addresses, patterns } = declared;
     Inventory {
         addresses,
         project_patterns: patterns,
@@ -44,17 +45,16 @@ pub(crate) fn inventory(
     .on_host(host)
 }
 
-/// The inventory as the store has it, for those who ask about agents. Of the declared addresses, those of the agents that
-/// `addresses_of` names are read.
+/// Reads the inventory from the store. Addresses are read only for the agents in `addresses_of`.
 pub(crate) fn read_inventory(
     store: &dyn Store,
     environment: EnvironmentKey,
-    declared: Option<Declared>,
+    declared: Option<DeclaredAgents>,
     addresses_of: &[&str],
 ) -> Result<Inventory, StoreError> {
     let settings = EnvironmentSettings::from_map(&store.settings(environment)?);
     let served = store.records().served_names(environment)?;
-    // Handlers run where the engine is, which may be another machine than the one that is asked.
+    // Handlers run on the machine of the engine, which may not be this one.
     let host = store.lease_holder(environment)?.map_or_else(host_name, |holder| holder.host);
     let declared = match declared {
         Some(declared) => declared,
@@ -63,12 +63,12 @@ pub(crate) fn read_inventory(
     Ok(inventory(&host, &settings, declared, enrolled(&served)))
 }
 
-/// What the released version declares.
+/// Reads the declarations of the released version.
 fn read_declared(
     store: &dyn Store,
     environment: EnvironmentKey,
     agents: &[&str],
-) -> Result<Declared, StoreError> {
+) -> Result<DeclaredAgents, StoreError> {
     let versions = store.versions(environment)?;
     let released = versions.iter().rev().find(|version| version.released);
     let patterns = released.map(|version| local_agents(&version.info)).unwrap_or_default();
@@ -79,11 +79,11 @@ fn read_declared(
             addresses.extend(declared_address(&resource));
         }
     }
-    Ok(Declared { addresses, patterns })
+    Ok(DeclaredAgents { addresses, patterns })
 }
 
-/// A placement for the API.
-pub(crate) fn shown(agent: &str, placement: &Placement) -> orrery_api::AgentPlacement {
+/// Converts a placement to its API view.
+pub(crate) fn to_view(agent: &str, placement: &Placement) -> orrery_api::AgentPlacement {
     orrery_api::AgentPlacement {
         kind: placement.as_str().to_owned(),
         has_machine: placement.has_machine(),

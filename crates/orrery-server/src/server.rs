@@ -1,4 +1,4 @@
-//! Listening, serving, ending.
+//! Router, listening and shutdown.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{StatusCode, Version, header};
-use axum::middleware::{self, Next};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use http_body_util::Limited;
@@ -20,121 +20,126 @@ use tower_http::decompression::RequestDecompressionLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::app::App;
-use crate::connection::{self, Encryption, PlaceLimits, Places};
-use crate::conventions::{self, Parameters};
+use crate::error::ServerError;
+use crate::listener::{self, ConnectionSlots, Encryption, SlotLimits};
 use crate::metrics;
-use crate::pace::Pace;
-use crate::problem::ServerError;
+use crate::middleware::{self, RouteParameters};
+use crate::throttle::Throttle;
 use crate::tls::Tls;
-use crate::{access, classic, document, routes};
+use crate::{access, inmanta_api, openapi, routes};
 
-/// Bodies are not larger than this.
+/// Maximum size of a request body.
 pub(crate) const BODY_MAX: usize = 100 * 1024 * 1024;
 
-/// A body of which nothing more comes for so long is given up.
-const BODY_STALLED: Duration = Duration::from_secs(30);
+/// Timeout for the next part of a body.
+const BODY_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The document is public and long: strangers who ask for many at once, and read none, would keep the threads busy with copying.
-static DOCUMENTS: Pace = Pace::new(Duration::from_millis(5), Duration::from_secs(5));
+/// Throttle for the OpenAPI document, which is public and long: anonymous clients could keep
+/// threads busy with copying.
+static DOCUMENTS: Throttle = Throttle::new(Duration::from_millis(5), Duration::from_secs(5));
 
-/// All that a server without the API answers: whether it is well.
-fn bare_router(app: &App) -> Router {
-    let (routes, _) = routes::of_every_role().split_for_parts();
-    framed(app, routes.route_layer(middleware::from_fn_with_state(app.clone(), access::check)))
+/// Router of a server without the api role: health and metrics only.
+fn health_router(app: &App) -> Router {
+    let (routes, _) = routes::health_routes().split_for_parts();
+    with_common_layers(app, routes.route_layer(from_fn_with_state(app.clone(), access::check)))
 }
 
-/// All that the server answers.
+/// Router of the full server.
 pub(crate) fn router(app: &App) -> Router {
     let (routes, described) = routes::all().split_for_parts();
-    let document = document::complete(described);
-    let parameters = Parameters::of(&document);
+    let document = openapi::complete(described);
+    let parameters = RouteParameters::from_openapi(&document);
     let document = Bytes::from(document.to_string());
     let described = get(async move || {
         DOCUMENTS.turn().await?;
         Ok::<_, ServerError>(([(header::CONTENT_TYPE, "application/json")], document))
     });
     let routes = routes
-        .route("/", get(routes::pages::home))
+        .route("/", get(routes::html_pages::home))
         .route("/api/v1/openapi.json", described)
-        .route("/api/v1/docs", get(routes::pages::docs))
-        .route("/setup", get(routes::pages::setup))
-        .merge(classic::router())
+        .route("/api/v1/docs", get(routes::html_pages::docs))
+        .route("/setup", get(routes::html_pages::setup))
+        .merge(inmanta_api::router())
         .method_not_allowed_fallback(async || ServerError::MethodNotAllowed)
-        // Before the fallback is set: what is not routed needs no right. The last one runs first.
-        .route_layer(middleware::from_fn_with_state(app.clone(), conventions::repeat))
-        .route_layer(middleware::from_fn_with_state(parameters, conventions::check_parameters))
-        .route_layer(middleware::from_fn_with_state(app.clone(), access::check));
-    framed(app, routes)
+        // Set before the fallback: unknown paths need no right. The last layer runs first.
+        .route_layer(from_fn_with_state(app.clone(), middleware::replay_repeated))
+        .route_layer(from_fn_with_state(parameters, middleware::check_parameters))
+        .route_layer(from_fn_with_state(app.clone(), access::check));
+    with_common_layers(app, routes)
 }
 
-/// What holds for all requests, whatever is served.
-fn framed(app: &App, routes: Router<App>) -> Router {
+/// Adds the layers common to all requests.
+fn with_common_layers(app: &App, routes: Router<App>) -> Router {
     routes
         .fallback(async || ServerError::NoRoute)
-        .layer(middleware::from_fn_with_state(app.clone(), metrics::measure))
+        .layer(from_fn_with_state(app.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(RequestDecompressionLayer::new())
-        .layer(middleware::from_fn(limit_packed))
-        .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(is_for_known)))
-        .layer(RequestBodyTimeoutLayer::new(BODY_STALLED))
+        .layer(from_fn(limit_compressed_size))
+        .layer(
+            CompressionLayer::new()
+                .compress_when(DefaultPredicate::new().and(is_for_authenticated)),
+        )
+        .layer(RequestBodyTimeoutLayer::new(BODY_READ_TIMEOUT))
         .layer(CatchPanicLayer::custom(|_| {
             axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))
         }))
-        .layer(middleware::from_fn(conventions::frame))
-        .layer(middleware::from_fn(classic::errors))
+        .layer(from_fn(middleware::finalize_response))
+        .layer(from_fn(inmanta_api::convert_errors))
         .with_state(app.clone())
 }
 
-/// Marks answers to strangers.
+/// Marks responses to anonymous clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ToStranger;
+pub(crate) struct AnonymousResponse;
 
-/// Packing needs memory as long as the answer is not taken, and strangers may take their time.
-fn is_for_known(
+/// Compression holds memory until the response is read, which anonymous clients could delay.
+fn is_for_authenticated(
     _: StatusCode,
     _: Version,
     _: &axum::http::HeaderMap,
     extensions: &axum::http::Extensions,
 ) -> bool {
-    extensions.get::<ToStranger>().is_none()
+    extensions.get::<AnonymousResponse>().is_none()
 }
 
-/// Limits a body as it is sent, packed or not.
-async fn limit_packed(request: Request, next: Next) -> Result<Response, ServerError> {
+/// Limits the size of a body as sent, before decompression.
+async fn limit_compressed_size(request: Request, next: Next) -> Result<Response, ServerError> {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > BODY_MAX) {
-        return Err(ServerError::TooLarge(format!("at most {BODY_MAX} bytes are taken")));
+        return Err(ServerError::TooLarge(format!("the limit is {BODY_MAX} bytes")));
     }
     let encoding = request.headers().get(header::CONTENT_ENCODING);
     if encoding.is_some_and(|encoding| encoding != "gzip" && encoding != "identity") {
-        // So that the connection can be used again.
-        access::swallow(request.into_body()).await;
+        // Keeps the connection usable.
+        access::drain_body(request.into_body()).await;
         return Err(ServerError::UnknownEncoding);
     }
     Ok(next.run(request.map(|body| Body::new(Limited::new(body, BODY_MAX)))).await)
 }
 
-/// Why a server does not listen.
+/// Refusal to listen without TLS.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "--listen {address} can be reached from other machines, and there is no TLS: passwords would go in the clear; \
+    "--listen {address} can be reached from other machines, and there is no TLS: passwords would be sent unencrypted; \
      give --tls-certificate and --tls-key, or --tls self-signed, or, if a proxy in front does TLS, --insecure-listen"
 )]
-pub struct NotWithoutTls {
+pub struct TlsRequired {
     address: SocketAddr,
 }
 
-/// Fails if others could listen in: without TLS, a server is for its own machine, unless the administrator says otherwise.
+/// Fails if traffic could be intercepted: without TLS, a server listens only to its own machine,
+/// unless the administrator overrides this.
 ///
 /// # Errors
-/// `NotWithoutTls`, which names the options.
-pub fn check_listen(address: SocketAddr, tls: bool, insecure: bool) -> Result<(), NotWithoutTls> {
+/// `TlsRequired`, which names the options.
+pub fn check_listen(address: SocketAddr, tls: bool, insecure: bool) -> Result<(), TlsRequired> {
     let private = address.ip().to_canonical().is_loopback();
-    if tls || insecure || private { Ok(()) } else { Err(NotWithoutTls { address }) }
+    if tls || insecure || private { Ok(()) } else { Err(TlsRequired { address }) }
 }
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -144,34 +149,34 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at an address; port 0 takes any that is free. Whether that is safe without TLS, `check_listen` tells.
+    /// Listens at an address; port 0 selects a free port. `check_listen` checks the need for TLS.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address is not available.
     pub async fn bind(app: App, address: SocketAddr) -> std::io::Result<Self> {
         Ok(Server { listener: TcpListener::bind(address).await?, app, tls: None, api: true })
     }
 
-    /// The same server without the role `api`: it tells whether it is well, and what can be measured, and nothing else.
+    /// Removes the api role: the server reports health and metrics only.
     pub fn without_api(self) -> Self {
         Server { api: false, ..self }
     }
 
-    /// The same server, with connections encrypted.
+    /// Enables TLS.
     pub fn with_tls(self, tls: Tls) -> Self {
         Server { tls: Some(tls), ..self }
     }
 
     /// # Errors
-    /// If the operating system does not tell.
+    /// If the operating system does not report the address.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`; requests that are under way are finished, within limits.
+    /// Serves until `stop`; finishes requests in progress, within limits.
     ///
     /// # Errors
-    /// None today; listening goes on whatever happens to a connection.
+    /// None today: the failure of a connection does not end the server.
     pub async fn run(self, stop: CancellationToken) -> std::io::Result<()> {
         let (stopping, ended) = (self.app.stopping().clone(), stop.clone());
         tokio::spawn(async move {
@@ -179,10 +184,10 @@ impl Server {
             stopping.cancel();
         });
         let encryption = self.tls.map_or(Encryption::Absent, Encryption::Present);
-        let router = if self.api { router(&self.app) } else { bare_router(&self.app) };
+        let router = if self.api { router(&self.app) } else { health_router(&self.app) };
         let proxies = self.app.settings().auth.trusted_proxies.clone();
-        let places = Places::new(PlaceLimits::for_process(true), proxies);
-        connection::serve(self.listener, encryption, router, places, stop).await;
+        let slots = ConnectionSlots::new(SlotLimits::for_process(true), proxies);
+        listener::serve(self.listener, encryption, router, slots, stop).await;
         self.app.close().await;
         Ok(())
     }
@@ -193,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_tls_a_server_is_for_its_own_machine() {
+    fn without_tls_a_server_listens_to_its_own_machine_only() {
         let check = |address: &str, tls, insecure| {
             check_listen(address.parse().unwrap(), tls, insecure).is_ok()
         };

@@ -1,5 +1,5 @@
-//! What can be set for an environment: one table with names, forms, defaults and meanings, and the typed values that the rest of
-//! the server works with.
+//! Settings of environments: one table with names, types, defaults and descriptions, and their
+//! typed values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,49 +8,49 @@ use orrery_scheduler::{Cron, Interval, Retry, Settings};
 use orrery_store::SettingRecord;
 use serde_json::{Value, json};
 
-/// The form of a value.
+/// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ValueType {
     Bool,
-    /// A whole number, zero or more.
+    /// Integer, zero or more.
     Integer,
-    /// A number, zero or more.
+    /// Number, zero or more.
     Number,
-    /// A number of seconds as text, or a cron expression; 0 is never.
+    /// Seconds as text, or a cron expression; 0 for never.
     Interval,
-    /// A cron expression, or an empty text for never.
+    /// Cron expression, or an empty text for never.
     Cron,
-    /// A list of names with `*` and `?` as wildcards; as a text, they are separated by commas or spaces.
+    /// List of names with `*` and `?` as wildcards; as a text, separated by commas or spaces.
     Patterns,
-    /// One of some words.
+    /// One of the given values.
     Choice(&'static [&'static str]),
-    /// A text in one line, which may be empty.
+    /// Text in one line; may be empty.
     Text,
 }
 
-impl Form {
+impl ValueType {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Form::Bool => "bool",
-            Form::Integer => "integer",
-            Form::Number => "number",
-            Form::Interval => "interval",
-            Form::Cron => "cron",
-            Form::Patterns => "patterns",
-            Form::Choice(_) => "choice",
-            Form::Text => "text",
+            ValueType::Bool => "bool",
+            ValueType::Integer => "integer",
+            ValueType::Number => "number",
+            ValueType::Interval => "interval",
+            ValueType::Cron => "cron",
+            ValueType::Patterns => "patterns",
+            ValueType::Choice(_) => "choice",
+            ValueType::Text => "text",
         }
     }
 }
 
-/// One setting.
+/// Definition of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Definition {
     pub(crate) name: &'static str,
-    pub(crate) form: Form,
+    pub(crate) form: ValueType,
     pub(crate) section: &'static str,
     pub(crate) doc: &'static str,
-    /// The default, as JSON.
+    /// Default as JSON.
     default: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl Definition {
     }
 }
 
-/// Why a setting is refused.
+/// Reason for refusing a setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSetting {
     #[error("there is no setting {0:?}")]
@@ -71,7 +71,7 @@ pub enum InvalidSetting {
 
 const fn define(
     name: &'static str,
-    form: Form,
+    form: ValueType,
     default: &'static str,
     section: &'static str,
     doc: &'static str,
@@ -79,156 +79,154 @@ const fn define(
     Definition { name, form, section, doc, default }
 }
 
-/// Every setting, by name.
+/// All settings, by name.
 pub(crate) const DEFINITIONS: [Definition; 20] = [
     define(
         "allow_push",
-        Form::Bool,
+        ValueType::Bool,
         "false",
         "environment",
-        "An environment with a repository also takes versions that are pushed. Only administrators change this.",
+        "Accepts pushed versions in an environment with a repository. Only administrators can change this.",
     ),
     define(
         "auto_deploy",
-        Form::Bool,
+        ValueType::Bool,
         "true",
         "deploy",
-        "Each version that is stored is released at once.",
+        "Releases each version when it is stored.",
     ),
     define(
         "auto_full_compile",
-        Form::Cron,
+        ValueType::Cron,
         r#""""#,
         "compiler",
-        "When everything is compiled anew, as a cron expression in UTC. Empty: never.",
+        "Schedule of full compiles, as a cron expression in UTC. Empty: never.",
     ),
     define(
         "autostart_agent_deploy_interval",
-        Form::Interval,
+        ValueType::Interval,
         r#""600""#,
         "agent",
-        "When resources that are not as wanted are tried again: so many seconds after their last run at the latest (and up to a \
-         tenth earlier, so that what failed together does not come back together), or at the times of a cron expression in UTC. \
-         0: never.",
+        "Interval for retrying resources that are not compliant: seconds after their last run at the latest (and up to a tenth \
+         earlier, to spread retries), or a cron expression in UTC. 0: never.",
     ),
     define(
         "autostart_agent_repair_interval",
-        Form::Interval,
+        ValueType::Interval,
         r#""86400""#,
         "agent",
-        "When every resource is looked at again: so many seconds after its last run, or at the times of a cron expression in \
-         UTC. 0: never.",
+        "Interval for repairs, which verify every resource: seconds after its last run, or a cron expression in UTC. 0: never.",
     ),
     define(
         "autostart_on_start",
-        Form::Bool,
+        ValueType::Bool,
         "true",
         "agent",
-        "Kept for existing clients: environments are always worked on as soon as a server starts.",
+        "For compatibility: environments are always active when a server starts.",
     ),
     define(
         "available_versions_to_keep",
-        Form::Integer,
+        ValueType::Integer,
         "100",
         "storage",
-        "So many versions are kept beside the one that is deployed.",
+        "Number of versions to keep in addition to the deployed one.",
     ),
     define(
         "commit_status",
-        Form::Choice(&["off", "github", "gitlab", "gitea"]),
+        ValueType::Choice(&["off", "github", "gitlab", "gitea"]),
         r#""off""#,
         "compiler",
-        "The kind of forge that is told what became of the commits that are compiled: off, github, gitlab or gitea.",
+        "Forge that receives the status of compiled commits: off, github, gitlab or gitea.",
     ),
     define(
         "commit_status_secret",
-        Form::Text,
+        ValueType::Text,
         r#""commit-status-token""#,
         "compiler",
-        "The name of the secret with the token for commit_status.",
+        "Name of the secret with the token for commit_status.",
     ),
     define(
         "commit_status_url",
-        Form::Text,
+        ValueType::Text,
         r#""""#,
         "compiler",
-        "Where the API of the forge begins. Empty: as the address of the repository suggests.",
+        "Base URL of the forge's API. Empty: derived from the address of the repository.",
     ),
     define(
         "environment_metrics_retention",
-        Form::Integer,
+        ValueType::Integer,
         "336",
         "storage",
-        "Measurements are kept for so many hours. 0: for ever.",
+        "Retention of metrics in hours. 0: unlimited.",
     ),
     define(
         "local_agents",
-        Form::Patterns,
+        ValueType::Patterns,
         "[]",
         "agent",
-        "Agents that are the machine on which the server runs handlers: names, with * and ? as wildcards. Files, commands and \
-         all else that acts on a machine is applied there for these, for localhost, internal and the host's own name.",
+        "Agents that are the machine on which the server runs handlers: names, with * and ? as wildcards. Their \
+         files, commands and other machine resources are applied there, as for localhost, internal and the host's own name.",
     ),
     define(
         "notification_retention",
-        Form::Integer,
+        ValueType::Integer,
         "365",
         "storage",
-        "Notifications are kept for so many days.",
+        "Retention of notifications in days.",
     ),
     define(
         "park_after_attempts",
-        Form::Integer,
+        ValueType::Integer,
         "0",
         "scheduler",
-        "A resource that failed so many times in a row is parked: it is not tried again by itself, until a deploy, a repair or a \
-         new desired state asks for it, and a notification says so. 0: never, it is tried again at each deploy interval.",
+        "Number of consecutive failures after which a resource is parked, with a notification: it is not retried until a deploy, \
+         a repair or a new desired state requests it. 0: never, it is retried at each deploy interval.",
     ),
     define(
         "protected_environment",
-        Form::Bool,
+        ValueType::Bool,
         "false",
         "environment",
-        "The environment is neither cleared, destroyed nor deleted. Only administrators change this.",
+        "Protects the environment from being cleared, destroyed or deleted. Only administrators can change this.",
     ),
     define(
         "recompile_backoff",
-        Form::Number,
+        ValueType::Number,
         "0.1",
         "compiler",
-        "So many seconds pass between two compiles at least.",
+        "Minimum time between two compiles in seconds.",
     ),
     define(
         "repository_poll_interval",
-        Form::Number,
+        ValueType::Number,
         "60.0",
         "compiler",
-        "The branch of the repository is looked at every so many seconds; a new commit is compiled. 0: never.",
+        "Interval in seconds for polling the branch of the repository; a new commit is compiled. 0: never.",
     ),
     define(
         "reset_deploy_progress_on_start",
-        Form::Bool,
+        ValueType::Bool,
         "false",
         "scheduler",
-        "What is known of deployed resources is ignored when the environment is loaded, and everything is deployed again.",
+        "Ignores the recorded states of resources when the environment is loaded, and deploys everything again.",
     ),
     define(
         "resource_action_logs_retention",
-        Form::Integer,
+        ValueType::Integer,
         "7",
         "storage",
-        "Logs of resources are kept for so many days.",
+        "Retention of resource logs in days.",
     ),
     define(
         "server_compile",
-        Form::Bool,
+        ValueType::Bool,
         "true",
         "compiler",
-        "The server may compile. If not, requests to compile do nothing.",
+        "Allows compiles on the server. Otherwise, requests to compile have no effect.",
     ),
 ];
 
-/// Whether only administrators may change a setting.
+/// True if only administrators may change the setting.
 pub(crate) fn is_for_administrators(name: &str) -> bool {
     matches!(name, "allow_push" | "protected_environment")
 }
@@ -238,11 +236,11 @@ pub(crate) fn definition(name: &str) -> Result<&'static Definition, InvalidSetti
     found.ok_or_else(|| InvalidSetting::Unknown(name.to_owned()))
 }
 
-/// Limits of a list of patterns: each is compared with every agent.
+/// Limits of a list of patterns: each is matched against every agent.
 const PATTERNS_MAX: usize = 1_000;
 const PATTERN_BYTES_MAX: usize = 255;
 
-/// Brings a value into the form in which it is kept.
+/// Validates a value and converts it to its stored form.
 pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, InvalidSetting> {
     let wrong = |expected: &str| InvalidSetting::Value {
         name: definition.name,
@@ -250,24 +248,24 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
         given: value.to_string().chars().take(200).collect(),
     };
     match definition.form {
-        Form::Bool => match value {
+        ValueType::Bool => match value {
             Value::Bool(_) => Ok(value.clone()),
             Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(json!(true)),
             Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(json!(false)),
             _ => Err(wrong("true or false")),
         },
-        Form::Integer => {
+        ValueType::Integer => {
             let number = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());
             let number = number.and_then(|number| u32::try_from(number).ok());
             number.map(|number| json!(number)).ok_or_else(|| wrong("a whole number, 0 or more"))
         }
-        Form::Number => {
+        ValueType::Number => {
             let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
-            // A year is longer than anybody wants to wait, and a limit for what is added to times.
+            // A year, which bounds additions to times.
             let number = number.filter(|number| (0.0..=31_536_000.0).contains(number));
             number.map(|number| json!(number)).ok_or_else(|| wrong("a number, 0 or more"))
         }
-        Form::Interval => {
+        ValueType::Interval => {
             let text = match value {
                 Value::String(text) => text.trim().to_owned(),
                 Value::Number(number) if number.is_u64() => number.to_string(),
@@ -280,7 +278,7 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
                 }
             }
         }
-        Form::Cron => {
+        ValueType::Cron => {
             let text = value.as_str().ok_or_else(|| wrong("a cron expression, or empty"))?.trim();
             if text.is_empty() {
                 return Ok(json!(""));
@@ -290,7 +288,7 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
                 Err(error) => Err(wrong(&format!("a cron expression ({error})"))),
             }
         }
-        Form::Patterns => {
+        ValueType::Patterns => {
             let given: Option<Vec<&str>> = match value {
                 Value::String(text) => Some(text.split([',', ' ']).collect()),
                 Value::Array(items) => items.iter().map(Value::as_str).collect(),
@@ -307,11 +305,11 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
             }
             Ok(json!(patterns))
         }
-        Form::Choice(words) => match value.as_str().map(str::trim) {
+        ValueType::Choice(words) => match value.as_str().map(str::trim) {
             Some(text) if words.contains(&text) => Ok(json!(text)),
             _ => Err(wrong(&format!("one of {}", words.join(", ")))),
         },
-        Form::Text => match value.as_str().map(str::trim) {
+        ValueType::Text => match value.as_str().map(str::trim) {
             Some(text) if text.chars().count() <= TEXT_MAX && !text.contains(char::is_control) => {
                 Ok(json!(text))
             }
@@ -320,33 +318,33 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
     }
 }
 
-/// The longest text of a setting, in characters.
+/// Maximum length of a text in characters.
 const TEXT_MAX: usize = 2048;
 
-/// All settings of an environment, as the server works with them.
+/// Typed settings of an environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvironmentSettings {
     pub allow_push: bool,
     pub auto_deploy: bool,
     pub auto_full_compile: Option<Cron>,
-    /// The kind of forge that is told about commits, or `off`.
+    /// Kind of forge that receives commit statuses, or `off`.
     pub commit_status: String,
-    /// The name of the secret with the token for it.
+    /// Name of the secret with the token for it.
     pub commit_status_secret: String,
-    /// Where its API begins; empty for the usual place.
+    /// Base URL of its API; empty for the default.
     pub commit_status_url: String,
     pub deploy_interval: Interval,
     pub repair_interval: Interval,
     pub autostart_on_start: bool,
     pub available_versions_to_keep: u32,
-    /// `None`: for ever.
+    /// `None` for unlimited.
     pub metrics_retention: Option<Duration>,
     pub notification_retention: Duration,
-    /// `None`: never.
+    /// `None` for never.
     pub park_after_attempts: Option<u32>,
     pub protected_environment: bool,
     pub recompile_backoff: Duration,
-    /// `None`: the branch is not looked at.
+    /// `None` if the branch is not polled.
     pub poll_interval: Option<Duration>,
     pub reset_deploy_progress_on_start: bool,
     pub action_logs_retention: Duration,
@@ -359,7 +357,7 @@ const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
 impl EnvironmentSettings {
-    /// From what is kept; what is not set, or was not written by this program, is as the default says.
+    /// From stored records; missing or unreadable values have their defaults.
     pub fn from_records(records: &[SettingRecord]) -> Self {
         let values = records.iter().map(|record| (record.name.as_str(), &record.value));
         Self::from_values(&values.collect())
@@ -414,7 +412,7 @@ impl EnvironmentSettings {
 }
 
 impl EnvironmentSettings {
-    /// What the scheduler has to know of them.
+    /// Returns the settings for the scheduler.
     pub(crate) fn scheduling(&self) -> Settings {
         Settings {
             deploy_interval: self.deploy_interval.clone(),
@@ -448,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_checked_and_brought_into_form() {
+    fn values_are_validated_and_normalized() {
         let of = |name: &str, value: Value| check(definition(name).unwrap(), &value);
         assert_eq!(of("auto_deploy", json!("False")), Ok(json!(false)));
         assert!(of("auto_deploy", json!(1)).is_err());

@@ -1,4 +1,5 @@
-//! Logs and traces of a server: structured lines on standard error, and spans for a collector if there is one.
+//! Logs and traces of a server: structured lines on standard error, and spans for an optional
+//! collector.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,25 +13,25 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-/// How often it is told that traces are lost.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Minimum interval between warnings about lost traces.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// One object a line, for programs.
+    /// One JSON object per line.
     Json,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    #[error("the log filter {filter:?} is not understood: {reason}")]
+    #[error("invalid log filter {filter:?}: {reason}")]
     Filter { filter: String, reason: String },
     #[error(
-        "{endpoint:?} is no address of a collector; write it as http://127.0.0.1:4318/v1/traces, with http or https"
+        "invalid collector URL {endpoint:?}: expected http or https, such as http://127.0.0.1:4318/v1/traces"
     )]
     Address { endpoint: String },
     #[error("traces cannot be sent to {endpoint}")]
@@ -39,7 +40,7 @@ pub enum TelemetryError {
     Twice,
 }
 
-/// What was begun; spans that wait are sent when it is dropped.
+/// Running telemetry; sends pending spans when dropped.
 #[derive(Debug)]
 pub struct Telemetry {
     provider: Option<SdkTracerProvider>,
@@ -55,10 +56,10 @@ impl Drop for Telemetry {
     }
 }
 
-/// Sets up logs, and traces if `collector` names where they go: an address that takes OTLP over HTTP.
+/// Sets up logs, and traces if `collector` is the URL of an OTLP/HTTP endpoint.
 ///
 /// # Errors
-/// If the filter or the address is not usable.
+/// If the filter or the URL is invalid.
 pub fn start(
     filter: &str,
     format: LogFormat,
@@ -82,37 +83,38 @@ pub fn start(
     Ok(Telemetry { provider })
 }
 
-/// A word alone is a level. Were it taken as the name of a part, a misspelt level would silence the log.
+/// Requires a word without `=` to be a level. As a module name, a misspelt level would silence the
+/// log.
 fn check_levels(filter: &str) -> Result<(), String> {
-    // Filters of spans have commas of their own; whoever writes them knows what they mean.
+    // Span filters contain commas; they are not checked.
     if filter.contains('[') {
         return Ok(());
     }
     for part in filter.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         if !part.contains('=') && part.parse::<tracing_subscriber::filter::LevelFilter>().is_err() {
             return Err(format!(
-                "{part:?} is no level; levels are off, error, warn, info, debug and trace, and a part of the program is \
-                 named with its level: info,orrery_server=debug"
+                "{part:?} is not a level: expected off, error, warn, info, debug or trace; a module is \
+                 named with its level, as in info,orrery_server=debug"
             ));
         }
     }
     Ok(())
 }
 
-/// Whether spans can be sent there. Nobody would notice if they could not.
-fn is_address(endpoint: &str) -> bool {
+/// True for an http or https URL with a host. Failures to send spans would go unnoticed otherwise.
+fn is_valid_endpoint(endpoint: &str) -> bool {
     let Ok(parsed) = endpoint.parse::<axum::http::Uri>() else { return false };
     let host = parsed.host().is_some_and(|host| !host.is_empty());
     host && matches!(parsed.scheme_str(), Some("http" | "https"))
 }
 
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
-    if !is_address(endpoint) {
+    if !is_valid_endpoint(endpoint) {
         return Err(TelemetryError::Address { endpoint: endpoint.to_owned() });
     }
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
-        .with_http_client(Client::default())
+        .with_http_client(CollectorClient::default())
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(endpoint)
         .with_timeout(Duration::from_secs(5))
@@ -122,25 +124,26 @@ fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }
 
-/// The HTTP client that the program has anyway. Spans are sent from a thread of their own, which may block.
+/// HTTP client of the exporter: the one that the program links already. Spans are sent from a
+/// thread that may block.
 #[derive(Debug)]
-struct Client {
+struct CollectorClient {
     agent: ureq::Agent,
-    /// When it was last told that the collector does not take traces, if it does not.
-    told: Mutex<Option<Instant>>,
+    /// Time of the latest warning, while the collector is failing.
+    logged_at: Mutex<Option<Instant>>,
 }
 
-impl Default for Client {
+impl Default for CollectorClient {
     fn default() -> Self {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs(5)))
             .http_status_as_error(false)
             .build();
-        Client { agent: config.into(), told: Mutex::default() }
+        CollectorClient { agent: config.into(), logged_at: Mutex::default() }
     }
 }
 
-impl Client {
+impl CollectorClient {
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (parts, body) = request.into_parts();
         let answer = self.agent.run(Request::from_parts(parts, body.to_vec()))?;
@@ -148,18 +151,18 @@ impl Client {
         Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
     }
 
-    /// Says in the log that traces are lost, now and then; and once that they are not any more.
-    fn tell(&self, collector: &str, trouble: Option<String>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        match (trouble, *told) {
-            (Some(_), Some(at)) if at.elapsed() < TELL_EVERY => {}
+    /// Logs lost traces at intervals, and the recovery once.
+    fn log_delivery(&self, collector: &str, error: Option<String>) {
+        let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
+        match (error, *logged_at) {
+            (Some(_), Some(at)) if at.elapsed() < LOG_INTERVAL => {}
             (Some(reason), _) => {
-                *told = Some(Instant::now());
+                *logged_at = Some(Instant::now());
                 tracing::warn!(collector, reason, "traces cannot be sent (--traces)");
             }
             (None, Some(_)) => {
-                *told = None;
-                tracing::info!(collector, "traces are sent again");
+                *logged_at = None;
+                tracing::info!(collector, "traces are delivered again");
             }
             (None, None) => {}
         }
@@ -167,18 +170,18 @@ impl Client {
 }
 
 #[async_trait::async_trait]
-impl HttpClient for Client {
+impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let collector = request.uri().to_string();
         let answer = self.send(request);
-        let trouble = match &answer {
+        let error = match &answer {
             Err(error) => Some(error.to_string()),
             Ok(answer) if !answer.status().is_success() => {
-                Some(format!("it answers with the status {}", answer.status()))
+                Some(format!("response status {}", answer.status()))
             }
             Ok(_) => None,
         };
-        self.tell(&collector, trouble);
+        self.log_delivery(&collector, error);
         answer
     }
 }
@@ -193,13 +196,13 @@ mod tests {
             assert_eq!(check_levels(good), Ok(()), "{good}");
         }
         for bad in ["nonsense", "inof,orrery_server=debug", "orrery_server"] {
-            assert!(check_levels(bad).unwrap_err().contains("is no level"), "{bad}");
+            assert!(check_levels(bad).unwrap_err().contains("is not a level"), "{bad}");
         }
         for good in ["http://127.0.0.1:4318/v1/traces", "https://collector.example.com"] {
-            assert!(is_address(good), "{good}");
+            assert!(is_valid_endpoint(good), "{good}");
         }
         for bad in ["not-a-url", "127.0.0.1:4318", "ftp://host/x", "http://", "/v1/traces", ""] {
-            assert!(!is_address(bad), "{bad}");
+            assert!(!is_valid_endpoint(bad), "{bad}");
         }
     }
 }

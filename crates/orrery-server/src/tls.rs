@@ -1,4 +1,4 @@
-//! TLS: the administrator's own certificate, or one that signs itself, for development.
+//! TLS: the administrator's certificate, or a self-signed one for development.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,12 +13,12 @@ use sha2::{Digest as _, Sha256};
 
 const SELF_SIGNED: &str = "self-signed.crt";
 
-/// Where the certificate comes from.
+/// Source of the certificate.
 #[derive(Clone, Debug)]
 pub enum TlsSource {
-    /// Files in PEM format: the certificate with those that vouch for it, and its key.
+    /// PEM files: the certificate with its chain, and its private key.
     Files { certificate: PathBuf, key: PathBuf },
-    /// Made at the first start for these names, and kept in this directory.
+    /// Generated at first start for these names, and stored in this directory.
     SelfSigned { directory: PathBuf, names: Vec<String> },
 }
 
@@ -29,14 +29,14 @@ pub enum TlsError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{} has no {what} in PEM format: {reason}", path.display())]
     Pem { path: PathBuf, what: &'static str, reason: String },
-    #[error("the certificate {} and its key do not go together or cannot be used", path.display())]
+    #[error("the certificate {} and its key do not match or cannot be used", path.display())]
     Refused { path: PathBuf, source: rustls::Error },
-    #[error("a certificate cannot be made: {0}")]
+    #[error("cannot generate a certificate: {0}")]
     Generate(String),
 }
 
 impl TlsError {
-    /// The file that is to blame.
+    /// The file that caused the error.
     pub fn path(&self) -> Option<&Path> {
         match self {
             TlsError::Io { path, .. }
@@ -47,33 +47,33 @@ impl TlsError {
     }
 }
 
-/// The name of HTTP/2 where protocols are agreed on.
+/// ALPN name of HTTP/2.
 pub(crate) const HTTP2: &[u8] = b"h2";
 
-/// What connections are encrypted with. It can be read anew while the server runs.
+/// TLS configuration of a listener, which can be reloaded at run time.
 #[derive(Clone, Debug)]
 pub struct Tls {
     source: TlsSource,
-    loaded: Arc<RwLock<Loaded>>,
+    loaded: Arc<RwLock<LoadedTls>>,
 }
 
 #[derive(Clone, Debug)]
-struct Loaded {
+struct LoadedTls {
     config: Arc<ServerConfig>,
     fingerprint: String,
-    /// The certificates as they stand in their file.
+    /// PEM text of the certificate chain.
     pem: String,
 }
 
 impl Tls {
     /// # Errors
-    /// If files cannot be read, or what they have cannot be used.
+    /// If a file cannot be read, or its content is invalid.
     pub fn load(source: TlsSource) -> Result<Self, TlsError> {
         let loaded = Arc::new(RwLock::new(read(&source)?));
         Ok(Tls { source, loaded })
     }
 
-    /// Reads the files again, for new connections. If that fails, all stays as it was.
+    /// Reloads the files for new connections. On failure the old configuration stays in use.
     ///
     /// # Errors
     /// As `load`.
@@ -83,12 +83,12 @@ impl Tls {
         Ok(())
     }
 
-    /// SHA-256 of the certificate, by which somebody can recognize it.
+    /// SHA-256 fingerprint of the certificate.
     pub fn fingerprint(&self) -> String {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
     }
 
-    /// The file with the certificate, if it signs itself: whoever has it can trust the server.
+    /// Path of a self-signed certificate, which clients can add to their trust store.
     pub fn self_signed(&self) -> Option<PathBuf> {
         match &self.source {
             TlsSource::Files { .. } => None,
@@ -96,7 +96,7 @@ impl Tls {
         }
     }
 
-    /// The certificates as PEM, for those who want to recognize the server by them.
+    /// Certificate chain as PEM, for clients that pin it.
     pub(crate) fn certificates(&self) -> String {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner).pem.clone()
     }
@@ -106,12 +106,12 @@ impl Tls {
     }
 }
 
-/// Chooses the implementation of cryptography for the whole process; the first choice counts.
+/// Installs the crypto provider of the process; the first call wins.
 pub(crate) fn install_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-fn read(source: &TlsSource) -> Result<Loaded, TlsError> {
+fn read(source: &TlsSource) -> Result<LoadedTls, TlsError> {
     install_provider();
     let (certificate, key) = match source {
         TlsSource::Files { certificate, key } => (certificate.clone(), key.clone()),
@@ -137,25 +137,26 @@ fn read(source: &TlsSource) -> Result<Loaded, TlsError> {
         config.map_err(|source| TlsError::Refused { path: certificate.clone(), source })?;
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     let pem = String::from_utf8_lossy(&pem).into_owned();
-    Ok(Loaded { config: Arc::new(config), fingerprint: fingerprint.join(":"), pem })
+    Ok(LoadedTls { config: Arc::new(config), fingerprint: fingerprint.join(":"), pem })
 }
 
-/// The files of the certificate that signs itself. It is made once: whoever has chosen to trust it is not asked again.
+/// Returns the files of the self-signed certificate. It is generated only once, because clients may
+/// have decided to trust it.
 fn self_signed(directory: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsError> {
     let certificate = directory.join(SELF_SIGNED);
     let key = directory.join("self-signed.key");
     if certificate.exists() && key.exists() {
         return Ok((certificate, key));
     }
-    let made = rcgen::generate_simple_self_signed(names.to_vec());
-    let made = made.map_err(|error| TlsError::Generate(error.to_string()))?;
-    write(&key, &made.signing_key.serialize_pem(), 0o600)?;
-    write(&certificate, &made.cert.pem(), 0o644)?;
+    let generated = rcgen::generate_simple_self_signed(names.to_vec());
+    let generated = generated.map_err(|error| TlsError::Generate(error.to_string()))?;
+    write_atomically(&key, &generated.signing_key.serialize_pem(), 0o600)?;
+    write_atomically(&certificate, &generated.cert.pem(), 0o644)?;
     Ok((certificate, key))
 }
 
-/// Writes a file whole or not at all.
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
+/// Writes a file atomically.
+fn write_atomically(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
     let beside = path.with_extension("new");
     let failed = |source| TlsError::Io { path: path.to_owned(), source };
     let _ = fs::remove_file(&beside);

@@ -1,15 +1,16 @@
-//! The server's own secrets: sealed with a key that is not in the database.
+//! The vault: secrets sealed with a key that is not in the database.
 //!
-//! Each value has a data key of its own, and the master key seals those. A new master key therefore touches no value. The place of a secret is
-//! sealed along with it: a row that is moved to another name or environment cannot be opened.
+//! Each value has its own data key, which the master key seals. A new master key therefore rewrites
+//! no values. Environment and name are authenticated along with the value: a row that is moved to
+//! another name or environment cannot be opened.
 //!
 //! ```text
 //! 1 | id of the master key (8) | nonce (24) | sealed data key (32 + 16) | nonce (24) | sealed value (n + 16)
 //! ```
 
-mod own;
+mod installation;
 
-pub(crate) use own::RESERVED;
+pub(crate) use installation::RESERVED;
 
 use std::fs;
 use std::io::Write as _;
@@ -35,36 +36,37 @@ const NONCE: usize = 24;
 const TAG: usize = 16;
 const WRAPPED: usize = KEY + TAG;
 
-/// Where the master key is.
+/// Location of the master key.
 #[derive(Clone, Debug, Default)]
 pub enum MasterKey {
-    /// There is none: secrets can be neither kept nor used.
+    /// No key: secrets can be neither stored nor used.
     #[default]
     Absent,
-    /// A file that the administrator made.
-    Given(PathBuf),
-    /// A file that is made when the first secret is kept.
-    Made(PathBuf),
+    /// A file that the administrator provides.
+    Provided(PathBuf),
+    /// A file that the server generates with the first secret.
+    Generated(PathBuf),
 }
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VaultError {
-    #[error("the server has no key for secrets; give it one with --secret-key-file")]
+    #[error("the server has no secret key; provide one with --secret-key-file")]
     NoKey,
-    #[error("the key for secrets, {}, cannot be used: {reason}", path.display())]
+    #[error("cannot use the secret key file {}: {reason}", path.display())]
     KeyFile { path: PathBuf, reason: String },
     #[error(
-        "the database has secrets that were sealed with a key that is not in {}; copy the key file of the server that sealed them \
-         there, with the mode 0600, or name it with --secret-key-file (docs/guide/secrets.md tells what to do if it is lost)",
+        "the database has secrets sealed with a key that is not in {}; copy the key file of the server \
+         that sealed them to this path, with mode 0600, or name it with --secret-key-file (if it is \
+         lost, see docs/guide/secrets.md)",
         path.display()
     )]
     ForeignDatabase { path: PathBuf },
     #[error("the secret {name} was sealed with another key ({id}); add it to the key file")]
     OtherKey { name: String, id: String },
-    #[error("the secret {name} was changed by somebody who has no key, or was moved; set it again")]
+    #[error("the secret {name} was tampered with or moved; set it again")]
     Tampered { name: String },
-    #[error("there are no random numbers: {0}")]
+    #[error("the system's random generator failed: {0}")]
     Random(String),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -90,23 +92,23 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The place of a secret, to which it is bound.
-fn place(environment: Option<EnvironmentKey>, name: &str) -> Vec<u8> {
+/// Associated data that binds a sealed value to its environment and name.
+fn associated_data(environment: Option<EnvironmentKey>, name: &str) -> Vec<u8> {
     let environment = environment.map_or(0, EnvironmentKey::number);
     format!("secret\0{environment}\0{name}").into_bytes()
 }
 
-/// Seals bytes: a nonce, and what comes of it.
+/// Seals bytes; returns the nonce followed by the ciphertext.
 fn seal(key: &Key, aad: &[u8], plain: &[u8]) -> Result<Vec<u8>, VaultError> {
     let nonce = random::<NONCE>()?;
     let cipher = XChaCha20Poly1305::new(key.as_slice().try_into().map_err(|_| VaultError::NoKey)?);
     let sealed = cipher.encrypt(&XNonce::from(nonce), Payload { msg: plain, aad });
-    // It only fails for more bytes than fit into memory.
+    // Fails only for more bytes than fit into memory.
     let sealed = sealed.map_err(|error| VaultError::Random(error.to_string()))?;
     Ok([nonce.as_slice(), &sealed].concat())
 }
 
-/// The bytes behind a nonce and a seal; `None` if they were changed.
+/// Opens sealed bytes; `None` if they were changed.
 fn unseal(key: &Key, aad: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let (nonce, sealed) = sealed.split_first_chunk::<NONCE>()?;
     let cipher = XChaCha20Poly1305::new(key.as_slice().try_into().ok()?);
@@ -114,12 +116,12 @@ fn unseal(key: &Key, aad: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     plain.ok().map(Zeroizing::new)
 }
 
-/// Master keys: the first seals, all of them open.
-struct Ring {
+/// Master keys: the first one seals, all of them open.
+struct KeyRing {
     keys: Vec<Key>,
 }
 
-impl Ring {
+impl KeyRing {
     fn read(path: &Path) -> Result<Option<Self>, VaultError> {
         let failed = |reason: String| VaultError::KeyFile { path: path.to_owned(), reason };
         let text = match fs::read_to_string(path) {
@@ -129,7 +131,7 @@ impl Ring {
         };
         let mode = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
         if mode.permissions().mode() & 0o077 != 0 {
-            return Err(failed("others can read it; give it the mode 0600".to_owned()));
+            return Err(failed("other users can read it; set its mode to 0600".to_owned()));
         }
         let mut keys = Vec::new();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -141,7 +143,7 @@ impl Ring {
         if keys.is_empty() {
             Err(failed("it is empty".to_owned()))
         } else {
-            Ok(Some(Ring { keys }))
+            Ok(Some(KeyRing { keys }))
         }
     }
 
@@ -166,8 +168,8 @@ impl Ring {
         directory.map_or(Ok(()), |directory| directory.sync_all()).map_err(failed)
     }
 
-    /// Whether a value was sealed with one of these.
-    fn knows(&self, sealed: &[u8]) -> bool {
+    /// True if one of these keys sealed the value.
+    fn has_key_for(&self, sealed: &[u8]) -> bool {
         let id = sealed.strip_prefix(&[FORMAT]).and_then(|rest| rest.first_chunk::<KEY_ID>());
         id.is_some_and(|id| self.keys.iter().any(|key| id_of(key) == *id))
     }
@@ -178,7 +180,7 @@ impl Ring {
         name: &str,
         value: &SecretText,
     ) -> Result<Vec<u8>, VaultError> {
-        let aad = place(environment, name);
+        let aad = associated_data(environment, name);
         let data_key = Zeroizing::new(random::<KEY>()?);
         let master = &self.keys[0];
         let wrapped = seal(master, &aad, data_key.as_slice())?;
@@ -186,7 +188,7 @@ impl Ring {
         Ok([&[FORMAT], id_of(master).as_slice(), &wrapped, &sealed].concat())
     }
 
-    /// The data key of a record, and what it seals.
+    /// Returns the data key of a record, and the value that it seals.
     fn data_key<'r>(&self, record: &'r SecretRecord) -> Result<(Key, &'r [u8]), VaultError> {
         let name = || record.name.clone();
         let tampered = || VaultError::Tampered { name: name() };
@@ -195,7 +197,7 @@ impl Ring {
         let (wrapped, rest) = rest.split_at_checked(NONCE + WRAPPED).ok_or_else(tampered)?;
         let master = self.keys.iter().find(|key| id_of(key) == *id);
         let master = master.ok_or_else(|| VaultError::OtherKey { name: name(), id: hex(id) })?;
-        let aad = place(record.environment, &record.name);
+        let aad = associated_data(record.environment, &record.name);
         let opened = unseal(master, &aad, wrapped).ok_or_else(tampered)?;
         let key = <[u8; KEY]>::try_from(opened.as_slice()).map_err(|_| tampered())?;
         Ok((Zeroizing::new(key), rest))
@@ -203,16 +205,16 @@ impl Ring {
 
     fn open(&self, record: &SecretRecord) -> Result<SecretText, VaultError> {
         let (key, sealed) = self.data_key(record)?;
-        let aad = place(record.environment, &record.name);
+        let aad = associated_data(record.environment, &record.name);
         let plain = unseal(&key, &aad, sealed);
         let text = plain.and_then(|plain| String::from_utf8(plain.to_vec()).ok());
         text.map(SecretText::new).ok_or_else(|| VaultError::Tampered { name: record.name.clone() })
     }
 
-    /// The same secret, its data key sealed with the newest master key.
+    /// Seals the data key of a secret with the newest master key.
     fn rewrap(&self, record: &SecretRecord) -> Result<SecretRecord, VaultError> {
         let (key, sealed) = self.data_key(record)?;
-        let aad = place(record.environment, &record.name);
+        let aad = associated_data(record.environment, &record.name);
         let master = &self.keys[0];
         let wrapped = seal(master, &aad, key.as_slice())?;
         let sealed = [&[FORMAT], id_of(master).as_slice(), &wrapped, sealed].concat();
@@ -220,12 +222,12 @@ impl Ring {
     }
 }
 
-/// Keeps and opens secrets. Cheap to clone; its calls block.
+/// Stores and opens secrets. Cheap to clone; calls block.
 #[derive(Clone)]
 pub struct Vault {
     store: Arc<dyn Store>,
     key: MasterKey,
-    ring: Arc<Mutex<Option<Arc<Ring>>>>,
+    ring: Arc<Mutex<Option<Arc<KeyRing>>>>,
 }
 
 impl std::fmt::Debug for Vault {
@@ -242,24 +244,25 @@ impl Vault {
     fn path(&self) -> Result<&Path, VaultError> {
         match &self.key {
             MasterKey::Absent => Err(VaultError::NoKey),
-            MasterKey::Given(path) | MasterKey::Made(path) => Ok(path),
+            MasterKey::Provided(path) | MasterKey::Generated(path) => Ok(path),
         }
     }
 
-    /// The keys. With `make`, a key file that the server may make is made, if there is no secret yet.
-    fn ring(&self, make: bool) -> Result<Arc<Ring>, VaultError> {
+    /// Returns the keys. With `make`, a missing key file is generated, if it may be and the
+    /// database has no secrets yet.
+    fn ring(&self, make: bool) -> Result<Arc<KeyRing>, VaultError> {
         let path = self.path()?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ring) = &*ring {
             return Ok(Arc::clone(ring));
         }
-        let read = match Ring::read(path)? {
+        let read = match KeyRing::read(path)? {
             Some(read) => read,
-            None if make && matches!(self.key, MasterKey::Made(_)) => {
+            None if make && matches!(self.key, MasterKey::Generated(_)) => {
                 if !self.store.records().all_secrets()?.is_empty() {
                     return Err(VaultError::ForeignDatabase { path: path.to_owned() });
                 }
-                let made = Ring { keys: vec![Zeroizing::new(random()?)] };
+                let made = KeyRing { keys: vec![Zeroizing::new(random()?)] };
                 made.write(path)?;
                 made
             }
@@ -271,10 +274,10 @@ impl Vault {
         Ok(Arc::clone(ring.insert(Arc::new(read))))
     }
 
-    /// Keeps a value in the place of an older one.
+    /// Stores a value; replaces an older one.
     ///
     /// # Errors
-    /// If there is no key, or those of the store.
+    /// If there is no key; store errors.
     pub fn put(
         &self,
         environment: Option<EnvironmentKey>,
@@ -285,10 +288,10 @@ impl Vault {
         self.put_if(environment, name, value, None, now)
     }
 
-    /// As `put`; with `expected`, only if what is kept still has that revision: zero if nothing is.
+    /// Like `put`; with `expected`, only if the stored revision matches (zero: nothing stored).
     ///
     /// # Errors
-    /// Those of `put`; `Outdated` of the store if somebody was faster.
+    /// Those of `put`; `Outdated` of the store if the revision differs.
     pub fn put_if(
         &self,
         environment: Option<EnvironmentKey>,
@@ -299,7 +302,7 @@ impl Vault {
     ) -> Result<i64, VaultError> {
         let ring = self.ring(true)?;
         let sealed = ring.seal(environment, name, value)?;
-        let is_known = |sealed: &[u8]| ring.knows(sealed);
+        let is_known = |sealed: &[u8]| ring.has_key_for(sealed);
         let named = (name, expected);
         match self.store.records().put_secret_if(environment, named, &sealed, &is_known, now) {
             Err(StoreError::OtherKey) => {
@@ -309,39 +312,41 @@ impl Vault {
         }
     }
 
-    /// To be asked at the start: whether a key file that there should be is usable, and whether this process has the keys of all secrets in the database. One that has not would fail only when a
-    /// handler needs a secret, or seal with a key that the other processes have not.
+    /// Checks at start-up that the key file is usable and that this process has the keys of all
+    /// secrets in the database. A process without them would fail only when a handler needs a
+    /// secret, or seal with a key that the other processes lack.
     ///
     /// # Errors
-    /// `ForeignDatabase` if it has not; if the keys cannot be read.
+    /// `ForeignDatabase` if a key is missing; if the keys cannot be read.
     pub fn check(&self) -> Result<(), VaultError> {
         let secrets = self.store.records().all_secrets()?;
         let path = match &self.key {
             MasterKey::Absent if secrets.is_empty() => return Ok(()),
             _ => self.path()?,
         };
-        let ring = Ring::read(path)?;
+        let ring = KeyRing::read(path)?;
         if secrets.is_empty() {
-            // Whoever keeps the first secret, maybe weeks later, could not mend this.
+            // Reported now: the first request that stores a secret, maybe weeks later, could not fix it.
             return match (&self.key, ring) {
-                (MasterKey::Given(_), None) => {
+                (MasterKey::Provided(_), None) => {
                     let reason =
-                        "it does not exist; make it with: head -c 32 /dev/urandom | base64"
+                        "it does not exist; create it with: head -c 32 /dev/urandom | base64"
                             .to_owned();
                     Err(VaultError::KeyFile { path: path.to_owned(), reason })
                 }
                 _ => Ok(()),
             };
         }
-        let is_known =
-            |secret: &SecretRecord| ring.as_ref().is_some_and(|ring| ring.knows(&secret.sealed));
+        let is_known = |secret: &SecretRecord| {
+            ring.as_ref().is_some_and(|ring| ring.has_key_for(&secret.sealed))
+        };
         if secrets.iter().all(is_known) {
             return Ok(());
         }
         Err(VaultError::ForeignDatabase { path: path.to_owned() })
     }
 
-    /// The value for an environment: its own, or else the one for all.
+    /// Opens a secret for an environment: its own value, or else the global one.
     ///
     /// # Errors
     /// `NotFound` of the store; if it cannot be opened.
@@ -357,17 +362,18 @@ impl Vault {
         self.ring(false)?.open(&record)
     }
 
-    /// Makes a new master key and seals all data keys with it. The older keys stay in the file, below the new one, for backups and for
-    /// what somebody else writes meanwhile. The answer is how many secrets were sealed anew.
+    /// Generates a new master key and seals all data keys with it. The older keys stay in the file,
+    /// below the new one, for backups and for concurrent writes of other processes. Returns the
+    /// number of resealed secrets.
     ///
     /// # Errors
-    /// If the file cannot be written, or a secret cannot be opened: then nothing was changed but the file.
+    /// If the file cannot be written, or a secret cannot be opened: then only the file has changed.
     pub fn rotate(&self) -> Result<u64, VaultError> {
         let old = self.ring(true)?;
         let mut keys = vec![Zeroizing::new(random()?)];
         keys.extend(old.keys.iter().cloned());
-        let new = Arc::new(Ring { keys });
-        // First the file: what is sealed with the new key must never be without it.
+        let new = Arc::new(KeyRing { keys });
+        // First the file: a value must never be sealed with a key that is not stored yet.
         new.write(self.path()?)?;
         *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&new));
         let all = self.store.records().all_secrets()?;
@@ -386,7 +392,7 @@ mod tests {
 
     fn vault(directory: &Path) -> Vault {
         let store = Arc::new(SqliteStore::in_memory().unwrap());
-        Vault::new(store, MasterKey::Made(directory.join("secret.key")))
+        Vault::new(store, MasterKey::Generated(directory.join("secret.key")))
     }
 
     fn text(secret: &str) -> SecretText {
@@ -404,7 +410,7 @@ mod tests {
         vault.put(Some(here), "db", &text("own"), NOW).unwrap();
         assert_eq!(vault.open(here, "db").unwrap(), text("own"));
         assert_eq!(vault.open(there, "db").unwrap(), text("for all"));
-        // Somebody who can write to the database moves a sealed value to where they can use it.
+        // An attacker with write access to the database moves a sealed value to an accessible name.
         let record = vault.store.records().secret(Some(here), "db").unwrap();
         vault
             .store
@@ -434,7 +440,7 @@ mod tests {
         let after = vault.store.records().secret(Some(here), "db").unwrap();
         assert_ne!(before.sealed[1..9], after.sealed[1..9], "the id of the key");
         assert_eq!(vault.open(here, "db").unwrap(), text("value"));
-        // The old key is needed no more.
+        // The old key is no longer needed.
         let path = directory.path().join("secret.key");
         let keys = fs::read_to_string(&path).unwrap();
         assert_eq!(keys.lines().count(), 2);
@@ -452,10 +458,10 @@ mod tests {
         let first = vault(directory.path());
         let second = Vault::new(
             Arc::clone(&first.store),
-            MasterKey::Made(directory.path().join("second.key")),
+            MasterKey::Generated(directory.path().join("second.key")),
         );
         let here = first.store.default_environment().unwrap();
-        // Both make a key at the same time, before either has kept anything.
+        // Both generate a key at the same time, before either has stored a secret.
         first.ring(true).unwrap();
         second.ring(true).unwrap();
         first.put(Some(here), "db", &text("value"), NOW).unwrap();
@@ -467,7 +473,7 @@ mod tests {
             refused.contains("second.key") && refused.contains("--secret-key-file"),
             "{refused}"
         );
-        // With the key of the first below its own, it has all that it needs.
+        // With the key of the first process below its own, it has all keys.
         let keys = ["second.key", "secret.key"]
             .map(|name| fs::read_to_string(directory.path().join(name)).unwrap());
         fs::write(directory.path().join("second.key"), keys.concat()).unwrap();
@@ -477,18 +483,18 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_made_for_a_database_that_has_secrets() {
+    fn a_key_is_never_generated_for_a_database_that_has_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let vault = vault(directory.path());
         let here = vault.store.default_environment().unwrap();
         vault.put(Some(here), "db", &text("value"), NOW).unwrap();
-        let elsewhere = MasterKey::Made(directory.path().join("other.key"));
+        let elsewhere = MasterKey::Generated(directory.path().join("other.key"));
         let other = Vault::new(Arc::clone(&vault.store), elsewhere);
         let refused = other.put(Some(here), "db", &text("new"), NOW).unwrap_err();
         assert!(matches!(refused, VaultError::ForeignDatabase { .. }), "{refused}");
         let given = Vault::new(
             Arc::clone(&vault.store),
-            MasterKey::Given(directory.path().join("missing.key")),
+            MasterKey::Provided(directory.path().join("missing.key")),
         );
         let refused = given.put(Some(here), "db", &text("new"), NOW).unwrap_err();
         assert!(matches!(refused, VaultError::KeyFile { .. }), "{refused}");

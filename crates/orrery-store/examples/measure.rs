@@ -1,20 +1,20 @@
-//! How fast the store is: `cargo run --release -p orrery-store --example measure -- COUNT [DIRECTORY]`, or
-//! `-- COUNT --postgres [URL]`, which without an address starts a server of its own.
+//! Measures the store: `cargo run --release -p orrery-store --example measure -- COUNT
+//! [DIRECTORY]`, or `-- COUNT --postgres [URL]`, which without a URL starts a server of its own.
 //!
-//! Puts a version of COUNT resources into a new store, puts it again unchanged and with one change, reads it,
-//! and records results for all. Every tenth resource requires its neighbour.
+//! Puts a version of COUNT resources into a new store, puts it again unchanged and with one change,
+//! reads it, and records results for all. Every tenth resource requires its neighbour.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use orrery_model::{
-    Attributes, Change, HandlerRun, OutcomeStatus, Resource, ResourceId, ResourceState, Source,
+    Attributes, Change, LastRunStatus, OutcomeStatus, Resource, ResourceId, ResourceState, Source,
     Timestamp,
 };
 use orrery_store::{
     ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion,
-    PostgresStore, PutVersion, ResourceFilter, ResultRecord, Scope, SqliteStore, Started, Store,
-    load_version,
+    PostgresStore, PutOutcome, PutScope, ResourceFilter, ResultRecord, SqliteStore, StartedAction,
+    Store, load_version,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -45,7 +45,7 @@ fn resources(count: usize) -> Outcome<Vec<Resource>> {
     Ok(resources)
 }
 
-/// Runs `work` and prints what it took.
+/// Runs `work` and prints its duration.
 fn measure<T>(what: &str, count: usize, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     let (started, worked) = (Instant::now(), processor_seconds().unwrap_or(0.0));
     let answer = work()?;
@@ -61,12 +61,12 @@ fn measure<T>(what: &str, count: usize, work: impl FnOnce() -> Outcome<T>) -> Ou
     Ok(answer)
 }
 
-/// Time that this thread and its database's server have worked, which other work on the machine changes less than the time
-/// that passed.
+/// CPU time of this thread and its database's server, which depends less on the load of the machine
+/// than elapsed time.
 fn processor_seconds() -> Option<f64> {
     let own = worked("/proc/thread-self/schedstat")?;
     let Some(database) = DATABASE.get() else { return Some(own) };
-    // A server that is on this machine names the database in the titles of its processes.
+    // A local server names the database in the titles of its processes.
     let title = format!(" {database} ");
     let processes = std::fs::read_dir("/proc").ok()?.flatten().map(|process| process.path());
     let theirs = processes.filter(|path| {
@@ -82,10 +82,10 @@ fn worked(schedule: impl AsRef<std::path::Path>) -> Option<f64> {
     Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
 }
 
-/// The name of the PostgreSQL database, if there is one.
+/// The name of the PostgreSQL database, if any.
 static DATABASE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 
-/// The largest amount of memory that this process had so far.
+/// Peak memory of this process.
 fn peak_mebibytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -97,14 +97,14 @@ fn put(
     environment: EnvironmentKey,
     resources: &[Resource],
     only_if_changed: bool,
-) -> Outcome<PutVersion> {
+) -> Outcome<PutOutcome> {
     Ok(store.put_version(
         environment,
         &NewVersion {
             number: None,
             made_at: Timestamp(1),
             info: &serde_json::Value::Null,
-            scope: Scope::All,
+            scope: PutScope::All,
             resources,
             base: None,
             unknowns: &[],
@@ -120,7 +120,7 @@ fn record_all(
     store: &dyn Store,
     lease: &Lease,
     resources: &[Resource],
-    put: &PutVersion,
+    put: &PutOutcome,
     size: usize,
     mark: bool,
 ) -> Outcome<()> {
@@ -128,21 +128,21 @@ fn record_all(
     for (batch, keys) in resources.chunks(size).zip(put.keys.chunks(size)) {
         let at = Timestamp(1_800_000_000_000_000);
         if mark {
-            let started: Vec<Started> = keys
+            let started: Vec<StartedAction> = keys
                 .iter()
-                .map(|key| Started {
+                .map(|key| StartedAction {
                     resource: *key,
                     kind: ActionKind::Deploy,
                     version: put.number,
                     at,
                 })
                 .collect();
-            store.begin(lease, &started)?;
+            store.begin_actions(lease, &started)?;
         }
         let states: Vec<ResourceState> = batch
             .iter()
             .map(|resource| ResourceState {
-                last_run: HandlerRun::Successful,
+                last_run: LastRunStatus::Successful,
                 last_run_compliant: Some(true),
                 last_outcome: Some(OutcomeStatus::Deployed),
                 last_run_at: Some(at),
@@ -180,7 +180,7 @@ fn main() -> Outcome<()> {
     let count: usize = arguments.next().map_or(Ok(100_000), |count| count.parse())?;
     let place = arguments.next();
     if place.as_deref() == Some("--postgres") {
-        // Kept until the end: a database of a private server goes with it.
+        // Dropped at the end: a database of a private server ends with it.
         let private = match arguments.next() {
             Some(url) => Err(url),
             None => Ok(orrery_testing::Postgres::shared().database()),

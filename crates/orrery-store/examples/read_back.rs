@@ -1,5 +1,5 @@
-//! Writes the newest version of a store to standard output, a resource on each line, as JSON: what `bench/deploy`
-//! compares with what it asked for.
+//! Writes the newest version of a store to standard output, a resource on each line, as JSON, for
+//! `bench/deploy` to compare with its input.
 //!
 //!     read_back STATE.DB
 

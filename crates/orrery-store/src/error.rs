@@ -1,4 +1,4 @@
-//! Why the store refuses or fails, and what to do about it.
+//! Errors of the store.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,7 @@ use crate::Holder;
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// Everything that can go wrong between a caller and the store. `Display` says what happened and, where a
-/// person can act, what to do.
+/// An error of the store. `Display` says what happened and, where a person can act, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -20,36 +19,34 @@ pub enum StoreError {
     )]
     Busy { path: PathBuf, holder: Option<Holder> },
 
-    #[error(
-        "the environment is being worked on by {holder}; wait until it has finished, or stop it"
-    )]
+    #[error("the environment is leased by {holder}; wait until it has finished, or stop it")]
     Leased { holder: Holder },
 
     #[error(
-        "this process no longer holds the environment: it acts under epoch {held}, and the store is at epoch {current}; start it again"
+        "this process lost the lease of the environment: it has epoch {held}, and the current epoch is {current}; restart it"
     )]
     StaleEpoch { held: u64, current: u64 },
 
     #[error(
-        "{path} was written by a newer program: it has schema {found}, and this one knows schemas up to {supported}; use the newer program (the file was left as it is)",
+        "{path} was written by a newer program: it has schema {found}, and this one knows schemas up to {supported}; use the newer program (the file is unchanged)",
         path = .path.display()
     )]
     Newer { path: PathBuf, found: u32, supported: u32 },
 
     #[error(
-        "{path} has the older schema {found} and was opened for reading only; a command that writes, such as a deploy, brings it to schema {supported}",
+        "{path} has the older schema {found} and was opened for reading only; a command that writes, such as a deploy, migrates it to schema {supported}",
         path = .path.display()
     )]
     Older { path: PathBuf, found: u32, supported: u32 },
 
     #[error(
-        "{path} is no store of this program, or its first page is damaged; choose another place for the state, or move the file away (it was left as it is)",
+        "{path} is not a store of this program, or its first page is damaged; choose another path for the state, or move the file away (it is unchanged)",
         path = .path.display()
     )]
     Foreign { path: PathBuf },
 
     #[error(
-        "{path} is damaged ({detail}); restore it from a backup, or move it and the files beside it with the same beginning away: the next deploy then starts a new history and verifies every resource (the file was left as it is)",
+        "{path} is damaged ({detail}); restore it from a backup, or move it away together with all files that begin with its name: the next deploy then starts a new history and verifies every resource (the file is unchanged)",
         path = .path.display()
     )]
     Damaged { path: PathBuf, detail: String },
@@ -60,55 +57,55 @@ pub enum StoreError {
     #[error("{path} was opened for reading only", path = .path.display())]
     ReadOnly { path: PathBuf },
 
-    #[error("there is no space left for {path}; free some and try again: nothing was half-written", path = .path.display())]
+    #[error("no space left for {path}; free some and try again (nothing was written partially)", path = .path.display())]
     Full { path: PathBuf },
 
     #[error("{path} cannot be used", path = .path.display())]
     Io { path: PathBuf, source: std::io::Error },
 
-    #[error("{reason}: the database is named as postgres://user:password@host:port/name")]
+    #[error("{reason}: expected postgres://user:password@host:port/name")]
     BadUrl { reason: String },
 
     #[error(
-        "{place} cannot be reached ({reason}); check that it runs, and that host and port are right"
+        "{database} cannot be reached ({reason}); check that it runs, and that host and port are right"
     )]
-    Unreachable { place: String, reason: String },
+    Unreachable { database: String, reason: String },
 
-    #[error("{place} refuses this program: {reason}")]
-    Refused { place: String, reason: String },
+    #[error("{database} refused the connection: {reason}")]
+    Refused { database: String, reason: String },
 
     #[error(
-        "the connection to {place} was lost ({reason}); what was being done may or may not be stored: read again before it is repeated"
+        "the connection to {database} was lost ({reason}); the change may or may not be stored: read again before repeating it"
     )]
-    ConnectionLost { place: String, reason: String },
+    ConnectionLost { database: String, reason: String },
 
     #[error(
-        "all {size} connections to {place} were in use for {seconds} seconds; try again, or allow more with --database-connections"
+        "all {size} connections to {database} were in use for {seconds} seconds; try again, or allow more with --database-connections"
     )]
-    NoConnection { place: String, size: usize, seconds: u64 },
+    NoConnection { database: String, size: usize, seconds: u64 },
 
     #[error(
-        "others kept changing the same things in {place}, {attempts} times over; try again later"
+        "{attempts} attempts conflicted with other transactions in {database}; try again later"
     )]
-    Contended { place: String, attempts: u32 },
+    Contended { database: String, attempts: u32 },
 
     #[error(
-        "{place} was written by a newer program: it has schema {found}, and this one knows schemas up to {supported}; use the newer program (the database was left as it is)"
+        "{database} was written by a newer program: it has schema {found}, and this one knows schemas up to {supported}; use the newer program (the database is unchanged)"
     )]
-    NewerDatabase { place: String, found: i64, supported: u32 },
+    NewerDatabase { database: String, found: i64, supported: u32 },
 
     #[error(
-        "{place} holds tables of another program; make a database of its own with CREATE DATABASE (this one was left as it is)"
+        "{database} holds tables of another program; create a separate one with CREATE DATABASE (this one is unchanged)"
     )]
-    ForeignDatabase { place: String },
+    ForeignDatabase { database: String },
 
-    #[error("{place} cannot be used: {reason}")]
-    UnfitDatabase { place: String, reason: String },
+    #[error("{database} cannot be used: {reason}")]
+    UnfitDatabase { database: String, reason: String },
 
-    #[error("{place} cannot keep this: {reason}")]
-    Unstorable { place: String, reason: String },
+    #[error("{database} cannot store this: {reason}")]
+    Unstorable { database: String, reason: String },
 
-    /// The database refused something that was believed to be right.
+    /// The database refused a statement that should have been valid.
     #[error("the database failed")]
     Database { source: Box<dyn std::error::Error + Send + Sync> },
 
@@ -125,7 +122,7 @@ pub enum StoreError {
     #[error("there is no version {0}")]
     NoVersion(VersionNumber),
 
-    #[error("version {0} is stored already, and versions do not change")]
+    #[error("version {0} is stored already, and versions are immutable")]
     VersionExists(VersionNumber),
 
     #[error("version {0} was never reserved")]
@@ -146,7 +143,7 @@ pub enum StoreError {
     #[error("{resource} requires {requires}, which is not in the version")]
     DanglingRequires { resource: String, requires: String },
 
-    #[error("version {base} is not the newest any more; work the change out again")]
+    #[error("version {base} is not the newest any more; compute the change again")]
     BaseChanged { base: VersionNumber, newest: Option<VersionNumber> },
 
     #[error(
@@ -163,30 +160,30 @@ pub enum StoreError {
     #[error("there is already {} {kind} {name:?}", article(kind))]
     Exists { kind: &'static str, name: String },
 
-    /// Only projects have something in them that keeps them.
+    /// Only projects can be in use: by their environments.
     #[error(
         "the {kind} {name:?} is in use by its environments: delete them, or move them to another {kind}, first"
     )]
     InUse { kind: &'static str, name: String },
 
     #[error(
-        "the {kind} was changed meanwhile: it has revision {current}, not {expected}; read it again"
+        "the {kind} was changed concurrently: it has revision {current}, not {expected}; read it again"
     )]
     Outdated { kind: &'static str, expected: i64, current: i64 },
 
     #[error("cluster documents were changed meanwhile; read them again")]
     DocumentsChanged,
 
-    #[error("{0:?} is the last account that can administer; make another one first")]
+    #[error("{0:?} is the last administrator account; create another one first")]
     LastAdministrator(String),
 
     #[error("the setting {name} is protected by {by}; change it there")]
     Protected { name: String, by: String },
 
     #[error("{0}")]
-    NotNow(String),
-    /// Another content has the same SHA-1: one of them was made to collide.
-    #[error("another content is kept under the SHA-1 {0}: this one is refused")]
+    Conflict(String),
+    /// Another content has the same SHA-1: one of them is a deliberate collision.
+    #[error("another content is stored under the SHA-1 {0}: this one is refused")]
     ContentCollision(String),
 
     #[error("there are secrets that were sealed with another key")]
@@ -206,14 +203,14 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// The word before the name of a kind of thing.
+/// Indefinite article for the name of a kind.
 fn article(kind: &str) -> &'static str {
     if kind.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }
 }
 
 impl StoreError {
-    /// Whether the same may well succeed a little later: the database is not there, is busy, or is full. Whether a change was
-    /// made before a connection was lost is not known.
+    /// True if a retry may succeed: the database is unreachable, busy or full. After a lost
+    /// connection, the change may or may not have been committed.
     pub fn is_temporary(&self) -> bool {
         match self {
             StoreError::Busy { .. }
@@ -236,7 +233,7 @@ impl StoreError {
         StoreError::Exists { kind, name: name.to_owned() }
     }
 
-    /// Fails if somebody expects another revision than there is.
+    /// Fails if the expected revision is not the current one.
     pub(crate) fn check_revision(
         kind: &'static str,
         expected: Option<i64>,
@@ -254,7 +251,7 @@ impl StoreError {
         StoreError::Io { path: path.to_owned(), source }
     }
 
-    /// Gives an error of the database its meaning for the file at `path`.
+    /// Translates a database error for the file at `path`.
     pub(crate) fn at(self, path: &Path) -> Self {
         use rusqlite::ErrorCode;
         let StoreError::Database { source } = self else { return self };

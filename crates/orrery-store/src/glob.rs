@@ -1,12 +1,13 @@
 //! Patterns for the values in resource ids.
 
-/// Whether `text` matches `pattern`, in which `*` is any text and `?` any one character. Everything else,
-/// brackets too, means itself: values are full of them.
+/// Matches `text` against `pattern`, in which `*` is any text and `?` any one character. All other
+/// characters, brackets too, are literal, because values often contain them.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut from) = (0, 0);
-    // Where to go on if what follows the last star does not fit: the star takes one character more.
+    // Backtracking position if the text after the last star does not match: the star consumes one
+    // more character.
     let mut retry: Option<(usize, usize)> = None;
     while from < text.len() {
         match pattern.get(at) {
@@ -14,14 +15,14 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
                 retry = Some((at + 1, from));
                 at += 1;
             }
-            Some(wanted) if *wanted == '?' || *wanted == text[from] => {
+            Some(expected) if *expected == '?' || *expected == text[from] => {
                 at += 1;
                 from += 1;
             }
             _ => match retry {
-                Some((after_star, taken)) => {
-                    retry = Some((after_star, taken + 1));
-                    (at, from) = (after_star, taken + 1);
+                Some((after_star, consumed)) => {
+                    retry = Some((after_star, consumed + 1));
+                    (at, from) = (after_star, consumed + 1);
                 }
                 None => return false,
             },
@@ -30,12 +31,12 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     pattern[at..].iter().all(|rest| *rest == '*')
 }
 
-/// Whether `text` matches `wanted` if that is a pattern, and otherwise has it in it, in any case of letters.
-pub(crate) fn matches_or_contains(wanted: &str, text: &str) -> bool {
-    if wanted.contains(['*', '?']) {
-        matches(wanted, text)
+/// Matches `text` against a pattern, or else searches for the text in it, ignoring case.
+pub(crate) fn matches_or_contains(pattern: &str, text: &str) -> bool {
+    if pattern.contains(['*', '?']) {
+        matches(pattern, text)
     } else {
-        text.to_lowercase().contains(&wanted.to_lowercase())
+        text.to_lowercase().contains(&pattern.to_lowercase())
     }
 }
 
@@ -44,7 +45,7 @@ mod tests {
     use super::{matches, matches_or_contains};
 
     #[test]
-    fn without_stars_a_part_is_enough() {
+    fn a_text_without_stars_matches_a_part() {
         assert!(matches_or_contains("MOTD", "/etc/motd.d"));
         assert!(!matches_or_contains("*motd", "/etc/motd.d"));
     }

@@ -1,36 +1,37 @@
-//! The store: where versions, states, results, facts, leases and the records of a server are kept.
+//! The store: persists versions, states, results, facts, leases and the records of a server.
 //!
-//! It knows the shared words of `orrery_model` and nothing of models, schedules or handlers. Only this crate
-//! touches the database. Start from the trait [`Store`] and from [`SqliteStore`]; `docs/decisions/0006-store.md`
-//! tells why it is as it is. One suite of tests, `tests/it`, runs on every implementation.
+//! It uses the types of `orrery_model` and knows nothing of models, schedules or handlers. Only
+//! this crate touches the database. Start from the trait [`Store`] and from [`SqliteStore`];
+//! `docs/decisions/0006-store.md` has the design decisions. One test suite, `tests/it`, runs on
+//! every implementation.
 
-mod acting;
-mod both;
-mod codes;
+mod encoding;
 mod error;
 mod glob;
-mod load;
+mod idempotency;
 mod lock;
 mod migrations;
-mod plan;
 mod postgres;
 mod records;
+mod resource_loader;
 mod rows;
+mod shared_methods;
 pub mod sql;
 mod sqlite;
 mod store;
-mod words;
+mod types;
+mod version_delta;
 
-pub use acting::{Attempt, on_behalf_of};
 pub use error::{Result, StoreError};
+pub use idempotency::{IdempotentRequest, with_idempotency};
 pub use lock::{Holder, current_writer};
 pub use postgres::PostgresStore;
 pub use records::*;
 pub use sqlite::SqliteStore;
-pub use store::{Store, keys_of, load_version};
-pub use words::*;
+pub use store::{Store, load_version, resource_keys};
+pub use types::*;
 
-/// The usual text of an id.
+/// Hyphenated hexadecimal text of a UUID.
 pub fn uuid_text(id: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (at, byte) in id.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! One writer per store file: an advisory lock of the operating system beside it.
+//! Single writer per store file: an advisory lock of the operating system on a file beside it.
 //!
-//! The lock is held by an open file and vanishes with the process, however that ends. The text in the file only
-//! tells people who holds it.
+//! The lock is held by an open file and ends with the process. The text in the file only names the
+//! holder for people.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -20,7 +20,7 @@ use crate::{Result, StoreError};
 pub struct Holder {
     pub pid: u32,
     pub host: String,
-    /// What it was started as: `orrery deploy`.
+    /// Command line of the process: `orrery deploy`.
     pub command: String,
     pub since: Timestamp,
 }
@@ -44,14 +44,14 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The right to write to a store, for as long as it lives.
+/// Exclusive right to write to a store, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct WriterLock {
     file: File,
 }
 
-/// Somebody who only looks whether the lock is free holds it for an instant; a writer must not take that for
-/// another writer.
+/// A process that only tests whether the lock is free holds it for an instant; a writer retries so
+/// as not to mistake it for another writer.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -89,16 +89,16 @@ impl WriterLock {
 
 impl Drop for WriterLock {
     fn drop(&mut self) {
-        // The file itself stays: removing it would let two processes lock two files of the same name. The
-        // lock goes with the descriptor, whether or not the text could be cleared.
+        // The file itself stays: removing it would let two processes lock two files of the same
+        // name. The lock ends with the descriptor, even if the text could not be cleared.
         let _ = self.file.set_len(0);
     }
 }
 
-/// Who holds the writer's lock of `store` now; `None` if nobody does.
+/// Holder of the writer lock of `store`; `None` if it is free.
 ///
 /// # Errors
-/// If the lock file is there and cannot be opened.
+/// If the lock file exists and cannot be opened.
 pub fn current_writer(store: &Path) -> Result<Option<Holder>> {
     let path = lock_path(store);
     let mut file = match File::open(&path) {
@@ -115,8 +115,8 @@ pub fn current_writer(store: &Path) -> Result<Option<Holder>> {
         if let Some(holder) = read_holder(&mut file) {
             return Ok(Some(holder));
         }
-        // Who says no name has just come, has just gone, or left the lock for an instant to a child process that
-        // is about to become another program.
+        // A holder without a name has just started, is just ending, or passed the lock for an
+        // instant to a child process before `exec`.
         if attempt == ATTEMPTS {
             return Ok(Some(Holder {
                 pid: 0,

@@ -1,13 +1,14 @@
-//! From rows to words, whichever database the rows come from. Statements name columns in the order that is expected here.
+//! Conversion of rows to types, independent of the database. Statements name columns in the order
+//! that is expected here.
 
 use orrery_model::{Change, ChangeKind, LogLine, OutcomeStatus, ResourceState, Source, Timestamp};
 use rustc_hash::FxHashMap;
 
-use crate::codes::{
-    Code, ORIGIN_ADOPTED, ORIGIN_CREATED, ORIGIN_REMOVED, flags_from_code, hash_from, number_from,
-    unpack_keys, unsigned,
+use crate::encoding::{
+    Code, ORIGIN_ADOPTED, ORIGIN_CREATED, ORIGIN_REMOVED, flags_from_code, hash_from, unpack_keys,
+    unsigned, version_number_from,
 };
-use crate::load::parse_id;
+use crate::resource_loader::parse_id;
 use crate::sql::{Row, RowExt as _};
 use crate::{
     Action, ActionKey, ActionKind, ActionRecord, Parameter, ParameterSource, ResourceFilter,
@@ -24,10 +25,10 @@ pub(crate) fn version_from(row: &(impl Row + ?Sized)) -> Result<(VersionInfo, i6
         .map_err(|error| StoreError::Unreadable(format!("information on a version: {error}")))?;
     let (made_at, released) = (row.time(1)?, row.flag(2)?);
     let version = VersionInfo {
-        number: number_from(row.int(0)?)?,
+        number: version_number_from(row.int(0)?)?,
         made_at,
         released,
-        // Who was released as it was stored has no time of its own for that.
+        // A version that was released when it was stored has no release time of its own.
         released_at: released.then_some(row.maybe_time(9)?.unwrap_or(made_at)),
         info,
         total: unsigned(row.int(4)?)?,
@@ -70,10 +71,10 @@ impl SharedNames {
 }
 
 /// Columns of a revision in the order in which [`resource_row`] reads them.
-pub(crate) const CONTENT: &str = "revision.hash, revision.flags, revision.resource_set, \
+pub(crate) const REVISION_COLUMNS: &str = "revision.hash, revision.flags, revision.resource_set, \
      revision.attributes, revision.requires";
 
-/// Puts a row together from a revision's columns and what is known of its resource.
+/// Builds a row from the columns of a revision and of its resource.
 pub(crate) fn resource_row<'a>(
     row: &'a (impl Row + ?Sized),
     at: usize,
@@ -95,7 +96,8 @@ pub(crate) fn resource_row<'a>(
     })
 }
 
-/// A line of a list: the columns are the name, the key, and from `source_at` on the place in the source.
+/// A line of a list: the columns are the name, the key, and from `source_at` on the source
+/// location.
 pub(crate) fn summary_from(
     row: &(impl Row + ?Sized),
     source_at: usize,
@@ -116,14 +118,14 @@ pub(crate) fn summary_from(
     })
 }
 
-/// After all texts that can begin an id.
+/// Greater than every text that can begin an id.
 pub(crate) const LAST_NAME: &str = "\u{10ffff}";
 
-/// Ranges of names that hold all resources with a filter's type and agent, in order. `types` are all types of the
-/// environment; they matter only if there is an agent and no type.
+/// Ranges of names, in order, that contain all resources with a filter's type and agent. `types`
+/// are all types of the environment; they matter only for a filter with an agent and no type.
 ///
-/// An id begins with its type, then `[`, then its agent, then `,`: so with the few types of an environment, both
-/// filters are ranges of the one order in which resources are stored.
+/// An id begins with its type, then `[`, then its agent, then `,`. An environment has few types, so
+/// both filters are ranges of the one order in which resources are stored.
 pub(crate) fn ranges(filter: &ResourceFilter, types: &[String]) -> Vec<(String, String)> {
     let range = |prefix: String| {
         let mut end = prefix.clone().into_bytes();
@@ -156,7 +158,7 @@ pub(crate) fn action_from(row: &(impl Row + ?Sized)) -> Result<Action> {
     Ok(Action {
         key: ActionKey(row.int(0)?),
         kind: ActionKind::from_code(row.int(1)?)?,
-        version: number_from(row.int(2)?)?,
+        version: version_number_from(row.int(2)?)?,
         started: row.time(3)?,
         finished: row.maybe_time(4)?,
         outcome: row.integer(5)?.map(OutcomeStatus::from_code).transpose()?,
@@ -168,7 +170,7 @@ pub(crate) fn action_from(row: &(impl Row + ?Sized)) -> Result<Action> {
     })
 }
 
-/// A list that is not stored when it is empty.
+/// Parses a list that is not stored when it is empty.
 fn list_from<T: serde::de::DeserializeOwned>(text: Option<&str>) -> Result<Vec<T>> {
     let Some(text) = text else { return Ok(Vec::new()) };
     serde_json::from_str(text)
@@ -185,13 +187,13 @@ pub(crate) fn list_text(list: &[impl serde::Serialize]) -> Result<Option<String>
         .map_err(|error| StoreError::Unreadable(format!("a log cannot be written: {error}")))
 }
 
-/// Origin of a resource after an action, as far as the action tells.
+/// Origin of a resource after an action; `None` if the action does not determine it.
 pub(crate) fn origin_after(action: &ActionRecord<'_>) -> Option<i64> {
     if action.kind != ActionKind::Deploy {
         return None;
     }
     if action.outcome != OutcomeStatus::Deployed {
-        // What a run created before it failed is there, and the next run finds it in place.
+        // A resource that a run created before it failed exists, and the next run finds it.
         let has_created = action.change.kind == ChangeKind::Created && !action.wants_absence;
         return has_created.then_some(ORIGIN_CREATED);
     }
@@ -203,7 +205,7 @@ pub(crate) fn origin_after(action: &ActionRecord<'_>) -> Option<i64> {
     })
 }
 
-/// Whether a deploy left nothing that facts could be about.
+/// True if a deploy removed the resource that facts would describe.
 pub(crate) fn is_purged(kind: ActionKind, outcome: OutcomeStatus, change: &Change) -> bool {
     kind == ActionKind::Deploy
         && outcome == OutcomeStatus::Deployed

@@ -1,12 +1,13 @@
-//! One text for two databases: how records are read and written, whichever database keeps them.
+//! Shared SQL dialect: reads and writes records on either database.
 //!
-//! Statements stay in the dialect that SQLite and PostgreSQL share, with parameters as `?1`, `?2`, …; no other question mark
-//! may stand in them. Integers are 64 bits wide, truth is 0 or 1, times are microseconds, ids are blobs of 16 bytes. What has
-//! to be fast for a million rows is written for each database by itself instead.
+//! Statements use the dialect that SQLite and PostgreSQL share, with parameters as `?1`, `?2`, …;
+//! no other question mark may occur in them. Integers are 64 bits wide, booleans are 0 or 1, times
+//! are microseconds, ids are blobs of 16 bytes. Operations that must be fast for a million rows are
+//! written for each database separately.
 
 use orrery_model::Timestamp;
 
-use crate::{Lease, NewNote, Result, StoreError};
+use crate::{Lease, NewChange, Result, StoreError};
 
 /// A parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,7 +18,7 @@ pub enum Value<'a> {
     Blob(&'a [u8]),
 }
 
-/// One row of an answer. Columns are counted from 0.
+/// One row of a result. Columns are counted from 0.
 pub trait Row {
     fn integer(&self, column: usize) -> Result<Option<i64>>;
     fn text(&self, column: usize) -> Result<Option<&str>>;
@@ -26,41 +27,45 @@ pub trait Row {
 
 /// A connection that is in a transaction.
 pub trait Sql {
-    /// Runs a statement, and answers how many rows it touched.
+    /// Runs a statement and returns the number of affected rows.
     fn run(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64>;
-    /// Visits the rows of an answer.
+    /// Visits the rows of a result.
     fn visit(
         &mut self,
         sql: &str,
         values: &[Value<'_>],
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()>;
-    /// The name of the function that tells where a text begins within another one, or bytes within others, counted from 1.
-    fn position(&self) -> &'static str;
-    /// The text for the time now, by the clock that all who use the database share.
-    fn clock(&self) -> &'static str;
-    /// Makes this transaction wait for, or keep away, others that claim the same name, until it ends. With one writer
-    /// there is nothing to do.
-    fn claim(&mut self, name: &str) -> Result<()>;
-    /// Ends the transaction if the lease is not the current one. Whoever wants to take it over waits until the transaction ends.
+    /// Name of the SQL function that returns the position of a text within another, or of bytes
+    /// within others, counted from 1.
+    fn position_function(&self) -> &'static str;
+    /// SQL expression for the current time, by a clock that all users of the database share.
+    fn now_expression(&self) -> &'static str;
+    /// Takes an exclusive lock on a name until the transaction ends. No-op on a database with a
+    /// single writer.
+    fn lock_name(&mut self, name: &str) -> Result<()>;
+    /// Fails if the lease is not the current one. Until the transaction ends, no other process can
+    /// take the lease over.
     fn check_lease(&mut self, lease: &Lease) -> Result<()>;
-    /// A number for a new row of a table, which no row of it ever had. Left to itself, SQLite gives the number of the newest row
-    /// again after that is deleted, and who remembers the number would take one row for the other.
-    fn new_number(&mut self, table: &'static str) -> Result<i64>;
-    /// Adds to the change feed, in this transaction. It can be seen when the transaction is over.
-    fn note(&mut self, note: &NewNote<'_>) -> Result<()>;
+    /// Number for a new row of a table that no row of it ever had. By default, SQLite reuses the
+    /// number of the newest row after its deletion, and a reader that remembers the number would
+    /// confuse the two rows.
+    fn allocate_id(&mut self, table: &'static str) -> Result<i64>;
+    /// Adds to the change feed, in this transaction. The change becomes visible with the commit.
+    fn record_change(&mut self, note: &NewChange<'_>) -> Result<()>;
 }
 
-/// What runs transactions. A transaction may be run more than once if the database asks for that, so that its work must
-/// do nothing but what can be undone.
+/// Runs transactions. The database may run a transaction more than once, so its work must have no
+/// effect that a rollback does not undo.
 pub trait Database {
-    /// Runs `work` on one state of the database.
-    fn look(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
-    /// The newest place of the change feed that is settled: what comes later has a greater number, whichever transaction
-    /// it belongs to. To be asked before the feed is read.
+    /// Runs `work` on one snapshot of the database.
+    fn read_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
+    /// Newest settled sequence number of the change feed: every later change has a greater number,
+    /// whichever transaction writes it. Read it before the feed.
     fn settled_change(&self) -> Result<i64>;
-    /// Runs `work` in a transaction that is committed if it succeeds, and on disk when this answers.
-    fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
+    /// Runs `work` in a transaction that is committed if it succeeds, and is on disk when this
+    /// returns.
+    fn write_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
 }
 
 impl From<i64> for Value<'_> {
@@ -111,13 +116,13 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
     }
 }
 
-/// Values of a statement, each turned into a parameter.
+/// Parameters of a statement, each converted to a [`sql::Value`].
 #[macro_export]
 macro_rules! values {
     ($($value:expr),* $(,)?) => { &[$($crate::sql::Value::from($value)),*] };
 }
 
-/// Columns that must not be empty, as the types that records have.
+/// Non-null columns, as the types that records use.
 pub(crate) trait RowExt {
     fn int(&self, column: usize) -> Result<i64>;
     fn flag(&self, column: usize) -> Result<bool>;
@@ -182,16 +187,16 @@ impl<R: Row + ?Sized> RowExt for R {
     }
 }
 
-/// Short ways to ask.
+/// Shorthand queries.
 pub(crate) trait SqlExt {
-    /// All rows, each turned into a record.
+    /// All rows, each converted to a record.
     fn all<T>(
         &mut self,
         sql: &str,
         values: &[Value<'_>],
         make: impl FnMut(&dyn Row) -> Result<T>,
     ) -> Result<Vec<T>>;
-    /// The first row, if there is one.
+    /// The first row, if any.
     fn first<T>(
         &mut self,
         sql: &str,

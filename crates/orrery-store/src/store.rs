@@ -1,37 +1,37 @@
-//! The store as everybody else sees it.
+//! The public interface of the store.
 
 use std::collections::BTreeMap;
 
 use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
 
 use crate::{
-    Action, ActionKey, Agent, Connections, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Recording, Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey,
-    ResourcePage, ResourceRow, ResourceSummary, Result, ResultRecord, Started, StateRecord,
-    StateRow, StoreError, Unknown, VersionInfo,
+    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PoolStatus,
+    PutOutcome, RenewalOutcome, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey,
+    ResourcePage, ResourceRow, ResourceSummary, Result, ResultBatch, ResultRecord, StartedAction,
+    StateRecord, StateRow, StoreError, Unknown, VersionInfo,
 };
 
-/// Where all state lives.
+/// All persistent state.
 ///
-/// Every method that writes is one transaction: when it answers, the change is on disk; when it fails,
-/// nothing of it is. Methods block, and may be called from any thread. A visitor must not call the store:
-/// the implementation may hold its only connection meanwhile.
+/// Every method that writes is one transaction: when it returns, the change is on disk; when it
+/// fails, nothing is changed. Methods block, and may be called from any thread. A visitor must not
+/// call the store: the implementation may hold its only connection meanwhile.
 pub trait Store: Send + Sync {
-    /// How many connections to a database server there are; `None` if there is none.
-    fn connections(&self) -> Option<Connections> {
+    /// Connections to a database server; `None` for a store without a server.
+    fn connections(&self) -> Option<PoolStatus> {
         None
     }
 
     // Environments.
 
-    /// The environment of a store that has only one; made when it is first asked for.
+    /// The environment of a store that has only one; created at the first call.
     fn default_environment(&self) -> Result<EnvironmentKey>;
-    /// Makes an environment, and its project if there is none.
+    /// Creates an environment, and its project if it does not exist.
     fn create_environment(&self, project: &str, name: &str) -> Result<Environment>;
     fn environments(&self) -> Result<Vec<Environment>>;
     fn settings(&self, environment: EnvironmentKey) -> Result<BTreeMap<String, serde_json::Value>>;
-    /// `None` goes back to the default.
+    /// Sets a value; `None` restores the default.
     fn set_setting(
         &self,
         environment: EnvironmentKey,
@@ -41,43 +41,43 @@ pub trait Store: Send + Sync {
 
     // Leases.
 
-    /// Takes the right to act, with a new epoch, unless somebody has it.
+    /// Acquires the lease, with a new epoch, unless another process holds it.
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease>;
-    /// Renews leases that have an end, all in one step; says which are not renewed.
-    fn renew_leases(&self, leases: &[Lease], expires: Timestamp) -> Result<Renewal>;
-    /// Gives the right back. Later writes under this lease are refused. A loss of power right after it may undo it:
-    /// the holder is gone then, too.
+    /// Renews leases that expire, all in one step; returns those that are not renewed.
+    fn renew_leases(&self, leases: &[Lease], expires: Timestamp) -> Result<RenewalOutcome>;
+    /// Releases the lease. Later writes under it are refused. A power failure right afterwards may
+    /// undo the release, but then the holder has ended, too.
     fn release_lease(&self, lease: &Lease) -> Result<()>;
-    /// Who has the right now.
+    /// Current holder of the lease.
     fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>>;
 
     // Versions.
 
-    /// Hands out the next number. Gaps are normal.
+    /// Reserves the next version number. Gaps are normal.
     fn reserve_version(&self, environment: EnvironmentKey) -> Result<VersionNumber>;
-    /// Stores a version. What is the same as in the newest version is shared with it.
+    /// Stores a version. Resources that equal those of the newest version are shared with it.
     fn put_version(
         &self,
         environment: EnvironmentKey,
         version: &NewVersion<'_>,
-    ) -> Result<PutVersion>;
-    /// Makes a version the one that is wanted.
+    ) -> Result<PutOutcome>;
+    /// Makes a version the desired state.
     fn release_version(
         &self,
         environment: EnvironmentKey,
         number: VersionNumber,
         now: Timestamp,
     ) -> Result<()>;
-    /// Makes a version the one that is wanted, if it is not yet, and asks its engine for something, in one transaction: whoever
-    /// reads both finds both or neither.
-    fn release_and_ask(
+    /// Releases a version, if it is not released yet, and adds a request to its engine, in one
+    /// transaction: a reader sees both or neither.
+    fn release_with_request(
         &self,
         environment: EnvironmentKey,
         number: VersionNumber,
         request: &NewRequest<'_>,
         now: Timestamp,
     ) -> Result<RequestRecord>;
-    /// By ascending number.
+    /// Versions by ascending number.
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>>;
     /// Visits the resources of a version in the order of their ids.
     fn read_version(
@@ -86,7 +86,7 @@ pub trait Store: Send + Sync {
         number: VersionNumber,
         visit: &mut dyn FnMut(ResourceRow<'_>),
     ) -> Result<VersionInfo>;
-    /// Visits what differs, in the order of ids. Places in the source do not count.
+    /// Visits the differences in the order of ids. Source locations do not count.
     fn diff_versions(
         &self,
         environment: EnvironmentKey,
@@ -99,50 +99,56 @@ pub trait Store: Send + Sync {
         environment: EnvironmentKey,
         number: VersionNumber,
     ) -> Result<Vec<(Unknown, bool)>>;
-    /// Deletes a version and what only it had. The processed and the newest released one are refused.
+    /// Deletes a version and everything that only it refers to. Refuses the processed version and
+    /// the newest released one.
     fn delete_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()>;
-    /// Deletes the oldest versions until `keep` are left, but none that is in use. Answers which.
-    fn keep_versions(&self, environment: EnvironmentKey, keep: usize)
-    -> Result<Vec<VersionNumber>>;
+    /// Deletes the oldest versions until `keep` are left, except those in use. Returns the deleted
+    /// ones.
+    fn retain_versions(
+        &self,
+        environment: EnvironmentKey,
+        keep: usize,
+    ) -> Result<Vec<VersionNumber>>;
 
-    // The engine: what it writes carries its lease.
+    // The engine: its writes carry its lease.
 
-    /// Actions that began and never ended, each of which now has an entry in its resource's log. Until this is called,
-    /// their resources are read as `deploying`.
-    fn recover(&self, lease: &Lease) -> Result<Vec<Started>>;
-    /// Notes that actions begin, before they have any effect. Only these are found by `recover`.
-    fn begin(&self, lease: &Lease, actions: &[Started]) -> Result<()>;
-    /// Keeps a batch of results. Facts of resources that were purged are forgotten.
+    /// Returns actions that began and never ended, and adds an entry for each to its resource's
+    /// log. Until this is called, their resources are read as `deploying`.
+    fn recover_actions(&self, lease: &Lease) -> Result<Vec<StartedAction>>;
+    /// Records that actions begin, before they have any effect. `recover_actions` finds only these.
+    fn begin_actions(&self, lease: &Lease, actions: &[StartedAction]) -> Result<()>;
+    /// Stores a batch of results. Deletes facts of resources that were purged.
     fn record_results(
         &self,
         lease: &Lease,
         results: &[ResultRecord<'_>],
     ) -> Result<ParameterEffect> {
-        self.record(lease, &Recording { results, ..Recording::default() })
+        self.record_batch(lease, &ResultBatch { results, ..ResultBatch::default() })
     }
-    /// The same, with what the results mean for effects that must not be repeated.
-    fn record(&self, lease: &Lease, recording: &Recording<'_>) -> Result<ParameterEffect>;
-    /// Notes that a version was processed, with all states that this changed.
+    /// Stores a batch of results, with their consequences for effects that must not be repeated.
+    fn record_batch(&self, lease: &Lease, recording: &ResultBatch<'_>) -> Result<ParameterEffect>;
+    /// Records that a version was processed, with all states that this changed.
     fn process_version(
         &self,
         lease: &Lease,
         number: VersionNumber,
         states: &[StateRecord<'_>],
     ) -> Result<()>;
-    /// What has begun and whose end is not recorded.
-    fn running(&self, environment: EnvironmentKey) -> Result<Vec<Started>>;
-    /// Where the engine continues after a restart.
+    /// Actions that have begun and have no recorded end.
+    fn running_actions(&self, environment: EnvironmentKey) -> Result<Vec<StartedAction>>;
+    /// Version from which the engine continues after a restart.
     fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>>;
-    /// Visits the kept states in the order of ids. A resource without one is new: `ResourceState::new`.
+    /// Visits the stored states in the order of ids. A resource without one is new:
+    /// `ResourceState::new`.
     fn read_states(
         &self,
         environment: EnvironmentKey,
         visit: &mut dyn FnMut(StateRow<'_>),
     ) -> Result<()>;
-    /// Forgets actions that finished before `before`. Answers how many.
-    fn forget_actions(&self, lease: &Lease, before: Timestamp) -> Result<u64>;
+    /// Deletes actions that finished before `before`. Returns their number.
+    fn expire_actions(&self, lease: &Lease, before: Timestamp) -> Result<u64>;
 
-    // What people ask.
+    // Queries.
 
     /// Lists resources in the order of their ids, after the id `after`.
     fn list_resources(
@@ -157,7 +163,7 @@ pub trait Store: Send + Sync {
         environment: EnvironmentKey,
         id: &str,
     ) -> Result<Option<ResourceSummary>>;
-    /// What the newest version that has it wants of a resource.
+    /// Desired state of a resource in the newest version that has it.
     fn read_resource(
         &self,
         environment: EnvironmentKey,
@@ -170,7 +176,7 @@ pub trait Store: Send + Sync {
         }
         Ok(counts)
     }
-    /// The latest actions on a resource, latest first, before `before`.
+    /// Latest actions on a resource before `before`, latest first.
     fn actions(
         &self,
         environment: EnvironmentKey,
@@ -182,7 +188,7 @@ pub trait Store: Send + Sync {
     // Agents.
 
     fn agents(&self, environment: EnvironmentKey) -> Result<Vec<Agent>>;
-    /// `None` stands for every agent.
+    /// Pauses or resumes an agent; `None` stands for every agent.
     fn set_paused(
         &self,
         environment: EnvironmentKey,
@@ -205,15 +211,15 @@ pub trait Store: Send + Sync {
 
     // Contents of files.
 
-    /// Those of the hashes whose content is not there.
+    /// The given hashes without stored content.
     fn missing_files(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>>;
     fn put_files(&self, files: &[(ContentHash, &[u8])]) -> Result<()>;
     fn file(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>>;
 
-    /// What a server keeps beside the state of deploys.
+    /// Records of a server beside the state of deploys.
     fn records(&self) -> crate::Records<'_>;
 
-    /// Reads everything and compares it with itself: problems found, none if all is well. Slow.
+    /// Checks the consistency of everything stored. Returns the problems found. Slow.
     fn check(&self) -> Result<Vec<String>>;
 }
 
@@ -226,7 +232,7 @@ pub fn load_version(
     environment: EnvironmentKey,
     number: VersionNumber,
 ) -> Result<Version> {
-    let mut loader = crate::load::Loader::default();
+    let mut loader = crate::resource_loader::ResourceLoader::default();
     let info = store.read_version(environment, number, &mut |row| loader.add(row))?;
     Ok(Version { number, made_at: info.made_at, info: info.info, resources: loader.finish()? })
 }
@@ -234,8 +240,8 @@ pub fn load_version(
 /// Keys of resources by their ids, for callers that did not put or read the version themselves.
 ///
 /// # Errors
-/// As `Store::find_resource`; `StoreError::NoResource` if one is not there.
-pub fn keys_of<'a>(
+/// As `Store::find_resource`; `StoreError::NoResource` if one does not exist.
+pub fn resource_keys<'a>(
     store: &dyn Store,
     environment: EnvironmentKey,
     ids: impl IntoIterator<Item = &'a ResourceId>,

@@ -1,4 +1,4 @@
-//! Parses model files and prints what is wrong with them, one line an error.
+//! Parses model files and prints their errors, one per line.
 //!
 //! `cargo run -p orrery-syntax --example check -- main.cf …`
 

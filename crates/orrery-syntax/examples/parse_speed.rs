@@ -1,4 +1,4 @@
-//! Measures how fast a large model is parsed, lowered and formatted.
+//! Benchmark of parsing, lowering and formatting a large model.
 //!
 //! `cargo run --release -p orrery-syntax --example parse_speed -- [LINES]`
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 use orrery_syntax::ast::FileId;
 use orrery_syntax::{Interner, lexer, parse, parse_file};
 
-/// A model of about so many lines that has a bit of everything.
+/// Returns a model of about this many lines with all constructs.
 fn model(lines: usize) -> String {
     let mut text = String::from("import std\n\n");
     let mut written = 2;

@@ -1,5 +1,5 @@
 //! The typed tree that the compiler reads: one file's definitions and statements, sugar removed,
-//! escapes decoded, every node with the place that messages name.
+//! escapes decoded, every node with its source location.
 //!
 //! It is lowered once per file from the lossless tree (`lower`); nothing here keeps trivia.
 
@@ -11,7 +11,7 @@ use crate::interner::Symbol;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
-/// A place in a file, as messages name it: `file:line` or, where `column` is set, `file:line:col`.
+/// A source location, as messages show it: `file:line` or, where `column` is set, `file:line:col`.
 /// `start..end` are byte offsets of the anchoring token or phrase; lines are computed when needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loc {
@@ -283,7 +283,7 @@ pub enum ExprKind {
         key: Box<Expr>,
     },
     List(Vec<Expr>),
-    /// Keys are unique already. The place of a key is the key token's.
+    /// Keys are unique already. The location of a key is the key token's.
     Dict(Vec<(Box<str>, Loc, Expr)>),
     /// One `for` level; several nest with the outermost first, the guard on the innermost.
     Comprehension {

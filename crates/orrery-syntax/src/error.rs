@@ -1,28 +1,28 @@
-//! What the syntax stages report: errors and warnings with the class, text and place that tools
-//! know from the reference implementation.
+//! Errors and warnings of the syntax stages, with the class, text and location of the reference
+//! compiler.
 
 use std::ops::Range;
 
 use crate::ast::{FileId, Loc};
 
-/// Something in one file that keeps it from being compiled.
+/// An error in one file that prevents its compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
     /// The class name by which tools know this kind of error, such as `ParserException`.
     pub class: &'static str,
     pub message: String,
-    /// The place that the message names. For an unexpected token that is the empty range at the
-    /// token's end; for an unexpected end of file it lies beyond the text, see
+    /// The location in the message. For an unexpected token that is the empty range at the token's
+    /// end; for an unexpected end of file it lies beyond the text, see
     /// [`LineIndex::line_col`](crate::LineIndex::line_col).
     pub loc: Loc,
     /// Bytes of the text to underline; always inside the text.
     pub highlight: Range<u32>,
     /// The statement that the message names as `reported in …`, for the kinds that do.
     pub reported_in: Option<String>,
-    /// For a duplicate: the place of the first one.
+    /// For a duplicate: the location of the first one.
     pub duplicate_of: Option<Loc>,
     pub help: Option<String>,
-    /// The same for people, where there is more to say than the message does.
+    /// Additional explanation for terminals and editors, if any.
     pub explanation: Option<Box<Explanation>>,
     pub(crate) moment: Moment,
 }
@@ -30,11 +30,11 @@ pub struct SyntaxError {
 /// An error in our own words, for terminals and editors. Reports keep the compatible text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// One sentence: the thing that is wrong, and what was expected.
+    /// One sentence: the wrong construct, and the expected one.
     pub headline: String,
-    /// The place to underline and its label; without one, that of the compatible message.
+    /// The location to underline and its label; without one, that of the compatible message.
     pub primary: Option<(Loc, String)>,
-    /// Further places with their labels: "opened here".
+    /// Related locations with their labels: "opened here".
     pub related: Vec<(Loc, String)>,
     pub notes: Vec<String>,
     pub help: Option<String>,
@@ -70,12 +70,12 @@ impl Explanation {
     }
 }
 
-/// How many errors each stage reports about one file: nobody reads more, and a file of a million
-/// illegal characters should not need the memory for them.
+/// Maximum number of errors of each stage for one file: a file of a million illegal characters
+/// should not need the memory for them.
 pub(crate) const ERRORS_MAX: usize = 1000;
 
-/// When a parser that reads one token ahead and stops at the first error would meet an error. The
-/// smallest moment of a file is the error that the reference reports.
+/// Moment at which a parser with one token of look-ahead that stops at the first error would report
+/// it. The smallest moment of a file is the error that the reference reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     /// The start of the token that must have been read.
@@ -83,16 +83,16 @@ pub(crate) struct Moment {
     pub(crate) stage: Stage,
 }
 
-/// What happens first at one token.
+/// Stages at one token, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// Cutting the token.
     Lexing,
-    /// Completing what stands before the token, if it is one that can follow such a construct.
+    /// Completing the construct before the token, if the token can follow it.
     Completing,
     /// Finding that the token does not fit.
     Token,
-    /// Completing what stands before the token, which must fit.
+    /// Completing the construct before the token, which must fit.
     Completed,
 }
 

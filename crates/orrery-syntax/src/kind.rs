@@ -11,7 +11,7 @@ pub enum SyntaxKind {
     Comment,
     /// A byte order mark at the very start of the text.
     ByteOrderMark,
-    /// What no rule matches; the lexer has reported it.
+    /// Text that no rule matches; the lexer has reported it.
     Illegal,
 
     // Tokens with a text of their own.
@@ -27,8 +27,8 @@ pub enum SyntaxKind {
     MultiLineString,
     /// `matching /…/` is one token.
     Regex,
-    /// A quote whose string does not end on its line, with the rest of that line. The lexer has
-    /// reported it; the grammar takes it for a string.
+    /// An unclosed quote with the rest of its line. The lexer has reported it; the grammar takes it
+    /// for a string.
     OpenString,
 
     // Keywords.
@@ -182,7 +182,7 @@ impl SyntaxKind {
         self >= SyntaxKind::File
     }
 
-    /// Whether a complete expression may stand before this token, in whatever context.
+    /// Returns true if a complete expression may precede this token, in any context.
     pub(crate) fn may_follow_expression(self) -> bool {
         use SyntaxKind::*;
         !matches!(
@@ -203,14 +203,14 @@ impl SyntaxKind {
         )
     }
 
-    /// Whether the name of a class may stand before this token: it ends a relation, and all else
-    /// that names classes goes on with one of a few tokens.
+    /// Returns true if the name of a class may precede this token: it ends a relation, and all
+    /// other uses of classes continue with one of a few tokens.
     pub(crate) fn may_follow_class(self) -> bool {
         use SyntaxKind::*;
         self.starts_item() || matches!(self, Dot | Comma | Colon | UsingKw | EndOfFile)
     }
 
-    /// Whether this token may begin a statement or definition.
+    /// Returns true if this token may begin a statement or definition.
     pub(crate) fn starts_item(self) -> bool {
         use SyntaxKind::*;
         (Id..=Regex).contains(&self)
@@ -234,7 +234,7 @@ impl SyntaxKind {
             )
     }
 
-    /// What a token of this kind is, in words: "`:`", "a name".
+    /// Describes a token of this kind: "`:`", "a name".
     pub(crate) fn described(self) -> String {
         match self {
             SyntaxKind::Id => "a name".to_owned(),

@@ -11,24 +11,24 @@ use crate::kind::SyntaxKind;
 
 /// A token: its kind and where it starts. It ends where the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct SyntaxToken {
     pub kind: SyntaxKind,
     pub start: u32,
 }
 
 /// Cuts `text` into tokens. Texts of 4 GiB and more must have been refused by the caller.
-pub fn lex(text: &str) -> Vec<Token> {
+pub fn lex(text: &str) -> Vec<SyntaxToken> {
     // Models have a token for about every four bytes, trivia included.
     let mut tokens = Vec::with_capacity(text.len() / 4 + 8);
     let mut lexer = Lexer { text, bytes: text.as_bytes(), pos: 0 };
     if text.starts_with('\u{feff}') {
-        tokens.push(Token { kind: SyntaxKind::ByteOrderMark, start: 0 });
+        tokens.push(SyntaxToken { kind: SyntaxKind::ByteOrderMark, start: 0 });
         lexer.pos = '\u{feff}'.len_utf8();
     }
     while lexer.pos < lexer.bytes.len() {
         let start = lexer.pos as u32;
         let kind = lexer.next_token();
-        tokens.push(Token { kind, start });
+        tokens.push(SyntaxToken { kind, start });
     }
     tokens
 }
@@ -146,7 +146,7 @@ impl Lexer<'_> {
         kind
     }
 
-    /// Where the `/…/` ends that follows a `matching` that ends at `pos`, if one does.
+    /// Returns the end of the `/…/` after a `matching` that ends at `pos`, if there is one.
     fn regex_end(&self, pos: usize) -> Option<usize> {
         let rest = &self.text[pos..];
         let trimmed = rest.trim_start_matches(is_space);
@@ -158,8 +158,8 @@ impl Lexer<'_> {
         (end - 1 > body).then_some(end)
     }
 
-    /// The offset after the delimiter that closes a one-line literal whose content starts at `pos`.
-    /// A backslash protects the next character, but not a newline.
+    /// Returns the offset after the closing delimiter of a one-line literal with content from
+    /// `pos`. A backslash protects the next character, but not a newline.
     fn delimited_end(&self, mut pos: usize, delimiter: u8) -> Option<usize> {
         loop {
             match *self.bytes.get(pos)? {

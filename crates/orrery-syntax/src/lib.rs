@@ -40,7 +40,7 @@ pub struct Parse {
 /// A text as the compiler reads it.
 #[derive(Debug)]
 pub struct ParsedFile {
-    /// Without what is in error, where `errors` is not empty.
+    /// Without the parts in error, where `errors` is not empty.
     pub file: ast::File,
     /// The first is the one that a parser which stops at once reports.
     pub errors: Vec<SyntaxError>,
@@ -64,7 +64,7 @@ pub fn parse_file(text: &str, file: FileId, interner: &mut Interner) -> ParsedFi
     parsed
 }
 
-/// The largest text whose places fit in 32 bits, with some to spare beyond its end.
+/// Maximum size of a text with 32-bit offsets, with some to spare beyond its end.
 const TEXT_BYTES_MAX: usize = u32::MAX as usize - 16;
 
 fn parse_in(text: &str, file: FileId) -> Parse {

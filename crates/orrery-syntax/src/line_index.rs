@@ -1,11 +1,10 @@
 //! Offsets to lines and columns.
 
-/// Where the lines of a text begin. A line ends with `\n`, `\r\n` or `\r`.
+/// Line starts of a text. A line ends with `\n`, `\r\n` or `\r`.
 #[derive(Clone, Debug)]
 pub struct LineIndex {
     starts: Vec<u32>,
-    /// For each character of more than one byte: where it ends, and by how many bytes all of them
-    /// up to there exceed one byte each.
+    /// For each character of more than one byte: its end, and the total excess bytes up to there.
     wide: Vec<(u32, u32)>,
     length: u32,
 }

@@ -216,7 +216,7 @@ impl Renderer<'_> {
     }
 }
 
-/// Whether the value is known without evaluation: literals, and lists and dicts of such.
+/// Returns true if the value is known without evaluation: literals, and lists and dicts of such.
 fn constant(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Null

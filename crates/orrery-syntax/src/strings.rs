@@ -18,7 +18,7 @@ pub(crate) fn string_content(kind: SyntaxKind, text: &str) -> Cow<'_, str> {
     }
 }
 
-/// How many bytes of a string token come before and after its content.
+/// Returns the number of bytes of a string token before and after its content.
 pub(crate) fn quote_lengths(kind: SyntaxKind) -> (usize, usize) {
     match kind {
         SyntaxKind::MultiLineString => (3, 3),
@@ -27,8 +27,8 @@ pub(crate) fn quote_lengths(kind: SyntaxKind) -> (usize, usize) {
     }
 }
 
-/// A string with its escapes decoded, and whether one of them was unknown (and kept as it is); or
-/// what is wrong with them.
+/// Decodes the escapes of a string. Returns true with it if an escape was unknown, which stays as
+/// written; or the error.
 pub(crate) fn decoded<'t>(
     kind: SyntaxKind,
     content: Cow<'t, str>,
@@ -40,7 +40,7 @@ pub(crate) fn decoded<'t>(
     Ok((Cow::Owned(value), had_unknown))
 }
 
-/// What is said of the first escape in a literal that means nothing.
+/// Returns the warning about the first invalid escape of a literal.
 pub(crate) fn unknown_escape(content: &str) -> String {
     let mut rest = content;
     while let Some(at) = rest.find('\\') {

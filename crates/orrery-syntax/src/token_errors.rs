@@ -1,16 +1,16 @@
-//! Errors that a token has by itself, wherever it stands: characters that begin no token, escapes
-//! that mean nothing, patterns that do not compile, numbers that are too long.
+//! Errors of single tokens: illegal characters, invalid escapes, patterns that do not compile,
+//! numbers that are too long.
 
 use orrery_python::{PyRegex, STR_DIGITS_MAX};
 
 use crate::ast::{FileId, Loc};
 use crate::error::{ERRORS_MAX, Explanation, Moment, Stage, SyntaxError};
 use crate::kind::SyntaxKind;
-use crate::lexer::Token;
+use crate::lexer::SyntaxToken;
 use crate::strings::{decoded, regex_literal, string_content};
 
 /// Checks every token of a text.
-pub(crate) fn check(text: &str, tokens: &[Token], file: FileId) -> Vec<SyntaxError> {
+pub(crate) fn check(text: &str, tokens: &[SyntaxToken], file: FileId) -> Vec<SyntaxError> {
     let mut errors = Vec::new();
     for (index, token) in tokens.iter().enumerate() {
         let end = tokens.get(index + 1).map_or(text.len(), |next| next.start as usize);
@@ -44,10 +44,10 @@ pub(crate) fn check(text: &str, tokens: &[Token], file: FileId) -> Vec<SyntaxErr
     errors
 }
 
-/// Whether an illegal character is the second of two equal ones: `&&` is one mistake.
-fn is_repeated(text: &str, tokens: &[Token], index: usize) -> bool {
+/// Returns true if an illegal character is the second of two equal ones: `&&` is one mistake.
+fn is_repeated(text: &str, tokens: &[SyntaxToken], index: usize) -> bool {
     let Some(before) = index.checked_sub(1).map(|at| tokens[at]) else { return false };
-    let first = |token: Token| text[token.start as usize..].chars().next();
+    let first = |token: SyntaxToken| text[token.start as usize..].chars().next();
     before.kind == SyntaxKind::Illegal && first(before) == first(tokens[index])
 }
 
@@ -105,7 +105,7 @@ fn problem(kind: SyntaxKind, text: &str) -> Option<Problem> {
     }
 }
 
-/// A string whose quote is not closed on its line.
+/// Reports a string with an unclosed quote on its line.
 fn open_string(text: &str) -> Explanation {
     let quote = text.chars().next().unwrap_or('"');
     let triple = text.starts_with("\"\"\"");

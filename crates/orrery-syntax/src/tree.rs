@@ -1,13 +1,13 @@
 //! The lossless tree: flat arrays of tokens and nodes, no pointers.
 //!
-//! Nodes stand in preorder and know the size of their subtree and the range of tokens they cover;
-//! the tokens know where they start in the text. Nothing here recurses, so a tree of any depth can
-//! be walked and dropped, and the whole is `Send`.
+//! Nodes are in preorder and have the size of their subtree and the range of tokens they cover;
+//! tokens have their start in the text. Nothing here recurses, so a tree of any depth can be walked
+//! and dropped, and the whole is `Send`.
 
 use std::ops::Range;
 
 use crate::kind::SyntaxKind;
-use crate::lexer::Token;
+use crate::lexer::SyntaxToken;
 
 /// Index of a node in its tree. The root is `NodeId(0)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,18 +39,22 @@ pub enum Element {
 #[derive(Debug)]
 pub struct Tree {
     text: Box<str>,
-    tokens: Vec<Token>,
+    tokens: Vec<SyntaxToken>,
     nodes: Vec<Node>,
 }
 
 impl Tree {
     /// Makes a tree from nodes in postorder, as the parser finishes them; the last one is the root.
-    pub(crate) fn from_postorder(text: &str, tokens: Vec<Token>, postorder: Vec<Node>) -> Tree {
+    pub(crate) fn from_postorder(
+        text: &str,
+        tokens: Vec<SyntaxToken>,
+        postorder: Vec<Node>,
+    ) -> Tree {
         let count = postorder.len();
         let mut nodes = postorder.clone();
-        // A node's place in preorder is its place in postorder, less its descendants (which come
+        // A node's index in preorder is its index in postorder, less its descendants (which come
         // before it there), plus its ancestors (which come after it there). Walking backwards meets
-        // a parent before its children; `open` holds where the subtrees of the ancestors begin.
+        // a parent before its children; `open` holds the starts of the ancestors' subtrees.
         let mut open: Vec<usize> = Vec::new();
         for (index, node) in postorder.iter().enumerate().rev() {
             while open.last().is_some_and(|begin| index < *begin) {
@@ -72,7 +76,7 @@ impl Tree {
         NodeId(0)
     }
 
-    pub fn tokens(&self) -> &[Token] {
+    pub fn tokens(&self) -> &[SyntaxToken] {
         &self.tokens
     }
 

@@ -1,7 +1,8 @@
-//! What the tests of several crates need: a PostgreSQL of their own, and a network that fails. Only tests may depend on this.
+//! Test helpers of several crates: a private PostgreSQL, and a failing network. Only tests may
+//! depend on this.
 
 mod postgres;
 mod proxy;
 
-pub use postgres::{Database, Postgres, TlsFiles};
+pub use postgres::{Postgres, TestDatabase, TlsFiles};
 pub use proxy::Proxy;

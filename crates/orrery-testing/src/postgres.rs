@@ -1,7 +1,7 @@
-//! A private PostgreSQL server for one run of tests, and a database in it for each test.
+//! A private PostgreSQL server for one test run, with a database for each test.
 //!
-//! The server is made when it is first asked for, in a new directory, with the programs that the machine has. It ends with the
-//! test process, also if that is killed: see `guard.sh`.
+//! The server is created on first use, in a new directory, with the programs of the machine. It
+//! ends with the test process, also if that is killed: see `guard.sh`.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -15,10 +15,10 @@ use postgres::{Client, Config, NoTls};
 
 const GUARD: &str = include_str!("guard.sh");
 
-/// Making a new directory of data takes seconds on a busy machine.
+/// Time limit of the start: a new data directory takes seconds on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
-/// Another process may take a free port between looking and starting.
+/// Attempts to start: another process may take a free port in between.
 const ATTEMPTS: u32 = 3;
 
 /// A running server.
@@ -27,20 +27,20 @@ pub struct Postgres {
     directory: PathBuf,
     port: u16,
     next: AtomicU32,
-    /// Creating a database copies another one, which nobody may use meanwhile.
+    /// Held while creating a database: the copied database must be unused meanwhile.
     creating: Mutex<()>,
-    /// Its input is what keeps the server alive.
+    /// Guard process; the server ends when its input closes.
     _guard: Child,
 }
 
 /// A database of one test; it is dropped with this value.
 #[derive(Debug)]
-pub struct Database {
+pub struct TestDatabase {
     server: &'static Postgres,
     name: String,
 }
 
-/// Files for a server that encrypts, in the formats of PEM.
+/// PEM files for a server with TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct TlsFiles<'a> {
     pub certificate: &'a str,
@@ -48,10 +48,10 @@ pub struct TlsFiles<'a> {
 }
 
 impl Postgres {
-    /// The server of this process.
+    /// Returns the server of this process.
     ///
     /// # Panics
-    /// If there is no PostgreSQL on this machine or it does not start: such a test cannot go on.
+    /// Panics if this machine has no PostgreSQL, or it does not start.
     pub fn shared() -> &'static Postgres {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
         SHARED.get_or_init(|| {
@@ -72,27 +72,27 @@ impl Postgres {
         })
     }
 
-    /// A database with nothing in it.
-    pub fn database(&'static self) -> Database {
+    /// Creates an empty database.
+    pub fn database(&'static self) -> TestDatabase {
         self.create("template0")
     }
 
-    /// A copy of another database, which nobody may be using.
-    pub fn copy_of(&'static self, original: &Database) -> Database {
+    /// Creates a copy of another database, which must be unused.
+    pub fn copy_of(&'static self, original: &TestDatabase) -> TestDatabase {
         self.create(&original.name)
     }
 
-    fn create(&'static self, template: &str) -> Database {
+    fn create(&'static self, template: &str) -> TestDatabase {
         let name = format!("test_{}", self.next.fetch_add(1, Ordering::Relaxed));
         let _alone = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
         self.run(&format!("CREATE DATABASE {name} TEMPLATE {template}"));
-        Database { server: self, name }
+        TestDatabase { server: self, name }
     }
 
     /// Runs a statement as the superuser.
     ///
     /// # Panics
-    /// If it fails.
+    /// Panics if it fails.
     pub fn run(&self, statement: &str) {
         let done = self.connect("postgres").and_then(|mut client| client.batch_execute(statement));
         if let Err(error) = done {
@@ -100,12 +100,12 @@ impl Postgres {
         }
     }
 
-    /// From now on the server can encrypt, and has this certificate.
+    /// Enables TLS with this certificate.
     ///
     /// # Panics
-    /// If the files cannot be written.
+    /// Panics if the files cannot be written.
     pub fn encrypt(&self, files: TlsFiles<'_>) {
-        // Written by the server itself, which may be another user than this process.
+        // Written by the server itself, which may run as another user.
         let write = |name: &str, text: &str| {
             let mut client = self.connect("postgres").expect("a connection");
             let path = self.directory.join(name);
@@ -140,19 +140,19 @@ impl Postgres {
     }
 }
 
-impl Database {
-    /// Where it is, over the server's socket.
+impl TestDatabase {
+    /// URL over the server's socket.
     pub fn url(&self) -> String {
         let directory = self.server.directory.to_string_lossy().replace('/', "%2F");
         format!("postgres://postgres@{directory}:{}/{}", self.server.port, self.name)
     }
 
-    /// Where it is, over the loopback interface.
+    /// URL over the loopback interface.
     pub fn tcp_url(&self, host: &str) -> String {
         format!("postgres://postgres@{host}:{}/{}", self.server.port, self.name)
     }
 
-    /// Where it is for a program that reaches the server through this local port.
+    /// URL through a local port, such as a proxy's.
     pub fn url_through(&self, port: u16) -> String {
         format!("postgres://postgres@127.0.0.1:{port}/{}", self.name)
     }
@@ -165,15 +165,15 @@ impl Database {
         self.server
     }
 
-    /// A connection of the test's own.
+    /// Opens a connection for the test.
     ///
     /// # Panics
-    /// If there is none to be had.
+    /// Panics if the server refuses the connection.
     pub fn connect(&self) -> Client {
         self.server.connect(&self.name).expect("a connection to the private server")
     }
 
-    /// Ends all connections to it, as a server that is restarted does.
+    /// Ends all connections, as a server restart does.
     pub fn cut_connections(&self) {
         self.server.run(&format!(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{}'",
@@ -182,16 +182,16 @@ impl Database {
     }
 }
 
-impl Drop for Database {
+impl Drop for TestDatabase {
     fn drop(&mut self) {
-        // A test that panics must not panic again here; the database goes with the server anyway.
+        // A panicking test must not panic again here; the database ends with the server anyway.
         if let Ok(mut client) = self.server.connect("postgres") {
             let _ = client.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
         }
     }
 }
 
-/// The newest PostgreSQL of this machine.
+/// Finds the newest PostgreSQL of this machine.
 fn find_programs() -> Option<PathBuf> {
     let is_complete = |directory: &PathBuf| {
         ["initdb", "postgres"].iter().all(|name| directory.join(name).exists())
@@ -213,7 +213,7 @@ fn find_programs() -> Option<PathBuf> {
         .or_else(|| std::env::split_paths(&path).find(|directory| is_complete(directory)))
 }
 
-/// Whether this process is root's, which PostgreSQL refuses.
+/// Returns true for root, which PostgreSQL refuses.
 fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let user = status.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -231,7 +231,7 @@ fn start(programs: &Path) -> Result<Postgres, String> {
         Command::new("sh")
     };
     command.args(["-c", GUARD, "guard"]).arg(programs).arg(port.to_string());
-    // Where this process happens to be may be out of bounds for the other user.
+    // The other user may have no access to the current directory.
     command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut guard = command.spawn().map_err(|error| error.to_string())?;
     let mut line = String::new();
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn databases_are_apart_and_go() {
+    fn databases_are_separate_and_dropped() {
         let server = Postgres::shared();
         let (one, two) = (server.database(), server.database());
         one.connect().batch_execute("CREATE TABLE t (x int)").unwrap();

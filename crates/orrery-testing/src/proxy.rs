@@ -1,5 +1,5 @@
-//! A TCP relay between a program and its database that can stop relaying without closing anything: to both ends the network has
-//! become a black hole.
+//! TCP proxy between a program and its database that can stop relaying without closing connections:
+//! both ends see a black hole.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How often a stalled relay looks whether it may go on.
+/// Poll interval of a stalled relay.
 const TICK: Duration = Duration::from_millis(5);
 
-/// A relay on the loopback interface. Its threads end with this value.
+/// A proxy on the loopback interface. Its threads end with this value.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -20,9 +20,9 @@ pub struct Proxy {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Nothing passes; connections are accepted and stay open.
+    /// Nothing is relayed; connections are accepted and stay open.
     stalled: AtomicBool,
-    /// Connections are closed as soon as they are made, as if nobody listened.
+    /// Connections are closed at once, as if the server were down.
     down: AtomicBool,
     /// Connections of older generations are closed.
     generation: AtomicU64,
@@ -33,8 +33,8 @@ impl Proxy {
     /// Relays to `target`.
     ///
     /// # Panics
-    /// If no port can be had: such a test cannot go on.
-    pub fn to(target: SocketAddr) -> Self {
+    /// Panics if no port is free.
+    pub fn new(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("the address of a listener");
         listener.set_nonblocking(true).expect("a listener that does not block");
@@ -58,18 +58,18 @@ impl Proxy {
         self.address.port()
     }
 
-    /// From now on nothing passes, and nobody is told.
+    /// Stops relaying without closing connections.
     pub fn stall(&self) {
         self.state.stalled.store(true, Ordering::Release);
     }
 
-    /// Closes all connections, and every one that is made, until it is healed: the other side is down.
+    /// Closes all connections, also new ones, until `heal`: the server is down.
     pub fn shut(&self) {
         self.state.down.store(true, Ordering::Release);
         self.state.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Closes what was stalled, and relays new connections again.
+    /// Closes stalled connections, and relays new ones again.
     pub fn heal(&self) {
         self.state.generation.fetch_add(1, Ordering::AcqRel);
         self.state.stalled.store(false, Ordering::Release);
@@ -102,7 +102,7 @@ fn connect(client: TcpStream, target: SocketAddr, state: &Arc<State>) {
     let shared = Arc::clone(state);
     let back = thread::spawn(move || relay(from_server, client, generation, &shared));
     relay(from_client, server, generation, state);
-    // A relay that panicked has closed nothing; the test fails by what it misses.
+    // A panicked relay has closed nothing; the test then fails by itself.
     let _ = back.join();
 }
 
@@ -128,7 +128,7 @@ fn relay(mut from: TcpStream, mut to: TcpStream, generation: u64, state: &State)
             }
             Err(_) => break,
         };
-        // What was read when everything stalled does not pass either.
+        // Data read before the stall is held back, too.
         while state.stalled.load(Ordering::Acquire) {
             if !current() {
                 break 'relay;
@@ -139,7 +139,7 @@ fn relay(mut from: TcpStream, mut to: TcpStream, generation: u64, state: &State)
             break;
         }
     }
-    // The other end may have closed it before.
+    // The other end may have closed it already.
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
 }

@@ -1,11 +1,12 @@
-//! File descriptors of this process: as many as the system lets it have, since connections, hosts and commands all need some.
+//! Raises the file descriptor limit, since connections, hosts and commands all need descriptors.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More than any role needs; programs that close every possible descriptor when they start take time for each.
+/// More than any role needs. Programs that close all possible descriptors at start take longer with
+/// a higher limit.
 const ENOUGH: u64 = 65_536;
 
-/// Raises the soft limit as far as the hard one allows, and returns what it is then.
+/// Raises the soft limit towards the hard limit and returns the new soft limit.
 pub(crate) fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let soft = current.unwrap_or(u64::MAX);

@@ -1,26 +1,26 @@
-//! The lines of a source around some places, cut so that a diagnostic stays readable and cheap
-//! however long the file and its lines are.
+//! Source lines around some spans, cut so that a diagnostic stays short and cheap for long files
+//! and lines.
 
 use std::ops::Range;
 
-/// A longer line is shown in part: the renderer fits what is shorter into the terminal itself.
+/// Longer lines are cut; the renderer fits shorter ones into the terminal.
 const LINE_BYTES_MAX: usize = 400;
-/// How much of a long line is shown, and how much of that before the place in question.
+/// Length of the visible part of a cut line, and its share before the span.
 const WINDOW_BYTES: usize = 120;
 const LEAD_BYTES: usize = 50;
-/// Places further apart than this do not share an excerpt.
+/// Maximum distance in lines of spans in one excerpt.
 pub(crate) const LINES_MAX: usize = 400;
 
-/// Some lines and, for each place that was asked for, where it is in them.
+/// Some lines, and the position of each requested span in them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Excerpt {
     pub(crate) text: String,
-    /// `None` for a place that was cut away.
+    /// `None` for a span that was cut off.
     pub(crate) spans: Vec<Option<Range<usize>>>,
 }
 
-/// Cuts the lines that hold `places` out of `text`. Only the first line of a place is marked. The
-/// first place is the one that is sure to be in it.
+/// Cuts the lines with `places` out of `text`. Marks only the first line of a span. Always contains
+/// the first span.
 pub(crate) fn cut(text: &str, places: &[Range<usize>]) -> Excerpt {
     let places: Vec<Range<usize>> = places.iter().map(|place| on_one_line(text, place)).collect();
     let first = places.iter().map(|place| place.start).min().unwrap_or(0);
@@ -55,7 +55,7 @@ pub(crate) fn cut(text: &str, places: &[Range<usize>]) -> Excerpt {
     excerpt
 }
 
-/// Which part of a line is shown, if `focus` is to be in it.
+/// Visible part of a line that contains `focus`.
 fn window(line: &str, focus: Option<usize>) -> Range<usize> {
     if line.len() <= LINE_BYTES_MAX {
         return 0..line.len();
@@ -65,7 +65,7 @@ fn window(line: &str, focus: Option<usize>) -> Range<usize> {
     start..line.floor_char_boundary(start + WINDOW_BYTES)
 }
 
-/// The part of a place that lies on its first line, inside the text and at whole characters.
+/// Part of a span on its first line, inside the text and at character boundaries.
 fn on_one_line(text: &str, place: &Range<usize>) -> Range<usize> {
     let start = text.floor_char_boundary(place.start.min(text.len()));
     let end = text.ceil_char_boundary(place.end.min(line_end(text, start)));

@@ -1,4 +1,4 @@
-//! The list of commands that `orrery --help` shows, in groups: there are too many of them for one list.
+//! Groups the commands in `orrery --help`.
 
 use anstyle::{Effects, Style};
 use clap::Command;
@@ -6,7 +6,7 @@ use clap::Command;
 const HEADING: Style = Style::new().effects(Effects::BOLD.insert(Effects::UNDERLINE));
 const NAME: Style = Style::new().effects(Effects::BOLD);
 
-/// Every command that is shown, by what somebody wants to do.
+/// Visible commands by task.
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Work on a project",
@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     (
-        "Look at a deployment",
+        "Inspect a deployment",
         &["status", "resources", "why", "settle", "log", "versions", "diff", "facts"],
     ),
     (
@@ -43,13 +43,13 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Plan clusters",
         &["cluster", "template", "service", "hardware", "image", "provider", "tenant"],
     ),
-    ("And", &["server", "completion", "help"]),
+    ("Other", &["server", "completion", "help"]),
 ];
 
-/// The command line with its commands in groups.
+/// Returns the command line with grouped commands.
 pub(crate) fn grouped(command: Command) -> Command {
     let mut command = explained(without_values(command), "");
-    // Only then does it know the command `help`.
+    // The command `help` exists only after the build.
     command.build();
     let command = without_servers(command);
     let width = command.get_subcommands().map(|one| one.get_name().len()).max().unwrap_or(0);
@@ -70,13 +70,13 @@ pub(crate) fn grouped(command: Command) -> Command {
     command.before_help(text.trim_end().to_owned()).help_template(template)
 }
 
-/// Help names variables of the environment, and not what they are set to.
+/// Shows names of environment variables in help, not their values.
 fn without_values(command: Command) -> Command {
     let command = command.mut_args(|arg| arg.hide_env_values(true));
     command.mut_subcommands(without_values)
 }
 
-/// Explains arguments that say no more than their name: names and numbers of what a group of commands is about.
+/// Adds help to arguments without one: names, ids and numbers, by the noun of the command group.
 fn explained(command: Command, noun: &str) -> Command {
     let noun_within = match command.get_name() {
         "param" => "parameter".to_owned(),
@@ -98,7 +98,7 @@ fn explained(command: Command, noun: &str) -> Command {
             "resource" => "Id of the resource".to_owned(),
             "id" => format!("Id of the {noun}"),
             "ids" => format!("Ids of the {noun}s"),
-            "role" => "Role that the account has".to_owned(),
+            "role" => "Role of the account".to_owned(),
             _ => return arg,
         };
         arg.help(text)
@@ -106,9 +106,9 @@ fn explained(command: Command, noun: &str) -> Command {
     command.mut_subcommands(|one| explained(one, if is_group { &noun_within } else { &noun }))
 }
 
-/// Hides what says which server is meant where none is: on the machine of a remote agent.
+/// Hides server options from `agent join` and `agent run`, which use no server.
 fn without_servers(command: Command) -> Command {
-    // Not one by one, which would change the order of the options: a command that is built knows them by their places.
+    // All at once: hiding options one by one would change their order in a built command.
     let hide = |command: Command, more: &[&str]| {
         command.mut_args(|arg| {
             let name = arg.get_id().as_str();
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remote_agents_are_not_asked_for_servers() {
+    fn remote_agents_have_no_server_options() {
         let mut command = grouped(crate::cli::Cli::command());
         let agent = command.find_subcommand_mut("agent").unwrap();
         for name in ["join", "run"] {
@@ -145,7 +145,7 @@ mod tests {
         assert!(pause.contains("--server"), "{pause}");
     }
 
-    /// Adds the words of every command, and of those within it.
+    /// Collects the words of every command and subcommand.
     fn walk(command: &Command, words: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
         words.push(command.get_name().to_owned());
         found.push(words.clone());
@@ -188,7 +188,7 @@ mod tests {
         let mut command = grouped(crate::cli::Cli::command());
         let mut found = Vec::new();
         without_help(&command, "", &mut found);
-        assert!(found.is_empty(), "without a text: {found:#?}");
+        assert!(found.is_empty(), "without help: {found:#?}");
         let server = command.find_subcommand_mut("server").unwrap();
         let help = server.render_long_help().to_string();
         assert!(help.contains("[env: ORRERY_LISTEN]"), "{help}");

@@ -1,54 +1,44 @@
-//! The binary: the command line, wired to the crates that do the work.
+//! The `orrery` binary: the command line and its commands.
 //!
-//! `cli` says what is understood, `commands` does it, `render` shows diagnostics, `output` knows
-//! terminals and pipes, and `guard` keeps a crash from being the answer. Nothing here knows the
-//! language. Tests: `tests/it`, above all the transcripts in `tests/it/sessions`.
+//! `cli` defines the arguments, `commands` implements them, `render` formats diagnostics, `output`
+//! writes to terminals and pipes, and `panic_guard` reports panics. The language itself is in other
+//! crates. Tests: `tests/it`, mainly the transcripts in `tests/it/sessions`.
 
 mod cli;
-mod cli_agent;
-mod cli_cluster;
-mod cli_deploy;
-mod cli_documents;
-mod cli_export;
-mod cli_inspect;
-mod cli_modules;
-mod cli_server;
-mod cli_session;
-mod cli_things;
-mod cli_values;
-mod code;
 mod commands;
+mod compile_session;
 mod descriptors;
-mod environment;
 mod excerpt;
-mod guard;
 mod help;
-mod known;
-mod making;
-mod natural;
+mod natural_order;
 mod output;
 mod pages;
+mod panic_guard;
+mod project_export;
 mod projects;
 mod remote;
 mod render;
+mod server_facts;
 mod signals;
 mod state;
 mod style;
 mod target_host;
 mod variables;
+mod virtualenv;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+use crate::cli::agent::AgentAction;
 use crate::cli::{Cli, Command};
-use crate::cli_things::AgentAction;
 
-/// Models and versions are millions of small texts, made on some threads and dropped on others: this allocator is made for that.
+/// Models and versions consist of millions of small strings, often freed on another thread than the
+/// one that allocated them. mimalloc handles that pattern well.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How a command ended, as scripts see it.
+/// Exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     Done = 0,
@@ -58,10 +48,10 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
-    if let Some(ended) = orrery_sandbox::launch_if_asked() {
+    if let Some(ended) = orrery_sandbox::run_if_launcher() {
         return ended;
     }
-    if let Some(ended) = target_host::serve_if_asked() {
+    if let Some(ended) = target_host::serve_if_requested() {
         return ended;
     }
     let read = without_empty_variables(help::grouped(Cli::command())).try_get_matches();
@@ -71,7 +61,7 @@ fn main() -> ExitCode {
     };
     output::choose_colour(cli.global.color);
     descriptors::raise_limit();
-    // What stays has a log of its own.
+    // Long-running processes configure their own log.
     let stays = match &cli.command {
         Command::Server(_) => true,
         Command::Agent(group) => matches!(group.action, AgentAction::Run(_)),
@@ -86,34 +76,35 @@ fn main() -> ExitCode {
     let as_json = match &cli.command {
         Command::Compile(options) => options.report.json,
         Command::Parse(options) => options.report.json,
-        Command::Deploy(options) => options.wanted.json,
-        Command::Plan(options) => options.wanted.json,
+        Command::Deploy(options) => options.deploy_options.json,
+        Command::Plan(options) => options.deploy_options.json,
         Command::Repair(options) => options.json,
         Command::Destroy(options) => options.json,
         Command::Export(options) => options.json,
         Command::Cluster(options) => options.json(),
         _ => false,
     };
-    let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {
+    let exit = panic_guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {
         output::internal_error(&crash, as_json);
         Exit::Error
     });
     ExitCode::from(exit as u8)
 }
 
-/// Tells of variables that were probably meant for options. A process that stays, a server or an agent, does not start with them.
+/// Reports variables that resemble an option's variable. Servers and agents refuse to start with
+/// one.
 fn refuse_misspelt(stays: bool) -> Option<ExitCode> {
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let misspelt = variables::misspelt(&Cli::command(), set);
     for one in &misspelt {
         let level = if stays { "error" } else { "warning" };
-        output::say(&format!("{level}: there is no variable {}", one.name));
-        output::say(&format!("help: unset it, or set {}, if that is meant", one.meant));
+        output::say(&format!("{level}: unknown variable {}", one.name));
+        output::say(&format!("help: unset it, or set {} instead", one.meant));
     }
     (stays && !misspelt.is_empty()).then_some(ExitCode::FAILURE)
 }
 
-/// A variable that is empty says nothing: files that list all variables set those that are not used so.
+/// Ignores empty variables: environment files often list unused variables without a value.
 fn without_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty =
         |name: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
@@ -124,8 +115,8 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
     command.mut_subcommands(without_empty_variables)
 }
 
-/// Help and version are answers; everything else is a mistake, and no different from others: the
-/// exit code 2, which the library would choose, has a meaning of its own here.
+/// Prints help, version or an argument error. Argument errors exit with 1: clap's exit code 2 means
+/// pending changes here.
 fn answered_by_clap(error: clap::Error) -> ExitCode {
     let error = without_destroy(without_opposites(error));
     let printed = error.print();
@@ -135,11 +126,11 @@ fn answered_by_clap(error: clap::Error) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Commands that look like another one, and mean its opposite.
+/// Commands that resemble another command with the opposite meaning.
 const OPPOSITES: [(&str, &str); 3] =
     [("import", "export"), ("undeploy", "deploy"), ("unrepair", "repair")];
 
-/// Takes back the proposal of a command that does the opposite of what was asked for.
+/// Drops clap's suggestion of a command that does the opposite.
 fn without_opposites(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
     let asked = match error.get(ContextKind::InvalidSubcommand) {
@@ -160,7 +151,7 @@ fn without_opposites(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Takes back the proposal of the command that removes everything: a misspelling must not lead there.
+/// Drops clap's suggestion of `destroy`: a typo must not lead there.
 fn without_destroy(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::Strings(all)) = error.get(ContextKind::SuggestedSubcommand) else {

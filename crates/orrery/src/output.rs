@@ -1,12 +1,12 @@
-//! Standard output and standard error: colours, and readers that go away.
+//! Standard output and standard error: colours and closed pipes.
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::cli::Color;
-use crate::guard::Crash;
+use crate::panic_guard::Crash;
 use crate::style;
 
-/// Sets when colours are used. `anstream` knows terminals and what the environment says of them.
+/// Sets the use of colours; `anstream` detects terminals and their variables.
 pub(crate) fn choose_colour(color: Color) {
     let choice = match color {
         Color::Auto => anstream::ColorChoice::Auto,
@@ -21,7 +21,7 @@ pub(crate) fn stderr_has_colour() -> bool {
     choice != anstream::ColorChoice::Never
 }
 
-/// The width that diagnostics may use.
+/// Maximum width of diagnostics.
 pub(crate) fn width() -> Option<usize> {
     if !io::stderr().is_terminal() {
         return None;
@@ -33,8 +33,8 @@ pub(crate) fn width() -> Option<usize> {
     None
 }
 
-/// Whether something was written. A reader that has seen enough and left, as `head` does, is no
-/// error; anything else is reported.
+/// Returns true if the output was written. A reader that closed the pipe, such as `head`, is not an
+/// error; other errors are reported.
 pub(crate) fn is_written(result: io::Result<()>) -> bool {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -45,26 +45,26 @@ pub(crate) fn is_written(result: io::Result<()>) -> bool {
     }
 }
 
-/// Writes to standard output through a buffer. True unless something other than the reader failed.
+/// Writes to standard output through a buffer. Returns false on errors other than a closed pipe.
 #[must_use]
 pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> bool {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     is_written(write(&mut out).and_then(|()| out.flush()))
 }
 
-/// Writes text with styles to standard output: they are removed where there is no colour.
+/// Writes styled text to standard output; styles are removed where there is no colour.
 #[must_use]
 pub(crate) fn print_styled(text: &str) -> bool {
     let mut out = anstream::stdout().lock();
     is_written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Writes a line with styles to standard error. If that can not be written, nobody listens.
+/// Writes a styled line to standard error; errors are ignored.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{line}");
 }
 
-/// Tells of a bug.
+/// Reports a bug.
 pub(crate) fn internal_error(crash: &Crash, as_json: bool) {
     let advice = "this is a bug in Orrery, not in your model; please report it, with the model if \
                   you can and the version that `orrery --version` shows";

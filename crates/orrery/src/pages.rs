@@ -1,27 +1,27 @@
-//! The pages about diagnostics, and how a page looks on a terminal.
+//! Pages about diagnostics, and their rendering on a terminal.
 
 use crate::style;
 
 include!(concat!(env!("OUT_DIR"), "/diagnostic_pages.rs"));
 
-/// Text is wrapped at this width where the terminal does not say.
+/// Text width if the terminal width is unknown.
 const WIDTH: usize = 80;
-/// Longer lines are hard to read, however wide the terminal is.
+/// Maximum text width; longer lines are hard to read.
 const WIDTH_MAX: usize = 100;
 
-/// The page of a diagnostic, as Markdown.
+/// Returns the page of a diagnostic as Markdown.
 pub(crate) fn find(id: &str) -> Option<&'static str> {
     let at = PAGES.binary_search_by(|(of, _)| (*of).cmp(id)).ok()?;
     Some(PAGES[at].1)
 }
 
-/// The id itself, if it has a page.
+/// Returns the id if it has a page.
 pub(crate) fn known_id(id: &str) -> Option<&'static str> {
     let at = PAGES.binary_search_by(|(of, _)| (*of).cmp(id)).ok()?;
     Some(PAGES[at].0)
 }
 
-/// All ids with the first sentence of their pages, sorted.
+/// All ids with the first sentences of their pages, sorted.
 pub(crate) fn all() -> impl Iterator<Item = (&'static str, String)> {
     PAGES.iter().map(|(id, page)| (*id, summary(page)))
 }
@@ -34,7 +34,7 @@ fn summary(page: &str) -> String {
     text[..end].trim_end_matches(['.', ':']).to_owned()
 }
 
-/// A page for a terminal: headings are bold, code is indented, text is wrapped.
+/// Renders a page for a terminal: bold headings, indented code, wrapped text.
 pub(crate) fn rendered(page: &str, width: Option<usize>) -> String {
     let width = width.unwrap_or(WIDTH).min(WIDTH_MAX);
     let mut out = String::new();
@@ -72,7 +72,7 @@ pub(crate) fn rendered(page: &str, width: Option<usize>) -> String {
     out
 }
 
-/// A line without links: their texts remain.
+/// Replaces links by their texts.
 fn plain(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;

@@ -1,20 +1,20 @@
-//! Which project a command works on, and how its files are called from where the user is.
+//! Finds the project of a command and its files relative to the working directory.
 
 use std::path::{Path, PathBuf};
 
 use orrery_compiler::error::CompileError;
 use orrery_compiler::files::Disk;
-use orrery_compiler::project::{Options, Project};
+use orrery_compiler::project::{Options, ProjectMetadata};
 
 use crate::cli::ProjectOptions;
 
 const DESCRIPTION: &str = "project.yml";
 pub(crate) const MAIN_FILE: &str = "main.cf";
 
-/// The options of a compile, with the project found.
+/// Returns compile options with the project directory resolved.
 ///
 /// # Errors
-/// A diagnostic, if there is no project.
+/// A diagnostic if there is no project.
 pub(crate) fn options(given: &ProjectOptions) -> Result<Options, Box<CompileError>> {
     let mut options = Options::new(directory(given.project.as_deref(), &given.main)?);
     options.main_file.clone_from(&given.main);
@@ -37,46 +37,46 @@ pub(crate) fn now() -> f64 {
     since.map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// The directory of the project: the given one, or the one around the working directory.
+/// Returns the given project directory, or the one around the working directory.
 ///
 /// # Errors
-/// A diagnostic, if there is no project.
+/// A diagnostic if there is no project.
 pub(crate) fn directory(given: Option<&Path>, main: &str) -> Result<PathBuf, Box<CompileError>> {
     if let Some(directory) = given {
         if directory.is_dir() {
             return Ok(directory.to_owned());
         }
-        let text = format!("there is no directory {}", directory.display());
+        let text = format!("no such directory: {}", directory.display());
         return Err(CompileError::new("ProjectNotFound", text));
     }
     if let Some(found) = around_here() {
         return Ok(found);
     }
-    // A main file alone is a project without modules of its own; and whoever names one wants to
-    // hear about that file.
+    // A main file without a project.yml is a project without modules. If --main is given, errors
+    // are about that file.
     if main != MAIN_FILE || Path::new(main).is_file() {
         return Ok(PathBuf::from("."));
     }
-    let text = format!("there is no {DESCRIPTION} here or in a directory above");
-    let help = "go to the project, name it with --project DIR, or make one with `orrery new DIR`";
+    let text = format!("no {DESCRIPTION} here or in a parent directory");
+    let help =
+        "change to the project, name it with --project DIR, or create one with `orrery new DIR`";
     Err(CompileError::new("ProjectNotFound", text).help(help))
 }
 
-/// The nearest directory with a description, from the working directory upwards, as seen from
-/// there: `.` or `../..`.
+/// Nearest parent directory with a project.yml, relative to the working directory: `.` or `../..`.
 pub(crate) fn around_here() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let ups = here.ancestors().position(|directory| directory.join(DESCRIPTION).is_file())?;
     Some(if ups == 0 { PathBuf::from(".") } else { std::iter::repeat_n("..", ups).collect() })
 }
 
-/// The name in a project's description, if it has one.
+/// Name in project.yml, if any.
 pub(crate) fn described_name(directory: &Path) -> Option<String> {
-    let described = Project::load(&Disk, directory).ok()?;
+    let described = ProjectMetadata::load(&Disk, directory).ok()?;
     Some(described.name).filter(|name| !name.is_empty())
 }
 
-/// The name by which environments know a project: that of its description, or that of its directory if it has none.
+/// Name that environments are bound to: that of project.yml, or else that of the directory.
 pub(crate) fn name_of(directory: &Path) -> String {
     let of_directory = || {
         let path = directory.canonicalize().ok()?;
@@ -85,8 +85,8 @@ pub(crate) fn name_of(directory: &Path) -> String {
     described_name(directory).or_else(of_directory).unwrap_or_else(|| MAIN_FILE.to_owned())
 }
 
-/// How a file is called from the working directory, given how messages call it: relative to the
-/// project, with `./` in front.
+/// Path from the working directory of a file that messages name relative to the project, as
+/// `./file`.
 pub(crate) fn path_from_here(project: &Path, name: &str) -> String {
     match name.strip_prefix("./") {
         Some(inside) if project != Path::new(".") && !project.as_os_str().is_empty() => {

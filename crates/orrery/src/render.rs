@@ -1,29 +1,29 @@
-//! Shows diagnostics the way good compilers do: the message with its id, the source line with the
-//! place underlined, other places that matter, the causes and help.
+//! Renders diagnostics: the message with its id, the source line with underlined spans, related
+//! locations, causes and help.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
-use orrery_compiler::diagnostic::{Diagnostic, Place, Severity};
+use orrery_compiler::diagnostic::{Diagnostic, Severity, SourceLabel};
 use orrery_compiler::source::Sources;
 
 use crate::excerpt::{self, Excerpt};
 use crate::style;
 
-/// Files that exist only inside the program have no lines to show.
+/// Built-in files have no lines to show.
 const INTERNAL: &str = "internal";
 
-/// A model can be part of a message.
+/// Maximum length of a message; it may contain a model.
 const TEXT_CHARS_MAX: usize = 1_000;
 
-/// Shows diagnostics of one set of sources.
-pub(crate) struct Shown<'s> {
+/// Renders diagnostics of one set of sources.
+pub(crate) struct DiagnosticRenderer<'s> {
     pub(crate) sources: &'s Sources,
-    /// How a file of the sources is found from here.
+    /// Path of a source file relative to the working directory.
     pub(crate) path: &'s dyn Fn(&str) -> String,
     pub(crate) width: Option<usize>,
 }
 
-impl Shown<'_> {
-    /// The diagnostic over several lines, with styles and without a newline at the end.
+impl DiagnosticRenderer<'_> {
+    /// The diagnostic over several lines, styled, without a trailing newline.
     pub(crate) fn long(&self, diagnostic: &Diagnostic) -> String {
         let mut groups = Vec::new();
         self.push_groups(diagnostic, None, &mut groups);
@@ -45,27 +45,27 @@ impl Shown<'_> {
             Some(id) => format!("{noun}[{id}]"),
             None => noun.to_owned(),
         };
-        let place = diagnostic.primary.as_ref().and_then(|place| self.place(place));
+        let place = diagnostic.primary.as_ref().and_then(|place| self.location(place));
         let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-        format!("{}: {place}{}", styled(&kind), shown(&diagnostic.message))
+        format!("{}: {place}{}", styled(&kind), terminal_text(&diagnostic.message))
     }
 
-    /// `file:line:column` of a place that people can look up.
-    fn place(&self, place: &Place) -> Option<String> {
+    /// `file:line:column` of a location in a file on disk.
+    fn location(&self, place: &SourceLabel) -> Option<String> {
         let name = &self.sources.file(place.file()).name;
         let (line, column) = self.sources.line_col(place.loc);
         (name != INTERNAL).then(|| format!("{}:{line}:{column}", (self.path)(name)))
     }
 
-    /// The groups of a diagnostic and of its causes. What is `known` from the one that it belongs
-    /// to is not shown again.
+    /// Appends the groups of a diagnostic and of its causes. Omits locations in `known`, which the
+    /// enclosing diagnostic shows.
     fn push_groups(
         &self,
         diagnostic: &Diagnostic,
-        known: Option<&Place>,
+        known: Option<&SourceLabel>,
         groups: &mut Vec<Group<'_>>,
     ) {
-        let message = shown(&diagnostic.message);
+        let message = terminal_text(&diagnostic.message);
         let title = match diagnostic.severity {
             Severity::Error => Level::ERROR.primary_title(message),
             Severity::Warning => Level::WARNING.primary_title(message),
@@ -75,10 +75,10 @@ impl Shown<'_> {
             Some(id) => title.id(id),
             None => title,
         });
-        let primary = diagnostic.primary.as_ref().filter(|place| self.place(place).is_some());
-        let line = |place: &Place| (place.file(), self.sources.line_col(place.loc).0);
-        let is_known = |place: &Place| known.is_some_and(|known| line(known) == line(place));
-        let mut elsewhere: Vec<&Place> = Vec::new();
+        let primary = diagnostic.primary.as_ref().filter(|place| self.location(place).is_some());
+        let line = |place: &SourceLabel| (place.file(), self.sources.line_col(place.loc).0);
+        let is_known = |place: &SourceLabel| known.is_some_and(|known| line(known) == line(place));
+        let mut elsewhere: Vec<&SourceLabel> = Vec::new();
         match primary {
             Some(place) if diagnostic.related.is_empty() && is_known(place) => {}
             Some(place) => {
@@ -90,16 +90,16 @@ impl Shown<'_> {
             None => elsewhere.extend(&diagnostic.related),
         }
         if !diagnostic.details.is_empty() {
-            let details = shown(&unindented(&diagnostic.details));
+            let details = terminal_text(&unindented(&diagnostic.details));
             group = group.element(Level::NOTE.message(details));
         }
         for note in &diagnostic.notes {
-            group = group.element(Level::NOTE.message(shown(note)));
+            group = group.element(Level::NOTE.message(terminal_text(note)));
         }
         groups.push(group);
-        for place in elsewhere.into_iter().filter(|place| self.place(place).is_some()) {
-            let title = Level::NOTE.secondary_title(shown(&place.label));
-            let place = Place { label: String::new(), ..place.clone() };
+        for place in elsewhere.into_iter().filter(|place| self.location(place).is_some()) {
+            let title = Level::NOTE.secondary_title(terminal_text(&place.label));
+            let place = SourceLabel { label: String::new(), ..place.clone() };
             groups.push(self.show(Group::with_title(title), &place, Vec::new()));
         }
         for cause in &diagnostic.causes {
@@ -108,24 +108,29 @@ impl Shown<'_> {
         if let Some(help) = &diagnostic.help
             && let Some(last) = groups.pop()
         {
-            groups.push(last.element(Level::HELP.message(shown(help))));
+            groups.push(last.element(Level::HELP.message(terminal_text(help))));
         }
     }
 
-    fn are_near(&self, one: &Place, other: &Place) -> bool {
-        let line = |place: &Place| self.sources.line_col(place.loc).0;
+    fn are_near(&self, one: &SourceLabel, other: &SourceLabel) -> bool {
+        let line = |place: &SourceLabel| self.sources.line_col(place.loc).0;
         one.file() == other.file()
             && line(one).abs_diff(line(other)) < excerpt::LINES_MAX as u32
             && (one.loc.start, one.loc.end) != (other.loc.start, other.loc.end)
     }
 
-    fn show<'g>(&self, group: Group<'g>, primary: &Place, others: Vec<&Place>) -> Group<'g> {
+    fn show<'g>(
+        &self,
+        group: Group<'g>,
+        primary: &SourceLabel,
+        others: Vec<&SourceLabel>,
+    ) -> Group<'g> {
         let file = self.sources.file(primary.file());
         let (line, column) = self.sources.line_col(primary.loc);
-        let places: Vec<&Place> = std::iter::once(primary).chain(others).collect();
+        let places: Vec<&SourceLabel> = std::iter::once(primary).chain(others).collect();
         let written = file.text.trim_end().len();
         let ranges = places.iter().map(|place| match place.underlined() {
-            // What is missing at the end is missing behind the last thing that is there.
+            // Something missing at the end of the file is marked after the last character.
             bytes if bytes.is_empty() && bytes.start as usize >= written => written..written,
             bytes => bytes.start as usize..bytes.end as usize,
         });
@@ -139,30 +144,31 @@ impl Shown<'_> {
         let mut snippet = Snippet::source(text).line_start(first_line as usize);
         for (number, (place, span)) in places.iter().zip(spans).enumerate() {
             let kind = if number == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
-            let label = (!place.label.is_empty()).then(|| shown(&place.label).replace('\n', " "));
+            let label =
+                (!place.label.is_empty()).then(|| terminal_text(&place.label).replace('\n', " "));
             snippet = snippet.annotations(span.map(|span| kind.span(span).label(label)));
         }
-        let origin = Origin::path(style::harmless(&(self.path)(&file.name)));
+        let origin = Origin::path(style::sanitize(&(self.path)(&file.name)));
         group.element(origin.line(line as usize).char_column(column as usize)).element(snippet)
     }
 }
 
-/// A text for a terminal: harmless, and not longer than anybody reads. The report has all of it.
-fn shown(text: &str) -> String {
+/// Sanitizes and truncates a text for a terminal; the report has the full text.
+fn terminal_text(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
-        Some((end, _)) => style::harmless(&text[..end]) + "…",
-        None => style::harmless(text),
+        Some((end, _)) => style::sanitize(&text[..end]) + "…",
+        None => style::sanitize(text),
     }
 }
 
-/// The renderer announces every excerpt without a path of its own by a line with nothing but `:::`.
-/// Ours have the place above them, since a column in a cut line would be wrong.
+/// Removes the line `:::` that the renderer prints before excerpts without a path. The location is
+/// printed above instead, since columns in a cut line would be wrong.
 fn without_empty_origins(rendered: &str) -> String {
     let keep = |line: &&str| anstream::adapter::strip_str(line).to_string().trim() != ":::";
     rendered.lines().filter(keep).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines without the indentation that they share.
+/// Removes the common indentation of lines.
 fn unindented(lines: &[String]) -> String {
     let indentation = |line: &&String| line.len() - line.trim_start_matches(' ').len();
     let shared = lines.iter().filter(|line| !line.trim().is_empty()).map(|l| indentation(&l)).min();

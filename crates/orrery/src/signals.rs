@@ -1,26 +1,27 @@
-//! Ctrl-C and friends: the first asks for an orderly end, the second ends at once.
+//! SIGINT and SIGTERM: the first requests an orderly end, the second exits immediately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// What a shell expects of a program that was interrupted.
+/// Exit code of an interrupted program, by shell convention.
 const INTERRUPTED: i32 = 130;
 
-/// Whether somebody asked for the end.
+/// Flag set when the user requests the end.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on signals ask for the end instead of bringing it.
+    /// Makes signals set the flag instead of ending the process.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// An error if the system rejects the signal handlers.
     pub(crate) fn listen() -> std::io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the first signal passes here, since the flag is not set yet.
+            // The order matters: at the first signal, the flag is not set yet, so this does
+            // nothing.
             signal_hook::flag::register_conditional_shutdown(
                 signal,
                 INTERRUPTED,
@@ -31,12 +32,12 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
-    /// One that no signal sets: signals keep their usual effect.
+    /// A flag that no signal sets: signals keep their default effect.
     pub(crate) fn ignored() -> Self {
         Interrupt(Arc::default())
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -1,4 +1,4 @@
-//! Where a project keeps what was deployed, and how commands get at it.
+//! Local deployment state of a project.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,47 +10,47 @@ use orrery_compiler::plugins::Facts;
 use orrery_model::Timestamp;
 use orrery_store::{Holder, SqliteStore, Store as _, StoreError};
 
-/// Below the project's directory.
+/// Relative to the project directory.
 pub(crate) const DIRECTORY: &str = "data/deploy";
 const FILE: &str = "state.db";
 
 #[derive(Debug, Args)]
 pub(crate) struct StateOptions {
-    /// Where the state of deploys is kept [default: data/deploy in the project]
+    /// Directory of the deployment state [default: data/deploy in the project]
     #[arg(long, value_name = "DIR", env = "ORRERY_DATA", hide_env_values = true)]
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,
 }
 
 impl StateOptions {
-    /// The file that holds the state of a project.
+    /// State file of a project.
     pub(crate) fn file(&self, project: &Path) -> PathBuf {
         self.directory(project).join(FILE)
     }
 
-    /// Where the state of a project and what belongs to it is kept.
+    /// Directory of the state and its related files.
     pub(crate) fn directory(&self, project: &Path) -> PathBuf {
         self.data.clone().unwrap_or_else(|| project.join(DIRECTORY))
     }
 
-    /// Opens the state for a command that changes something; nobody else can at the same time.
+    /// Opens the state for writing, exclusively.
     pub(crate) fn open(&self, project: &Path, command: &str) -> Result<SqliteStore, StoreError> {
         let holder = Holder::this_process(format!("orrery {command}"), now());
         SqliteStore::open(self.file(project), &holder)
     }
 
-    /// The facts about what is deployed, which are read when a model asks for one.
+    /// Facts of deployed resources, read when a model needs one.
     pub(crate) fn facts(&self, project: &Path) -> Arc<dyn Facts> {
         Arc::new(StoredFacts { file: self.file(project), store: OnceLock::new() })
     }
 
-    /// Opens the state for a command that only looks, also while another one changes it.
-    pub(crate) fn look(&self, project: &Path) -> Result<SqliteStore, StoreError> {
+    /// Opens the state for reading, also while another process writes.
+    pub(crate) fn open_read_only(&self, project: &Path) -> Result<SqliteStore, StoreError> {
         SqliteStore::open_read_only(self.file(project))
     }
 }
 
-/// Facts in the state of a project. Without a state there are none yet.
+/// Facts in the state of a project; none if there is no state yet.
 struct StoredFacts {
     file: PathBuf,
     store: OnceLock<Option<SqliteStore>>,
@@ -66,11 +66,11 @@ impl Facts for StoredFacts {
     fn fact(&self, id: &str, name: &str) -> Option<String> {
         let open = || {
             let opened = self.file.exists().then(|| SqliteStore::open_read_only(&self.file))?;
-            opened.inspect_err(|error| tracing::warn!(%error, "facts cannot be read")).ok()
+            opened.inspect_err(|error| tracing::warn!(%error, "cannot read facts")).ok()
         };
         let store = self.store.get_or_init(open).as_ref()?;
         let known = store.default_environment().and_then(|of| store.facts(of, id));
-        let known = known.inspect_err(|error| tracing::warn!(%error, "facts cannot be read"));
+        let known = known.inspect_err(|error| tracing::warn!(%error, "cannot read facts"));
         known.ok()?.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
     }
 }

@@ -1,4 +1,4 @@
-//! The few styles of our own texts; diagnostics bring theirs.
+//! Styles of messages; diagnostics have their own.
 
 use anstyle::{AnsiColor, Effects, Style};
 
@@ -47,16 +47,16 @@ pub(crate) fn removed(text: &str) -> String {
     styled(REMOVED, text)
 }
 
-/// A text from outside, made harmless for a terminal: what controls it becomes visible.
-pub(crate) fn harmless(text: &str) -> String {
+/// Replaces terminal control characters of an untrusted text by visible ones.
+pub(crate) fn sanitize(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '\n' => '\n',
             '\t' => ' ',
-            // The pictures of control characters stand in the same order.
+            // Pictures of control characters are in the same order.
             '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
             '\x7f' => '\u{2421}',
-            // C1 controls, and those that turn the direction of the text around.
+            // C1 controls and bidirectional overrides.
             '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
             other => other,
         })
@@ -89,7 +89,7 @@ pub(crate) fn duration(time: std::time::Duration) -> String {
     format!("{} ms", time.as_millis())
 }
 
-/// `12 s`, `5 min`, `3 h`, `2 days`: as exact as somebody wants to know it who looks back.
+/// `12 s`, `5 min`, `3 h`, `2 days`: precision decreases with age.
 pub(crate) fn ago(time: std::time::Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -125,6 +125,6 @@ mod tests {
 
     #[test]
     fn nothing_controls_the_terminal() {
-        assert_eq!(harmless("a\x1b[31mb\u{202e}\n\tc"), "a\u{241b}[31mb\u{fffd}\n c");
+        assert_eq!(sanitize("a\x1b[31mb\u{202e}\n\tc"), "a\u{241b}[31mb\u{fffd}\n c");
     }
 }

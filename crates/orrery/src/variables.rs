@@ -1,13 +1,13 @@
-//! Variables of the environment that look like options and are none: a typo must not change what a server may do.
+//! Detects misspelt environment variables: a typo must not change the rights of a server.
 
 use std::collections::BTreeSet;
 
 use orrery_model::similar_names::closest_within;
 
 const PREFIX: &str = "ORRERY_";
-/// Characters in which a misspelt name differs at most.
+/// Maximum edit distance of a misspelt name.
 const TYPOS: usize = 2;
-/// Those that are read elsewhere than by options.
+/// Variables that are read elsewhere.
 const FURTHER: [&str; 12] = [
     "ORRERY_ADMIN_PASSWORD",
     "ORRERY_CA",
@@ -23,14 +23,14 @@ const FURTHER: [&str; 12] = [
     "ORRERY_UV",
 ];
 
-/// A variable that is set, and the name that was probably meant.
+/// A set variable and the name that was probably meant.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Misspelt {
     pub(crate) name: String,
     pub(crate) meant: String,
 }
 
-/// Variables that are set, belong to no option and resemble one that does.
+/// Set variables that belong to no option but resemble one that does.
 pub(crate) fn misspelt(
     command: &clap::Command,
     set: impl Iterator<Item = String>,
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_for_others_is_left_alone() {
+    fn unrelated_variables_are_ignored() {
         assert_eq!(found(&["ORRERY_OWN_MACHINE", "ORRERY_TOKEN", "ORRERY_MY_SECRET", "PATH"]), []);
     }
 }

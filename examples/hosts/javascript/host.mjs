@@ -1,12 +1,12 @@
 // A host in one file: handlers in JavaScript, for Node.js and without any package.
 //
-// It keeps notes: a resource notes::Note has a `path`, a `text`, and may be `purged`. All that a host needs is here;
+// It manages notes: a resource notes::Note has a `path`, a `text`, and may be `purged`. This is a complete host;
 // docs/reference/host-protocol.md explains it. A new handler is a new entry in `handlers`.
 
 import fs from "node:fs";
 import net from "node:net";
 
-// ---- The handlers: one object for each entity. `read` gives what is there, or null; the rest changes it. ----
+// ---- The handlers: one object for each entity. `read` returns the current state, or null; the others change it. ----
 
 const handlers = {
   "notes::Note": {
@@ -21,7 +21,7 @@ const handlers = {
   },
 };
 
-// ---- The wire: one JSON object in a line, over the socket that was inherited. ----
+// ---- The wire: one JSON object per line, over the inherited socket. ----
 
 const wire = new net.Socket({ fd: Number(process.env.ORRERY_HOST_FD), readable: true, writable: true });
 const send = (message) => wire.write(JSON.stringify(message) + "\n");
@@ -33,7 +33,7 @@ wire.on("data", (chunk) => {
   rest = lines.pop();
   for (const line of lines) receive(JSON.parse(line));
 });
-// The end of the stream means: end yourself.
+// At the end of the stream, the host exits.
 wire.on("close", () => process.exit(0));
 
 // ---- The conversation. ----

@@ -1,12 +1,12 @@
-//! Commands for tests, and a runner whose answers are read one by one.
+//! Commands for tests, and a runner with inspectable messages.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orrery_agent::journal::{Bounds, Journal};
-use orrery_agent::protocol::{Answer, Command, FromAgent, What, WireResource};
-use orrery_agent::running::{Limits, Runner, Setup};
+use orrery_agent::journal::{Journal, JournalLimits};
+use orrery_agent::protocol::{Command, CommandKind, CommandResult, FromAgent, WireResource};
+use orrery_agent::runner::{Limits, Runner, RunnerSetup};
 use orrery_handlers::{Durability, LocalTarget, Registry};
 use orrery_model::{LogLevel, ResourceFlags, ResourceId, VersionNumber};
 use serde_json::{Value, json};
@@ -17,17 +17,17 @@ use uuid::Uuid;
 pub(crate) const ENVIRONMENT: Uuid = Uuid::from_u128(77);
 pub(crate) const NAME: &str = "web1";
 
-/// Nothing takes longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of all waits.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A command that deploys something, under the epoch 1.
+/// A deploy command of epoch 1.
 pub(crate) fn command(entity: &str, attribute: &str, value: &str, attributes: &Value) -> Command {
     Command {
         id: Uuid::new_v4(),
         environment: ENVIRONMENT,
         epoch: Some(1),
         seq: 1,
-        what: What::Deploy,
+        what: CommandKind::Deploy,
         resource: WireResource {
             id: ResourceId::new(entity, NAME, attribute, value).unwrap(),
             attributes: attributes.to_string(),
@@ -52,11 +52,11 @@ pub(crate) fn pause(name: &str, delay_ms: u64) -> Command {
     command("std::testing::ScriptedResource", "name", name, &attributes)
 }
 
-/// One whose answer has so many facts of half a MiB.
-pub(crate) fn telling(facts: usize) -> Command {
+/// A resource with this many facts of half a MiB.
+pub(crate) fn with_facts(facts: usize) -> Command {
     let facts = (0..facts).map(|at| (format!("f{at:02}"), json!("x".repeat(512 * 1024))));
     let facts: serde_json::Map<_, _> = facts.collect();
-    let what = What::Facts;
+    let what = CommandKind::Facts;
     let attributes = json!({"facts": facts});
     let told = command("std::testing::ScriptedResource", "name", "telling", &attributes);
     Command { what, ..told }
@@ -66,27 +66,28 @@ pub(crate) fn file(path: &Path, attributes: &Value) -> Command {
     command("std::File", "path", path.to_str().unwrap(), attributes)
 }
 
-/// Runs a command line every time it is deployed.
+/// Runs a command line at every deploy.
 pub(crate) fn shell(line: &str) -> Command {
     command("exec::Run", "command", &format!("sh -c '{line}'"), &json!({}))
 }
 
-/// Holds commands up in the middle until a test lets them go on.
+/// Blocks commands in the middle until a test releases them.
 pub(crate) struct Gate {
     directory: PathBuf,
 }
 
 impl Gate {
-    /// The directory is its own.
+    /// The directory must be its own.
     pub(crate) fn new(directory: PathBuf) -> Self {
         std::fs::create_dir(&directory).unwrap();
         Gate { directory }
     }
 
-    /// Notes that it began, waits at the gate, and notes its end. Commands of one name are for one resource.
+    /// Records its start, waits at the gate, and records its end. Commands of one name have one
+    /// resource.
     pub(crate) fn command(&self, name: &str) -> Command {
         let directory = self.directory.display();
-        // A test that ends takes the directory along: nothing waits there for ever.
+        // The end of a test removes the directory, so nothing waits forever.
         let closed = format!("test -d {directory} -a ! -e {directory}/open");
         let wait = format!("while {closed}; do sleep 0.02; done");
         let log = format!("{directory}/log");
@@ -97,52 +98,52 @@ impl Gate {
         std::fs::write(self.directory.join("open"), "").unwrap();
     }
 
-    /// What was noted so far, in its order.
-    pub(crate) fn noted(&self) -> Vec<String> {
+    /// Records so far, in order.
+    pub(crate) fn records(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits until so many commands have begun.
+    /// Waits until this many commands have started.
     pub(crate) fn wait_for(&self, begun: usize) {
-        let until = Instant::now() + PATIENCE;
-        let count = || self.noted().iter().filter(|line| line.ends_with("begins")).count();
+        let until = Instant::now() + TIMEOUT;
+        let count = || self.records().iter().filter(|line| line.ends_with("begins")).count();
         while count() < begun {
-            assert!(Instant::now() < until, "only these: {:?}", self.noted());
+            assert!(Instant::now() < until, "only these: {:?}", self.records());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// A runner, and what it says.
-pub(crate) struct Bench {
+/// A runner and its messages.
+pub(crate) struct Harness {
     pub(crate) runner: Runner,
     said: UnboundedReceiver<FromAgent>,
     clock: tokio::runtime::Runtime,
 }
 
-impl Bench {
+impl Harness {
     pub(crate) fn new(journal: &Path) -> Self {
-        Bench::with_limits(journal, Limits::default())
+        Harness::with_limits(journal, Limits::default())
     }
 
     pub(crate) fn with_limits(journal: &Path, limits: Limits) -> Self {
-        let runner = Runner::start(Setup {
+        let runner = Runner::start(RunnerSetup {
             environment: ENVIRONMENT,
             names: vec![NAME.to_owned()],
             registry: Registry::native(),
             target: Arc::new(LocalTarget::new(Durability::None)),
-            journal: Journal::open(journal, Bounds::default()).unwrap(),
+            journal: Journal::open(journal, JournalLimits::default()).unwrap(),
             limits,
         });
         let runner = runner.unwrap();
         let (outbox, said) = unbounded_channel();
         runner.attach(outbox);
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        Bench { runner, said, clock }
+        Harness { runner, said, clock }
     }
 
-    /// As if the session broke and another began.
+    /// Simulates a lost session and a new one.
     pub(crate) fn reconnect(&mut self) {
         self.runner.detach();
         let (outbox, said) = unbounded_channel();
@@ -150,14 +151,14 @@ impl Bench {
         self.said = said;
     }
 
-    pub(crate) fn tell(&self, command: &Command) {
+    pub(crate) fn send(&self, command: &Command) {
         self.runner.command(command.clone());
     }
 
-    /// What it says next.
-    pub(crate) fn hear(&mut self) -> FromAgent {
+    /// Next message.
+    pub(crate) fn receive(&mut self) -> FromAgent {
         let said = &mut self.said;
-        let heard = self.clock.block_on(async { timeout(PATIENCE, said.recv()).await });
+        let heard = self.clock.block_on(async { timeout(TIMEOUT, said.recv()).await });
         heard.expect("something is said").expect("the runner is there")
     }
 
@@ -165,10 +166,10 @@ impl Bench {
         matches!(self.said.try_recv(), Err(TryRecvError::Empty))
     }
 
-    /// The next result, after anything else.
-    pub(crate) fn result(&mut self) -> Answer {
+    /// Next result; skips other messages.
+    pub(crate) fn result(&mut self) -> CommandResult {
         loop {
-            match self.hear() {
+            match self.receive() {
                 FromAgent::Result(answer) => return *answer,
                 FromAgent::Accepted { .. } => {}
                 other => panic!("{other:?}"),
@@ -176,8 +177,8 @@ impl Bench {
         }
     }
 
-    pub(crate) fn run(&mut self, command: &Command) -> Answer {
-        self.tell(command);
+    pub(crate) fn run(&mut self, command: &Command) -> CommandResult {
+        self.send(command);
         let answer = self.result();
         assert_eq!(answer.id, command.id);
         answer

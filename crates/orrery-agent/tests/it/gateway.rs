@@ -1,4 +1,5 @@
-//! A small gateway: an authority, a listener with mutual TLS, and sessions that a test holds in its hands. And a slow line to it.
+//! A small gateway: a CA, a listener with mutual TLS, and sessions under the control of a test. And
+//! a slow link to it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,11 +16,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use orrery_agent::protocol::{
-    FromAgent, Hello, JOIN_PATH, JoinAnswer, JoinRequest, RENEW_PATH, Refusal, RefusalCode,
-    RenewAnswer, RenewRequest, SESSION_PATH, ToAgent, Welcome,
+    FromAgent, Hello, JOIN_PATH, JoinRequest, JoinResponse, RENEW_PATH, Refusal, RefusalCode,
+    RenewRequest, RenewResponse, SESSION_PATH, ToAgent, Welcome,
 };
 use orrery_agent::token::JoinToken;
-use orrery_agent::{GatewayAddress, Identity};
+use orrery_agent::{AgentIdentity, GatewayAddress};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer,
     KeyPair, PublicKeyData as _,
@@ -36,34 +37,34 @@ use uuid::Uuid;
 
 use crate::commands::{ENVIRONMENT, NAME};
 
-/// Nothing takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of all waits.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const AGENT: Uuid = Uuid::from_u128(5);
 pub(crate) const HOUR: u64 = 3600;
 
-/// A session, from the gateway's side.
-pub(crate) struct Talk {
+/// Gateway side of a session.
+pub(crate) struct TestSession {
     pub(crate) hello: Hello,
-    /// What the agent showed.
+    /// Certificate of the agent.
     pub(crate) certificate: Vec<u8>,
-    /// Dropping it cuts the connection.
+    /// Dropping it closes the connection.
     pub(crate) tell: UnboundedSender<ToAgent>,
     said: UnboundedReceiver<FromAgent>,
 }
 
-impl Talk {
-    pub(crate) fn tell(&self, message: ToAgent) {
+impl TestSession {
+    pub(crate) fn send(&self, message: ToAgent) {
         self.tell.send(message).unwrap();
     }
 
-    /// What the agent says next; `None` when it is gone.
-    pub(crate) async fn hear(&mut self) -> Option<FromAgent> {
-        tokio::time::timeout(PATIENCE, self.said.recv()).await.unwrap()
+    /// Next message of the agent; `None` after its end.
+    pub(crate) async fn receive(&mut self) -> Option<FromAgent> {
+        tokio::time::timeout(TIMEOUT, self.said.recv()).await.unwrap()
     }
 
-    pub(crate) async fn result(&mut self) -> orrery_agent::protocol::Answer {
+    pub(crate) async fn result(&mut self) -> orrery_agent::protocol::CommandResult {
         loop {
-            match self.hear().await {
+            match self.receive().await {
                 Some(FromAgent::Result(answer)) => return *answer,
                 Some(FromAgent::Accepted { .. } | FromAgent::Pong) => {}
                 other => panic!("{other:?}"),
@@ -75,25 +76,25 @@ impl Talk {
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
-    talks: UnboundedReceiver<Talk>,
+    talks: UnboundedReceiver<TestSession>,
 }
 
 pub(crate) struct Shared {
     issuer: Issuer<'static, KeyPair>,
     ca: String,
     token: JoinToken,
-    /// The key that joined with it.
+    /// Key that joined with the token.
     joined: Mutex<Option<Vec<u8>>>,
-    /// For how long certificates are good that a token becomes; renewed ones are good for an hour.
+    /// Validity of certificates from tokens; renewed ones last an hour.
     pub(crate) valid_seconds: AtomicU64,
     pub(crate) heartbeat_seconds: AtomicU32,
     pub(crate) renewals: AtomicU32,
-    /// It reads nothing in sessions.
+    /// Reads nothing in sessions.
     pub(crate) is_deaf: AtomicBool,
-    /// What every session is answered with, if it is not welcome.
+    /// Refusal for every session, if set.
     pub(crate) refusal: Mutex<Option<Refusal>>,
     sessions: AtomicU64,
-    talks: UnboundedSender<Talk>,
+    talks: UnboundedSender<TestSession>,
 }
 
 fn refuse(status: StatusCode, code: RefusalCode, reason: &str) -> Response {
@@ -122,7 +123,7 @@ async fn join(State(shared): State<Arc<Shared>>, Json(request): Json<JoinRequest
     let valid_seconds = shared.valid_seconds.load(Ordering::Relaxed);
     let names = request.names.unwrap_or_else(|| vec![NAME.to_owned(), "db1".to_owned()]);
     let ca = shared.ca.clone();
-    let answer = JoinAnswer {
+    let answer = JoinResponse {
         agent: AGENT,
         environment: ENVIRONMENT,
         names,
@@ -146,7 +147,7 @@ async fn renew(
     shared.renewals.fetch_add(1, Ordering::Relaxed);
     let (certificate, _) = shared.issue(&request.csr);
     let ca = shared.ca.clone();
-    Json(RenewAnswer { certificate, ca, valid_seconds: HOUR }).into_response()
+    Json(RenewResponse { certificate, ca, valid_seconds: HOUR }).into_response()
 }
 
 async fn session(
@@ -159,7 +160,7 @@ async fn session(
     };
     let size = orrery_agent::protocol::MESSAGE_MAX;
     upgrade.max_message_size(size).max_frame_size(size).on_upgrade(move |socket| async move {
-        converse(shared, certificate.to_vec(), socket).await;
+        run_session(shared, certificate.to_vec(), socket).await;
     })
 }
 
@@ -168,7 +169,11 @@ async fn send(socket: &mut WebSocket, message: &ToAgent) -> Option<()> {
     socket.send(Message::Text(text.into())).await.ok()
 }
 
-async fn converse(shared: Arc<Shared>, certificate: Vec<u8>, mut socket: WebSocket) -> Option<()> {
+async fn run_session(
+    shared: Arc<Shared>,
+    certificate: Vec<u8>,
+    mut socket: WebSocket,
+) -> Option<()> {
     let Message::Text(text) = socket.recv().await?.ok()? else { return None };
     let FromAgent::Hello(hello) = serde_json::from_str(&text).unwrap() else { return None };
     let refusal = shared.refusal.lock().unwrap().clone();
@@ -183,7 +188,7 @@ async fn converse(shared: Arc<Shared>, certificate: Vec<u8>, mut socket: WebSock
     send(&mut socket, &ToAgent::Welcome(welcome)).await?;
     let (tell, mut told) = unbounded_channel();
     let (hears, said) = unbounded_channel();
-    shared.talks.send(Talk { hello, certificate, tell, said }).ok()?;
+    shared.talks.send(TestSession { hello, certificate, tell, said }).ok()?;
     loop {
         tokio::select! {
             message = told.recv() => send(&mut socket, &message?).await?,
@@ -264,18 +269,18 @@ impl Gateway {
         &self.shared
     }
 
-    /// The next session that begins.
-    pub(crate) async fn talk(&mut self) -> Talk {
-        tokio::time::timeout(PATIENCE, self.talks.recv()).await.unwrap().unwrap()
+    /// Next session.
+    pub(crate) async fn next_session(&mut self) -> TestSession {
+        tokio::time::timeout(TIMEOUT, self.talks.recv()).await.unwrap().unwrap()
     }
 
-    pub(crate) async fn join(&self, state: &orrery_agent::StateDirectory) -> Identity {
+    pub(crate) async fn join(&self, state: &orrery_agent::StateDirectory) -> AgentIdentity {
         orrery_agent::join(state, &self.address(), self.token(), None).await.unwrap()
     }
 }
 
 async fn serve(acceptor: TlsAcceptor, stream: TcpStream, router: Router) {
-    // Who does not trust us goes away here.
+    // A client that does not trust this CA disconnects here.
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let peer: Peer = stream
         .get_ref()
@@ -288,8 +293,8 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, router: Router) {
     let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 
-/// A line to a gateway that never stops and is never fast: at most so many bytes at a time, with a pause before each of them.
-pub(crate) async fn slow_line(to: SocketAddr, bytes: usize, pause: Duration) -> GatewayAddress {
+/// A slow link to a gateway: this many bytes at a time, with a pause before each chunk.
+pub(crate) async fn slow_link(to: SocketAddr, bytes: usize, pause: Duration) -> GatewayAddress {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

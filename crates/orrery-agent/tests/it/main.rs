@@ -1,6 +1,7 @@
-//! The agent through its public interface: commands and their answers, and sessions with a small gateway over real connections.
+//! The agent through its public interface: commands and results, and sessions with a small gateway
+//! over real connections.
 
 mod commands;
 mod gateway;
-mod running;
+mod runner;
 mod sessions;

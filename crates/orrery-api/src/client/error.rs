@@ -1,13 +1,13 @@
-//! Why there is no answer, in words that say what to do.
+//! Client errors, with remedies for the command line.
 
 use std::path::PathBuf;
 
 use crate::Problem;
 
-/// Why a request came to nothing.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("{address:?} is no address of a server: {reason}")]
+    #[error("{address:?} is not a server address: {reason}")]
     BadAddress { address: String, reason: String },
     #[error("the certificates in {} cannot be used: {reason}", file.display())]
     Certificates { file: PathBuf, reason: String },
@@ -15,26 +15,26 @@ pub enum ClientError {
     Unreachable { server: String, reason: String, remedy: Remedy },
     #[error("{problem}")]
     Refused { server: String, problem: Box<Problem>, known: bool },
-    #[error("{server} answered with the status {status}, and not as an Orrery server does")]
-    NotOurs { server: String, status: u16 },
-    #[error("{server} answered what this program does not understand")]
+    #[error("{server} answered with the status {status}, and is not an Orrery server")]
+    NotOrrery { server: String, status: u16 },
+    #[error("{server} sent an unexpected response")]
     Unexpected { server: String, source: serde_json::Error },
     #[error("the request cannot be written as JSON")]
     Unwritable { source: serde_json::Error },
 }
 
-/// What may get a connection that failed through.
+/// Possible remedy for a failed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// A running server at that address.
+    /// Start a server at that address.
     Start,
-    /// A certificate to trust.
+    /// Trust a certificate.
     Trust,
-    /// The other scheme of `http` and `https`.
+    /// Use the other of `http` and `https`.
     OtherScheme,
 }
 
-/// The same address with the other scheme of `http` and `https`.
+/// Returns the address with the other of `http` and `https`.
 fn with_other_scheme(server: &str) -> String {
     match server.strip_prefix("https://") {
         Some(rest) => format!("http://{rest}"),
@@ -58,8 +58,8 @@ impl ClientError {
                 "it does not speak TLS".to_owned()
             }
             ureq::Error::Io(error) => error.to_string(),
-            ureq::Error::HostNotFound => "there is no such host".to_owned(),
-            ureq::Error::Timeout(_) => "it took too long".to_owned(),
+            ureq::Error::HostNotFound => "host not found".to_owned(),
+            ureq::Error::Timeout(_) => "it timed out".to_owned(),
             ureq::Error::Protocol(_) if remedy == Remedy::OtherScheme => {
                 "it does not speak HTTP without TLS".to_owned()
             }
@@ -72,11 +72,11 @@ impl ClientError {
         ClientError::Refused { server: server.to_owned(), problem: Box::new(problem), known }
     }
 
-    pub(super) fn not_ours(server: &str, status: u16) -> Self {
-        ClientError::NotOurs { server: server.to_owned(), status }
+    pub(super) fn not_orrery(server: &str, status: u16) -> Self {
+        ClientError::NotOrrery { server: server.to_owned(), status }
     }
 
-    /// What the server had to say.
+    /// Problem that the server reported.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             ClientError::Refused { problem, .. } => Some(problem),
@@ -93,14 +93,14 @@ impl ClientError {
         self.status() == Some(404)
     }
 
-    /// Whether the server may well answer a while later: it restarts, or something between here and there does.
+    /// True if a later attempt may succeed, such as during a restart of the server or of a proxy.
     pub fn is_temporary(&self) -> bool {
         match self {
             ClientError::Unreachable { remedy, .. } => {
                 !matches!(remedy, Remedy::Trust | Remedy::OtherScheme)
             }
             ClientError::Refused { problem, .. } => matches!(problem.status, 429 | 502..=504),
-            ClientError::NotOurs { status, .. } => matches!(status, 502..=504),
+            ClientError::NotOrrery { status, .. } => matches!(status, 502..=504),
             ClientError::BadAddress { .. }
             | ClientError::Certificates { .. }
             | ClientError::Unexpected { .. }
@@ -108,10 +108,10 @@ impl ClientError {
         }
     }
 
-    /// What somebody at a command line can do about it.
+    /// Remedy for an operator at the command line.
     pub fn help(&self) -> Option<String> {
         Some(match self {
-            ClientError::BadAddress { .. } => "it looks like https://orrery.example.com:8888".to_owned(),
+            ClientError::BadAddress { .. } => "expected an address such as https://orrery.example.com:8888".to_owned(),
             ClientError::Unreachable { remedy: Remedy::Trust, .. } => {
                 "name a file with the certificate to trust: --ca FILE".to_owned()
             }
@@ -124,11 +124,11 @@ impl ClientError {
             ClientError::Refused { problem, server, known } => match problem.status {
                 401 if *known => format!("the session has ended or the token is not valid: orrery login {server}"),
                 401 => format!("orrery login {server}"),
-                // What is protected is so for everybody.
+                // Protection applies to all roles, so a role does not help.
                 403 if problem.code == "protected" => return None,
                 403 if problem.code == "token-limit" => {
                     "a token keeps the verbs and groups that it was created with: `orrery token create NAME --verbs … --groups …` \
-                     makes one for more; without these options, a token has all of them"
+                     creates one with more; without these options, a token has all of them"
                         .to_owned()
                 }
                 409 if problem.code == "follows-repository" => {
@@ -137,11 +137,11 @@ impl ClientError {
                      `orrery environment update --repository ''`, and run `orrery destroy`"
                         .to_owned()
                 }
-                403 => "`orrery context show` says who you are there; an administrator can give you a role".to_owned(),
+                403 => "`orrery context show` shows your account there; an administrator can assign a role".to_owned(),
                 _ => return None,
             },
-            ClientError::NotOurs { .. } => "does the address have the right port?".to_owned(),
-            ClientError::Unexpected { .. } => "it may be of another version; `orrery --version` tells which one this is".to_owned(),
+            ClientError::NotOrrery { .. } => "does the address have the right port?".to_owned(),
+            ClientError::Unexpected { .. } => "the server may have another version; `orrery --version` shows this one".to_owned(),
             ClientError::Certificates { .. } | ClientError::Unwritable { .. } => return None,
         })
     }

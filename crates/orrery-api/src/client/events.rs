@@ -1,5 +1,6 @@
-//! Server-sent events: hints that something changed. They are read line by line; a connection that breaks is opened again,
-//! from the event that was seen last.
+//! Server-sent events: hints that something changed.
+//!
+//! A broken connection is reopened from the last event that was received.
 
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
@@ -10,21 +11,21 @@ use ureq::http::{Method, header};
 use super::{Client, ClientError, PAUSE_MAX};
 use crate::{ChangeEvent, Problem};
 
-/// The server says something at least twice in this time, and be it only that it is there.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// A line that is longer is none of ours.
+/// Read timeout. The server sends a keep-alive at least twice in this time.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum length of a line of the event stream.
 const LINE_MAX: u64 = 1 << 20;
 
-/// Something changed.
+/// One event of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Given as `last`, this continues behind it.
+    /// Position of the event; passed as `last`, the stream resumes after it.
     pub id: Option<String>,
-    /// What happened; `None` if so much did that all has to be read again.
+    /// The change; `None` if too many happened and the client must read everything again.
     pub change: Option<ChangeEvent>,
 }
 
-/// Events without end.
+/// An endless stream of events.
 pub struct Events {
     client: Client,
     path: String,
@@ -48,10 +49,10 @@ impl Events {
         Ok(Events { client: client.clone(), path: path.to_owned(), last, reader })
     }
 
-    /// Waits for the next one. Connections that break are opened again, as long as the server takes them.
+    /// Waits for the next event. Reconnects when the connection breaks.
     ///
     /// # Errors
-    /// Why the server takes no connection any more.
+    /// If the server refuses a new connection.
     pub fn wait(&mut self) -> Result<Event, ClientError> {
         let mut pause = Duration::from_millis(100);
         loop {
@@ -84,7 +85,7 @@ fn connect(
         .agent
         .configure_request(request)
         .timeout_global(None)
-        .timeout_per_read(Some(SILENCE_MAX))
+        .timeout_per_read(Some(READ_TIMEOUT))
         .build();
     let answer = client.agent.run(request).map_err(|error| failed(&error))?;
     let status = answer.status();
@@ -96,11 +97,11 @@ fn connect(
         body.read_to_vec().ok().and_then(|text| serde_json::from_slice::<Problem>(&text).ok());
     Err(match problem {
         Some(problem) => ClientError::refused(&client.server, problem, client.token.is_some()),
-        None => ClientError::not_ours(&client.server, status.as_u16()),
+        None => ClientError::not_orrery(&client.server, status.as_u16()),
     })
 }
 
-/// The next event; `None` if the connection has ended.
+/// Reads the next event; `None` at the end of the connection.
 fn read_event(reader: &mut impl BufRead) -> Option<Event> {
     use std::io::Read as _;
     let (mut id, mut data) = (None, String::new());
@@ -127,7 +128,7 @@ fn read_event(reader: &mut impl BufRead) -> Option<Event> {
                 }
                 data.push_str(value);
             }
-            // Comments keep the connection open; the kind of an event is in its data too.
+            // Comments are keep-alives. The kind of an event is also in its data.
             _ => {}
         }
     }

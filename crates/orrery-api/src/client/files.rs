@@ -1,15 +1,15 @@
-//! Contents that versions refer to by their hashes: only what the server does not have is sent.
+//! Upload of file contents. Only contents that the server lacks are sent.
 
 use ureq::http::Method;
 
-use super::{Client, ClientError, Repeating, path};
+use super::{Client, ClientError, RetryPolicy, path};
 use crate::FileHashes;
 
-/// Hashes that are asked for at once.
+/// Maximum number of hashes in a request.
 const HASHES_MAX: usize = 5_000;
 
 impl Client {
-    /// Those of the hashes whose content the server does not have.
+    /// Returns the hashes of contents that the server lacks.
     ///
     /// # Errors
     /// If the server cannot be reached or refuses.
@@ -23,13 +23,13 @@ impl Client {
         Ok(missing)
     }
 
-    /// Sends the content of a file.
+    /// Uploads the content of a file.
     ///
     /// # Errors
     /// If the server cannot be reached or refuses.
     pub fn put_file(&self, sha1: &str, content: Vec<u8>) -> Result<(), ClientError> {
         let body = ("application/octet-stream", content);
         let path = path(&["files", sha1]);
-        self.read(self.send(&Method::PUT, &path, Some(&body), &Repeating::Freely)?)
+        self.read(self.send(&Method::PUT, &path, Some(&body), &RetryPolicy::Idempotent)?)
     }
 }

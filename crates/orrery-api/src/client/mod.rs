@@ -1,8 +1,10 @@
-//! The client of the API: blocking, typed, and patient where that is safe. The command line and the language's tools use
-//! it; it knows how requests are made, not what they are about.
+//! Blocking, typed client of the API, with retries where they are safe.
 //!
-//! What can be repeated without harm is repeated when the server is away for a moment: reading, putting and deleting by
-//! themselves, and posting with an `Idempotency-Key`, so that the server does it once.
+//! The command line and the language tools use it. It knows the form of requests, not their
+//! meaning.
+//!
+//! Idempotent requests are retried while the server is unavailable: GET, PUT, PATCH and DELETE as
+//! they are, POST with an `Idempotency-Key`, so that the server executes it once.
 
 mod error;
 mod events;
@@ -29,59 +31,60 @@ pub use path::{path, query};
 
 use crate::Problem;
 
-/// The server ends what takes longer than a minute; large answers take their time on the way.
-const ANSWER_WITHIN: Duration = Duration::from_secs(180);
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// An answer of JSON that is longer is none of ours.
-const ANSWER_MAX: u64 = 256 << 20;
-/// Larger bodies are sent compressed.
-const COMPRESSED_FROM: usize = 8 << 10;
-/// How often something is tried, and how long the first pause is; each is twice as long as the one before.
+/// Overall timeout. The server ends requests after a minute; large responses need time to transfer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(180);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of a JSON response.
+const RESPONSE_MAX: u64 = 256 << 20;
+/// Bodies of at least this size are sent compressed.
+const COMPRESSION_THRESHOLD: usize = 8 << 10;
+/// Maximum number of attempts. The pause between them doubles, from `FIRST_PAUSE`.
 const ATTEMPTS_MAX: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(150);
-/// The longest pause that a server may ask for.
+/// Maximum pause between attempts, also for `Retry-After`.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// A server that needs so long to say that it is not available has tried for us: nobody waits for that again and again.
-const REPEAT_WITHIN: Duration = Duration::from_secs(5);
+/// No retries after this time: a server that takes so long to report unavailability has already
+/// retried itself.
+const RETRY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Where a server is, and as whom it is asked.
+/// Address of a server and credentials for it.
 #[derive(Clone, Debug, Default)]
 pub struct Connection {
     /// `https://orrery.example.com:8888`
     pub server: String,
-    /// A session or a token.
+    /// Session or API token.
     pub token: Option<SecretText>,
-    /// Certificates that are trusted instead of those of the machine, as PEM.
+    /// File with PEM certificates that replace the trust store of the machine.
     pub ca: Option<PathBuf>,
 }
 
-/// A server that can be asked.
+/// Connection settings and HTTP agent for one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     agent: ureq::Agent,
     server: Arc<str>,
     token: Option<SecretText>,
-    /// The certificates that are trusted instead of those of the machine, as PEM.
+    /// PEM certificates that replace the trust store of the machine.
     ca: Arc<str>,
 }
 
-/// How often a request may be made.
+/// Retry policy of a request.
 #[derive(Clone, Debug)]
-enum Repeating {
-    /// As often as needed.
-    Freely,
-    /// Under this name, so that it is carried out once.
-    Named(String),
-    /// Only if it never reached the server.
-    Never,
+enum RetryPolicy {
+    /// Retries freely: the request is idempotent.
+    Idempotent,
+    /// Retries with this idempotency key.
+    WithKey(String),
+    /// Retries only if the request never reached the server.
+    OnlyUnsent,
 }
 
 impl Client {
     /// # Errors
     /// If the address or the certificates are not usable. Nothing is sent yet.
     pub fn new(connection: &Connection) -> Result<Self, ClientError> {
-        let server = path::server(&connection.server)?;
-        // The first one installed stays, whoever asks.
+        let server = path::parse_server(&connection.server)?;
+        // Fails if a provider is installed already, which then stays.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let (roots, ca) = match &connection.ca {
             Some(file) => {
@@ -95,8 +98,8 @@ impl Client {
             .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
-            .timeout_connect(Some(CONNECT_WITHIN))
-            .timeout_global(Some(ANSWER_WITHIN))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(RESPONSE_TIMEOUT))
             .user_agent(concat!("orrery/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
@@ -104,22 +107,22 @@ impl Client {
         Ok(Client { agent, server: server.into(), token, ca: ca.into() })
     }
 
-    /// Where the server is.
+    /// Address of the server.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The parts of that: whether it is encrypted, the host and the port.
-    pub fn place(&self) -> (bool, String, u16) {
-        path::place(&self.server)
+    /// Parts of the address: TLS, host and port.
+    pub fn endpoint(&self) -> (bool, String, u16) {
+        path::split_address(&self.server)
     }
 
-    /// The certificates that are trusted instead of those of the machine, as PEM; empty if there are none.
+    /// PEM certificates that replace the trust store of the machine; empty if there are none.
     pub fn ca(&self) -> &str {
         &self.ca
     }
 
-    /// The same server, asked as somebody else.
+    /// Returns a client for the same server with other credentials.
     #[must_use]
     pub fn with_token(mut self, token: Option<SecretText>) -> Self {
         self.token = token;
@@ -127,12 +130,12 @@ impl Client {
     }
 
     /// # Errors
-    /// What the server answers instead, or why it does not; so for all that follow.
+    /// If the server refuses or cannot be reached. The same holds for all methods below.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.read(self.send(&Method::GET, path, None, &Repeating::Freely)?)
+        self.read(self.send(&Method::GET, path, None, &RetryPolicy::Idempotent)?)
     }
 
-    /// Like `get`, but that it is not there is an answer.
+    /// Like `get`, but returns `None` if the object does not exist.
     pub fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, ClientError> {
         match self.get(path) {
             Ok(found) => Ok(Some(found)),
@@ -141,7 +144,7 @@ impl Client {
         }
     }
 
-    /// All items of a list, page by page as they are asked for.
+    /// Iterates over all items of a list. Pages are fetched on demand.
     pub fn list<T: DeserializeOwned>(&self, path: &str) -> Pages<'_, T> {
         Pages::new(self, path)
     }
@@ -151,23 +154,24 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let named = Repeating::Named(Uuid::new_v4().to_string());
-        self.read(self.send(&Method::POST, path, Some(&json(body)?), &named)?)
+        let with_key = RetryPolicy::WithKey(Uuid::new_v4().to_string());
+        self.read(self.send(&Method::POST, path, Some(&json(body)?), &with_key)?)
     }
 
-    /// Posts without a body.
-    pub fn act<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let named = Repeating::Named(Uuid::new_v4().to_string());
-        self.read(self.send(&Method::POST, path, None, &named)?)
+    /// Sends a POST request without a body.
+    pub fn post_empty<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let with_key = RetryPolicy::WithKey(Uuid::new_v4().to_string());
+        self.read(self.send(&Method::POST, path, None, &with_key)?)
     }
 
-    /// Posts what is answered with a secret: the server must not keep that answer for repetitions.
+    /// Sends a POST request with a secret in its response, without an idempotency key: the
+    /// server must not store that response.
     pub fn post_once<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.read(self.send(&Method::POST, path, Some(&json(body)?), &Repeating::Never)?)
+        self.read(self.send(&Method::POST, path, Some(&json(body)?), &RetryPolicy::OnlyUnsent)?)
     }
 
     pub fn put<T: DeserializeOwned>(
@@ -175,7 +179,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.read(self.send(&Method::PUT, path, Some(&json(body)?), &Repeating::Freely)?)
+        self.read(self.send(&Method::PUT, path, Some(&json(body)?), &RetryPolicy::Idempotent)?)
     }
 
     pub fn patch<T: DeserializeOwned>(
@@ -183,27 +187,27 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.read(self.send(&Method::PATCH, path, Some(&json(body)?), &Repeating::Freely)?)
+        self.read(self.send(&Method::PATCH, path, Some(&json(body)?), &RetryPolicy::Idempotent)?)
     }
 
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.read(self.send(&Method::DELETE, path, None, &Repeating::Freely)?)
+        self.read(self.send(&Method::DELETE, path, None, &RetryPolicy::Idempotent)?)
     }
 
-    /// Hints of changes, from now on or from the event that was seen last.
+    /// Opens the event stream, from now or after the last event received.
     pub fn events(&self, path: &str, last: Option<String>) -> Result<Events, ClientError> {
         Events::open(self, path, last)
     }
 
-    /// Sends until there is an answer that is worth one.
+    /// Sends a request, with retries.
     fn send(
         &self,
         method: &Method,
         path: &str,
         body: Option<&(&'static str, Vec<u8>)>,
-        repeating: &Repeating,
+        retry: &RetryPolicy,
     ) -> Result<Response<ureq::Body>, ClientError> {
-        let compressed = body.filter(|(_, content)| content.len() >= COMPRESSED_FROM);
+        let compressed = body.filter(|(_, content)| content.len() >= COMPRESSION_THRESHOLD);
         let compressed = compressed
             .and_then(|(media_type, content)| Some((*media_type, compress(content).ok()?, true)));
         let body = compressed
@@ -213,22 +217,22 @@ impl Client {
         let mut attempt = 1;
         loop {
             let last = attempt == ATTEMPTS_MAX;
-            match self.send_once(method, path, body.as_ref(), repeating) {
+            match self.send_once(method, path, body.as_ref(), retry) {
                 Ok(answer)
                     if answer.status() == http::StatusCode::SERVICE_UNAVAILABLE
                         && !last
-                        && began.elapsed() < REPEAT_WITHIN =>
+                        && began.elapsed() < RETRY_WITHIN =>
                 {
-                    pause = asked_pause(&answer).unwrap_or(pause).min(PAUSE_MAX);
-                    // Such an answer says that nothing was done.
+                    pause = retry_after(&answer).unwrap_or(pause).min(PAUSE_MAX);
+                    // This status means that nothing was executed.
                 }
-                // Whether it was done is not known: only what may be repeated is.
+                // The outcome is unknown: only idempotent requests are retried.
                 Ok(answer)
                     if answer.status() == http::StatusCode::GATEWAY_TIMEOUT
-                        && !matches!(repeating, Repeating::Never)
+                        && !matches!(retry, RetryPolicy::OnlyUnsent)
                         && !last
-                        && began.elapsed() < REPEAT_WITHIN => {}
-                Err(error) if !last && is_worth_repeating(&error, repeating) => {}
+                        && began.elapsed() < RETRY_WITHIN => {}
+                Err(error) if !last && is_retryable(&error, retry) => {}
                 Ok(answer) => return Ok(answer),
                 Err(error) => return Err(ClientError::unreachable(&self.server, &error)),
             }
@@ -243,10 +247,10 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<&(&'static str, Vec<u8>, bool)>,
-        repeating: &Repeating,
+        retry: &RetryPolicy,
     ) -> Result<Response<ureq::Body>, ureq::Error> {
         let mut builder = self.request(method, path);
-        if let Repeating::Named(name) = repeating {
+        if let RetryPolicy::WithKey(name) = retry {
             builder = builder.header("idempotency-key", name);
         }
         match body {
@@ -277,17 +281,17 @@ impl Client {
     fn read<T: DeserializeOwned>(&self, answer: Response<ureq::Body>) -> Result<T, ClientError> {
         let status = answer.status();
         let mut text = Vec::new();
-        let mut reader = answer.into_body().into_reader().take(ANSWER_MAX);
+        let mut reader = answer.into_body().into_reader().take(RESPONSE_MAX);
         reader
             .read_to_end(&mut text)
             .map_err(|error| ClientError::unreachable(&self.server, &ureq::Error::Io(error)))?;
         if !status.is_success() {
             return Err(match serde_json::from_slice::<Problem>(&text) {
                 Ok(problem) => ClientError::refused(&self.server, problem, self.token.is_some()),
-                Err(_) => ClientError::not_ours(&self.server, status.as_u16()),
+                Err(_) => ClientError::not_orrery(&self.server, status.as_u16()),
             });
         }
-        // An answer without a content reads as nothing.
+        // An empty body deserializes as `()`.
         let text = if text.is_empty() { b"null".as_slice() } else { &text };
         serde_json::from_slice(text)
             .map_err(|source| ClientError::Unexpected { server: self.server.to_string(), source })
@@ -306,29 +310,30 @@ fn json(body: &impl Serialize) -> Result<(&'static str, Vec<u8>), ClientError> {
     Ok(("application/json", body))
 }
 
-/// How long the server wants to be left alone.
-fn asked_pause(answer: &Response<ureq::Body>) -> Option<Duration> {
+/// Parses `Retry-After`.
+fn retry_after(answer: &Response<ureq::Body>) -> Option<Duration> {
     let asked = answer.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?;
     asked.parse().ok().map(Duration::from_secs)
 }
 
-fn is_worth_repeating(error: &ureq::Error, repeating: &Repeating) -> bool {
+fn is_retryable(error: &ureq::Error, retry: &RetryPolicy) -> bool {
     let never_sent = match error {
         ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
         ureq::Error::Timeout(ureq::Timeout::Connect) => true,
         _ => false,
     };
     let cut_off = matches!(error, ureq::Error::Io(_) | ureq::Error::Protocol(_));
-    never_sent || cut_off && !matches!(repeating, Repeating::Never) && tls_error(error).is_none()
+    never_sent || cut_off && !matches!(retry, RetryPolicy::OnlyUnsent) && tls_error(error).is_none()
 }
 
-/// The error of TLS behind one of a request, such as an untrusted certificate; trying again does not help.
+/// Returns the TLS error behind a failed request, such as an untrusted certificate. Retries do not
+/// help then.
 fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     let ureq::Error::Io(error) = error else { return None };
     error.get_ref()?.downcast_ref()
 }
 
-/// The certificates of a file, and its text.
+/// Reads the certificates of a PEM file; returns its text as well.
 fn certificates(
     file: &std::path::Path,
 ) -> Result<(Vec<Certificate<'static>>, String), ClientError> {

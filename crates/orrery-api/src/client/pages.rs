@@ -1,4 +1,4 @@
-//! Lists: one page after the other, as they are asked for.
+//! Iteration over paginated lists.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,15 @@ use serde::de::DeserializeOwned;
 use super::{Client, ClientError, query};
 use crate::Page;
 
-/// How many are asked for at once; the server allows no more.
+/// Page size. The maximum that the server allows.
 const LIMIT: u32 = 1000;
 
-/// The items of a list. The first error ends it.
+/// Items of a list. The first error ends the iteration.
 #[derive(Debug)]
 pub struct Pages<'c, T> {
     client: &'c Client,
     path: String,
-    /// Not all lists take a size.
+    /// Absent for lists without a `limit` parameter.
     limit: Option<u32>,
     read: VecDeque<T>,
     next: Next,
@@ -39,14 +39,14 @@ impl<'c, T: DeserializeOwned> Pages<'c, T> {
         }
     }
 
-    /// Asks for few but large pages; for lists that take a size.
+    /// Requests pages of the maximum size. Only for lists with a `limit` parameter.
     #[must_use]
     pub fn large(mut self) -> Self {
         self.limit = Some(LIMIT);
         self
     }
 
-    /// Starts behind the place that an earlier page named.
+    /// Starts after the cursor of an earlier page.
     #[must_use]
     pub fn after(mut self, place: Option<String>) -> Self {
         if let Some(place) = place {

@@ -1,10 +1,10 @@
-//! Addresses: of servers, and of what is in them.
+//! URLs of servers and of API objects.
 
 use ureq::http::Uri;
 
 use super::ClientError;
 
-/// The path of something: `path(&["environments", id, "versions", "7"])`. Each part is encoded, so that it can hold anything.
+/// Builds a path: `path(&["environments", id, "versions", "7"])`. Each part is percent-encoded.
 pub fn path(parts: &[&str]) -> String {
     let mut path = "/api/v1".to_owned();
     for part in parts {
@@ -14,7 +14,7 @@ pub fn path(parts: &[&str]) -> String {
     path
 }
 
-/// A path with parameters; those without a value are left out.
+/// Appends query parameters to a path. Parameters without a value are omitted.
 pub fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let mut path = path.to_owned();
     for (name, value) in parameters {
@@ -38,8 +38,8 @@ fn encode(text: &str, out: &mut String) {
     }
 }
 
-/// The address of a server without what is too much.
-pub(super) fn server(given: &str) -> Result<String, ClientError> {
+/// Validates and normalizes the address of a server.
+pub(super) fn parse_server(given: &str) -> Result<String, ClientError> {
     let bad = |reason: &str| ClientError::BadAddress {
         address: given.to_owned(),
         reason: reason.to_owned(),
@@ -52,18 +52,18 @@ pub(super) fn server(given: &str) -> Result<String, ClientError> {
         Some(other) => return Err(bad(&format!("{other} is neither http nor https"))),
         None => return Err(bad("it does not begin with https:// or http://")),
     }
-    let authority = uri.authority().ok_or_else(|| bad("it names no host"))?;
+    let authority = uri.authority().ok_or_else(|| bad("it has no host"))?;
     if authority.as_str().contains('@') {
-        return Err(bad("a name or a password does not belong there"));
+        return Err(bad("it must not contain credentials"));
     }
     if uri.query().is_some() {
-        return Err(bad("it has parameters"));
+        return Err(bad("it must not have a query"));
     }
     Ok(text.to_owned())
 }
 
-/// The parts of an address that was checked: whether it is encrypted, the host and the port.
-pub(super) fn place(server: &str) -> (bool, String, u16) {
+/// Splits a validated address: TLS, host and port.
+pub(super) fn split_address(server: &str) -> (bool, String, u16) {
     let uri: Uri = server.parse().unwrap_or_default();
     let tls = uri.scheme_str() == Some("https");
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_can_hold_anything() {
+    fn path_segments_are_encoded() {
         assert_eq!(
             path(&["a", "std::File[web1,path=/etc/x y]"]),
             "/api/v1/a/std%3A%3AFile%5Bweb1%2Cpath%3D%2Fetc%2Fx%20y%5D"
@@ -87,16 +87,16 @@ mod tests {
     #[test]
     fn addresses_have_parts() {
         let own = |tls, host: &str, port| (tls, host.to_owned(), port);
-        assert_eq!(place("https://a.example"), own(true, "a.example", 443));
-        assert_eq!(place("http://[::1]:8888/prefix"), own(false, "::1", 8888));
+        assert_eq!(split_address("https://a.example"), own(true, "a.example", 443));
+        assert_eq!(split_address("http://[::1]:8888/prefix"), own(false, "::1", 8888));
     }
 
     #[test]
     fn addresses_are_checked() {
-        assert_eq!(server("https://a.example:1/ ").unwrap(), "https://a.example:1");
-        assert_eq!(server("http://127.0.0.1:8888").unwrap(), "http://127.0.0.1:8888");
+        assert_eq!(parse_server("https://a.example:1/ ").unwrap(), "https://a.example:1");
+        assert_eq!(parse_server("http://127.0.0.1:8888").unwrap(), "http://127.0.0.1:8888");
         for bad in ["", "a.example", "ftp://a", "https://", "https://u:p@a", "https://a?b=c"] {
-            assert!(server(bad).is_err(), "{bad}");
+            assert!(parse_server(bad).is_err(), "{bad}");
         }
     }
 }

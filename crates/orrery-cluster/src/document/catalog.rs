@@ -1,12 +1,13 @@
-//! A set of documents that belong together: what an administrator keeps in one directory, or a tenant in
-//! the store.
+//! A set of related documents: the files of one directory, or a tenant's documents in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 
 use super::machine::{HardwareType, ImageType, Provider};
-use super::problem::{FileId, Place, Places, Problem, ProblemKind, line_column};
+use super::problem::{
+    CatalogProblem, DocumentFileId, DocumentLocation, ProblemKind, ValueSpans, line_column,
+};
 use super::schema::{self, Reader, Shape};
 use super::service::Service;
 use super::template::{ClusterTemplate, PartialTemplate};
@@ -36,7 +37,7 @@ impl DocumentKind {
         DocumentKind::Tenant,
     ];
 
-    /// The directory in which published repositories keep documents of this kind.
+    /// The directory for documents of this kind in published repositories.
     pub fn directory(&self) -> &'static str {
         match self {
             DocumentKind::Provider => "providers",
@@ -61,7 +62,7 @@ impl DocumentKind {
         }
     }
 
-    /// The word for this kind in addresses and commands.
+    /// The name of this kind in URLs and commands.
     pub fn id(&self) -> &'static str {
         match self {
             DocumentKind::Provider => "provider",
@@ -91,83 +92,83 @@ impl DocumentKind {
     }
 }
 
-/// A file as it was read.
+/// A source file.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
     pub name: String,
     pub text: String,
-    /// It comes from a store: lines and columns of its text mean nothing to people.
+    /// True if it comes from a store: users do not see lines and columns of its text.
     pub is_stored: bool,
 }
 
-/// A document and where its values stand.
+/// A document with the locations of its values.
 #[derive(Clone, Debug)]
 pub struct Document<T> {
     pub body: T,
-    pub file: FileId,
-    pub places: Places,
+    pub file: DocumentFileId,
+    pub locations: ValueSpans,
 }
 
 impl<T> Document<T> {
-    /// The place of a value by its JSON pointer, or of the nearest one around it.
-    pub fn place(&self, path: &str) -> Place {
-        Place { file: self.file, span: self.places.find(path), path: path.to_owned() }
+    /// The location of a value by its JSON pointer, or of the nearest enclosing value.
+    pub fn location(&self, path: &str) -> DocumentLocation {
+        DocumentLocation { file: self.file, span: self.locations.find(path), path: path.to_owned() }
     }
 }
 
 /// Documents of one kind, by name.
-pub type Shelf<T> = BTreeMap<String, Document<T>>;
+pub type DocumentMap<T> = BTreeMap<String, Document<T>>;
 
 /// A set of documents.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     pub files: Vec<SourceFile>,
-    pub providers: Shelf<Provider>,
-    pub hardware_types: Shelf<HardwareType>,
-    pub image_types: Shelf<ImageType>,
-    pub services: Shelf<Service>,
-    pub partial_templates: Shelf<PartialTemplate>,
-    pub templates: Shelf<ClusterTemplate>,
-    pub tenants: Shelf<Tenant>,
-    /// Where each name of a kind was seen first, even if the document cannot be used.
-    seen: BTreeMap<(DocumentKind, String), Place>,
-    problems: Vec<Problem>,
-    /// Files whose documents have no name that could be read.
-    unnamed: Vec<(DocumentKind, FileId)>,
+    pub providers: DocumentMap<Provider>,
+    pub hardware_types: DocumentMap<HardwareType>,
+    pub image_types: DocumentMap<ImageType>,
+    pub services: DocumentMap<Service>,
+    pub partial_templates: DocumentMap<PartialTemplate>,
+    pub templates: DocumentMap<ClusterTemplate>,
+    pub tenants: DocumentMap<Tenant>,
+    /// First location of each name of a kind, even of unusable documents.
+    seen: BTreeMap<(DocumentKind, String), DocumentLocation>,
+    problems: Vec<CatalogProblem>,
+    /// Files with documents that have no readable name.
+    unnamed: Vec<(DocumentKind, DocumentFileId)>,
 }
 
 impl Catalog {
-    /// Reads a document. What is wrong with it is among the problems; what can be used of it, is.
+    /// Reads a document. Errors are added to the problems; the usable part is kept.
     pub fn add(&mut self, kind: DocumentKind, file_name: &str, text: String) {
-        let file = FileId(self.files.len());
+        let file = DocumentFileId(self.files.len());
         match kind {
             DocumentKind::Provider => {
                 let document = self.read(kind, file, file_name, &text);
-                shelve(&mut self.providers, document);
+                insert_document(&mut self.providers, document);
             }
             DocumentKind::HardwareType => {
                 let document = self.read(kind, file, file_name, &text);
-                shelve(&mut self.hardware_types, document);
+                insert_document(&mut self.hardware_types, document);
             }
             DocumentKind::ImageType => {
                 let document = self.read(kind, file, file_name, &text);
-                shelve(&mut self.image_types, document);
+                insert_document(&mut self.image_types, document);
             }
             DocumentKind::Service => {
                 let document = self.read(kind, file, file_name, &text);
-                shelve(&mut self.services, document);
+                insert_document(&mut self.services, document);
             }
             DocumentKind::PartialTemplate => {
                 let document = self.read(kind, file, file_name, &text);
-                shelve(&mut self.partial_templates, document);
+                insert_document(&mut self.partial_templates, document);
             }
             DocumentKind::ClusterTemplate => {
                 let document = self.read(kind, file, file_name, &text);
-                shelve(&mut self.templates, document);
+                insert_document(&mut self.templates, document);
             }
             DocumentKind::Tenant => {
                 let document = self.read(kind, file, file_name, &text);
-                shelve(&mut self.tenants, document);
+                insert_document(&mut self.tenants, document);
             }
         }
         self.files.push(SourceFile { name: file_name.to_owned(), text, is_stored: false });
@@ -181,16 +182,20 @@ impl Catalog {
         }
     }
 
-    /// The file of a document, even of one that cannot be used.
-    pub fn file_of(&self, kind: DocumentKind, name: &str) -> Option<FileId> {
-        self.seen.get(&(kind, name.to_owned())).map(|place| place.file)
+    /// The file of a document, even of an unusable one.
+    pub fn file_of(&self, kind: DocumentKind, name: &str) -> Option<DocumentFileId> {
+        self.seen.get(&(kind, name.to_owned())).map(|location| location.file)
     }
 
-    /// The bytes of a value by its JSON pointer in a file, or of the nearest one around it.
-    pub fn span_of(&self, file: FileId, path: &str) -> Option<std::ops::Range<usize>> {
-        fn find<T>(shelf: &Shelf<T>, file: FileId, path: &str) -> Option<std::ops::Range<usize>> {
+    /// The byte range of a value in a file by its JSON pointer, or of the nearest enclosing value.
+    pub fn span_of(&self, file: DocumentFileId, path: &str) -> Option<std::ops::Range<usize>> {
+        fn find<T>(
+            shelf: &DocumentMap<T>,
+            file: DocumentFileId,
+            path: &str,
+        ) -> Option<std::ops::Range<usize>> {
             let mut documents = shelf.values();
-            documents.find(|one| one.file == file).map(|one| one.places.find(path))
+            documents.find(|one| one.file == file).map(|one| one.locations.find(path))
         }
         find(&self.providers, file, path)
             .or_else(|| find(&self.hardware_types, file, path))
@@ -201,8 +206,8 @@ impl Catalog {
             .or_else(|| find(&self.tenants, file, path))
     }
 
-    /// The content of a document in canonical form: JSON with keys in the order of the text, a tenant without its wrapper,
-    /// and no `version`, which the store assigns.
+    /// The content of a document in canonical form: JSON with keys in the order of the text, a
+    /// tenant without its wrapper, and no `version`, which the store assigns.
     pub fn canonical(&self, kind: DocumentKind, name: &str) -> Option<serde_json::Value> {
         let file = self.file(self.file_of(kind, name)?);
         let node = tree::parse(&file.name, &file.text).ok()?;
@@ -217,34 +222,34 @@ impl Catalog {
         Some(value)
     }
 
-    /// References to a document from others, as the problems that they would be without it.
-    pub fn referrers(&self, kind: DocumentKind, name: &str) -> Vec<Problem> {
+    /// References to a document from others, as the problems that its absence would cause.
+    pub fn referrers(&self, kind: DocumentKind, name: &str) -> Vec<CatalogProblem> {
         let known = super::check::check(self, None);
         let mut found = super::check::check(self, Some((kind, name)));
         let own = self.file_of(kind, name);
         found.retain(|problem| {
             problem.kind == ProblemKind::DocumentNotFound
-                && Some(problem.place.file) != own
+                && Some(problem.location.file) != own
                 && !known.contains(problem)
         });
-        found.sort_by_key(|problem| (problem.place.file, problem.place.span.start));
+        found.sort_by_key(|problem| (problem.location.file, problem.location.span.start));
         found
     }
 
     fn read<T: DeserializeOwned>(
         &mut self,
         kind: DocumentKind,
-        file: FileId,
+        file: DocumentFileId,
         file_name: &str,
         text: &str,
     ) -> Option<(String, Document<T>)> {
         self.unnamed.push((kind, file));
-        let root = |span| Place { file, span, path: String::new() };
+        let root = |span| DocumentLocation { file, span, path: String::new() };
         let node = match tree::parse(file_name, text) {
             Ok(node) => node,
             Err(error) => {
                 let at = text.floor_char_boundary(error.offset);
-                let problem = Problem::error(
+                let problem = CatalogProblem::error(
                     ProblemKind::DocumentSyntax,
                     root(at..at),
                     format!("this cannot be read: {}", error.message),
@@ -261,39 +266,41 @@ impl Catalog {
         if !matches!(inner.0.content, Content::Map(_)) {
             let message =
                 format!("expected the fields of a {}, but this is {}", kind.noun(), node.noun());
-            self.problems.push(Problem::error(
+            self.problems.push(CatalogProblem::error(
                 ProblemKind::InvalidField,
                 root(node.span.clone()),
                 message,
             ));
             return None;
         }
-        let mut reader = Reader { file, places: Places::default(), problems: &mut self.problems };
+        let mut reader =
+            Reader { file, locations: ValueSpans::default(), problems: &mut self.problems };
         let value = reader.read(inner.0, kind.shape(), inner.1)?;
-        let places = reader.places;
+        let locations = reader.locations;
         let name = value.get("name")?.as_str()?.to_owned();
         self.unnamed.pop();
         let name_path = format!("{}/name", inner.1);
-        let place = Place { file, span: places.find(&name_path), path: name_path };
+        let location = DocumentLocation { file, span: locations.find(&name_path), path: name_path };
         if let Some(first) = self.seen.get(&(kind, name.clone())) {
             let message = format!("there are two {}s with the name {name}", kind.noun());
-            let problem = Problem::error(ProblemKind::DuplicateDocument, place, message);
+            let problem = CatalogProblem::error(ProblemKind::DuplicateDocument, location, message);
             self.problems.push(problem.related(first.clone(), "first used here"));
             return None;
         }
-        self.seen.insert((kind, name.clone()), place);
-        // Fails only where a required field is missing or does not fit, which is a problem already.
+        self.seen.insert((kind, name.clone()), location);
+        // Fails only if a required field is missing or invalid, which is already a problem.
         let body = serde_json::from_value(value).ok()?;
-        Some((name, Document { body, file, places }))
+        Some((name, Document { body, file, locations }))
     }
 
-    /// True if there is a document of that name, even one that cannot be used.
+    /// True if there is a document of that name, even an unusable one.
     pub fn has(&self, kind: DocumentKind, name: &str) -> bool {
         self.seen.contains_key(&(kind, name.to_owned()))
     }
 
-    /// Files of a kind whose documents cannot be read so far that they have names. Why is among the problems.
-    pub fn unnamed(&self, kind: DocumentKind) -> impl Iterator<Item = FileId> {
+    /// Files with documents of a kind that have no readable name. The reasons are among the
+    /// problems.
+    pub fn unnamed(&self, kind: DocumentKind) -> impl Iterator<Item = DocumentFileId> {
         self.unnamed.iter().filter(move |(of, _)| *of == kind).map(|(_, file)| *file)
     }
 
@@ -303,7 +310,7 @@ impl Catalog {
         of_kind.map(|((_, name), _)| name.as_str())
     }
 
-    /// Services that are meant by a name: those that provide it, or else the one that has it.
+    /// Services that a name refers to: those that provide it, or else the one that has it.
     pub fn providers_of<'c>(&'c self, name: &str) -> Vec<&'c str> {
         let provides = |service: &Service| service.dependencies.provides.iter().any(|n| n == name);
         let providers = self.services.iter().filter(|(_, service)| provides(&service.body));
@@ -314,31 +321,31 @@ impl Catalog {
         self.services.get_key_value(name).map(|(name, _)| vec![name.as_str()]).unwrap_or_default()
     }
 
-    /// All problems, in the order of files and places.
-    pub fn check(&self) -> Vec<Problem> {
+    /// All problems, ordered by file and location.
+    pub fn check(&self) -> Vec<CatalogProblem> {
         let mut problems = self.problems.clone();
         problems.extend(super::check::check(self, None));
-        problems.sort_by_key(|problem| (problem.place.file, problem.place.span.start));
+        problems.sort_by_key(|problem| (problem.location.file, problem.location.span.start));
         let mut seen = BTreeSet::new();
         problems.retain(|problem| {
-            let Problem { kind, place, message, .. } = problem;
-            seen.insert((*kind, place.file, place.span.start, message.clone()))
+            let CatalogProblem { kind, location, message, .. } = problem;
+            seen.insert((*kind, location.file, location.span.start, message.clone()))
         });
         problems
     }
 
-    pub fn file(&self, id: FileId) -> &SourceFile {
+    pub fn file(&self, id: DocumentFileId) -> &SourceFile {
         &self.files[id.0]
     }
 
     /// `services/nginx.json:12:5`
-    pub fn locate(&self, place: &Place) -> String {
-        let file = self.file(place.file);
-        let (line, column) = line_column(&file.text, place.span.start);
+    pub fn locate(&self, location: &DocumentLocation) -> String {
+        let file = self.file(location.file);
+        let (line, column) = line_column(&file.text, location.span.start);
         format!("{}:{line}:{column}", file.name)
     }
 }
 
-fn shelve<T>(shelf: &mut Shelf<T>, document: Option<(String, Document<T>)>) {
+fn insert_document<T>(shelf: &mut DocumentMap<T>, document: Option<(String, Document<T>)>) {
     shelf.extend(document);
 }

@@ -1,26 +1,29 @@
-//! How documents fit together: names that do not exist, circles, bounds and defaults that contradict.
+//! Consistency of documents: undefined names, cycles, contradictory bounds and defaults.
 
 use orrery_model::similar_names::closest;
 use serde_json::Value;
 
 use crate::macros;
 
-use super::about::Link;
 use super::catalog::{Catalog, Document, DocumentKind};
-use super::circles;
+use super::common::Link;
+use super::cycles;
 use super::machine::{AMOUNTS, Offer, amount};
-use super::problem::{Place, Problem, ProblemKind, Severity, step};
+use super::problem::{CatalogProblem, DocumentLocation, ProblemKind, ProblemSeverity, step};
 use super::service::Service;
 use super::template::{ClusterTemplate, Compatibility, Constraints, DefaultService, Defaults};
 
-/// Finds what does not fit together. With `absent`, references to that document are problems, too.
-pub(super) fn check(catalog: &Catalog, absent: Option<(DocumentKind, &str)>) -> Vec<Problem> {
+/// Finds inconsistencies. With `absent`, references to that document are problems, too.
+pub(super) fn check(
+    catalog: &Catalog,
+    absent: Option<(DocumentKind, &str)>,
+) -> Vec<CatalogProblem> {
     let mut check = Check { catalog, absent, problems: Vec::new() };
     check.machines();
     for service in catalog.services.values() {
         check.service(service);
     }
-    check.problems.extend(circles::find(catalog));
+    check.problems.extend(cycles::find(catalog));
     for partial in catalog.partial_templates.values() {
         check.defaults(partial, &partial.body.defaults);
         check.compatibility(partial, &partial.body.compatibility);
@@ -34,9 +37,9 @@ pub(super) fn check(catalog: &Catalog, absent: Option<(DocumentKind, &str)>) -> 
 
 struct Check<'c> {
     catalog: &'c Catalog,
-    /// A document that counts as missing.
+    /// A document that is treated as missing.
     absent: Option<(DocumentKind, &'c str)>,
-    problems: Vec<Problem>,
+    problems: Vec<CatalogProblem>,
 }
 
 impl<'c> Check<'c> {
@@ -44,19 +47,25 @@ impl<'c> Check<'c> {
         self.absent != Some((kind, name)) && self.catalog.has(kind, name)
     }
 
-    /// Services that are meant by a name.
+    /// Services that a name refers to.
     fn providers_of(&self, name: &str) -> Vec<&'c str> {
         let mut providers = self.catalog.providers_of(name);
         providers.retain(|name| self.absent != Some((DocumentKind::Service, *name)));
         providers
     }
 
-    fn report(&mut self, kind: ProblemKind, place: Place, message: String) {
-        self.problems.push(Problem::error(kind, place, message));
+    fn report(&mut self, kind: ProblemKind, location: DocumentLocation, message: String) {
+        self.problems.push(CatalogProblem::error(kind, location, message));
     }
 
     /// Reports a name without a document.
-    fn expect(&mut self, kind: DocumentKind, name: &str, place: Place, severity: Severity) {
+    fn expect_document(
+        &mut self,
+        kind: DocumentKind,
+        name: &str,
+        location: DocumentLocation,
+        severity: ProblemSeverity,
+    ) {
         let catalog = self.catalog;
         if self.has(kind, name) {
             return;
@@ -70,8 +79,9 @@ impl<'c> Check<'c> {
             closest(name, catalog.names(kind)).map(|name| format!("did you mean `{name}`?"))
         };
         let message = format!("there is no {noun} with the name {name}");
-        let problem = Problem::error(ProblemKind::DocumentNotFound, place, message).help(help);
-        self.problems.push(Problem { severity, ..problem });
+        let problem =
+            CatalogProblem::error(ProblemKind::DocumentNotFound, location, message).help(help);
+        self.problems.push(CatalogProblem { severity, ..problem });
     }
 
     fn machines(&mut self) {
@@ -81,13 +91,18 @@ impl<'c> Check<'c> {
             for (provider, offer) in &document.body.providermap {
                 let path = step("/providermap", provider);
                 if has_providers {
-                    let place = document.place(&path);
-                    self.expect(DocumentKind::Provider, provider, place, Severity::Warning);
+                    let location = document.location(&path);
+                    self.expect_document(
+                        DocumentKind::Provider,
+                        provider,
+                        location,
+                        ProblemSeverity::Warning,
+                    );
                 }
                 self.amounts(document, offer, &path, &AMOUNTS);
                 if document.body.flavor(provider).is_none() {
                     let message = "without `flavor`, no cluster uses this hardware".to_owned();
-                    self.warn(ProblemKind::MissingField, document.place(&path), message);
+                    self.warn(ProblemKind::MissingField, document.location(&path), message);
                 }
             }
         }
@@ -95,27 +110,33 @@ impl<'c> Check<'c> {
             for (provider, offer) in &document.body.providermap {
                 let path = step("/providermap", provider);
                 if has_providers {
-                    let place = document.place(&path);
-                    self.expect(DocumentKind::Provider, provider, place, Severity::Warning);
+                    let location = document.location(&path);
+                    self.expect_document(
+                        DocumentKind::Provider,
+                        provider,
+                        location,
+                        ProblemSeverity::Warning,
+                    );
                 }
                 self.amounts(document, offer, &path, &["cost"]);
                 if document.body.image(provider).is_none() {
                     let message = "without `image`, no cluster uses this image type".to_owned();
-                    self.warn(ProblemKind::MissingField, document.place(&path), message);
+                    self.warn(ProblemKind::MissingField, document.location(&path), message);
                 }
             }
         }
     }
 
-    /// Reports settings of an offer that are no amounts.
+    /// Reports settings of an offer that are not amounts.
     fn amounts<T>(&mut self, document: &Document<T>, offer: &Offer, path: &str, names: &[&str]) {
         for name in names {
             let Some(text) = offer.get(*name).filter(|text| amount(text).is_none()) else {
                 continue;
             };
-            let place = document.place(&step(path, name));
-            let message = format!("`{name}` is a number of at least zero, but this is `{text}`");
-            let problem = Problem::error(ProblemKind::InvalidField, place, message);
+            let location = document.location(&step(path, name));
+            let message =
+                format!("`{name}` must be a number of at least zero, but this is `{text}`");
+            let problem = CatalogProblem::error(ProblemKind::InvalidField, location, message);
             let help = match *name {
                 "cost" => "write the number without a currency, with a point: 4.5",
                 "ram" => {
@@ -127,8 +148,8 @@ impl<'c> Check<'c> {
         }
     }
 
-    fn warn(&mut self, kind: ProblemKind, place: Place, message: String) {
-        self.problems.push(Problem::warning(kind, place, message));
+    fn warn(&mut self, kind: ProblemKind, location: DocumentLocation, message: String) {
+        self.problems.push(CatalogProblem::warning(kind, location, message));
     }
 
     fn service(&mut self, document: &Document<Service>) {
@@ -137,37 +158,42 @@ impl<'c> Check<'c> {
             [("install", &dependencies.install), ("runtime", &dependencies.runtime)]
         {
             let lists = [
-                ("requires", &names.requires, Severity::Error),
-                // What is used or in conflict need not be on the cluster, nor exist.
-                ("uses", &names.uses, Severity::Warning),
+                ("requires", &names.requires, ProblemSeverity::Error),
+                // Used or conflicting services need not be on the cluster, nor exist.
+                ("uses", &names.uses, ProblemSeverity::Warning),
             ];
             for (field, names, severity) in lists {
                 for (at, name) in names.iter().enumerate() {
                     let path = format!("/dependencies/{phase}/{field}/{at}");
                     if self.providers_of(name).is_empty() {
-                        let place = document.place(&path);
-                        self.expect(DocumentKind::Service, name, place, severity);
+                        let location = document.location(&path);
+                        self.expect_document(DocumentKind::Service, name, location, severity);
                     }
                 }
             }
         }
         self.links(document, &document.body.links);
         for (at, name) in dependencies.conflicts.iter().enumerate() {
-            let place = document.place(&format!("/dependencies/conflicts/{at}"));
-            self.expect(DocumentKind::Service, name, place, Severity::Warning);
+            let location = document.location(&format!("/dependencies/conflicts/{at}"));
+            self.expect_document(DocumentKind::Service, name, location, ProblemSeverity::Warning);
         }
     }
 
-    fn names(&mut self, kind: DocumentKind, names: &[String], at: impl Fn(usize) -> Place) {
+    fn names(
+        &mut self,
+        kind: DocumentKind,
+        names: &[String],
+        at: impl Fn(usize) -> DocumentLocation,
+    ) {
         for (index, name) in names.iter().enumerate() {
-            self.expect(kind, name, at(index), Severity::Error);
+            self.expect_document(kind, name, at(index), ProblemSeverity::Error);
         }
     }
 
     fn defaults<T>(&mut self, document: &Document<T>, defaults: &Defaults) {
         for (at, name) in defaults.service_names().enumerate() {
-            let place = document.place(&format!("/defaults/services/{at}"));
-            self.expect(DocumentKind::Service, name, place, Severity::Error);
+            let location = document.location(&format!("/defaults/services/{at}"));
+            self.expect_document(DocumentKind::Service, name, location, ProblemSeverity::Error);
         }
         let fields = [
             ("provider", DocumentKind::Provider, &defaults.provider),
@@ -175,12 +201,12 @@ impl<'c> Check<'c> {
             ("imagetype", DocumentKind::ImageType, &defaults.imagetype),
         ];
         for (field, kind, name) in fields {
-            // Published templates come without providers, which hold credentials.
+            // Published templates come without providers, because those contain credentials.
             let is_checked =
                 kind != DocumentKind::Provider || self.catalog.names(kind).next().is_some();
             if let Some(name) = name.as_ref().filter(|_| is_checked) {
-                let place = document.place(&format!("/defaults/{field}"));
-                self.expect(kind, name, place, Severity::Error);
+                let location = document.location(&format!("/defaults/{field}"));
+                self.expect_document(kind, name, location, ProblemSeverity::Error);
             }
         }
         for (key, value) in &defaults.config {
@@ -197,25 +223,32 @@ impl<'c> Check<'c> {
         if let Some(suffix) = &defaults.dns_suffix
             && !is_dns_suffix(suffix)
         {
-            let message = format!("`{suffix}` is no valid suffix of host names");
-            self.report(ProblemKind::InvalidField, document.place("/defaults/dnsSuffix"), message);
+            let message = format!("`{suffix}` is not a valid DNS suffix");
+            self.report(
+                ProblemKind::InvalidField,
+                document.location("/defaults/dnsSuffix"),
+                message,
+            );
         }
     }
 
-    /// Mistakes in the macros of a configuration.
+    /// Reports errors in the macros of a configuration.
     fn macros<T>(&mut self, document: &Document<T>, value: &Value, path: &str) {
         match value {
             Value::String(text) => {
                 let error = match macros::services(text) {
                     Ok(services) => {
-                        let place = |_| document.place(path);
-                        return self.names(DocumentKind::Service, &services, place);
+                        let location = |_| document.location(path);
+                        return self.names(DocumentKind::Service, &services, location);
                     }
                     Err(error) => error,
                 };
-                let message = format!("a macro cannot be read: {error}");
-                let problem =
-                    Problem::error(ProblemKind::InvalidMacro, document.place(path), message);
+                let message = format!("invalid macro: {error}");
+                let problem = CatalogProblem::error(
+                    ProblemKind::InvalidMacro,
+                    document.location(path),
+                    message,
+                );
                 let help = "two `%` in one text enclose a macro; `%%` is never part of one";
                 self.problems.push(problem.help(Some(help.to_owned())));
             }
@@ -247,7 +280,9 @@ impl<'c> Check<'c> {
             ("services", DocumentKind::Service, &compatibility.services),
         ];
         for (field, kind, names) in fields {
-            self.names(kind, names, |at| document.place(&format!("/compatibility/{field}/{at}")));
+            self.names(kind, names, |at| {
+                document.location(&format!("/compatibility/{field}/{at}"))
+            });
         }
     }
 
@@ -259,33 +294,43 @@ impl<'c> Check<'c> {
         for (field, rules) in rules {
             for (rule, names) in rules.iter().enumerate() {
                 let path = format!("/constraints/layout/{field}/{rule}");
-                let place = |at| document.place(&format!("{path}/{at}"));
-                self.names(DocumentKind::Service, names, place);
+                let location = |at| document.location(&format!("{path}/{at}"));
+                self.names(DocumentKind::Service, names, location);
             }
         }
         for (rule, spread) in layout.spread.iter().enumerate() {
             let path = format!("/constraints/layout/spread/{rule}");
-            let place = |at| document.place(&format!("{path}/services/{at}"));
-            self.names(DocumentKind::Service, &spread.services, place);
+            let location = |at| document.location(&format!("{path}/services/{at}"));
+            self.names(DocumentKind::Service, &spread.services, location);
             let mut hardware = self.catalog.hardware_types.values();
             if !hardware.any(|hardware| hardware.body.labels.contains_key(&spread.label)) {
                 let message = format!("no hardware type has the label {}", spread.label);
-                let place = document.place(&format!("{path}/label"));
-                self.warn(ProblemKind::DocumentNotFound, place, message);
+                let location = document.location(&format!("{path}/label"));
+                self.warn(ProblemKind::DocumentNotFound, location, message);
             }
         }
         for (name, constraint) in &constraints.services {
             let path = step("/constraints/services", name);
-            self.expect(DocumentKind::Service, name, document.place(&path), Severity::Error);
-            let place = |at| document.place(&format!("{path}/hardwaretypes/{at}"));
-            self.names(DocumentKind::HardwareType, &constraint.hardwaretypes, place);
-            let place = |at| document.place(&format!("{path}/imagetypes/{at}"));
-            self.names(DocumentKind::ImageType, &constraint.imagetypes, place);
+            self.expect_document(
+                DocumentKind::Service,
+                name,
+                document.location(&path),
+                ProblemSeverity::Error,
+            );
+            let location = |at| document.location(&format!("{path}/hardwaretypes/{at}"));
+            self.names(DocumentKind::HardwareType, &constraint.hardwaretypes, location);
+            let location = |at| document.location(&format!("{path}/imagetypes/{at}"));
+            self.names(DocumentKind::ImageType, &constraint.imagetypes, location);
             let quantities = &constraint.quantities;
             self.bounds(quantities.min, quantities.max, document, &format!("{path}/quantities"));
             for other in quantities.ratio.keys() {
                 let path = step(&format!("{path}/quantities/ratio"), other);
-                self.expect(DocumentKind::Service, other, document.place(&path), Severity::Error);
+                self.expect_document(
+                    DocumentKind::Service,
+                    other,
+                    document.location(&path),
+                    ProblemSeverity::Error,
+                );
             }
         }
     }
@@ -301,10 +346,10 @@ impl<'c> Check<'c> {
             && min > max
         {
             let message = format!("the minimum {min} is more than the maximum {max}");
-            let place = document.place(&format!("{path}/min"));
-            let problem = Problem::error(ProblemKind::InvalidField, place, message);
+            let location = document.location(&format!("{path}/min"));
+            let problem = CatalogProblem::error(ProblemKind::InvalidField, location, message);
             self.problems
-                .push(problem.related(document.place(&format!("{path}/max")), "the maximum"));
+                .push(problem.related(document.location(&format!("{path}/max")), "the maximum"));
         }
     }
 
@@ -315,42 +360,52 @@ impl<'c> Check<'c> {
         self.constraints(document, &template.constraints);
         self.links(document, &template.links);
         let preferences = &template.preferences;
-        let place = |at| document.place(&format!("/preferences/hardwaretypes/{at}"));
-        self.names(DocumentKind::HardwareType, &preferences.hardwaretypes, place);
-        let place = |at| document.place(&format!("/preferences/imagetypes/{at}"));
-        self.names(DocumentKind::ImageType, &preferences.imagetypes, place);
+        let location = |at| document.location(&format!("/preferences/hardwaretypes/{at}"));
+        self.names(DocumentKind::HardwareType, &preferences.hardwaretypes, location);
+        let location = |at| document.location(&format!("/preferences/imagetypes/{at}"));
+        self.names(DocumentKind::ImageType, &preferences.imagetypes, location);
         if let Some(parent) = &template.extends {
-            let place = document.place("/extends/name");
-            self.expect(DocumentKind::ClusterTemplate, &parent.name, place, Severity::Error);
+            let location = document.location("/extends/name");
+            self.expect_document(
+                DocumentKind::ClusterTemplate,
+                &parent.name,
+                location,
+                ProblemSeverity::Error,
+            );
         }
         for (at, include) in template.includes.iter().enumerate() {
-            let place = document.place(&format!("/includes/{at}/name"));
-            self.expect(DocumentKind::PartialTemplate, &include.name, place, Severity::Error);
+            let location = document.location(&format!("/includes/{at}/name"));
+            self.expect_document(
+                DocumentKind::PartialTemplate,
+                &include.name,
+                location,
+                ProblemSeverity::Error,
+            );
         }
         let lease = &template.administration.leaseduration;
         let is_longer = lease.initial.is_zero() || lease.initial > lease.max;
         if !lease.max.is_zero() && is_longer {
-            let message = "clusters begin with a longer lease than the longest allowed".to_owned();
-            let place = document.place("/administration/leaseduration/initial");
-            let max = document.place("/administration/leaseduration/max");
-            let problem = Problem::error(ProblemKind::InvalidField, place, message);
-            self.problems.push(problem.related(max, "the longest allowed"));
+            let message = "the initial lease is longer than the maximum".to_owned();
+            let location = document.location("/administration/leaseduration/initial");
+            let max = document.location("/administration/leaseduration/max");
+            let problem = CatalogProblem::error(ProblemKind::InvalidField, location, message);
+            self.problems.push(problem.related(max, "the maximum"));
         }
         self.resolved(document);
     }
 
-    /// What only the template with all that it extends and includes can tell.
+    /// Checks that need the fully resolved template.
     fn resolved(&mut self, document: &Document<ClusterTemplate>) {
         let resolved = match self.catalog.resolve(document.body.name()) {
             Ok(Some(resolved)) => resolved,
             Ok(None) => return,
             Err(problems) => {
-                // A circle is a problem of each of its members: one report is enough.
-                let known = |problem: &Problem| {
-                    let is_circle = problem.kind == ProblemKind::TemplateCycle;
-                    is_circle && self.problems.iter().any(|p| p.kind == ProblemKind::TemplateCycle)
+                // A cycle is a problem of each of its members: one report is enough.
+                let known = |problem: &CatalogProblem| {
+                    let is_cycle = problem.kind == ProblemKind::TemplateCycle;
+                    is_cycle && self.problems.iter().any(|p| p.kind == ProblemKind::TemplateCycle)
                 };
-                let new: Vec<Problem> = problems.into_iter().filter(|p| !known(p)).collect();
+                let new: Vec<CatalogProblem> = problems.into_iter().filter(|p| !known(p)).collect();
                 self.problems.extend(new);
                 return;
             }
@@ -369,11 +424,11 @@ impl<'c> Check<'c> {
         if defaults.provider.is_none() {
             missing.push("default provider");
         }
-        // A template that others complete may leave things open.
+        // A template that others extend may be incomplete.
         if !missing.is_empty() && !is_extended {
             let message = format!("template {name} has no {}", missing.join(" and no "));
-            let place = document.place("/defaults");
-            self.report(ProblemKind::IncompleteTemplate, place, message);
+            let location = document.location("/defaults");
+            self.report(ProblemKind::IncompleteTemplate, location, message);
         }
         let compatibility = &resolved.template.compatibility;
         let mut outside = Vec::new();
@@ -391,18 +446,18 @@ impl<'c> Check<'c> {
             if allowed.is_empty() || allowed.iter().any(|other| other == name) {
                 continue;
             }
-            let place = |path: &str| {
-                let place = resolved.place(path).cloned();
-                place.unwrap_or_else(|| document.place(path))
+            let location = |path: &str| {
+                let location = resolved.location(path).cloned();
+                location.unwrap_or_else(|| document.location(path))
             };
             let message = format!("{name} is a default, but not among the compatible {list}");
-            let problem = Problem::error(
+            let problem = CatalogProblem::error(
                 ProblemKind::IncompatibleDefault,
-                place(&format!("/defaults/{path}")),
+                location(&format!("/defaults/{path}")),
                 message,
             );
-            let list = place(&format!("/compatibility/{list}"));
-            self.problems.push(problem.related(list, "what is compatible"));
+            let list = location(&format!("/compatibility/{list}"));
+            self.problems.push(problem.related(list, "the compatible values"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! JSON with places: the parser hands out slices of the text, and a slice knows where it begins.
+//! JSON with source locations: the parser returns slices of the text, and a slice has a known
+//! offset.
 
 use std::fmt;
 use std::ops::Range;
@@ -25,7 +26,7 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     Text(text).node(raw.get(), 0)
 }
 
-/// The message without the position, which is shown otherwise.
+/// The message without the position, which is shown separately.
 fn sentence(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = text.rfind(" at line ").unwrap_or(text.len());
@@ -35,7 +36,7 @@ fn sentence(error: &serde_json::Error) -> String {
 struct Text<'t>(&'t str);
 
 impl<'t> Text<'t> {
-    /// The bytes that a slice of the text takes.
+    /// The byte range of a slice of the text.
     fn span(&self, slice: &str) -> Range<usize> {
         let start = (slice.as_ptr() as usize).wrapping_sub(self.0.as_ptr() as usize);
         if start <= self.0.len() { start..start + slice.len() } else { 0..0 }
@@ -82,7 +83,7 @@ impl<'t> Text<'t> {
     }
 }
 
-/// A key, and where it stands unless it has escapes.
+/// A key, and its location unless it has escapes.
 struct Key<'t> {
     text: String,
     slice: Option<&'t str>,

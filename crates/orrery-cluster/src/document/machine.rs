@@ -1,16 +1,16 @@
-//! Where machines come from: providers, hardware types and image types.
+//! Sources of machines: providers, hardware types and image types.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::about::{About, texts};
+use super::common::{DocumentInfo, texts};
 
 /// An account at a source of machines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provider {
     #[serde(flatten)]
-    pub about: About,
-    /// Name of the plugin that talks to it.
+    pub info: DocumentInfo,
+    /// Name of the plugin for it.
     pub providertype: String,
     /// Settings of the plugin, such as a region.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
@@ -20,11 +20,11 @@ pub struct Provider {
 /// Settings of a hardware or image type at one provider.
 pub type Offer = IndexMap<String, String>;
 
-/// A size of machines, and what each provider calls it.
+/// A machine size, and its name at each provider.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HardwareType {
     #[serde(flatten)]
-    pub about: About,
+    pub info: DocumentInfo,
     #[serde(default, deserialize_with = "offers")]
     pub providermap: IndexMap<String, Offer>,
     /// Properties such as `zone` or `rack`, for rules that spread services.
@@ -59,11 +59,11 @@ impl HardwareType {
     }
 }
 
-/// An operating system, and what each provider calls it.
+/// An operating system, and its name at each provider.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImageType {
     #[serde(flatten)]
-    pub about: About,
+    pub info: DocumentInfo,
     #[serde(default, deserialize_with = "offers")]
     pub providermap: IndexMap<String, Offer>,
 }
@@ -84,10 +84,10 @@ impl ImageType {
 
 /// Settings of a hardware type that are amounts.
 pub(super) const AMOUNTS: [&str; 3] = ["cost", "vcpu", "ram"];
-/// Amounts are less than this.
+/// Exclusive upper bound of amounts.
 const AMOUNT_MAX: f64 = 1e9;
 
-/// A number of at least zero, without a unit, because documents do not say which unit they use.
+/// A number of at least zero, without a unit, because documents do not specify one.
 pub(super) fn amount(text: &str) -> Option<f64> {
     let is_part = |c: char| c.is_ascii_digit() || ".eE+-".contains(c);
     let text = text.trim();

@@ -1,11 +1,12 @@
 //! Documents of administrators: providers, hardware and image types, services, templates, tenants.
 //!
-//! Start from [`Catalog`]: it reads texts, reports problems with their places, and resolves templates.
+//! Start from [`Catalog`]: it reads texts, reports problems with their locations, and resolves
+//! templates.
 
-mod about;
 mod catalog;
 mod check;
-mod circles;
+mod common;
+mod cycles;
 mod json;
 mod machine;
 mod problem;
@@ -17,10 +18,13 @@ mod tenant;
 mod tree;
 mod yaml;
 
-pub use about::{About, LeaseTime, Link, is_name};
-pub use catalog::{Catalog, Document, DocumentKind, Shelf, SourceFile};
+pub use catalog::{Catalog, Document, DocumentKind, DocumentMap, SourceFile};
+pub use common::{DocumentInfo, LeaseTime, Link, is_name};
 pub use machine::{HardwareType, ImageType, Offer, Provider};
-pub use problem::{FileId, Place, Places, Problem, ProblemKind, Severity, line_column};
+pub use problem::{
+    CatalogProblem, DocumentFileId, DocumentLocation, ProblemKind, ProblemSeverity, ValueSpans,
+    line_column,
+};
 pub use resolve::ResolvedTemplate;
 pub use service::{
     AutomatorAction, Demand, Dependencies, Phase, Provisioner, Service, ServiceAction,

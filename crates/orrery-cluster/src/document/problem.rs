@@ -1,16 +1,16 @@
-//! Problems of documents: an id with a page, a message, and the places worth showing.
+//! Problems of documents: an id with a page, a message, and source locations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Number of a file in its catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId(pub usize);
+pub struct DocumentFileId(pub usize);
 
-/// A place in a document.
+/// A location in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub file: FileId,
+pub struct DocumentLocation {
+    pub file: DocumentFileId,
     /// Bytes of the text to underline.
     pub span: Range<usize>,
     /// JSON pointer of the value: `/constraints/services/nginx/quantities/max`.
@@ -18,7 +18,7 @@ pub struct Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum ProblemSeverity {
     Error,
     Warning,
 }
@@ -61,36 +61,47 @@ impl ProblemKind {
     }
 }
 
-/// A mistake in a document, or in how documents fit together.
+/// An error in a document, or an inconsistency between documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct CatalogProblem {
     pub kind: ProblemKind,
-    pub severity: Severity,
+    pub severity: ProblemSeverity,
     /// One sentence in lower case.
     pub message: String,
-    pub place: Place,
-    /// What there is to say about the place.
+    pub location: DocumentLocation,
+    /// Label of the location.
     pub label: String,
-    /// Other places that matter, each with a label.
-    pub related: Vec<(Place, String)>,
+    /// Related locations, each with a label.
+    pub related: Vec<(DocumentLocation, String)>,
     pub help: Option<String>,
 }
 
-impl Problem {
-    pub(crate) fn error(kind: ProblemKind, place: Place, message: impl Into<String>) -> Self {
-        Problem {
+impl CatalogProblem {
+    pub(crate) fn error(
+        kind: ProblemKind,
+        location: DocumentLocation,
+        message: impl Into<String>,
+    ) -> Self {
+        CatalogProblem {
             kind,
-            severity: Severity::Error,
+            severity: ProblemSeverity::Error,
             message: message.into(),
-            place,
+            location,
             label: String::new(),
             related: Vec::new(),
             help: None,
         }
     }
 
-    pub(crate) fn warning(kind: ProblemKind, place: Place, message: impl Into<String>) -> Self {
-        Problem { severity: Severity::Warning, ..Problem::error(kind, place, message) }
+    pub(crate) fn warning(
+        kind: ProblemKind,
+        location: DocumentLocation,
+        message: impl Into<String>,
+    ) -> Self {
+        CatalogProblem {
+            severity: ProblemSeverity::Warning,
+            ..CatalogProblem::error(kind, location, message)
+        }
     }
 
     pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
@@ -103,18 +114,18 @@ impl Problem {
         self
     }
 
-    pub(crate) fn related(mut self, place: Place, label: impl Into<String>) -> Self {
-        self.related.push((place, label.into()));
+    pub(crate) fn related(mut self, location: DocumentLocation, label: impl Into<String>) -> Self {
+        self.related.push((location, label.into()));
         self
     }
 }
 
 /// The spans of all values of one document, by JSON pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places(pub(crate) BTreeMap<String, Range<usize>>);
+pub struct ValueSpans(pub(crate) BTreeMap<String, Range<usize>>);
 
-impl Places {
-    /// The span of a value, or of the nearest value around it that the document has.
+impl ValueSpans {
+    /// The span of a value, or of the nearest enclosing value in the document.
     pub fn find(&self, path: &str) -> Range<usize> {
         let mut path = path;
         loop {

@@ -1,30 +1,31 @@
-//! Templates with everything that they extend and include.
+//! Resolves templates with everything that they extend and include.
 
 use std::collections::BTreeMap;
 
 use indexmap::IndexSet;
 
 use super::catalog::{Catalog, Document};
-use super::problem::{Place, Problem, ProblemKind, step};
+use super::problem::{CatalogProblem, DocumentLocation, ProblemKind, step};
 use super::template::{ClusterTemplate, Compatibility, DefaultService, Defaults, PartialTemplate};
 
-/// Longer chains of `extends` are refused.
+/// Maximum length of a chain of `extends`.
 const EXTENDS_MAX: usize = 100;
 
-/// A template with everything that it extends and includes, and the place of each value.
+/// A template with everything that it extends and includes, and the location of each value.
 #[derive(Clone, Debug, Default)]
 pub struct ResolvedTemplate {
     pub template: ClusterTemplate,
-    places: BTreeMap<String, Place>,
+    locations: BTreeMap<String, DocumentLocation>,
 }
 
 impl ResolvedTemplate {
-    /// The place of a value by its JSON pointer in the resolved template, or of the nearest one around it.
-    pub fn place(&self, path: &str) -> Option<&Place> {
+    /// The location of a value by its JSON pointer in the resolved template, or of the nearest
+    /// enclosing value.
+    pub fn location(&self, path: &str) -> Option<&DocumentLocation> {
         let mut path = path;
         loop {
-            if let Some(place) = self.places.get(path) {
-                return Some(place);
+            if let Some(location) = self.locations.get(path) {
+                return Some(location);
             }
             path = &path[..path.rfind('/')?];
         }
@@ -37,12 +38,13 @@ enum Layer<'c> {
 }
 
 impl Catalog {
-    /// A template as clusters use it: the parent's includes, the parent, the template's includes, and the template
-    /// itself, each completing what comes before.
+    /// Resolves a template for clusters: the parent's includes, the parent, the template's
+    /// includes, and the template itself, each completing its predecessors.
     ///
     /// # Errors
-    /// Names that do not exist, circles, and settings that must not be changed. No template has that name: no problem.
-    pub fn resolve(&self, name: &str) -> Result<Option<ResolvedTemplate>, Vec<Problem>> {
+    /// Undefined names, cycles, and changes of immutable settings. An undefined template name is
+    /// not an error.
+    pub fn resolve(&self, name: &str) -> Result<Option<ResolvedTemplate>, Vec<CatalogProblem>> {
         let Some(document) = self.templates.get(name) else { return Ok(None) };
         let mut chain = vec![document];
         let mut problems = Vec::new();
@@ -51,7 +53,7 @@ impl Catalog {
             let Some(found) = self.templates.get(&parent.name) else { break };
             let is_known = |one: &&Document<ClusterTemplate>| one.file == found.file;
             if chain.iter().any(is_known) || chain.len() > EXTENDS_MAX {
-                problems.push(circle(&chain, newest));
+                problems.push(template_cycle(&chain, newest));
                 return Err(problems);
             }
             chain.push(found);
@@ -69,18 +71,21 @@ impl Catalog {
     }
 }
 
-fn circle(chain: &[&Document<ClusterTemplate>], last: &Document<ClusterTemplate>) -> Problem {
+fn template_cycle(
+    chain: &[&Document<ClusterTemplate>],
+    last: &Document<ClusterTemplate>,
+) -> CatalogProblem {
     let mut names: Vec<&str> = chain.iter().map(|one| one.body.name()).collect();
     let again = last.body.extends.as_ref().map_or("", |parent| &parent.name);
     let start = names.iter().position(|name| *name == again).unwrap_or(0);
     names.push(again);
     let message = format!("templates extend each other: {}", names[start..].join(" → "));
     let mut problem =
-        Problem::error(ProblemKind::TemplateCycle, last.place("/extends/name"), message);
+        CatalogProblem::error(ProblemKind::TemplateCycle, last.location("/extends/name"), message);
     for one in chain[start..].iter().filter(|one| one.file != last.file) {
         let parent = one.body.extends.as_ref().map_or("", |parent| &parent.name);
         let label = format!("{} extends {parent}", one.body.name());
-        problem = problem.related(one.place("/extends/name"), label);
+        problem = problem.related(one.location("/extends/name"), label);
     }
     problem
 }
@@ -89,15 +94,15 @@ fn circle(chain: &[&Document<ClusterTemplate>], last: &Document<ClusterTemplate>
 struct Merge<'p> {
     result: ResolvedTemplate,
     services: IndexSet<String>,
-    /// Configuration keys that must not be set again, and where they were.
-    immutable: BTreeMap<String, (String, Place)>,
-    problems: &'p mut Vec<Problem>,
+    /// Immutable configuration keys and the location at which they were set.
+    immutable: BTreeMap<String, (String, DocumentLocation)>,
+    problems: &'p mut Vec<CatalogProblem>,
 }
 
 fn merge(
     document: &Document<ClusterTemplate>,
     layers: &[Layer<'_>],
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<CatalogProblem>,
 ) -> ResolvedTemplate {
     let mut merge = Merge {
         result: ResolvedTemplate::default(),
@@ -106,11 +111,11 @@ fn merge(
         problems,
     };
     let template = &mut merge.result.template;
-    template.about = document.body.about.clone();
+    template.info = document.body.info.clone();
     template.extends = document.body.extends.clone();
     template.includes = document.body.includes.clone();
     for key in ["", "/name", "/extends", "/includes"] {
-        merge.result.places.insert(key.to_owned(), document.place(key));
+        merge.result.locations.insert(key.to_owned(), document.location(key));
     }
     for layer in layers {
         match layer {
@@ -119,16 +124,16 @@ fn merge(
                 merge.compatibility(*partial, &partial.body.compatibility);
                 if partial.body.immutable {
                     for key in partial.body.defaults.full_config().keys() {
-                        let place = partial.place(&step("/defaults/config", key));
-                        let owner = partial.body.about.name.clone();
-                        merge.immutable.entry(key.clone()).or_insert((owner, place));
+                        let location = partial.location(&step("/defaults/config", key));
+                        let owner = partial.body.info.name.clone();
+                        merge.immutable.entry(key.clone()).or_insert((owner, location));
                     }
                 }
             }
             Layer::Full(full) => {
                 merge.defaults(*full, &full.body.defaults);
                 merge.compatibility(*full, &full.body.compatibility);
-                merge.rest(full);
+                merge.merge_rest(full);
             }
         }
     }
@@ -140,10 +145,10 @@ fn merge(
 impl Merge<'_> {
     fn defaults<T>(&mut self, document: &Document<T>, layer: &Defaults) {
         for (at, service) in layer.services.iter().enumerate() {
-            let place = document.place(&format!("/defaults/services/{at}"));
+            let location = document.location(&format!("/defaults/services/{at}"));
             let (index, _) = self.services.insert_full(service.name().to_owned());
             let path = format!("/defaults/services/{index}");
-            self.result.places.entry(path).or_insert(place);
+            self.result.locations.entry(path).or_insert(location);
         }
         let merged = &mut self.result.template.defaults;
         let fields = [
@@ -156,20 +161,21 @@ impl Merge<'_> {
             if layer.as_ref().is_some_and(|text| !text.trim().is_empty()) {
                 merged.clone_from(layer);
                 let path = format!("/defaults/{field}");
-                self.result.places.insert(path.clone(), document.place(&path));
+                self.result.locations.insert(path.clone(), document.location(&path));
             }
         }
         for (key, value) in layer.full_config() {
             let path = step("/defaults/config", &key);
-            let place = document.place(&path);
+            let location = document.location(&path);
             if let Some((owner, first)) = self.immutable.get(&key) {
                 let message =
                     format!("`{key}` cannot be set here: {owner} includes it as immutable");
-                let problem = Problem::error(ProblemKind::ImmutableSetting, place.clone(), message);
+                let problem =
+                    CatalogProblem::error(ProblemKind::ImmutableSetting, location.clone(), message);
                 self.problems.push(problem.related(first.clone(), format!("set by {owner}")));
             }
             self.result.template.defaults.config.insert(key, value);
-            self.result.places.insert(path, place);
+            self.result.locations.insert(path, location);
         }
     }
 
@@ -183,30 +189,30 @@ impl Merge<'_> {
         for (field, merged, layer) in fields {
             let whole = format!("/compatibility/{field}");
             if !layer.is_empty() {
-                self.result.places.insert(whole.clone(), document.place(&whole));
+                self.result.locations.insert(whole.clone(), document.location(&whole));
             }
             for (at, name) in layer.iter().enumerate() {
                 if !merged.contains(name) {
                     let path = format!("{whole}/{}", merged.len());
-                    self.result.places.insert(path, document.place(&format!("{whole}/{at}")));
+                    self.result.locations.insert(path, document.location(&format!("{whole}/{at}")));
                     merged.push(name.clone());
                 }
             }
         }
     }
 
-    /// Constraints, administration, preferences and links, which partial templates have no say in.
-    fn rest(&mut self, document: &Document<ClusterTemplate>) {
+    /// Constraints, administration, preferences and links, which partial templates cannot set.
+    fn merge_rest(&mut self, document: &Document<ClusterTemplate>) {
         let layer = &document.body;
         let merged = &mut self.result.template;
         if layer.constraints.size != Default::default() {
             merged.constraints.size = layer.constraints.size;
-            self.keep(document, "/constraints/size");
+            self.record_locations(document, "/constraints/size");
         }
         for (name, constraint) in &layer.constraints.services {
             let services = &mut self.result.template.constraints.services;
             services.insert(name.clone(), constraint.clone());
-            self.keep(document, &step("/constraints/services", name));
+            self.record_locations(document, &step("/constraints/services", name));
         }
         let rules = &layer.constraints.layout;
         let merged = &mut self.result.template.constraints.layout;
@@ -232,36 +238,36 @@ impl Merge<'_> {
             }
         }
         for (from, to) in moved {
-            self.result.places.insert(to, document.place(&from));
+            self.result.locations.insert(to, document.location(&from));
         }
         let merged = &mut self.result.template;
         if layer.administration != Default::default() {
             merged.administration = layer.administration.clone();
-            self.keep(document, "/administration");
+            self.record_locations(document, "/administration");
         }
         let merged = &mut self.result.template;
         if layer.preferences != Default::default() {
             merged.preferences = layer.preferences.clone();
-            self.keep(document, "/preferences");
+            self.record_locations(document, "/preferences");
         }
         let merged = &mut self.result.template;
         for (at, link) in layer.links.iter().enumerate() {
             if !merged.links.contains(link) {
                 let path = format!("/links/{}", merged.links.len());
-                self.result.places.insert(path, document.place(&format!("/links/{at}")));
+                self.result.locations.insert(path, document.location(&format!("/links/{at}")));
                 merged.links.push(link.clone());
             }
         }
     }
 
-    /// Takes over the places of a value that replaces what was there.
-    fn keep(&mut self, document: &Document<ClusterTemplate>, path: &str) {
+    /// Records the locations of a value that replaces another one.
+    fn record_locations(&mut self, document: &Document<ClusterTemplate>, path: &str) {
         let inside = format!("{path}/");
-        let places = &mut self.result.places;
-        places.retain(|known, _| !known.starts_with(&inside));
-        places.insert(path.to_owned(), document.place(path));
-        for known in document.places.0.keys().filter(|known| known.starts_with(&inside)) {
-            places.insert(known.clone(), document.place(known));
+        let locations = &mut self.result.locations;
+        locations.retain(|known, _| !known.starts_with(&inside));
+        locations.insert(path.to_owned(), document.location(path));
+        for known in document.locations.0.keys().filter(|known| known.starts_with(&inside)) {
+            locations.insert(known.clone(), document.location(known));
         }
     }
 }

@@ -1,13 +1,15 @@
-//! Shapes of documents: their fields, and a reader that reports every field that does not fit.
+//! Shapes of documents: their fields, and a reader that reports every invalid field.
 
 use orrery_model::similar_names::closest;
 use serde_json::Value;
 
-use super::about::{LeaseTime, is_name};
-use super::problem::{FileId, Place, Places, Problem, ProblemKind, step};
+use super::common::{LeaseTime, is_name};
+use super::problem::{
+    CatalogProblem, DocumentFileId, DocumentLocation, ProblemKind, ValueSpans, step,
+};
 use super::tree::{Content, Entry, Node};
 
-/// What a value has to be.
+/// Expected type of a value.
 pub(super) enum Shape {
     Text,
     /// A text that names a document.
@@ -22,7 +24,7 @@ pub(super) enum Shape {
     Duration,
     /// Anything.
     Any,
-    /// A text, or a number or boolean that stands for its text.
+    /// A text; numbers and booleans are converted.
     Scalar,
     List(&'static Shape),
     Map(&'static Shape),
@@ -37,11 +39,11 @@ pub(super) struct Field {
     is_required: bool,
 }
 
-const fn may(name: &'static str, shape: &'static Shape) -> Field {
+const fn optional(name: &'static str, shape: &'static Shape) -> Field {
     Field { name, shape, is_required: false }
 }
 
-const fn must(name: &'static str, shape: &'static Shape) -> Field {
+const fn required(name: &'static str, shape: &'static Shape) -> Field {
     Field { name, shape, is_required: true }
 }
 
@@ -50,172 +52,186 @@ use Shape::{Amount, Any, Count, Duration, Flag, List, Map, Name, Object, Port, S
 static NAMES: Shape = List(&Name);
 static TEXTS: Shape = Map(&Scalar);
 static RULES: Shape = List(&List(&Name));
-static LINKS: Shape = List(&Object(&[may("label", &Text), must("url", &Text)]));
-static PHASE: Shape = Object(&[may("requires", &NAMES), may("uses", &NAMES)]);
-static ACTION: Shape = Object(&[must("type", &Name), may("fields", &TEXTS)]);
-static RANGE: Shape = Object(&[may("min", &Count(1)), may("max", &Count(1))]);
-static REFERENCE: Shape = Object(&[must("name", &Name)]);
+static LINKS: Shape = List(&Object(&[optional("label", &Text), required("url", &Text)]));
+static PHASE: Shape = Object(&[optional("requires", &NAMES), optional("uses", &NAMES)]);
+static ACTION: Shape = Object(&[required("type", &Name), optional("fields", &TEXTS)]);
+static RANGE: Shape = Object(&[optional("min", &Count(1)), optional("max", &Count(1))]);
+static REFERENCE: Shape = Object(&[required("name", &Name)]);
 static CONFIG: Shape = Map(&Any);
-static CONFIGURED: Shape = Object(&[must("name", &Name), may("config", &CONFIG)]);
+static CONFIGURED: Shape = Object(&[required("name", &Name), optional("config", &CONFIG)]);
 
 static QUANTITIES: Shape = Object(&[
-    may("min", &Count(0)),
-    may("max", &Count(0)),
-    may("step", &Count(1)),
-    may("ratio", &Map(&Count(1))),
+    optional("min", &Count(0)),
+    optional("max", &Count(0)),
+    optional("step", &Count(1)),
+    optional("ratio", &Map(&Count(1))),
 ]);
 static SERVICE_CONSTRAINT: Shape = Object(&[
-    may("hardwaretypes", &NAMES),
-    may("imagetypes", &NAMES),
-    may("quantities", &QUANTITIES),
-    may("optional", &Flag),
+    optional("hardwaretypes", &NAMES),
+    optional("imagetypes", &NAMES),
+    optional("quantities", &QUANTITIES),
+    optional("optional", &Flag),
 ]);
 static SPREAD: Shape =
-    Object(&[must("services", &NAMES), must("label", &Text), may("max", &Count(1))]);
+    Object(&[required("services", &NAMES), required("label", &Text), optional("max", &Count(1))]);
 static CONSTRAINTS: Shape = Object(&[
-    may("size", &RANGE),
-    may(
+    optional("size", &RANGE),
+    optional(
         "layout",
         &Object(&[
-            may("mustcoexist", &RULES),
-            may("cantcoexist", &RULES),
-            may("spread", &List(&SPREAD)),
+            optional("mustcoexist", &RULES),
+            optional("cantcoexist", &RULES),
+            optional("spread", &List(&SPREAD)),
         ]),
     ),
-    may("services", &Map(&SERVICE_CONSTRAINT)),
+    optional("services", &Map(&SERVICE_CONSTRAINT)),
 ]);
 static DEFAULTS: Shape = Object(&[
-    may("services", &List(&Shape::Service)),
-    may("provider", &Name),
-    may("hardwaretype", &Name),
-    may("imagetype", &Name),
-    may("dnsSuffix", &Text),
-    may("config", &CONFIG),
+    optional("services", &List(&Shape::Service)),
+    optional("provider", &Name),
+    optional("hardwaretype", &Name),
+    optional("imagetype", &Name),
+    optional("dnsSuffix", &Text),
+    optional("config", &CONFIG),
 ]);
-static COMPATIBILITY: Shape =
-    Object(&[may("hardwaretypes", &NAMES), may("imagetypes", &NAMES), may("services", &NAMES)]);
-static ADMINISTRATION: Shape = Object(&[may(
+static COMPATIBILITY: Shape = Object(&[
+    optional("hardwaretypes", &NAMES),
+    optional("imagetypes", &NAMES),
+    optional("services", &NAMES),
+]);
+static ADMINISTRATION: Shape = Object(&[optional(
     "leaseduration",
-    &Object(&[may("initial", &Duration), may("max", &Duration), may("step", &Duration)]),
+    &Object(&[
+        optional("initial", &Duration),
+        optional("max", &Duration),
+        optional("step", &Duration),
+    ]),
 )]);
-static PREFERENCES: Shape =
-    Object(&[may("hardwaretypes", &NAMES), may("imagetypes", &NAMES), may("cost", &Flag)]);
+static PREFERENCES: Shape = Object(&[
+    optional("hardwaretypes", &NAMES),
+    optional("imagetypes", &NAMES),
+    optional("cost", &Flag),
+]);
 
 pub(super) static PROVIDER: Shape = Object(&[
-    must("name", &Name),
-    may("label", &Text),
-    may("description", &Text),
-    may("icon", &Text),
-    may("version", &Count(0)),
-    must("providertype", &Name),
-    may("provisioner", &CONFIG),
+    required("name", &Name),
+    optional("label", &Text),
+    optional("description", &Text),
+    optional("icon", &Text),
+    optional("version", &Count(0)),
+    required("providertype", &Name),
+    optional("provisioner", &CONFIG),
 ]);
 pub(super) static HARDWARE: Shape = Object(&[
-    must("name", &Name),
-    may("label", &Text),
-    may("description", &Text),
-    may("icon", &Text),
-    may("version", &Count(0)),
-    may("providermap", &Map(&TEXTS)),
-    may("labels", &TEXTS),
+    required("name", &Name),
+    optional("label", &Text),
+    optional("description", &Text),
+    optional("icon", &Text),
+    optional("version", &Count(0)),
+    optional("providermap", &Map(&TEXTS)),
+    optional("labels", &TEXTS),
 ]);
 pub(super) static IMAGE: Shape = Object(&[
-    must("name", &Name),
-    may("label", &Text),
-    may("description", &Text),
-    may("icon", &Text),
-    may("version", &Count(0)),
-    may("providermap", &Map(&TEXTS)),
+    required("name", &Name),
+    optional("label", &Text),
+    optional("description", &Text),
+    optional("icon", &Text),
+    optional("version", &Count(0)),
+    optional("providermap", &Map(&TEXTS)),
 ]);
 pub(super) static SERVICE: Shape = Object(&[
-    must("name", &Name),
-    may("label", &Text),
-    may("description", &Text),
-    may("icon", &Text),
-    may("version", &Count(0)),
-    may(
+    required("name", &Name),
+    optional("label", &Text),
+    optional("description", &Text),
+    optional("icon", &Text),
+    optional("version", &Count(0)),
+    optional(
         "dependencies",
         &Object(&[
-            may("provides", &NAMES),
-            may("conflicts", &NAMES),
-            may("install", &PHASE),
-            may("runtime", &PHASE),
+            optional("provides", &NAMES),
+            optional("conflicts", &NAMES),
+            optional("install", &PHASE),
+            optional("runtime", &PHASE),
         ]),
     ),
-    may(
+    optional(
         "provisioner",
-        &Object(&[may(
+        &Object(&[optional(
             "actions",
             &Object(&[
-                may("install", &ACTION),
-                may("configure", &ACTION),
-                may("initialize", &ACTION),
-                may("start", &ACTION),
-                may("stop", &ACTION),
-                may("remove", &ACTION),
+                optional("install", &ACTION),
+                optional("configure", &ACTION),
+                optional("initialize", &ACTION),
+                optional("start", &ACTION),
+                optional("stop", &ACTION),
+                optional("remove", &ACTION),
             ]),
         )]),
     ),
-    may("links", &LINKS),
-    may(
+    optional("links", &LINKS),
+    optional(
         "resources",
-        &Object(&[may("vcpu", &Amount), may("ram", &Amount), may("ports", &List(&Port))]),
+        &Object(&[
+            optional("vcpu", &Amount),
+            optional("ram", &Amount),
+            optional("ports", &List(&Port)),
+        ]),
     ),
 ]);
 pub(super) static TEMPLATE: Shape = Object(&[
-    must("name", &Name),
-    may("label", &Text),
-    may("description", &Text),
-    may("icon", &Text),
-    may("version", &Count(0)),
-    may("defaults", &DEFAULTS),
-    may("compatibility", &COMPATIBILITY),
-    may("constraints", &CONSTRAINTS),
-    may("administration", &ADMINISTRATION),
-    may("links", &LINKS),
-    may("preferences", &PREFERENCES),
-    may("extends", &REFERENCE),
-    may("includes", &List(&REFERENCE)),
+    required("name", &Name),
+    optional("label", &Text),
+    optional("description", &Text),
+    optional("icon", &Text),
+    optional("version", &Count(0)),
+    optional("defaults", &DEFAULTS),
+    optional("compatibility", &COMPATIBILITY),
+    optional("constraints", &CONSTRAINTS),
+    optional("administration", &ADMINISTRATION),
+    optional("links", &LINKS),
+    optional("preferences", &PREFERENCES),
+    optional("extends", &REFERENCE),
+    optional("includes", &List(&REFERENCE)),
 ]);
 pub(super) static PARTIAL: Shape = Object(&[
-    must("name", &Name),
-    may("label", &Text),
-    may("description", &Text),
-    may("icon", &Text),
-    may("version", &Count(0)),
-    may("defaults", &DEFAULTS),
-    may("compatibility", &COMPATIBILITY),
-    may("constraints", &CONSTRAINTS),
-    may("administration", &ADMINISTRATION),
-    may("links", &LINKS),
-    may("immutable", &Flag),
+    required("name", &Name),
+    optional("label", &Text),
+    optional("description", &Text),
+    optional("icon", &Text),
+    optional("version", &Count(0)),
+    optional("defaults", &DEFAULTS),
+    optional("compatibility", &COMPATIBILITY),
+    optional("constraints", &CONSTRAINTS),
+    optional("administration", &ADMINISTRATION),
+    optional("links", &LINKS),
+    optional("immutable", &Flag),
 ]);
 pub(super) static TENANT: Shape = Object(&[
-    must("name", &Name),
-    may("description", &Text),
-    may("workers", &Count(0)),
-    may("maxClusters", &Count(0)),
-    may("maxNodes", &Count(0)),
+    required("name", &Name),
+    optional("description", &Text),
+    optional("workers", &Count(0)),
+    optional("maxClusters", &Count(0)),
+    optional("maxNodes", &Count(0)),
 ]);
 
-/// Reads one document: its value as JSON, without the fields that do not fit.
+/// Reads one document: its value as JSON, without invalid fields.
 pub(super) struct Reader<'p> {
-    pub(super) file: FileId,
-    pub(super) places: Places,
-    pub(super) problems: &'p mut Vec<Problem>,
+    pub(super) file: DocumentFileId,
+    pub(super) locations: ValueSpans,
+    pub(super) problems: &'p mut Vec<CatalogProblem>,
 }
 
 impl Reader<'_> {
-    pub(super) fn place(&self, node: &Node, path: &str) -> Place {
-        Place { file: self.file, span: node.span.clone(), path: path.to_owned() }
+    pub(super) fn location(&self, node: &Node, path: &str) -> DocumentLocation {
+        DocumentLocation { file: self.file, span: node.span.clone(), path: path.to_owned() }
     }
 
-    /// The value, or nothing if it does not fit. Empty values count as absent.
+    /// The value, or `None` if it is invalid. Empty values count as absent.
     pub(super) fn read(&mut self, node: &Node, shape: &Shape, path: &str) -> Option<Value> {
-        // The place of a value with several lines is its key, which is there already.
-        self.places.0.entry(path.to_owned()).or_insert_with(|| node.span.clone());
+        // The location of a multi-line value is its key, which is already recorded.
+        self.locations.0.entry(path.to_owned()).or_insert_with(|| node.span.clone());
         match (shape, &node.content) {
-            (Any, _) => Some(self.any(node, path)),
+            (Any, _) => Some(self.any_value(node, path)),
             (_, Content::Null) => None,
             (Text, Content::Text(text)) => Some(Value::from(text.as_str())),
             (Name, Content::Text(text)) if is_name(text) => Some(Value::from(text.as_str())),
@@ -223,7 +239,7 @@ impl Reader<'_> {
                 let message = if text.is_empty() {
                     "a name is empty".to_owned()
                 } else {
-                    format!("`{text}` is no valid name")
+                    format!("`{text}` is not a valid name")
                 };
                 let rule = "names have 1 to 255 letters, digits, `_`, `.` and `-`";
                 self.invalid(node, path, message, Some(rule))
@@ -235,13 +251,13 @@ impl Reader<'_> {
                     Some(Value::from(value))
                 }
                 _ => {
-                    let message = format!("{number} is no whole number of at least {min}");
+                    let message = format!("{number} is not a whole number of at least {min}");
                     self.invalid(node, path, message, None)
                 }
             },
             (Port, Content::Number(number)) => match number.as_u64() {
                 Some(value @ 1..=65_535) => Some(Value::from(value)),
-                _ => self.invalid(node, path, format!("{number} is no port"), None),
+                _ => self.invalid(node, path, format!("{number} is not a port"), None),
             },
             (Amount, Content::Number(number)) => match number.as_f64() {
                 Some(value) if value >= 0.0 => Some(Value::from(value)),
@@ -250,7 +266,7 @@ impl Reader<'_> {
             (Duration, Content::Number(number)) => match number.as_u64() {
                 Some(value) => Some(Value::from(value)),
                 None => {
-                    let message = format!("{number} is no number of milliseconds");
+                    let message = format!("{number} is not a number of milliseconds");
                     self.invalid(node, path, message, None)
                 }
             },
@@ -271,7 +287,7 @@ impl Reader<'_> {
             (Map(values), Content::Map(entries)) => {
                 let mut object = serde_json::Map::new();
                 for entry in self.distinct(entries, path) {
-                    let path = self.enter(entry, path);
+                    let path = self.entry_path(entry, path);
                     if let Some(value) = self.read(&entry.value, values, &path) {
                         object.insert(entry.key.clone(), value);
                     }
@@ -299,7 +315,7 @@ impl Reader<'_> {
     ) -> Value {
         let mut object = serde_json::Map::new();
         for entry in self.distinct(entries, path) {
-            let path = self.enter(entry, path);
+            let path = self.entry_path(entry, path);
             let Some(field) = fields.iter().find(|field| field.name == entry.key) else {
                 self.unknown(entry, fields, &path);
                 continue;
@@ -311,10 +327,14 @@ impl Reader<'_> {
         for field in fields.iter().filter(|field| field.is_required) {
             let is_there = node.get(field.name).is_some_and(|value| value.content != Content::Null);
             if !is_there {
-                let span = self.places.find(path);
-                let place = Place { file: self.file, span, path: path.to_owned() };
+                let span = self.locations.find(path);
+                let location = DocumentLocation { file: self.file, span, path: path.to_owned() };
                 let message = format!("the field `{}` is missing", field.name);
-                self.problems.push(Problem::error(ProblemKind::MissingField, place, message));
+                self.problems.push(CatalogProblem::error(
+                    ProblemKind::MissingField,
+                    location,
+                    message,
+                ));
             }
         }
         Value::Object(object)
@@ -327,43 +347,46 @@ impl Reader<'_> {
             None => format!("the fields here are {}", names().collect::<Vec<_>>().join(", ")),
         };
         let span = entry.key_span.clone();
-        let place = Place { file: self.file, span, path: path.to_owned() };
+        let location = DocumentLocation { file: self.file, span, path: path.to_owned() };
         let message = format!("there is no field `{}` here", entry.key);
-        let problem = Problem::error(ProblemKind::UnknownField, place, message);
+        let problem = CatalogProblem::error(ProblemKind::UnknownField, location, message);
         self.problems.push(problem.help(Some(help)));
     }
 
-    /// The entries, of equal keys the last. The others are problems.
+    /// The entries; of equal keys, only the last. The others are reported.
     fn distinct<'e>(&mut self, entries: &'e [Entry], path: &str) -> Vec<&'e Entry> {
         let mut distinct: indexmap::IndexMap<&str, &Entry> = indexmap::IndexMap::new();
         for entry in entries {
             if let Some(first) = distinct.insert(&entry.key, entry) {
                 let path = step(path, &entry.key);
-                let place = |span: &std::ops::Range<usize>| Place {
+                let location = |span: &std::ops::Range<usize>| DocumentLocation {
                     file: self.file,
                     span: span.clone(),
                     path: path.clone(),
                 };
                 let message = format!("`{}` is given twice", entry.key);
-                let problem =
-                    Problem::error(ProblemKind::DuplicateField, place(&entry.key_span), message);
-                self.problems.push(problem.related(place(&first.key_span), "first given here"));
+                let problem = CatalogProblem::error(
+                    ProblemKind::DuplicateField,
+                    location(&entry.key_span),
+                    message,
+                );
+                self.problems.push(problem.related(location(&first.key_span), "first given here"));
             }
         }
         distinct.into_values().collect()
     }
 
-    /// The path of an entry, whose place is that of its key if its value has several lines.
-    fn enter(&mut self, entry: &Entry, path: &str) -> String {
+    /// The path of an entry. Its location is that of its key if its value has several lines.
+    fn entry_path(&mut self, entry: &Entry, path: &str) -> String {
         let path = step(path, &entry.key);
         if matches!(entry.value.content, Content::List(_) | Content::Map(_) | Content::Null) {
-            self.places.0.insert(path.clone(), entry.key_span.clone());
+            self.locations.0.insert(path.clone(), entry.key_span.clone());
         }
         path
     }
 
-    fn any(&mut self, node: &Node, path: &str) -> Value {
-        self.places.0.entry(path.to_owned()).or_insert_with(|| node.span.clone());
+    fn any_value(&mut self, node: &Node, path: &str) -> Value {
+        self.locations.0.entry(path.to_owned()).or_insert_with(|| node.span.clone());
         match &node.content {
             Content::Null => Value::Null,
             Content::Flag(flag) => Value::from(*flag),
@@ -371,13 +394,13 @@ impl Reader<'_> {
             Content::Text(text) => Value::from(text.as_str()),
             Content::List(items) => {
                 let items = items.iter().enumerate();
-                items.map(|(at, item)| self.any(item, &format!("{path}/{at}"))).collect()
+                items.map(|(at, item)| self.any_value(item, &format!("{path}/{at}"))).collect()
             }
             Content::Map(entries) => {
                 let mut object = serde_json::Map::new();
                 for entry in self.distinct(entries, path) {
-                    let path = self.enter(entry, path);
-                    object.insert(entry.key.clone(), self.any(&entry.value, &path));
+                    let path = self.entry_path(entry, path);
+                    object.insert(entry.key.clone(), self.any_value(&entry.value, &path));
                 }
                 Value::Object(object)
             }
@@ -391,8 +414,8 @@ impl Reader<'_> {
         message: String,
         help: Option<&str>,
     ) -> Option<Value> {
-        let place = self.place(node, path);
-        let problem = Problem::error(ProblemKind::InvalidField, place, message);
+        let location = self.location(node, path);
+        let problem = CatalogProblem::error(ProblemKind::InvalidField, location, message);
         self.problems.push(problem.help(help.map(str::to_owned)));
         None
     }

@@ -1,36 +1,36 @@
-//! Services: their dependencies on each other, and the actions that automators carry out for them.
+//! Services: their dependencies on each other, and the actions that automators run for them.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::about::{About, Link, is_default, texts};
+use super::common::{DocumentInfo, Link, is_default, texts};
 
 /// Software that runs on the nodes of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     #[serde(flatten)]
-    pub about: About,
+    pub info: DocumentInfo,
     #[serde(default, skip_serializing_if = "is_default")]
     pub dependencies: Dependencies,
     #[serde(default, skip_serializing_if = "is_default")]
     pub provisioner: Provisioner,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
-    /// What one instance takes of its node.
+    /// Resources that one instance uses on its node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub resources: Demand,
 }
 
 impl Service {
     pub fn name(&self) -> &str {
-        &self.about.name
+        &self.info.name
     }
 
     pub fn action(&self, action: ServiceAction) -> Option<&AutomatorAction> {
         self.provisioner.actions.get(&action)
     }
 
-    /// Names that have to be on the cluster, whatever the phase, without repetition.
+    /// Names that have to be on the cluster in any phase, without repetition.
     pub fn required(&self) -> Vec<&str> {
         let phases = [&self.dependencies.install, &self.dependencies.runtime];
         let mut names: Vec<&str> = Vec::new();
@@ -43,10 +43,10 @@ impl Service {
     }
 }
 
-/// Relations to other services, by name or by a name that they provide.
+/// Relations to other services, by service name or provided name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependencies {
-    /// Further names that others may depend on.
+    /// Further names that other services may depend on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provides: Vec<String>,
     /// Services that must not be on the same cluster.
@@ -61,16 +61,16 @@ pub struct Dependencies {
 /// Dependencies of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
-    /// Must be on the cluster, and comes first.
+    /// Must be on the cluster, and is processed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
-    /// Comes first if it is on the cluster.
+    /// Processed first if it is on the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
 }
 
 impl Phase {
-    /// Both kinds of dependencies: they order in the same way.
+    /// Both kinds of dependencies: they imply the same order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.requires.iter().chain(&self.uses).map(String::as_str)
     }
@@ -82,7 +82,7 @@ pub struct Provisioner {
     pub actions: IndexMap<ServiceAction, AutomatorAction>,
 }
 
-/// A step in the life of a service on a node.
+/// A lifecycle action of a service on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceAction {
@@ -94,7 +94,7 @@ pub enum ServiceAction {
     Remove,
 }
 
-/// What an automator does for an action.
+/// Instruction for an automator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutomatorAction {
     /// Name of the automator: `shell`, `puppet`, …
@@ -104,7 +104,7 @@ pub struct AutomatorAction {
     pub fields: IndexMap<String, String>,
 }
 
-/// What one instance of a service takes of its node.
+/// Resources that one instance of a service uses on its node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,16 +4,16 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::about::{About, LeaseTime, Link, is_default};
+use super::common::{DocumentInfo, LeaseTime, Link, is_default};
 
-/// A configuration: by service or by topic, then whatever the automators understand.
+/// A configuration by service or topic; the automators define its content.
 pub type Config = serde_json::Map<String, Value>;
 
-/// A blueprint from which clusters of many sizes are made.
+/// A blueprint for clusters of many sizes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterTemplate {
     #[serde(flatten)]
-    pub about: About,
+    pub info: DocumentInfo,
     #[serde(default, skip_serializing_if = "is_default")]
     pub defaults: Defaults,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -26,7 +26,7 @@ pub struct ClusterTemplate {
     pub links: Vec<Link>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub preferences: Preferences,
-    /// A template that this one completes.
+    /// The template that this one extends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extends: Option<Reference>,
     /// Partial templates, in order.
@@ -36,28 +36,28 @@ pub struct ClusterTemplate {
 
 impl ClusterTemplate {
     pub fn name(&self) -> &str {
-        &self.about.name
+        &self.info.name
     }
 }
 
-/// A part of templates: defaults and compatibility that several of them share.
+/// A reusable part of templates: shared defaults and compatibility.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PartialTemplate {
     #[serde(flatten)]
-    pub about: About,
+    pub info: DocumentInfo,
     #[serde(default, skip_serializing_if = "is_default")]
     pub defaults: Defaults,
     #[serde(default, skip_serializing_if = "is_default")]
     pub compatibility: Compatibility,
-    /// Accepted for compatibility, and without effect.
+    /// Accepted for compatibility; no effect.
     #[serde(default, skip_serializing_if = "is_default")]
     pub constraints: Constraints,
-    /// Accepted for compatibility, and without effect.
+    /// Accepted for compatibility; no effect.
     #[serde(default, skip_serializing_if = "is_default")]
     pub administration: Administration,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
-    /// If true, later templates must not set the configuration keys that this one sets.
+    /// Forbids later templates to set the configuration keys that this one sets.
     #[serde(default)]
     pub immutable: bool,
 }
@@ -67,7 +67,7 @@ pub struct Reference {
     pub name: String,
 }
 
-/// Values for everything that a request leaves open.
+/// Defaults for values that a request omits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Defaults {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -91,7 +91,7 @@ impl Defaults {
         self.services.iter().map(DefaultService::name)
     }
 
-    /// The configuration, with that of each service below the service's name.
+    /// The complete configuration, with that of each service below the service's name.
     pub fn full_config(&self) -> Config {
         let mut config = self.config.clone();
         for service in &self.services {
@@ -129,7 +129,7 @@ impl DefaultService {
     }
 }
 
-/// What a cluster may consist of. An empty list allows everything.
+/// Allowed parts of a cluster. An empty list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compatibility {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -163,10 +163,10 @@ pub struct Range {
 /// Rules about services on the same node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutRules {
-    /// Each list is on a node as a whole, or not at all.
+    /// Each list runs on a node as a whole, or not at all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mustcoexist: Vec<Vec<String>>,
-    /// No list is on a node as a whole.
+    /// No list runs on a node as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cantcoexist: Vec<Vec<String>>,
     /// Limits per value of a label of the nodes' hardware types.
@@ -180,11 +180,11 @@ pub struct Spread {
     pub services: Vec<String>,
     /// `zone`, `rack`, …
     pub label: String,
-    #[serde(default = "one")]
+    #[serde(default = "default_spread_max")]
     pub max: u32,
 }
 
-fn one() -> u32 {
+fn default_spread_max() -> u32 {
     1
 }
 
@@ -198,12 +198,12 @@ pub struct ServiceConstraint {
     pub imagetypes: Vec<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub quantities: Quantities,
-    /// If true, the service may end up on no node at all.
+    /// Allows the service to run on no node at all.
     #[serde(default, skip_serializing_if = "is_default")]
     pub optional: bool,
 }
 
-/// On how many nodes a service runs.
+/// Number of nodes that run a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantities {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,16 +218,16 @@ pub struct Quantities {
     pub ratio: IndexMap<String, u32>,
 }
 
-/// Which of several valid layouts is better.
+/// Preference among valid layouts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preferences {
-    /// The best first; what is not listed comes last.
+    /// Best first; unlisted types come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hardwaretypes: Vec<String>,
-    /// The best first; what is not listed comes last.
+    /// Best first; unlisted types come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub imagetypes: Vec<String>,
-    /// If true, the cheaper hardware wins before the alphabet decides.
+    /// Cheaper hardware takes precedence over alphabetical order.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cost: bool,
 }
@@ -238,16 +238,16 @@ pub struct Administration {
     pub leaseduration: LeaseDuration,
 }
 
-/// How long clusters live.
+/// Lifetime of clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseDuration {
-    /// Zero for ever.
+    /// Zero: unlimited.
     #[serde(default)]
     pub initial: LeaseTime,
-    /// Zero for no limit.
+    /// Zero: no limit.
     #[serde(default)]
     pub max: LeaseTime,
-    /// Longest prolongation at once; zero for any.
+    /// Longest single extension; zero: no limit.
     #[serde(default)]
     pub step: LeaseTime,
 }

@@ -8,7 +8,7 @@ pub struct Tenant {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Tasks that run for it at the same time.
+    /// Maximum number of concurrent tasks.
     #[serde(default)]
     pub workers: u32,
     /// No limit if absent.

@@ -1,10 +1,10 @@
-//! The text of a document as a tree whose values know where they stand, whether it is JSON or YAML.
+//! A document as a tree of values with source locations, from JSON or YAML.
 
 use std::ops::Range;
 
 use serde_json::{Number, Value};
 
-/// Deeper documents are refused.
+/// Maximum nesting depth of a document.
 pub(super) const DEPTH_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) enum Content {
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the text, with repeated keys.
+    /// In source order, with repeated keys.
     Map(Vec<Entry>),
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// The noun that completes "it is".
+    /// The kind of value, for messages: "it is …".
     pub(super) fn noun(&self) -> &'static str {
         match &self.content {
             Content::Null => "empty",
@@ -44,7 +44,8 @@ impl Node {
         }
     }
 
-    /// The value as JSON, with keys in the order of the text, which explanations follow. Of repeated keys, the last one counts.
+    /// The value as JSON, with keys in source order, which explanations follow. Of repeated keys,
+    /// the last one wins.
     pub(super) fn to_value(&self) -> Value {
         match &self.content {
             Content::Null => Value::Null,
@@ -64,14 +65,14 @@ impl Node {
     }
 }
 
-/// Why a text is no document.
+/// A JSON or YAML syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SyntaxError {
     pub(super) message: String,
     pub(super) offset: usize,
 }
 
-/// Reads JSON, or YAML for names that end like it.
+/// Parses YAML if the file name ends like it, otherwise JSON.
 pub(super) fn parse(file_name: &str, text: &str) -> Result<Node, SyntaxError> {
     let extension = file_name.rsplit('.').next().unwrap_or_default();
     if extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml") {
@@ -81,7 +82,7 @@ pub(super) fn parse(file_name: &str, text: &str) -> Result<Node, SyntaxError> {
     }
 }
 
-/// The start of a line and column, both from 1, columns in bytes.
+/// The byte offset of a line and column, both from 1, columns in bytes.
 pub(super) fn offset(text: &str, line: usize, column: usize) -> usize {
     let before = line.saturating_sub(1);
     let start: usize = text.split_inclusive('\n').take(before).map(str::len).sum();

@@ -1,5 +1,5 @@
-//! YAML with places. Plain scalars mean what the core schema of YAML 1.2 says, so that a document reads
-//! the same in both notations.
+//! YAML with source locations. Plain scalars follow the core schema of YAML 1.2, so that a document
+//! means the same in both notations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag}
 
 use super::tree::{self, Content, DEPTH_MAX, Entry, Node, SyntaxError};
 
-/// Counted with what aliases repeat.
+/// Maximum number of nodes, including those repeated by aliases.
 const NODES_MAX: usize = 100_000;
 
 pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
@@ -19,12 +19,12 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     for event in Parser::new_from_str(yaml) {
         let (event, span) = event
             .map_err(|error| builder.wrong(error.info().to_owned(), builder.at(error.marker())))?;
-        builder.take(event, &span)?;
+        builder.handle_event(event, &span)?;
     }
     Ok(builder.document.unwrap_or(Node { span: 0..0, content: Content::Null }))
 }
 
-/// A list or mapping that is not complete yet.
+/// An incomplete list or mapping.
 struct Open {
     start: usize,
     anchor: usize,
@@ -59,13 +59,13 @@ impl Builder<'_> {
         SyntaxError { message: message.into(), offset }
     }
 
-    fn take(&mut self, event: Event<'_>, span: &Span) -> Result<(), SyntaxError> {
+    fn handle_event(&mut self, event: Event<'_>, span: &Span) -> Result<(), SyntaxError> {
         let range = self.at(&span.start)..self.at(&span.end);
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    let text = "a second document begins: each has a file of its own";
+                    let text = "a second document begins: use one file per document";
                     return Err(self.wrong(text, range.start));
                 }
             }
@@ -89,7 +89,9 @@ impl Builder<'_> {
             Event::SequenceEnd | Event::MappingEnd => self.end(range.end)?,
             Event::Alias(anchor) => {
                 let Some((node, size)) = self.anchors.get(&anchor).cloned() else {
-                    return Err(self.wrong("an alias stands inside what it repeats", range.start));
+                    return Err(
+                        self.wrong("an alias is inside the value that it repeats", range.start)
+                    );
                 };
                 self.add(Node { span: range, ..node }, 0, size)?;
             }
@@ -124,7 +126,7 @@ impl Builder<'_> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let first = open.nodes.first().map_or(open.start, |node| node.span.start);
         let last = open.nodes.last().map_or(open.start, |node| node.span.end);
-        // Only in brackets: what is written in lines ends where something else begins.
+        // Only in brackets: block style ends where the next element begins.
         let rest = self.text.get(open.start - self.base..).unwrap_or_default();
         let last = if rest.starts_with(['[', '{']) { last.max(end) } else { last };
         let span: Range<usize> = open.start.min(first)..last.max(open.start);

@@ -1,7 +1,7 @@
 //! Macros in configurations: values of a cluster that are known when its layout is.
 //!
-//! `%ip.service.app[0]%` in a configuration stands for an address that is known only when machines exist.
-//! [`check`] finds mistakes early; [`expand`] and [`expand_value`] put the values in.
+//! `%ip.service.app[0]%` in a configuration represents an address that is known only when machines
+//! exist. [`check`] finds errors early; [`expand`] and [`expand_value`] substitute the values.
 
 mod parse;
 
@@ -24,20 +24,20 @@ pub struct Node {
     pub services: Vec<String>,
 }
 
-/// The cluster around a text.
+/// The cluster for which a text is expanded.
 #[derive(Clone, Copy, Debug)]
-pub struct Context<'c> {
+pub struct MacroContext<'c> {
     pub owner: &'c str,
     /// Lists without an index keep this order.
     pub nodes: &'c [Node],
-    /// The node for which the text is meant.
+    /// The node for which the text is expanded.
     pub this: Option<&'c Node>,
 }
 
-/// Why a text cannot be expanded.
+/// Failure to expand a text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MacroError {
-    /// Something is wrong with the text.
+    /// A syntax error in the text.
     #[error("{message}")]
     Syntax {
         message: String,
@@ -45,18 +45,18 @@ pub enum MacroError {
         start: usize,
         end: usize,
     },
-    /// A fact is not known yet.
+    /// A fact is unknown.
     #[error("node {node} has no {fact} for macro expansion.")]
     UnknownFact { node: String, fact: &'static str },
-    /// An index has no node.
+    /// No node for an index.
     #[error("There are fewer than {wanted} nodes with {service} on the cluster")]
     TooFewNodes { service: String, wanted: u64 },
 }
 
-/// Finds mistakes in the macros of a text.
+/// Finds errors in the macros of a text.
 ///
 /// # Errors
-/// The first mistake.
+/// The first error.
 pub fn check(text: &str) -> Result<(), MacroError> {
     parse::parse(text).map(|_| ())
 }
@@ -64,7 +64,7 @@ pub fn check(text: &str) -> Result<(), MacroError> {
 /// The services that the macros of a text name.
 ///
 /// # Errors
-/// The first mistake.
+/// The first error.
 pub fn services(text: &str) -> Result<Vec<String>, MacroError> {
     let name = |part| match part {
         Part::Macro(Expression {
@@ -75,11 +75,11 @@ pub fn services(text: &str) -> Result<Vec<String>, MacroError> {
     Ok(parse::parse(text)?.into_iter().filter_map(name).collect())
 }
 
-/// Puts values in place of macros. `None` if there is nothing to expand, or nothing that has a value.
+/// Substitutes values for macros. `None` if there is nothing to expand, or no macro has a value.
 ///
 /// # Errors
-/// A mistake in the text, a fact that is not known yet, or an index without a node.
-pub fn expand(text: &str, context: &Context<'_>) -> Result<Option<String>, MacroError> {
+/// A syntax error, an unknown fact, or an index without a node.
+pub fn expand(text: &str, context: &MacroContext<'_>) -> Result<Option<String>, MacroError> {
     let mut out = String::with_capacity(text.len());
     let mut is_changed = false;
     for part in parse::parse(text)? {
@@ -100,7 +100,7 @@ pub fn expand(text: &str, context: &Context<'_>) -> Result<Option<String>, Macro
 ///
 /// # Errors
 /// As for [`expand`].
-pub fn expand_value(value: &Value, context: &Context<'_>) -> Result<Value, MacroError> {
+pub fn expand_value(value: &Value, context: &MacroContext<'_>) -> Result<Value, MacroError> {
     Ok(match value {
         Value::String(text) => match expand(text, context)? {
             Some(expanded) => Value::String(expanded),
@@ -119,7 +119,10 @@ pub fn expand_value(value: &Value, context: &Context<'_>) -> Result<Value, Macro
     })
 }
 
-fn evaluate(expression: &Expression, context: &Context<'_>) -> Result<Option<String>, MacroError> {
+fn evaluate(
+    expression: &Expression,
+    context: &MacroContext<'_>,
+) -> Result<Option<String>, MacroError> {
     let Some(mut values) = select(&expression.inner, context)? else { return Ok(None) };
     if let Some(template) = &expression.map {
         for value in &mut values {
@@ -129,7 +132,7 @@ fn evaluate(expression: &Expression, context: &Context<'_>) -> Result<Option<Str
     Ok(Some(values.join(expression.join.as_deref().unwrap_or(","))))
 }
 
-/// `$` stands for the element, `$$` for a dollar.
+/// `$` represents the element, `$$` a dollar sign.
 fn fill(template: &str, element: &str) -> String {
     let mut out = String::new();
     let mut chars = template.chars().peekable();
@@ -143,10 +146,10 @@ fn fill(template: &str, element: &str) -> String {
     out
 }
 
-/// The values of a macro; none if it is about a service that is not there.
+/// The values of a macro; none for a service that is not on the cluster.
 fn select(
     Macro { function, selector, index }: &Macro,
-    context: &Context<'_>,
+    context: &MacroContext<'_>,
 ) -> Result<Option<Vec<String>>, MacroError> {
     let service = match selector {
         Selector::Owner => return Ok(Some(vec![context.owner.to_owned()])),

@@ -12,7 +12,7 @@
 
 use super::MacroError;
 
-/// Kind of address where a macro names none.
+/// Default kind of address.
 const ADDRESS_KIND: &str = "bind_v4";
 
 pub(super) enum Part<'t> {
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part<'_>>, MacroError> {
     Ok(parts)
 }
 
-/// Reads what stands between two `%`. Errors are sentences with positions from 0.
+/// Parses the text between two `%`. Errors are sentences with positions from 0.
 struct Scanner<'t> {
     text: &'t str,
     at: usize,
@@ -164,7 +164,7 @@ impl Scanner<'_> {
     }
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 fn meaning(name: &str) -> Result<(Function, Selector), String> {
     let invalid = || format!("'{name}' is not a valid macro name");
     let of_service = |function, service: &str| match service {

@@ -1,5 +1,5 @@
-//! The difference between two states as steps: what each node and service needs by itself. `edges` orders the
-//! services among each other.
+//! Steps for the difference between two states: the steps of each node and service alone. `edges`
+//! orders the services among each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use crate::document::ServiceAction;
 
 use super::edges;
 use super::error::PlanError;
-use super::order::{Order, Services};
+use super::service_order::{ServiceDefinitions, ServiceOrder};
 use super::state::{ClusterState, NodeState, ServiceState, latch_key};
-use super::step::{Effect, Gate, Plan, Policy, ResourceKind, Restart, Step};
+use super::step::{Effect, Gate, Plan, PlanPolicy, ResourceKind, Restart, Step};
 
-/// Why a service is stopped or started on a node.
+/// Reason for stopping or starting a service on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It comes, or it goes.
+    /// Added or removed permanently.
     Lasting,
-    /// It is stopped and started again.
+    /// Stopped and started again.
     Cycle,
     /// Its machine is replaced.
     Replace,
@@ -33,18 +33,18 @@ pub(super) struct Instance<'a> {
 pub(super) type Instances<'a> = BTreeMap<&'a str, Vec<Instance<'a>>>;
 
 pub(super) struct Builder<'a> {
-    pub(super) services: &'a Services<'a>,
+    pub(super) services: &'a ServiceDefinitions<'a>,
     pub(super) old: &'a ClusterState,
     pub(super) target: &'a ClusterState,
-    pub(super) old_order: &'a Order<'a>,
-    pub(super) new_order: &'a Order<'a>,
-    pub(super) policy: &'a Policy,
-    /// Services that are down at some time, with all that depends on them.
+    pub(super) old_order: &'a ServiceOrder<'a>,
+    pub(super) new_order: &'a ServiceOrder<'a>,
+    pub(super) policy: &'a PlanPolicy,
+    /// Services that are down at some time, with all their dependents.
     pub(super) disrupted: BTreeSet<&'a str>,
     pub(super) steps: Vec<Step>,
     pub(super) groups: Vec<Vec<usize>>,
     gates: Vec<Gate>,
-    /// What was initialized, by node.
+    /// Completed initializations, by node.
     latches: BTreeMap<&'a str, BTreeSet<String>>,
     pub(super) installs: Instances<'a>,
     pub(super) configures: Instances<'a>,
@@ -56,21 +56,21 @@ pub(super) struct Builder<'a> {
     pub(super) cycles: Instances<'a>,
 }
 
-/// What has to be done to get from one state to another.
+/// Plans the steps from one state to another.
 ///
 /// # Errors
-/// Services without a definition, without what they require, or that wait for each other.
+/// Services without a definition, without their requirements, or that wait for each other.
 pub fn plan(
-    services: &Services<'_>,
+    services: &ServiceDefinitions<'_>,
     old: &ClusterState,
     new: &ClusterState,
-    policy: &Policy,
+    policy: &PlanPolicy,
 ) -> Result<Plan, PlanError> {
-    let old_order = Order::of_existing(services, &old.services())?;
+    let old_order = ServiceOrder::of_existing(services, &old.services())?;
     let new_order = if policy.is_compatible {
-        Order::of_existing(services, &new.services())?
+        ServiceOrder::of_existing(services, &new.services())?
     } else {
-        Order::new(services, &new.services())?
+        ServiceOrder::new(services, &new.services())?
     };
     let target = effective(new, &new_order);
     let mut builder = Builder {
@@ -109,8 +109,8 @@ pub fn plan(
     super::sort::sorted(plan)
 }
 
-/// A service runs only if one instance of everything that it depends on is meant to run.
-fn effective(new: &ClusterState, order: &Order<'_>) -> ClusterState {
+/// Stops services without a running instance of each dependency.
+fn effective(new: &ClusterState, order: &ServiceOrder<'_>) -> ClusterState {
     let mut target = new.clone();
     let mut down: BTreeSet<&str> = BTreeSet::new();
     for name in order.sorted() {
@@ -134,7 +134,8 @@ impl<'a> Builder<'a> {
         matches!(self.policy.restart, Restart::Rolling { .. })
     }
 
-    /// Services that are restarted, whose machines are replaced, or that vanish although others need them.
+    /// Services that are restarted, moved to a replaced machine, or removed although others need
+    /// them.
     fn find_disrupted(&self) -> BTreeSet<&'a str> {
         if self.is_rolling() {
             return BTreeSet::new();
@@ -220,11 +221,12 @@ impl<'a> Builder<'a> {
             if state.running {
                 kinds.extend([ResourceKind::Initialized, ResourceKind::Running]);
             }
-            self.chain(name, node, service, &kinds, role, Some(toolchain));
+            self.add_chain(name, node, service, &kinds, role, Some(toolchain));
         }
     }
 
-    /// Stops and removes the services of a machine, and deletes it. The number of the last step.
+    /// Stops and removes the services of a machine, and deletes it. Returns the number of the last
+    /// step.
     fn delete(&mut self, name: &'a str, node: &'a NodeState, role: Role) -> usize {
         let mut last = Vec::new();
         if !self.policy.is_compatible {
@@ -234,7 +236,7 @@ impl<'a> Builder<'a> {
                     kinds.push(ResourceKind::Stopped);
                 }
                 kinds.push(ResourceKind::Removed);
-                last.extend(self.chain(name, node, service, &kinds, role, None));
+                last.extend(self.add_chain(name, node, service, &kinds, role, None));
             }
         }
         let delete = self.push(name, ResourceKind::Machine, None, Effect::Remove, None);
@@ -261,7 +263,7 @@ impl<'a> Builder<'a> {
                     kinds.push(ResourceKind::Stopped);
                 }
                 kinds.push(ResourceKind::Removed);
-                self.chain(name, before, service, &kinds, Role::Lasting, None);
+                self.add_chain(name, before, service, &kinds, Role::Lasting, None);
             }
         }
         for (service, state) in &after.services {
@@ -270,7 +272,7 @@ impl<'a> Builder<'a> {
                 if state.running {
                     kinds.extend([ResourceKind::Initialized, ResourceKind::Running]);
                 }
-                self.chain(name, after, service, &kinds, Role::Lasting, toolchain);
+                self.add_chain(name, after, service, &kinds, Role::Lasting, toolchain);
                 continue;
             };
             let is_up = old.running && state.running;
@@ -295,13 +297,13 @@ impl<'a> Builder<'a> {
                 kinds.push(ResourceKind::Running);
             }
             let role = if is_restarted { Role::Cycle } else { Role::Lasting };
-            self.chain(name, after, service, &kinds, role, toolchain);
+            self.add_chain(name, after, service, &kinds, role, toolchain);
         }
     }
 
-    /// Steps of one service on one node, one after the other. Kinds for which the service has no action are left
-    /// out. The number of the last step.
-    fn chain(
+    /// Adds consecutive steps of one service on one node. Kinds without an action of the service
+    /// are skipped. Returns the number of the last step.
+    fn add_chain(
         &mut self,
         name: &'a str,
         node: &'a NodeState,
@@ -356,8 +358,8 @@ impl<'a> Builder<'a> {
         last
     }
 
-    /// A machine that is replaced takes the permits of all its services at once: two machines that take them one
-    /// by one could wait for each other.
+    /// Gates a replaced machine: it takes the permits of all its services at once, because two
+    /// machines that take them one by one could deadlock.
     fn gate_replacement(
         &mut self,
         name: &str,
@@ -372,7 +374,7 @@ impl<'a> Builder<'a> {
         let permits = running.map(|(service, _)| {
             let mut starts = self.starts.get(service.as_str()).into_iter().flatten();
             let start = starts.find(|start| start.node == name && start.role == Role::Replace);
-            // What does not come back is no longer counted when the machine is deleted.
+            // A service that does not return is no longer counted once the machine is deleted.
             (service.clone(), start.map_or(removal.end - 1, |start| start.step))
         });
         let permits = permits.collect();
@@ -395,7 +397,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// True if a service that runs before and after cannot go on running in between.
+/// True if a service that runs before and after cannot keep running in between.
 fn must_restart(old: &ServiceState, new: &ServiceState) -> bool {
     let key = |state: &ServiceState| (state.generation, state.install.clone(), state.epoch);
     old.running && new.running && key(old) != key(new)

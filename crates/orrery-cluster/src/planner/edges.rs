@@ -1,23 +1,23 @@
-//! The order between services: starts and initializations follow the starts of dependencies, installations their
-//! installations, and stops and removals go the other way round.
+//! The order between services: starts and initializations follow the starts of dependencies,
+//! installations their installations, and stops and removals use the reverse order.
 //!
-//! All instances of a service are waited for as a group, so that a plan grows with the number of steps and not
-//! with its square. Why there is never a circle:
+//! Steps wait for all instances of a service as a group, so that a plan grows with the number of
+//! steps and not with its square. The graph has no cycles:
 //!
-//! - What starts waits for what starts or is installed, along the dependencies.
-//! - What stops waits for what stops, against the dependencies; within a chain, starts follow stops.
-//! - An instance that goes for good also waits for the new instances of its service, and for dependents that are
-//!   changed, unless the service is disrupted anyway. Nothing waits for an instance that goes for good, apart from
-//!   others that do.
-//! - In a rolling restart, a step behind a gate waits for steps of its own node only, so that what holds a permit
-//!   is never held up by what needs one.
+//! - Starts wait for starts and installations, along the dependencies.
+//! - Stops wait for stops, against the dependencies; within a chain, starts follow stops.
+//! - A permanently removed instance also waits for the new instances of its service, and for
+//!   changed dependents, unless the service is disrupted anyway. Nothing waits for a permanently
+//!   removed instance, apart from other such instances.
+//! - In a rolling restart, a step behind a gate waits for steps of its own node only, so that a
+//!   permit holder never waits for a step that needs a permit.
 
 use std::collections::BTreeSet;
 
 use crate::document::ServiceAction;
 
 use super::build::{Builder, Instance, Instances, Role};
-use super::order::PhaseKind;
+use super::service_order::PhaseKind;
 use super::step::{Effect, ResourceKind};
 
 pub(super) fn add(builder: &mut Builder<'_>) {
@@ -53,7 +53,7 @@ fn wait(builder: &mut Builder<'_>, steps: impl IntoIterator<Item = usize>, group
     }
 }
 
-fn of<'i, 'a>(instances: &'i Instances<'a>, service: &str) -> &'i [Instance<'a>] {
+fn instances_of<'i, 'a>(instances: &'i Instances<'a>, service: &str) -> &'i [Instance<'a>] {
     instances.get(service).map_or(&[], Vec::as_slice)
 }
 
@@ -62,15 +62,15 @@ fn is_gated(builder: &Builder<'_>, step: &Instance<'_>) -> bool {
     builder.is_rolling() && step.role != Role::Lasting
 }
 
-/// Lets the steps that hold no permit wait for `before`.
+/// Makes the steps without a permit wait for `before`.
 fn follow(builder: &mut Builder<'_>, steps: &[Instance<'_>], before: &[Instance<'_>]) {
     let free = steps.iter().filter(|step| !is_gated(builder, step));
     let free: Vec<usize> = free.map(|step| step.step).collect();
     wait(builder, free, before.iter().map(|before| before.step).collect());
 }
 
-/// Lets steps wait for an indirect dependency: the service in between may be outside the plan. Those that hold a
-/// permit wait for steps of the same node and role only.
+/// Makes steps wait for an indirect dependency: the service in between may be outside the plan.
+/// Permit holders wait for steps of the same node and role only.
 fn follow_far(builder: &mut Builder<'_>, steps: &[Instance<'_>], before: &[Instance<'_>]) {
     if !builder.policy.is_compatible {
         follow(builder, steps, before);
@@ -86,19 +86,19 @@ fn installs(builder: &mut Builder<'_>) {
     for service in builder.installs.keys().copied().collect::<Vec<_>>() {
         let order = builder.new_order;
         for other in order.before(PhaseKind::Install, service, ServiceAction::Install) {
-            let steps = of(&builder.installs, service).to_vec();
-            let before = of(&builder.installs, other).to_vec();
+            let steps = instances_of(&builder.installs, service).to_vec();
+            let before = instances_of(&builder.installs, other).to_vec();
             follow(builder, &steps, &before);
         }
         for other in order.all_before(PhaseKind::Install, service) {
-            let steps = of(&builder.installs, service).to_vec();
-            let before = of(&builder.installs, other).to_vec();
+            let steps = instances_of(&builder.installs, service).to_vec();
+            let before = instances_of(&builder.installs, other).to_vec();
             follow_far(builder, &steps, &before);
         }
     }
 }
 
-/// Dependencies that run already are looked at first.
+/// Orders starts. Running dependencies are verified first.
 fn starts(builder: &mut Builder<'_>) {
     let names: BTreeSet<&str> =
         builder.starts.keys().chain(builder.initializes.keys()).copied().collect();
@@ -109,7 +109,7 @@ fn starts(builder: &mut Builder<'_>) {
     let mut verified = Instances::new();
     for other in needed {
         let known: BTreeSet<&str> =
-            of(&builder.starts, other).iter().map(|start| start.node).collect();
+            instances_of(&builder.starts, other).iter().map(|start| start.node).collect();
         let target = builder.target;
         for (node, state) in &target.nodes {
             let runs = state.services.get(other).is_some_and(|service| service.running);
@@ -123,16 +123,16 @@ fn starts(builder: &mut Builder<'_>) {
     }
     for service in names {
         for other in builder.new_order.before(PhaseKind::Runtime, service, ServiceAction::Start) {
-            let mut steps = of(&builder.starts, service).to_vec();
-            steps.extend(of(&builder.initializes, service));
-            let mut before = of(&builder.starts, other).to_vec();
-            before.extend(of(&verified, other));
+            let mut steps = instances_of(&builder.starts, service).to_vec();
+            steps.extend(instances_of(&builder.initializes, service));
+            let mut before = instances_of(&builder.starts, other).to_vec();
+            before.extend(instances_of(&verified, other));
             follow(builder, &steps, &before);
         }
         for other in builder.new_order.all_before(PhaseKind::Runtime, service) {
-            let mut steps = of(&builder.starts, service).to_vec();
-            steps.extend(of(&builder.initializes, service));
-            let before = of(&builder.starts, other).to_vec();
+            let mut steps = instances_of(&builder.starts, service).to_vec();
+            steps.extend(instances_of(&builder.initializes, service));
+            let before = instances_of(&builder.starts, other).to_vec();
             follow_far(builder, &steps, &before);
         }
     }
@@ -142,8 +142,8 @@ fn stops(builder: &mut Builder<'_>) {
     for service in builder.stops.keys().copied().collect::<Vec<_>>() {
         let order = builder.old_order;
         for other in order.before(PhaseKind::Runtime, service, ServiceAction::Stop) {
-            let first = of(&builder.stops, service).to_vec();
-            let then = of(&builder.stops, other).to_vec();
+            let first = instances_of(&builder.stops, service).to_vec();
+            let then = instances_of(&builder.stops, other).to_vec();
             reverse(builder, &first, &then);
         }
     }
@@ -153,14 +153,14 @@ fn removes(builder: &mut Builder<'_>) {
     for service in builder.removes.keys().copied().collect::<Vec<_>>() {
         let order = builder.old_order;
         for other in order.before(PhaseKind::Install, service, ServiceAction::Remove) {
-            let first = of(&builder.removes, service).to_vec();
-            let then = of(&builder.removes, other).to_vec();
+            let first = instances_of(&builder.removes, service).to_vec();
+            let then = instances_of(&builder.removes, other).to_vec();
             reverse_within_roles(builder, &first, &then);
         }
     }
 }
 
-/// Lets all of `then` wait for all of `first`; in a rolling restart as far as that is possible.
+/// Makes all of `then` wait for all of `first`; in a rolling restart as far as possible.
 fn reverse(builder: &mut Builder<'_>, first: &[Instance<'_>], then: &[Instance<'_>]) {
     if builder.is_rolling() {
         reverse_within_roles(builder, first, then);
@@ -170,7 +170,8 @@ fn reverse(builder: &mut Builder<'_>, first: &[Instance<'_>], then: &[Instance<'
     wait(builder, then.iter().map(|one| one.step), group);
 }
 
-/// What goes for good waits for what goes for good, and on a machine that is replaced each for its neighbours.
+/// Orders permanent removals after each other; on a replaced machine, each service waits for its
+/// neighbours.
 fn reverse_within_roles(builder: &mut Builder<'_>, first: &[Instance<'_>], then: &[Instance<'_>]) {
     let lasting = |one: &&Instance<'_>| one.role == Role::Lasting;
     let group = first.iter().filter(lasting).map(|one| one.step).collect();
@@ -183,7 +184,8 @@ fn reverse_within_roles(builder: &mut Builder<'_>, first: &[Instance<'_>], then:
     }
 }
 
-/// An instance that leaves its node waits until the others of its service run, and until what depends on it knows.
+/// A removed instance waits until the other instances of its service run and its dependents are
+/// updated.
 fn departures(builder: &mut Builder<'_>) {
     for service in builder.stops.keys().copied().collect::<Vec<_>>() {
         if builder.disrupted.contains(service) {
@@ -194,32 +196,39 @@ fn departures(builder: &mut Builder<'_>) {
             let stays = node.is_some_and(|node| node.services.contains_key(service));
             stop.role == Role::Lasting && !stays
         };
-        let leaving: Vec<usize> =
-            of(&builder.stops, service).iter().filter(leaves).map(|stop| stop.step).collect();
+        let leaving: Vec<usize> = instances_of(&builder.stops, service)
+            .iter()
+            .filter(leaves)
+            .map(|stop| stop.step)
+            .collect();
         let mut before: Vec<usize> =
-            of(&builder.starts, service).iter().map(|start| start.step).collect();
+            instances_of(&builder.starts, service).iter().map(|start| start.step).collect();
         for dependent in builder.new_order.sorted() {
             if builder.new_order.direct(dependent).any(|other| other == service) {
-                before.extend(of(&builder.starts, dependent).iter().map(|one| one.step));
-                before.extend(of(&builder.configures, dependent).iter().map(|one| one.step));
+                before.extend(instances_of(&builder.starts, dependent).iter().map(|one| one.step));
+                before.extend(
+                    instances_of(&builder.configures, dependent).iter().map(|one| one.step),
+                );
             }
         }
         wait(builder, leaving, before);
     }
 }
 
-/// A service is restarted when what it depends on is in its new state everywhere.
+/// A service restarts when its dependencies are in their new state everywhere.
 fn roll(builder: &mut Builder<'_>) {
     for service in builder.cycles.keys().copied().collect::<Vec<_>>() {
         let order = builder.new_order;
         let mut before: Vec<usize> = Vec::new();
         for other in order.before(PhaseKind::Runtime, service, ServiceAction::Start) {
-            before.extend(of(&builder.starts, other).iter().map(|start| start.step));
+            before.extend(instances_of(&builder.starts, other).iter().map(|start| start.step));
         }
         for other in order.before(PhaseKind::Install, service, ServiceAction::Install) {
-            before.extend(of(&builder.installs, other).iter().map(|install| install.step));
+            before
+                .extend(instances_of(&builder.installs, other).iter().map(|install| install.step));
         }
-        let steps: Vec<usize> = of(&builder.cycles, service).iter().map(|one| one.step).collect();
+        let steps: Vec<usize> =
+            instances_of(&builder.cycles, service).iter().map(|one| one.step).collect();
         wait(builder, steps, before);
     }
 }

@@ -1,4 +1,4 @@
-//! Reasons for no plan.
+//! Planner errors.
 
 use thiserror::Error;
 

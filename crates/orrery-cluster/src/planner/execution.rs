@@ -1,4 +1,4 @@
-//! A plan while it is carried out: which steps may start, and what the end of a step sets free.
+//! Execution of a plan: the steps that may start, and the effects of a finished step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,21 @@ enum Progress {
     Failed,
 }
 
-/// A plan while it is carried out. One step runs on a node at a time.
+/// A plan during execution. At most one step runs on a node at a time.
 #[derive(Clone, Debug)]
 pub struct Execution<'p> {
     plan: &'p Plan,
     progress: Vec<Progress>,
-    /// Steps of each group that are not finished.
+    /// Number of unfinished steps of each group.
     group_left: Vec<usize>,
     groups_of: Vec<Vec<usize>>,
     permits: BTreeMap<&'p str, u32>,
     open_gates: BTreeSet<usize>,
-    /// The gate and service whose permit a step gives back.
+    /// The gate and service of the permit that a step releases.
     releases: BTreeMap<usize, Vec<(usize, &'p str)>>,
     busy: BTreeSet<&'p str>,
-    /// The stage of each step, and how many of each stage are not finished; with barriers only.
+    /// The stage of each step, and the number of unfinished steps of each stage; with barriers
+    /// only.
     levels: Option<(Vec<usize>, Vec<usize>)>,
 }
 
@@ -94,7 +95,7 @@ impl<'p> Execution<'p> {
         self.permits.get(service).is_none_or(|left| *left > 0)
     }
 
-    /// Starts a step that is ready. False if it is not.
+    /// Starts a ready step. Returns false if it is not ready.
     pub fn start(&mut self, id: usize) -> bool {
         if !self.is_ready(id) {
             return false;
@@ -114,8 +115,8 @@ impl<'p> Execution<'p> {
         true
     }
 
-    /// Ends a step that was started. A step that failed holds up what requires it, and keeps its permit, so that
-    /// no further instance of the service is stopped.
+    /// Ends a started step. A failed step blocks its dependents and keeps its permit, so that no
+    /// further instance of the service is stopped.
     pub fn finish(&mut self, id: usize, is_good: bool) {
         if self.progress[id] != Progress::Started {
             return;

@@ -1,54 +1,54 @@
-//! Changes of a cluster's state that people ask for. Each gives the state to plan for.
+//! State changes of a cluster that users request. Each returns the state to plan for.
 
 use std::collections::BTreeSet;
 
 use super::error::PlanError;
-use super::order::{Order, Services};
+use super::service_order::{ServiceDefinitions, ServiceOrder};
 use super::state::{ClusterState, ServiceState};
 
-/// Starts services, and everything that they depend on.
+/// Starts services and all their dependencies.
 ///
 /// # Errors
-/// The services of the cluster do not fit together.
+/// The services of the cluster are inconsistent.
 pub fn start(
-    services: &Services<'_>,
+    services: &ServiceDefinitions<'_>,
     state: &ClusterState,
     names: &BTreeSet<&str>,
 ) -> Result<ClusterState, PlanError> {
-    let order = Order::new(services, &state.services())?;
+    let order = ServiceOrder::new(services, &state.services())?;
     let names = order.with_dependencies(names);
     Ok(change(state, &names, |service| service.running = true))
 }
 
-/// Stops services, and everything that depends on them.
+/// Stops services and all their dependents.
 ///
 /// # Errors
-/// The services of the cluster do not fit together.
+/// The services of the cluster are inconsistent.
 pub fn stop(
-    services: &Services<'_>,
+    services: &ServiceDefinitions<'_>,
     state: &ClusterState,
     names: &BTreeSet<&str>,
 ) -> Result<ClusterState, PlanError> {
-    let order = Order::new(services, &state.services())?;
+    let order = ServiceOrder::new(services, &state.services())?;
     let names = order.with_dependents(names);
     Ok(change(state, &names, |service| service.running = false))
 }
 
-/// Restarts services, and everything that depends on them.
+/// Restarts services and all their dependents.
 ///
 /// # Errors
-/// The services of the cluster do not fit together.
+/// The services of the cluster are inconsistent.
 pub fn restart(
-    services: &Services<'_>,
+    services: &ServiceDefinitions<'_>,
     state: &ClusterState,
     names: &BTreeSet<&str>,
 ) -> Result<ClusterState, PlanError> {
-    let order = Order::new(services, &state.services())?;
+    let order = ServiceOrder::new(services, &state.services())?;
     let names = order.with_dependents(names);
     Ok(change(state, &names, |service| service.generation += 1))
 }
 
-/// Gives services another configuration, by the digest of each.
+/// Sets the configuration digest of each service.
 pub fn configure(state: &ClusterState, digest: impl Fn(&str, &str) -> String) -> ClusterState {
     let mut state = state.clone();
     for (node, content) in &mut state.nodes {

@@ -1,4 +1,4 @@
-//! Puts the steps of a plan into an order in which they can be carried out one by one.
+//! Sorts the steps of a plan for sequential execution.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! Stages of a plan: each step as early as what it requires allows.
+//! Stages of a plan: each step is in the earliest stage that its requirements allow.
 
 use super::step::{Plan, Step};
 
@@ -7,7 +7,7 @@ impl Plan {
     pub fn levels(&self) -> Vec<usize> {
         let mut levels = vec![0; self.steps.len()];
         let mut groups: Vec<Option<usize>> = vec![None; self.groups.len()];
-        // Steps are sorted: what a step requires comes before it.
+        // Steps are sorted: requirements come first.
         for at in 0..self.steps.len() {
             let step = &self.steps[at];
             let mut level = 0;
@@ -36,7 +36,7 @@ impl Plan {
         stages
     }
 
-    /// Stages in which every node has at most one step, by first fit.
+    /// Stages with at most one step per node, by first fit.
     pub fn split_stages(&self) -> Vec<Vec<usize>> {
         let mut split = Vec::new();
         for stage in self.stages() {

@@ -1,10 +1,10 @@
-//! What is wanted of a cluster: its machines, their services, and which of them run.
+//! Desired state of a cluster: its machines, their services, and which of them run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// The desired state of a cluster. An empty one is no cluster.
+/// The desired state of a cluster. An empty state means no cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterState {
     /// By name of the node.
@@ -13,12 +13,12 @@ pub struct ClusterState {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeState {
-    /// Counts the machines that have had this name.
+    /// Number of machines that have had this name.
     pub incarnation: u32,
     pub hardware: String,
     pub image: String,
     pub services: BTreeMap<String, ServiceState>,
-    /// Keys of what was initialized on this machine, and never is again.
+    /// Keys of completed initializations on this machine, which are never repeated.
     pub latches: BTreeSet<String>,
 }
 
@@ -32,14 +32,14 @@ impl NodeState {
 /// A service on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceState {
-    /// Digest of what is installed.
+    /// Digest of the installation.
     pub install: String,
     /// Digest of the configuration.
     pub config: String,
     pub running: bool,
-    /// Another number means that it has to be restarted.
+    /// A changed number requests a restart.
     pub generation: u64,
-    /// Another number means that it has to be initialized again.
+    /// A changed number requests another initialization.
     pub epoch: u32,
 }
 
@@ -61,14 +61,14 @@ pub(super) fn latch_key(node: &str, incarnation: u32, service: &str, epoch: u32)
 }
 
 impl ClusterState {
-    /// Adds a node with services that run.
+    /// Adds a node with running services.
     pub fn add_node<'s>(&mut self, name: &str, services: impl IntoIterator<Item = &'s str>) {
         let services = services.into_iter().map(|name| (name.to_owned(), ServiceState::default()));
         let node = NodeState { services: services.collect(), ..NodeState::default() };
         self.nodes.insert(name.to_owned(), node);
     }
 
-    /// The same after everything was initialized.
+    /// The same state after all initializations.
     pub fn established(mut self) -> Self {
         for (name, node) in &mut self.nodes {
             for (service, state) in &node.services {

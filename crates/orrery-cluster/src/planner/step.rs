@@ -13,9 +13,9 @@ use super::state::ClusterState;
 pub enum ResourceKind {
     /// The machine exists.
     Machine,
-    /// It can be logged into.
+    /// The machine accepts logins.
     Reachable,
-    /// What the automators need is on it.
+    /// The prerequisites of the automators are installed.
     Toolchain,
     Installed,
     Configured,
@@ -34,9 +34,9 @@ pub enum ResourceKind {
 pub enum Effect {
     /// The resource differs.
     Apply,
-    /// The resource is unchanged, but others rely on it: it is looked at first.
+    /// The resource is unchanged, but others rely on it: it is verified first.
     Verify,
-    /// The resource goes away.
+    /// The resource is removed.
     Remove,
 }
 
@@ -48,13 +48,13 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
     pub effect: Effect,
-    /// Of an initialization: its identity.
+    /// Identity of an initialization.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub once: Option<String>,
-    /// Numbers of steps that come before.
+    /// Numbers of preceding steps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<usize>,
-    /// Numbers of groups whose steps all come before.
+    /// Numbers of groups of steps that all precede this one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<usize>,
     /// Number of the gate that has to open.
@@ -63,7 +63,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The name of what is done, as plans show it.
+    /// The action name in plans.
     pub fn action(&self) -> &'static str {
         match self.kind {
             ResourceKind::Machine if self.effect == Effect::Remove => "DELETE",
@@ -90,28 +90,28 @@ impl fmt::Display for Step {
 /// Admission: steps behind it start when a permit of each service is free.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gate {
-    /// Services whose permits it takes, each with the step that gives the permit back.
+    /// Services that provide its permits, each with the step that releases the permit.
     pub permits: BTreeMap<String, usize>,
 }
 
-/// What is to be done. Steps are in an order in which they can be carried out one by one.
+/// Ordered steps, valid for sequential execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
     pub steps: Vec<Step>,
     /// Steps that others wait for as a whole, such as all instances of a service.
     pub groups: Vec<Vec<usize>>,
     pub gates: Vec<Gate>,
-    /// How many instances of each service may be down at the same time.
+    /// Maximum number of instances of each service that may be down at the same time.
     pub permits: BTreeMap<String, u32>,
-    /// The state that the plan leads to: services whose dependencies are stopped are stopped, too.
+    /// The resulting state: services with stopped dependencies are stopped, too.
     #[serde(skip)]
     pub target: ClusterState,
-    /// Every stage waits for the one before as a whole.
+    /// Every stage waits for the whole previous stage.
     pub is_staged: bool,
 }
 
 impl Plan {
-    /// Numbers of the steps that come directly before one.
+    /// Numbers of the direct predecessors of a step.
     pub fn requirements(&self, step: usize) -> BTreeSet<usize> {
         let step = &self.steps[step];
         let grouped = step.after.iter().flat_map(|group| &self.groups[*group]);
@@ -119,29 +119,31 @@ impl Plan {
     }
 }
 
-/// Choices of how to get from one state to another.
+/// Options for the transition from one state to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// Barriers between stages, instead of each step as soon as it can. Not with a rolling restart: a stage would wait
-    /// for all instances, and these for permits that only the next stage gives back.
+pub struct PlanPolicy {
+    /// Barriers between stages, instead of starting each step as early as possible. Not with a
+    /// rolling restart: a stage would wait for all instances, and these for permits that only the
+    /// next stage releases.
     pub is_staged: bool,
     pub restart: Restart,
-    /// Exactly as the reference plans: machines are deleted without stopping and removing their services first, what
-    /// is only reached through a service outside the plan is not waited for, and services may lack what they require.
+    /// Plans exactly like the original: machines are deleted without stopping and removing their
+    /// services first, steps do not wait for dependencies behind a service outside the plan, and
+    /// services may lack their requirements.
     pub is_compatible: bool,
 }
 
-/// How services are restarted.
+/// Restart strategy for services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Restart {
-    /// All instances at once, and everything that depends on them.
+    /// All instances at once, with all their dependents.
     #[default]
     Together,
-    /// A few instances at a time; what depends on them goes on.
+    /// A few instances at a time; their dependents keep running.
     Rolling {
-        /// Instances of a service that may be down at the same time.
+        /// Maximum number of instances of a service that may be down at the same time.
         max_unavailable: BTreeMap<String, u32>,
-        /// The same for services that are not named.
+        /// The same for all other services.
         default: u32,
     },
 }

@@ -1,19 +1,19 @@
-//! Verifies layouts against rules, with none of the solver's own code.
+//! Verifies layouts against rules, independently of the solver's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::problem::{Mode, NodeGroup, NodeLayout, Problem, RuleKind};
+use super::problem::{LayoutProblem, NodeGroup, NodeLayout, RuleKind, SolverMode};
 
 /// A rule that a layout breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Index into the problem's rules; none for what every layout has to be.
+    /// Index into the problem's rules; `None` for general requirements.
     pub rule: Option<usize>,
     pub message: String,
 }
 
-/// Lists what is wrong with a layout. Only services that are on the cluster count.
-pub fn check(problem: &Problem, groups: &[NodeGroup]) -> Vec<Violation> {
+/// Lists the violations of a layout. Only services that are on the cluster count.
+pub fn check(problem: &LayoutProblem, groups: &[NodeGroup]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let present: BTreeSet<&str> = problem.services.iter().map(|s| s.name.as_str()).collect();
     let mut general = |message: String| violations.push(Violation { rule: None, message });
@@ -53,7 +53,7 @@ pub fn check(problem: &Problem, groups: &[NodeGroup]) -> Vec<Violation> {
 }
 
 /// Services that no rule names: they run on every node.
-pub fn unconstrained(problem: &Problem) -> Vec<&str> {
+pub fn unconstrained(problem: &LayoutProblem) -> Vec<&str> {
     let named: BTreeSet<&str> = problem
         .rules
         .iter()
@@ -64,8 +64,8 @@ pub fn unconstrained(problem: &Problem) -> Vec<&str> {
     services.filter(|name| !named.contains(name)).collect()
 }
 
-/// Whether services may form a node, as far as rules about coexistence go.
-pub fn is_valid_service_set(problem: &Problem, services: &BTreeSet<String>) -> bool {
+/// True if services may share a node according to the rules about coexistence.
+pub fn is_valid_service_set(problem: &LayoutProblem, services: &BTreeSet<String>) -> bool {
     let present: BTreeSet<&str> = problem.services.iter().map(|s| s.name.as_str()).collect();
     problem.rules.iter().all(|rule| coexists(&rule.kind, services, &present))
 }
@@ -84,12 +84,12 @@ fn coexists(rule: &RuleKind, services: &BTreeSet<String>, present: &BTreeSet<&st
     }
 }
 
-/// Whether the services of a node may run on its hardware and image type.
-pub fn is_valid_node(problem: &Problem, node: &NodeLayout) -> bool {
+/// True if the services of a node may run on its hardware and image type.
+pub fn is_valid_node(problem: &LayoutProblem, node: &NodeLayout) -> bool {
     problem.rules.iter().all(|rule| runs_on(problem, &rule.kind, node))
 }
 
-fn runs_on(problem: &Problem, rule: &RuleKind, node: &NodeLayout) -> bool {
+fn runs_on(problem: &LayoutProblem, rule: &RuleKind, node: &NodeLayout) -> bool {
     match rule {
         RuleKind::HardwareTypes { service, types } => {
             !node.services.contains(service) || types.contains(&node.hardware)
@@ -104,12 +104,12 @@ fn runs_on(problem: &Problem, rule: &RuleKind, node: &NodeLayout) -> bool {
     }
 }
 
-fn label_of<'p>(problem: &'p Problem, node: &NodeLayout, label: &str) -> Option<&'p str> {
+fn label_of<'p>(problem: &'p LayoutProblem, node: &NodeLayout, label: &str) -> Option<&'p str> {
     let hardware = problem.hardware.iter().find(|hardware| hardware.name == node.hardware)?;
     hardware.labels.get(label).map(String::as_str)
 }
 
-fn capacity_violation(problem: &Problem, groups: &[NodeGroup]) -> Option<Violation> {
+fn capacity_violation(problem: &LayoutProblem, groups: &[NodeGroup]) -> Option<Violation> {
     for NodeGroup { layout, .. } in groups {
         let hardware = problem.hardware.iter().find(|h| h.name == layout.hardware)?;
         let (mut cpus, mut memories, mut last) = (0u64, 0u64, None);
@@ -133,7 +133,7 @@ fn capacity_violation(problem: &Problem, groups: &[NodeGroup]) -> Option<Violati
 }
 
 fn satisfied(
-    problem: &Problem,
+    problem: &LayoutProblem,
     rule: &RuleKind,
     groups: &[NodeGroup],
     present: &BTreeSet<&str>,
@@ -145,7 +145,7 @@ fn satisfied(
     let on_cluster = |service: &str| present.contains(service);
     match rule {
         RuleKind::Requested { service } => {
-            problem.mode == Mode::Compatible || !on_cluster(service) || count(service) >= 1
+            problem.mode == SolverMode::Compatible || !on_cluster(service) || count(service) >= 1
         }
         RuleKind::Min { service, count: min } => {
             !on_cluster(service) || count(service) >= u64::from(*min)

@@ -1,6 +1,6 @@
 //! Count vectors in descending lexicographic order.
 
-/// A vector of counts cannot be enumerated.
+/// Errors of the enumeration of count vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CountsError {
     #[error("needs at least one slot")]
@@ -77,7 +77,8 @@ fn fill(mut counts: Vec<u32>, from: usize, mut items: u32, max: &[u32]) -> Optio
     (items == 0).then_some(counts)
 }
 
-/// Moves one item from the last slot before `end` that can spare it; `items` were taken from there on.
+/// Moves one item from the last slot before `end` that can spare it; `items` were taken from there
+/// on.
 fn decrease(mut counts: Vec<u32>, end: usize, items: u32, max: &[u32]) -> Option<Vec<u32>> {
     let mut items = items;
     for slot in (0..end).rev() {

@@ -1,72 +1,73 @@
-//! Explanations of infeasible problems: a minimal conflict and the nearest changes that fit.
+//! Explanations of infeasible problems: a minimal conflict and the nearest feasible changes.
 
 use std::fmt;
 
 use super::SolveError;
 use super::instance::TooLarge;
-use super::limits::{Interrupted, Meter};
-use super::prepare::Prepared;
-use super::problem::{Mode, Problem, Rule, RuleKind, nodes};
+use super::limits::{Interruption, Meter};
+use super::prepare::PreparedProblem;
+use super::problem::{LayoutProblem, Rule, RuleKind, SolverMode, nodes};
 use super::search::Search;
 
-/// Explanation of a "no".
+/// Explanation of an infeasible problem.
 #[derive(Debug, Clone)]
 pub struct Infeasible {
-    /// Number of nodes that was asked for.
+    /// Requested number of nodes.
     pub size: u32,
-    /// Rules that contradict each other at this size. Without any one of them, the others can be satisfied. Those whose change alone is
-    /// enough come first.
+    /// Rules that contradict each other at this size. Without any one of them, the others can be
+    /// satisfied. Rules with a sufficient change come first.
     pub conflict: Vec<Rule>,
-    /// Sizes that fit with all rules.
+    /// Sizes that are feasible with all rules.
     pub sizes: SizeHint,
-    /// Changes of rules that fit at this size, each sufficient on its own.
-    pub changes: Vec<Change>,
-    /// Only the compatible search gives up here; a layout exists.
+    /// Rule changes that make this size feasible, each sufficient on its own.
+    pub changes: Vec<RuleChange>,
+    /// Only the compatible search fails here; a layout exists.
     pub gave_up: bool,
-    /// A limit was reached while explaining: the conflict may not be minimal, and advice may be missing.
-    pub incomplete: Option<Interrupted>,
+    /// A limit was reached while explaining: the conflict may not be minimal, and advice may be
+    /// missing.
+    pub incomplete: Option<Interruption>,
 }
 
-/// Sizes that fit with all rules, nearest to the one that was asked for.
+/// Feasible sizes with all rules, nearest to the requested one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SizeHint {
     pub smaller: Option<u32>,
     pub larger: Option<u32>,
 }
 
-/// A change of rules after which a layout exists.
+/// A rule change that makes a layout possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// The number in a rule becomes another one, the nearest that fits.
+pub enum RuleChange {
+    /// Changes the number in a rule to the nearest feasible one.
     Relax { rule: Rule, to: u32 },
-    /// Rules are dropped, all of them.
+    /// Drops all of these rules.
     Drop(Vec<Rule>),
 }
 
-impl Change {
-    /// Whether it is a change of this rule alone.
+impl RuleChange {
+    /// True if it changes this rule alone.
     fn is_of(&self, changed: &Rule) -> bool {
         match self {
-            Change::Relax { rule, .. } => rule == changed,
-            Change::Drop(rules) => matches!(rules.as_slice(), [rule] if rule == changed),
+            RuleChange::Relax { rule, .. } => rule == changed,
+            RuleChange::Drop(rules) => matches!(rules.as_slice(), [rule] if rule == changed),
         }
     }
 }
 
 /// Distance in which sizes and bounds are tried one by one.
 const NEAR: u32 = 64;
-/// Rules that texts name, at most.
+/// Maximum number of rules named in a text.
 const MAX_SHOWN: usize = 12;
-/// Sizes beyond this are not suggested.
+/// Maximum suggested size.
 pub(crate) const LARGEST: u32 = 10_000;
 
 enum Failure {
-    Interrupted(Interrupted),
+    Interrupted(Interruption),
     TooLarge(TooLarge),
 }
 
-impl From<Interrupted> for Failure {
-    fn from(error: Interrupted) -> Self {
+impl From<Interruption> for Failure {
+    fn from(error: Interruption) -> Self {
         Self::Interrupted(error)
     }
 }
@@ -86,19 +87,25 @@ impl From<Failure> for SolveError {
     }
 }
 
-/// Explains why a problem has no layout.
-pub(crate) fn explain(problem: &Problem, meter: &Meter<'_>) -> Result<Infeasible, SolveError> {
-    Ok(Explainer { problem, prepared: Prepared::new(problem), meter }.explain()?)
+/// Explains the infeasibility of a problem.
+pub(crate) fn explain(
+    problem: &LayoutProblem,
+    meter: &Meter<'_>,
+) -> Result<Infeasible, SolveError> {
+    Ok(Explainer { problem, prepared: PreparedProblem::new(problem), meter }.explain()?)
 }
 
-/// Finds the smallest size with a layout, among those that the problem allows.
-pub(crate) fn smallest(problem: &Problem, meter: &Meter<'_>) -> Result<Option<u32>, SolveError> {
-    Ok(Explainer { problem, prepared: Prepared::new(problem), meter }.sizes_from(0)?.larger)
+/// Finds the smallest feasible size, among those that the problem allows.
+pub(crate) fn smallest(
+    problem: &LayoutProblem,
+    meter: &Meter<'_>,
+) -> Result<Option<u32>, SolveError> {
+    Ok(Explainer { problem, prepared: PreparedProblem::new(problem), meter }.sizes_from(0)?.larger)
 }
 
 struct Explainer<'p, 'm> {
-    problem: &'p Problem,
-    prepared: Prepared<'p>,
+    problem: &'p LayoutProblem,
+    prepared: PreparedProblem<'p>,
     meter: &'m Meter<'m>,
 }
 
@@ -123,7 +130,7 @@ impl Explainer<'_, '_> {
         }
         match outcome {
             Ok(()) => Ok(explained),
-            // That there is no layout is known, and more than nothing.
+            // The infeasibility is known even without a full explanation.
             Err(Failure::Interrupted(reason)) => {
                 explained.incomplete = Some(reason);
                 Ok(explained)
@@ -132,16 +139,16 @@ impl Explainer<'_, '_> {
         }
     }
 
-    /// Fills in what is found out, and leaves a conflict active.
+    /// Fills in the findings and leaves a conflict active.
     fn explain_into(&self, explained: &mut Infeasible, active: &mut [bool]) -> Result<(), Failure> {
-        // Only the compatible mode refuses what has a layout.
-        if self.problem.mode == Mode::Compatible && self.feasible(active)? {
+        // Only the compatible mode refuses problems that have a layout.
+        if self.problem.mode == SolverMode::Compatible && self.feasible(active)? {
             explained.gave_up = true;
             return Ok(());
         }
-        // Rules that are removed first are less likely to be named: a rule that only follows from the
-        // request says less than one that was written down.
-        let implied = |&rule: &usize| !matches!(self.kind(rule), RuleKind::Requested { .. });
+        // Rules that are removed first are less likely to be named: a rule that only follows from
+        // the request is less informative than a written one.
+        let implied = |&rule: &usize| !matches!(self.rule_kind(rule), RuleKind::Requested { .. });
         let mut order: Vec<usize> = (0..active.len()).collect();
         order.sort_by_key(implied);
         self.shrink(&order, active)?;
@@ -155,7 +162,7 @@ impl Explainer<'_, '_> {
         self.problem.rules[index].clone()
     }
 
-    fn kind(&self, index: usize) -> &RuleKind {
+    fn rule_kind(&self, index: usize) -> &RuleKind {
         &self.problem.rules[index].kind
     }
 
@@ -163,13 +170,17 @@ impl Explainer<'_, '_> {
         self.feasible_from(&self.prepared, active)
     }
 
-    fn feasible_from(&self, prepared: &Prepared<'_>, active: &[bool]) -> Result<bool, Failure> {
+    fn feasible_from(
+        &self,
+        prepared: &PreparedProblem<'_>,
+        active: &[bool],
+    ) -> Result<bool, Failure> {
         let instance = prepared.build(active, self.problem.size)?;
         Ok(Search::new(&instance, self.meter).feasible()?)
     }
 
-    /// Deactivates rules as long as the rest is a conflict. What remains is minimal: each remaining rule
-    /// was necessary when more rules were active, so it is with fewer.
+    /// Deactivates rules as long as the rest is a conflict. The result is minimal: each remaining
+    /// rule was necessary when more rules were active, so it is with fewer.
     fn shrink(&self, rules: &[usize], active: &mut [bool]) -> Result<(), Failure> {
         if rules.is_empty() {
             return Ok(());
@@ -194,7 +205,7 @@ impl Explainer<'_, '_> {
     }
 
     /// Single changes that make the whole problem feasible, or else rules to drop together.
-    fn changes(&self, conflict: &[usize]) -> Result<Vec<Change>, Failure> {
+    fn changes(&self, conflict: &[usize]) -> Result<Vec<RuleChange>, Failure> {
         let mut changes = Vec::new();
         let mut drops = Vec::new();
         for &rule in conflict {
@@ -202,9 +213,9 @@ impl Explainer<'_, '_> {
             active[rule] = false;
             if self.feasible(&active)? {
                 if let Some(to) = self.relaxed(rule)? {
-                    changes.push(Change::Relax { rule: self.rule(rule), to });
+                    changes.push(RuleChange::Relax { rule: self.rule(rule), to });
                 }
-                drops.push(Change::Drop(vec![self.rule(rule)]));
+                drops.push(RuleChange::Drop(vec![self.rule(rule)]));
             }
         }
         if drops.is_empty() && !self.problem.rules.is_empty() {
@@ -217,18 +228,19 @@ impl Explainer<'_, '_> {
                     dropped.push(self.rule(rule));
                 }
             }
-            // With no rule at all it may still be infeasible, as when there are no machines.
+            // Even without rules it may be infeasible, for example without machines.
             if self.feasible(&active)? && !dropped.is_empty() {
-                drops.push(Change::Drop(dropped));
+                drops.push(RuleChange::Drop(dropped));
             }
         }
         changes.extend(drops);
         Ok(changes)
     }
 
-    /// The nearest number in a rule with which the problem is feasible, given that it is without the rule.
+    /// The nearest number in a rule that makes the problem feasible, given that it is feasible
+    /// without the rule.
     fn relaxed(&self, rule: usize) -> Result<Option<u32>, Failure> {
-        let (from, to) = match *self.kind(rule) {
+        let (from, to) = match *self.rule_kind(rule) {
             RuleKind::Min { count, .. } => (count, 0),
             RuleKind::Max { count, .. } => (count, self.problem.size),
             RuleKind::AntiAffinity { max, .. } => (max, self.problem.size),
@@ -244,7 +256,7 @@ impl Explainer<'_, '_> {
                 RuleKind::Ratio { per, .. } => *per = value,
                 _ => {}
             }
-            self.feasible_from(&Prepared::new(&problem), &active)
+            self.feasible_from(&PreparedProblem::new(&problem), &active)
         };
         if from == to || !fits(to)? {
             return Ok(None);
@@ -262,7 +274,7 @@ impl Explainer<'_, '_> {
         Ok(u32::try_from(good).ok())
     }
 
-    /// Nearest feasible sizes on both sides of one that is not feasible.
+    /// Nearest feasible sizes on both sides of an infeasible one.
     fn sizes_from(&self, size: u32) -> Result<SizeHint, Failure> {
         let (min, max) = self.problem.size_range;
         let (min, max) = (min.unwrap_or(1).max(1), max.unwrap_or(LARGEST).min(LARGEST));
@@ -275,7 +287,7 @@ impl Explainer<'_, '_> {
         let fits = |size: u32| -> Result<bool, Failure> {
             let instance = self.prepared.build(&active, size)?;
             let search = Search::new(&instance, self.meter);
-            if self.problem.mode == Mode::Compatible && !search.greedy_start_reaches_size()? {
+            if self.problem.mode == SolverMode::Compatible && !search.greedy_start_reaches_size()? {
                 return Ok(false);
             }
             Ok(search.feasible()?)
@@ -302,7 +314,7 @@ impl Explainer<'_, '_> {
 }
 
 impl Infeasible {
-    /// Sentences that say what to change, best first.
+    /// Sentences that recommend changes, best first.
     pub fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
         if self.gave_up {
@@ -318,11 +330,11 @@ impl Infeasible {
         let mut drops = Vec::new();
         for change in &self.changes {
             match change {
-                Change::Relax { rule, to } => advice.push(relaxation(rule, *to)),
-                Change::Drop(rules) if rules.len() == 1 => {
+                RuleChange::Relax { rule, to } => advice.push(relaxation(rule, *to)),
+                RuleChange::Drop(rules) if rules.len() == 1 => {
                     drops.push(format!("\"{}\"", rules[0].kind))
                 }
-                Change::Drop(rules) => {
+                RuleChange::Drop(rules) => {
                     let rules: Vec<String> =
                         rules.iter().map(|rule| format!("\"{}\"", rule.kind)).collect();
                     advice.push(format!("drop all of: {}", rules.join(", ")));
@@ -362,7 +374,7 @@ impl fmt::Display for Infeasible {
             write!(f, "no layout with {size} satisfies all rules")?;
         }
         for rule in self.conflict.iter().take(MAX_SHOWN) {
-            write!(f, "\n  {} ({})", rule.kind, rule.place)?;
+            write!(f, "\n  {} ({})", rule.kind, rule.location)?;
         }
         if self.conflict.len() > MAX_SHOWN {
             write!(f, "\n  and {} more rules", self.conflict.len() - MAX_SHOWN)?;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// A set of atoms, hardware types or image types.
 pub(crate) type Mask = u128;
 
-/// Atoms, distinct hardware types and distinct image types, at most.
+/// Maximum number of atoms, of distinct hardware types and of distinct image types.
 pub(crate) const MASK_BITS: usize = 128;
 
 /// Bits of a mask, lowest first.
@@ -32,7 +32,7 @@ fn low_bits(count: usize) -> Mask {
 pub(crate) struct Atom {
     /// Indices into the problem's services.
     pub(crate) services: Vec<usize>,
-    /// Fewest and most nodes.
+    /// Minimum and maximum number of nodes.
     pub(crate) lo: u32,
     pub(crate) hi: u32,
     /// The number of nodes is a multiple of this.
@@ -57,7 +57,7 @@ pub(crate) struct Ratio {
     pub(crate) per: u32,
 }
 
-/// A hardware type that differs from all others in what it can carry.
+/// A hardware type with a distinct capability.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     /// Index into the problem's hardware.
@@ -69,7 +69,7 @@ pub(crate) struct Machine {
     pub(crate) tie: usize,
 }
 
-/// An image type that differs from all others in what it can carry.
+/// An image type with a distinct capability.
 #[derive(Debug, Clone)]
 pub(crate) struct Image {
     pub(crate) index: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Spread {
     pub(crate) max: u32,
     /// First slot of this atom's values in a vector of residual capacities.
     pub(crate) first: usize,
-    /// Slot of the value that a domain has; none where the label is absent.
+    /// Slot of the value of each domain; `None` where the label is absent.
     pub(crate) slots: Vec<Option<usize>>,
 }
 
@@ -94,31 +94,31 @@ pub(crate) struct Instance {
     /// In ascending order of their first names.
     pub(crate) atoms: Vec<Atom>,
     pub(crate) ratios: Vec<Ratio>,
-    /// Sets of three or more atoms of which no node has all.
+    /// Sets of three or more atoms that no node may run together.
     pub(crate) wide: Vec<Mask>,
     /// In order of preference.
     pub(crate) machines: Vec<Machine>,
     /// In order of preference.
     pub(crate) images: Vec<Image>,
-    /// Hardware of each combination of label values that a rule speaks of; one if none does.
+    /// Hardware of each combination of label values used by a rule; one domain if there is none.
     pub(crate) domains: Vec<Mask>,
     pub(crate) spreads: Vec<Spread>,
     /// Number of slots of all spreads together.
     pub(crate) slots: usize,
     /// Services on every node.
     pub(crate) everywhere: Vec<usize>,
-    /// Whether any atom occupies processors or memory.
+    /// True if any atom occupies processors or memory.
     pub(crate) capacity: bool,
     /// Upper bounds after propagation of ratios and steps.
     pub(crate) ceiling: Vec<u32>,
 }
 
-/// More constrained services or distinct machine types than a search can hold.
+/// The problem has more constrained services or distinct machine types than a search supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MASK_BITS} constrained services or distinct machine types")]
 pub struct TooLarge;
 
-/// A set of atoms on one node, with the machine types that can still carry it.
+/// A set of atoms on one node, with the machine types that still support it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Partial {
     pub(crate) atoms: Mask,
@@ -140,7 +140,7 @@ impl Instance {
         }
     }
 
-    /// Adds an atom to a node, unless a rule forbids it or no machine type can carry it.
+    /// Adds an atom to a node, unless a rule forbids it or no machine type supports it.
     pub(crate) fn extend(&self, node: &Partial, atom: usize) -> Option<Partial> {
         let added = &self.atoms[atom];
         let atoms = node.atoms | 1 << atom;
@@ -164,7 +164,8 @@ impl Instance {
         (hardware != 0 && images != 0).then_some(Partial { atoms, hardware, images, cpu, memory })
     }
 
-    /// Order of two nodes with equally many services, smaller first: preference of the machine types.
+    /// Sort key of nodes with equally many services, smaller first: preference of the machine
+    /// types.
     pub(crate) fn machine_key(&self, node: &Partial) -> (usize, usize, usize, usize) {
         let machine = &self.machines[node.hardware.trailing_zeros() as usize];
         let image = &self.images[node.images.trailing_zeros() as usize];
@@ -234,14 +235,14 @@ impl Instance {
         }
     }
 
-    /// Whether counts of different atoms depend on each other, or are not free to change by one.
+    /// True if counts of different atoms depend on each other, or cannot change by one.
     pub(crate) fn coupled(&self) -> bool {
         !self.ratios.is_empty() || self.atoms.iter().any(|atom| atom.step > 1)
     }
 }
 
 impl Instance {
-    /// Lowers the bounds of atoms that no machine type, or too few label values, can carry.
+    /// Lowers the bounds of atoms for which there is no machine type, or too few label values.
     pub(crate) fn bound_by_machines(&mut self) {
         for atom in 0..self.atoms.len() {
             let usable: Vec<usize> = (0..self.domains.len())

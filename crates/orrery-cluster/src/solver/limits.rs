@@ -5,15 +5,15 @@ use std::fmt;
 
 /// Bounds of one call of the solver.
 #[derive(Clone, Copy, Default)]
-pub struct Limits<'a> {
-    /// Search steps, at most. The same request stops at the same step everywhere.
+pub struct SearchLimits<'a> {
+    /// Maximum number of search steps. The same request stops at the same step everywhere.
     pub max_steps: Option<u64>,
-    /// Polled during the search, about every millisecond. The search stops when it answers true: for
-    /// a deadline, as this crate reads no clock, or because the request was cancelled.
+    /// Polled during the search, about every millisecond. The search stops when it returns true:
+    /// for a deadline, as this crate reads no clock, or because the request was cancelled.
     pub stop: Option<&'a dyn Fn() -> bool>,
 }
 
-impl fmt::Debug for Limits<'_> {
+impl fmt::Debug for SearchLimits<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limits")
             .field("max_steps", &self.max_steps)
@@ -22,9 +22,9 @@ impl fmt::Debug for Limits<'_> {
     }
 }
 
-/// The search was stopped before it had an answer.
+/// The search was stopped before it found an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Interrupted {
+pub enum Interruption {
     #[error("the search was cancelled or ran out of time")]
     Stopped,
     #[error("the search reached its limit of {0} steps")]
@@ -35,7 +35,7 @@ pub enum Interrupted {
 
 /// Counter of search steps.
 pub(crate) struct Meter<'a> {
-    limits: Limits<'a>,
+    limits: SearchLimits<'a>,
     steps: Cell<u64>,
 }
 
@@ -43,24 +43,24 @@ pub(crate) struct Meter<'a> {
 const POLL_INTERVAL: u64 = 64;
 
 impl<'a> Meter<'a> {
-    pub(crate) fn new(limits: Limits<'a>) -> Self {
+    pub(crate) fn new(limits: SearchLimits<'a>) -> Self {
         Self { limits, steps: Cell::new(0) }
     }
 
     /// Counts one step and checks the limits.
-    pub(crate) fn step(&self) -> Result<(), Interrupted> {
+    pub(crate) fn step(&self) -> Result<(), Interruption> {
         let steps = self.steps.get() + 1;
         self.steps.set(steps);
         if let Some(max) = self.limits.max_steps
             && steps > max
         {
-            return Err(Interrupted::Steps(max));
+            return Err(Interruption::Steps(max));
         }
         if steps % POLL_INTERVAL == 1
             && let Some(stop) = self.limits.stop
             && stop()
         {
-            return Err(Interrupted::Stopped);
+            return Err(Interruption::Stopped);
         }
         Ok(())
     }

@@ -4,9 +4,9 @@
 //! satisfy the rules, the answer is the one with the lexicographically greatest vector of counts over
 //! node layouts in order of preference: more services first, then preferred machine types, then names.
 //!
-//! Start from [`solve`] for documents and [`solve_problem`] for everything else. [`Problem`] is the input
-//! without documents, [`check()`] verifies an answer independently, [`add_services`] extends an existing
-//! layout. Tests are in `tests/it/solver`.
+//! Start from [`solve`] for documents and [`solve_problem`] for everything else. [`LayoutProblem`] is the input
+//! without documents, [`check()`] verifies an answer independently, [`add_services()`] extends an existing
+//! layout. Tests are in `tests/solver`.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -16,11 +16,11 @@
 //! | `search`, `node` | the lexicographically greatest layout, one kind of node after the other |
 //! | `packing`, `simplex`, `sets`, `witness` | decides whether demands fit on a number of nodes |
 //! | `explain` | minimal conflicts and nearest changes |
-//! | `amend`, `counts` | additions to an existing layout |
+//! | `add_services`, `counts` | additions to an existing layout |
 //! | `resize` | another size for an existing layout |
 //! | `preference` | enumeration of node layouts in order of preference, for small problems |
 
-mod amend;
+mod add_services;
 mod check;
 mod counts;
 mod explain;
@@ -38,40 +38,41 @@ mod sets;
 mod simplex;
 mod witness;
 
-pub use amend::{AddError, add_services};
+pub use add_services::{AddError, add_services};
 pub use check::{Violation, check, is_valid_node, is_valid_service_set, unconstrained};
 pub use counts::{CountsError, DescendingCounts};
-pub use explain::{Change, Infeasible, SizeHint};
+pub use explain::{Infeasible, RuleChange, SizeHint};
 pub use instance::TooLarge;
-pub use limits::{Interrupted, Limits};
+pub use limits::{Interruption, SearchLimits};
 pub use preference::{narrow, node_layouts, order_layouts, service_sets};
 pub use problem::{
-    Hardware, Mode, NodeGroup, NodeLayout, Place, Problem, Rule, RuleKind, Service, Solution,
+    ClusterService, Hardware, LayoutProblem, NodeGroup, NodeLayout, Rule, RuleKind, RuleLocation,
+    Solution, SolverMode,
 };
 pub use request::{
     Invalid, InvalidReason, MAX_SIZE, Request, lower, lower_template, smallest_size, solve,
     solve_template,
 };
-pub use resize::{ExistingNode, ResizeError, Resized, resize};
+pub use resize::{ExistingNode, ResizeError, ResizeResult, resize};
 
 use std::collections::BTreeSet;
 
 use instance::{Instance, Mask, bits};
 use limits::Meter;
-use prepare::Prepared;
-use search::{Chosen, Search};
+use prepare::PreparedProblem;
+use search::{ChosenNodes, Search};
 
-/// Reasons for no layout.
+/// Solver errors.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SolveError {
-    /// The request does not fit the documents, so nothing was searched.
+    /// The request does not fit the documents, so no search was started.
     #[error("{}", Invalid::join(.0))]
     Invalid(Vec<Invalid>),
     /// No layout satisfies all rules.
     #[error("{0}")]
     Infeasible(Box<Infeasible>),
     #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    Interrupted(#[from] Interruption),
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
 }
@@ -80,12 +81,15 @@ pub enum SolveError {
 ///
 /// # Errors
 /// An explanation if no layout satisfies all rules; an interruption if a limit was reached first.
-pub fn solve_problem(problem: &Problem, limits: Limits<'_>) -> Result<Solution, SolveError> {
+pub fn solve_problem(
+    problem: &LayoutProblem,
+    limits: SearchLimits<'_>,
+) -> Result<Solution, SolveError> {
     let meter = Meter::new(limits);
     let active = vec![true; problem.rules.len()];
-    let instance = Prepared::new(problem).build(&active, problem.size)?;
+    let instance = PreparedProblem::new(problem).build(&active, problem.size)?;
     let search = Search::new(&instance, &meter);
-    if problem.mode == Mode::Compatible && !search.greedy_start_reaches_size()? {
+    if problem.mode == SolverMode::Compatible && !search.greedy_start_reaches_size()? {
         let explained = explain::explain(problem, &meter)?;
         return Err(SolveError::Infeasible(Box::new(explained)));
     }
@@ -102,10 +106,10 @@ pub fn solve_problem(problem: &Problem, limits: Limits<'_>) -> Result<Solution, 
 ///
 /// # Errors
 /// An interruption if a limit was reached first.
-pub fn is_feasible(problem: &Problem, limits: Limits<'_>) -> Result<bool, SolveError> {
+pub fn is_feasible(problem: &LayoutProblem, limits: SearchLimits<'_>) -> Result<bool, SolveError> {
     let meter = Meter::new(limits);
     let active = vec![true; problem.rules.len()];
-    let instance = Prepared::new(problem).build(&active, problem.size)?;
+    let instance = PreparedProblem::new(problem).build(&active, problem.size)?;
     Ok(Search::new(&instance, &meter).feasible()?)
 }
 
@@ -113,11 +117,14 @@ pub fn is_feasible(problem: &Problem, limits: Limits<'_>) -> Result<bool, SolveE
 ///
 /// # Errors
 /// An interruption if a limit was reached first.
-pub fn smallest_size_of(problem: &Problem, limits: Limits<'_>) -> Result<Option<u32>, SolveError> {
+pub fn smallest_size_of(
+    problem: &LayoutProblem,
+    limits: SearchLimits<'_>,
+) -> Result<Option<u32>, SolveError> {
     explain::smallest(problem, &Meter::new(limits))
 }
 
-fn solution(problem: &Problem, instance: &Instance, chosen: &[Chosen]) -> Solution {
+fn solution(problem: &LayoutProblem, instance: &Instance, chosen: &[ChosenNodes]) -> Solution {
     let names = |atoms: Mask| -> BTreeSet<String> {
         let services = bits(atoms).flat_map(|atom| &instance.atoms[atom].services);
         let services = services.chain(&instance.everywhere);
@@ -126,7 +133,7 @@ fn solution(problem: &Problem, instance: &Instance, chosen: &[Chosen]) -> Soluti
     let mut cost = Some(0u64);
     let groups: Vec<NodeGroup> = chosen
         .iter()
-        .map(|Chosen { node, count }| {
+        .map(|ChosenNodes { node, count }| {
             let machine = &instance.machines[node.hardware.trailing_zeros() as usize];
             let image = &instance.images[node.images.trailing_zeros() as usize];
             let hardware = &problem.hardware[machine.index];

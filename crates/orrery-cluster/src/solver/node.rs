@@ -1,7 +1,8 @@
-//! Choice of the next kind of node: the most preferred one with which a complete layout still exists.
+//! Choice of the next kind of node: the most preferred one with which a complete layout still
+//! exists.
 
 use super::instance::{Atom, Machine, Mask, Partial, bits};
-use super::limits::Interrupted;
+use super::limits::Interruption;
 use super::search::{Search, State, excess};
 use super::sets::{Volume, compatible, weight_bound};
 
@@ -12,31 +13,32 @@ pub(super) struct Best {
     pub(super) domain: usize,
 }
 
-/// What is fixed while one node is chosen.
+/// Constants of the choice of one node.
 struct Step<'s> {
     state: &'s State,
     domain: usize,
     complete: bool,
     most_atoms: u64,
-    /// Number of services that the node has.
+    /// Number of services of the node.
     weight: i64,
-    /// Atoms that have to be on nodes still, and the room that this node has to give them.
+    /// Atoms with open demand, and the room that this node must provide for them.
     demanded: Mask,
     room: Volume,
 }
 
 impl Search<'_, '_> {
-    /// The most preferred node that can be placed next. Without `complete`, bounds alone decide.
+    /// The most preferred node that can be placed next. Without `complete`, only bounds are
+    /// checked.
     pub(super) fn most_preferred(
         &self,
         state: &State,
         complete: bool,
-    ) -> Result<Option<Best>, Interrupted> {
+    ) -> Result<Option<Best>, Interruption> {
         let mut best = None;
         let all: Mask = (0..self.instance.atoms.len())
             .filter(|&atom| self.instance.atoms[atom].hi > state.placed[atom])
             .fold(0, |mask, atom| mask | 1 << atom);
-        // Taking more atoms than this leaves later nodes empty.
+        // Taking more atoms than this would leave later nodes empty.
         let most_atoms = if self.instance.everywhere.is_empty() && complete {
             let spare = excess(&self.instance.ceiling, &state.placed);
             (spare + 1).saturating_sub(u64::from(state.left))
@@ -57,7 +59,7 @@ impl Search<'_, '_> {
         let (demanded, room) = self.demanded_room(state);
         let mut step = Step { state, domain: 0, complete, most_atoms, weight: 0, demanded, room };
         let bounds = starts.iter().map(|(start, open)| self.addable(&step, start, *open));
-        // From the highest weight that is imaginable down to one that exists.
+        // From the upper bound of the weight down to an existing one.
         step.weight = bounds.max().unwrap_or(0);
         while best.is_none() && step.weight >= 0 {
             for (domain, (start, candidates)) in starts.iter().enumerate() {
@@ -76,7 +78,7 @@ impl Search<'_, '_> {
         candidates: Mask,
         weight: i64,
         best: &mut Option<Best>,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<(), Interruption> {
         self.meter.step()?;
         if weight + self.addable(step, node, candidates) < step.weight
             || best.as_ref().is_some_and(|best| self.instance.machine_key(node) >= best.key)
@@ -97,8 +99,8 @@ impl Search<'_, '_> {
             }
             return Ok(());
         }
-        // Names in ascending order, each taken before it is left out: equal weights are met in the
-        // order of preference.
+        // Names in ascending order, each taken before it is left out: equal weights are found in
+        // the order of preference.
         let atom = candidates.trailing_zeros() as usize;
         let rest = candidates & !(1 << atom);
         let allowed = u64::from(node.atoms.count_ones()) < step.most_atoms;
@@ -115,7 +117,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Upper bound of the services that candidates add.
+    /// Upper bound of the number of services that candidates add.
     fn addable(&self, step: &Step<'_>, node: &Partial, candidates: Mask) -> i64 {
         let bound = weight_bound(self.instance, node, candidates, &self.weights);
         let spare = step.most_atoms.saturating_sub(u64::from(node.atoms.count_ones()));
@@ -133,7 +135,7 @@ impl Search<'_, '_> {
         step: &Step<'_>,
         node: &Partial,
         candidates: Mask,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<bool, Interruption> {
         if !step.complete || candidates == 0 {
             return Ok(true);
         }
@@ -144,7 +146,7 @@ impl Search<'_, '_> {
         self.completes(step.state, node.atoms, possible, step.domain, 1)
     }
 
-    /// Atoms whose demand is open, and the room that the other nodes lack for them.
+    /// Atoms with open demand, and the room that the other nodes lack for them.
     fn demanded_room(&self, state: &State) -> (Mask, Volume) {
         let instance = self.instance;
         let mut counts: Vec<u32> = instance.atoms.iter().map(|atom| atom.lo).collect();
@@ -171,8 +173,8 @@ impl Search<'_, '_> {
         (demanded, room)
     }
 
-    /// Whether the node can have as many services as it should and still give demanded atoms the room
-    /// that other nodes lack.
+    /// True if the node can have the required number of services and still provide the room that
+    /// other nodes lack for demanded atoms.
     fn leaves_room(&self, step: &Step<'_>, node: &Partial, candidates: Mask) -> bool {
         if !self.instance.capacity {
             return true;

@@ -1,31 +1,31 @@
 //! Decides whether a number of nodes can hold the demanded counts of all atoms.
 //!
-//! What may share a node may also run apart, so the answer depends on the demands alone: it is weighted
-//! colouring of the conflicts. Atoms that do not influence each other are decided separately. Cliques and
-//! greedy packing settle nearly all cases, the linear relaxation most of the rest, and a search with
-//! memory all of them.
+//! Atoms that may share a node may also run apart, so the answer depends on the demands alone: it
+//! is weighted colouring of the conflicts. Independent atoms are decided separately. Cliques and
+//! greedy packing settle nearly all cases, the linear relaxation most of the rest, and a search
+//! with a cache all of them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::instance::{Atom, Instance, Mask, bits};
-use super::limits::{Interrupted, Meter};
+use super::limits::{Interruption, Meter};
 use super::sets::{Volume, compatible, maximal_sets};
 use super::simplex::{Proof, relax};
 use super::witness::{Plan, Witnesses, unite};
 
-/// Decisions about packing for one instance, with memory.
+/// Packing decisions for one instance, with a cache.
 pub(crate) struct Packer<'i, 'm> {
     instance: &'i Instance,
     meter: &'m Meter<'m>,
-    /// For demands and capacities: packings need at least the first and at most the second number of nodes.
+    /// For demands and capacities: lower and upper bound on the number of nodes of a packing.
     known: RefCell<HashMap<Vec<u32>, (u32, u32)>>,
     /// Newest first.
     proofs: RefCell<VecDeque<Proof>>,
     witnesses: Witnesses,
 }
 
-/// Answer to whether demands fit, with the packing if it is known.
+/// Result of a packing decision, with the packing if it is known.
 enum Fit {
     No,
     Yes(Option<Plan>),
@@ -47,17 +47,17 @@ impl Fit {
 /// Room that packings leave empty.
 #[derive(Debug, Clone, Copy)]
 struct Waste {
-    /// So little that it guides the search better than the relaxation does.
+    /// True if there is so little that it guides the search better than the relaxation does.
     tight: bool,
-    /// Room that every node has to take: with less, the others could not make up for it.
+    /// Room that every node must use: with less, the others could not compensate.
     least: Volume,
 }
 
-/// Nested decisions, at most; each takes at least one node away.
+/// Maximum number of nested decisions; each takes at least one node away.
 const MAX_DEPTH: usize = 1500;
-/// Remembered proofs of bounds, at most.
+/// Maximum number of cached proofs of bounds.
 const MAX_PROOFS: usize = 64;
-/// Remembered decisions, at most.
+/// Maximum number of cached decisions.
 const MAX_KNOWN: usize = 200_000;
 
 impl<'i, 'm> Packer<'i, 'm> {
@@ -77,7 +77,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         demand: &[u32],
         caps: &[u32],
         nodes: u32,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<bool, Interruption> {
         Ok(matches!(self.fits_all(demand, caps, nodes, 0)?, Fit::Yes(_)))
     }
 
@@ -87,10 +87,10 @@ impl<'i, 'm> Packer<'i, 'm> {
         caps: &[u32],
         nodes: u32,
         depth: usize,
-    ) -> Result<Fit, Interrupted> {
+    ) -> Result<Fit, Interruption> {
         self.meter.step()?;
         if depth > MAX_DEPTH {
-            return Err(Interrupted::Depth);
+            return Err(Interruption::Depth);
         }
         let mut support: Mask = 0;
         for (atom, &count) in demand.iter().enumerate() {
@@ -113,7 +113,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         Ok(Fit::Yes(plan))
     }
 
-    /// Atoms of the support that influence its first one, directly or through others.
+    /// Atoms of the support that interact with its first one, directly or indirectly.
     fn component(&self, support: Mask) -> Mask {
         let atoms = &self.instance.atoms;
         let machines = self.machine_group(support);
@@ -179,7 +179,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         caps: &[u32],
         nodes: u32,
         depth: usize,
-    ) -> Result<Fit, Interrupted> {
+    ) -> Result<Fit, Interruption> {
         let first = component.trailing_zeros() as usize;
         if component.count_ones() == 1 && self.instance.atoms[first].spread.is_none() {
             let fits = demand[first] <= nodes;
@@ -221,7 +221,7 @@ impl<'i, 'm> Packer<'i, 'm> {
                 let relaxed =
                     relax(self.instance, component, &demand_here, caps, nodes, self.meter)?;
                 least = least.max(relaxed.bound);
-                self.remember(relaxed.proof);
+                self.cache(relaxed.proof);
                 if nodes >= least {
                     decided = self.dive(&relaxed.columns, &demand_here, caps, nodes, depth)?;
                 }
@@ -236,7 +236,7 @@ impl<'i, 'm> Packer<'i, 'm> {
                     if let Some(plan) = plan
                         && !self.is_spread(component)
                     {
-                        self.witnesses.remember(plan.clone());
+                        self.witnesses.cache(plan.clone());
                     }
                 }
             }
@@ -253,7 +253,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         bits(component).any(|atom| self.instance.atoms[atom].spread.is_some())
     }
 
-    /// The best bound that earlier relaxations prove, or the first that decides.
+    /// The best bound that cached proofs give, or the first decisive one.
     fn proved_bound(&self, component: Mask, demand: &[u32], caps: &[u32], nodes: u32) -> u32 {
         let mut best = 0;
         for proof in self.proofs.borrow().iter() {
@@ -265,8 +265,8 @@ impl<'i, 'm> Packer<'i, 'm> {
         best
     }
 
-    /// Keeps a proof: demands that come up later are similar.
-    fn remember(&self, proof: Option<Proof>) {
+    /// Caches a proof: later demands are similar.
+    fn cache(&self, proof: Option<Proof>) {
         if let Some(proof) = proof {
             let mut proofs = self.proofs.borrow_mut();
             proofs.push_front(proof);
@@ -288,7 +288,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         key
     }
 
-    /// Demand of the heaviest clique that a greedy search finds.
+    /// Demand of the heaviest clique found by a greedy search.
     fn clique_bound(&self, component: Mask, demand: &[u32]) -> u32 {
         let mut best = 0;
         for start in bits(component) {
@@ -303,7 +303,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         best
     }
 
-    /// Room of all nodes together that packings leave empty.
+    /// Total room that packings leave empty.
     fn waste(&self, component: Mask, demand: &[u32], nodes: u32) -> Waste {
         let machines = &self.instance.machines;
         let of = |size: fn(&Atom) -> u64, largest: u64| {
@@ -326,7 +326,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         }
     }
 
-    /// Nodes that the processors and the memory of all demands take up.
+    /// Number of nodes needed for the processors and the memory of all demands.
     fn volume_bound(&self, component: Mask, demand: &[u32]) -> u32 {
         if !self.instance.capacity {
             return 0;
@@ -344,7 +344,8 @@ impl<'i, 'm> Packer<'i, 'm> {
         needed(|atom| atom.cpu, cpu).max(needed(|atom| atom.memory, memory))
     }
 
-    /// Packs the largest demands first. Returns the number of nodes used and the packing, if it was enough.
+    /// Packs the largest demands first. Returns the number of nodes used and the packing, if it was
+    /// sufficient.
     fn pack_greedily(
         &self,
         component: Mask,
@@ -384,8 +385,8 @@ impl<'i, 'm> Packer<'i, 'm> {
         Some((nodes - left, plan))
     }
 
-    /// Packs the largest atoms first, each node as full as possible. Returns the number of nodes used and
-    /// the packing, if it was enough.
+    /// Packs the largest atoms first, each node as full as possible. Returns the number of nodes
+    /// used and the packing, if it was sufficient.
     fn pack_by_size(
         &self,
         component: Mask,
@@ -418,7 +419,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         Some((nodes - left, plan))
     }
 
-    /// A maximal set around the first atom in order, in the domain where it meets the most demand.
+    /// A maximal set around the first atom in order, in the domain where it covers the most demand.
     fn greedy_set(
         &self,
         order: &[usize],
@@ -456,7 +457,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         best.map(|(_, domain, set)| (domain, set))
     }
 
-    /// Takes nodes away from demands and capacities, as far as there is demand.
+    /// Subtracts nodes from demands and capacities, as far as there is demand.
     fn subtract(&self, domain: usize, set: Mask, count: u32, demand: &mut [u32], caps: &mut [u32]) {
         for atom in bits(set) {
             let mut met = count.min(demand[atom]);
@@ -468,7 +469,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         }
     }
 
-    /// Takes the whole part of the relaxation and decides the small rest.
+    /// Uses the integer part of the relaxation and decides the small rest.
     fn dive(
         &self,
         columns: &[super::simplex::Column],
@@ -476,7 +477,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         caps: &[u32],
         nodes: u32,
         depth: usize,
-    ) -> Result<Fit, Interrupted> {
+    ) -> Result<Fit, Interruption> {
         let (mut demand, mut caps, mut left) = (demand.to_vec(), caps.to_vec(), nodes);
         let mut taken = Plan::new();
         for column in columns {
@@ -496,7 +497,8 @@ impl<'i, 'm> Packer<'i, 'm> {
         Ok(rest.with(taken))
     }
 
-    /// Tries all kinds of nodes for the atom with the largest demand. One of them is in every packing.
+    /// Tries all kinds of nodes for the atom with the largest demand. One of them is in every
+    /// packing.
     fn branch(
         &self,
         component: Mask,
@@ -505,7 +507,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         nodes: u32,
         waste: Waste,
         depth: usize,
-    ) -> Result<Fit, Interrupted> {
+    ) -> Result<Fit, Interruption> {
         let priority = |atom: &usize| {
             let bulk = self.instance.atoms[*atom].bulk;
             if waste.tight { (bulk, demand[*atom]) } else { (0, demand[*atom]) }

@@ -1,17 +1,19 @@
-//! Node layouts in order of preference, enumerated. The search does without; this is for small problems.
+//! Enumerates node layouts in order of preference. The search does not use it; it serves small
+//! problems.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 
 use super::check::{is_valid_node, is_valid_service_set, unconstrained};
 use super::prepare::rank_of;
-use super::problem::{NodeLayout, Problem, RuleKind};
+use super::problem::{LayoutProblem, NodeLayout, RuleKind};
 
-/// Constrained services of which all subsets are tried, at most.
+/// Maximum number of constrained services for the enumeration of all subsets.
 const MAX_SERVICES: usize = 20;
 
-/// All sets of services that a node can have; none if there are too many services to try all subsets.
-pub fn service_sets(problem: &Problem) -> Option<Vec<BTreeSet<String>>> {
+/// All sets of services that a node can run; `None` if there are too many services to enumerate
+/// subsets.
+pub fn service_sets(problem: &LayoutProblem) -> Option<Vec<BTreeSet<String>>> {
     let everywhere: BTreeSet<String> =
         unconstrained(problem).into_iter().map(str::to_owned).collect();
     let services = problem.services.iter().map(|service| &service.name);
@@ -34,9 +36,9 @@ pub fn service_sets(problem: &Problem) -> Option<Vec<BTreeSet<String>>> {
     Some(sets)
 }
 
-/// All combinations of hardware, image and services that a node can have, most preferred first; none if
+/// All combinations of hardware, image and services of a node, most preferred first; `None` if
 /// there are too many services.
-pub fn node_layouts(problem: &Problem) -> Option<Vec<NodeLayout>> {
+pub fn node_layouts(problem: &LayoutProblem) -> Option<Vec<NodeLayout>> {
     let mut layouts = Vec::new();
     for services in service_sets(problem)? {
         let (mut cpus, mut memories) = (0u64, 0u64);
@@ -71,11 +73,11 @@ pub fn node_layouts(problem: &Problem) -> Option<Vec<NodeLayout>> {
 }
 
 /// Sorts node layouts, most preferred first.
-pub fn order_layouts(problem: &Problem, layouts: &mut [NodeLayout]) {
+pub fn order_layouts(problem: &LayoutProblem, layouts: &mut [NodeLayout]) {
     layouts.sort_by(|a, b| compare(problem, a, b));
 }
 
-fn compare(problem: &Problem, a: &NodeLayout, b: &NodeLayout) -> Ordering {
+fn compare(problem: &LayoutProblem, a: &NodeLayout, b: &NodeLayout) -> Ordering {
     let key = |layout: &NodeLayout| {
         let known = problem.hardware.iter().find(|hardware| hardware.name == layout.hardware);
         let cost = known.and_then(|hardware| hardware.cost).unwrap_or(u64::MAX);
@@ -93,9 +95,9 @@ fn compare(problem: &Problem, a: &NodeLayout, b: &NodeLayout) -> Ordering {
         .then_with(|| a.services.cmp(&b.services))
 }
 
-/// Keeps the most preferred layout of each set of services, for each combination of the label values by
-/// which services are spread. The layouts have to be in order.
-pub fn narrow(problem: &Problem, layouts: Vec<NodeLayout>) -> Vec<NodeLayout> {
+/// Retains the most preferred layout of each set of services, for each combination of the label
+/// values by which services are spread. The layouts have to be in order.
+pub fn narrow(problem: &LayoutProblem, layouts: Vec<NodeLayout>) -> Vec<NodeLayout> {
     let labels: BTreeSet<&String> = problem
         .rules
         .iter()

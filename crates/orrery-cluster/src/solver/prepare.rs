@@ -5,18 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::instance::{
     Atom, Image, Instance, MASK_BITS, Machine, Mask, Ratio, Spread, TooLarge, bits,
 };
-use super::problem::{Mode, Problem, RuleKind};
+use super::problem::{LayoutProblem, RuleKind, SolverMode};
 
-/// A problem with names replaced by indices, from which instances with fewer rules are built quickly.
-pub(crate) struct Prepared<'p> {
-    problem: &'p Problem,
-    /// Indices of the services of each rule that are on the cluster, and whether all of them are.
+/// A problem with names replaced by indices, from which instances with fewer rules are built
+/// quickly.
+pub(crate) struct PreparedProblem<'p> {
+    problem: &'p LayoutProblem,
+    /// Indices of the services of each rule that are on the cluster, and true if all of them are.
     rules: Vec<(Vec<usize>, bool)>,
     constrained: BTreeSet<usize>,
 }
 
-impl<'p> Prepared<'p> {
-    pub(crate) fn new(problem: &'p Problem) -> Self {
+impl<'p> PreparedProblem<'p> {
+    pub(crate) fn new(problem: &'p LayoutProblem) -> Self {
         let index: BTreeMap<&str, usize> = problem
             .services
             .iter()
@@ -38,8 +39,8 @@ impl<'p> Prepared<'p> {
         Self { problem, rules, constrained }
     }
 
-    /// Builds the program from the rules that are active. Rules that are not still keep the services
-    /// they name from being placed on every node, so that fewer rules never have fewer solutions.
+    /// Builds the program from the active rules. Inactive rules still prevent the services they
+    /// name from being placed on every node, so that fewer rules never have fewer solutions.
     pub(crate) fn build(&self, active: &[bool], size: u32) -> Result<Instance, TooLarge> {
         let problem = self.problem;
         let services = 0..problem.services.len();
@@ -57,7 +58,7 @@ impl<'p> Prepared<'p> {
         let mut builder = Builder::new(problem, groups, size);
         let rules = problem.rules.iter().zip(&self.rules).zip(active);
         for ((rule, (services, complete)), _) in rules.filter(|(_, active)| **active) {
-            // A service that only its request names is on every node anyway.
+            // A service that only its request names runs on every node anyway.
             if services.iter().all(|service| self.constrained.contains(service)) {
                 let atoms: Vec<usize> = services.iter().map(|&service| atom_of[service]).collect();
                 builder.apply(&rule.kind, &atoms, *complete);
@@ -66,7 +67,7 @@ impl<'p> Prepared<'p> {
         builder.finish(everywhere)
     }
 
-    /// Unites constrained services that must coexist; groups and members in order of their names.
+    /// Unites constrained services that must coexist; groups and members ordered by name.
     fn group_services(&self, active: &[bool]) -> Vec<Vec<usize>> {
         let problem = self.problem;
         let mut leader: Vec<usize> = (0..problem.services.len()).collect();
@@ -104,7 +105,7 @@ fn find(leader: &mut [usize], mut service: usize) -> usize {
 
 /// Collects the effects of rules on atoms.
 struct Builder<'p> {
-    problem: &'p Problem,
+    problem: &'p LayoutProblem,
     size: u32,
     atoms: Vec<Atom>,
     /// Hardware and image types that each atom is restricted to, by index into the problem.
@@ -117,7 +118,7 @@ struct Builder<'p> {
 }
 
 impl<'p> Builder<'p> {
-    fn new(problem: &'p Problem, groups: Vec<Vec<usize>>, size: u32) -> Self {
+    fn new(problem: &'p LayoutProblem, groups: Vec<Vec<usize>>, size: u32) -> Self {
         let count = groups.len();
         let atoms = groups
             .into_iter()
@@ -147,14 +148,14 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// Adds a rule about the given atoms; without `complete`, it names further services that are not on
-    /// the cluster.
+    /// Adds a rule about the given atoms; without `complete`, it names further services that are
+    /// not on the cluster.
     fn apply(&mut self, rule: &RuleKind, atoms: &[usize], complete: bool) {
         let Some(&atom) = atoms.first() else { return };
         let target = &mut self.atoms[atom];
         match rule {
             RuleKind::Requested { .. } => {
-                if self.problem.mode == Mode::Strict {
+                if self.problem.mode == SolverMode::Strict {
                     target.lo = target.lo.max(1);
                 }
             }
@@ -260,7 +261,7 @@ impl<'p> Builder<'p> {
         Ok(instance)
     }
 
-    /// Hardware in order of preference, without types that an equal and preferred one replaces.
+    /// Hardware in order of preference, without types that an equal, preferred one replaces.
     #[allow(clippy::type_complexity)]
     fn machines(
         &mut self,
@@ -321,7 +322,7 @@ impl<'p> Builder<'p> {
         Ok((machines, domains, values))
     }
 
-    /// Images in order of preference, without types that an equal and preferred one replaces.
+    /// Images in order of preference, without types that an equal, preferred one replaces.
     fn images(&mut self) -> Result<Vec<Image>, TooLarge> {
         let problem = self.problem;
         let mut order: Vec<usize> = (0..problem.images.len()).collect();
@@ -399,7 +400,7 @@ fn intersect(current: &mut Option<BTreeSet<usize>>, allowed: BTreeSet<usize>) {
     });
 }
 
-/// Rank in a preference list; what is not listed comes last.
+/// Rank in a preference list; unlisted names come last.
 pub(crate) fn rank_of(preference: &[String], name: &str) -> usize {
     preference.iter().position(|preferred| preferred == name).unwrap_or(preference.len())
 }

@@ -1,57 +1,57 @@
-//! Input of the solver: services, machine types and rules, each rule with its name and place.
+//! Input of the solver: services, machine types and rules, each rule with its name and location.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A request for a layout, independent of the documents that it came from.
+/// A request for a layout, independent of its documents.
 #[derive(Debug, Clone, Default)]
-pub struct Problem {
+pub struct LayoutProblem {
     /// Number of nodes.
     pub size: u32,
     /// Sizes that the template allows, for suggestions.
     pub size_range: (Option<u32>, Option<u32>),
     /// Services of the cluster, without duplicates.
-    pub services: Vec<Service>,
+    pub services: Vec<ClusterService>,
     /// Usable hardware types.
     pub hardware: Vec<Hardware>,
     /// Names of usable image types.
     pub images: Vec<String>,
     /// Constraints, in the order in which explanations name them.
     pub rules: Vec<Rule>,
-    /// Preferred hardware types, best first. Types that are not listed come after those that are.
+    /// Preferred hardware types, best first. Unlisted types come last.
     pub hardware_preference: Vec<String>,
     /// Preferred image types, best first.
     pub image_preference: Vec<String>,
-    /// Whether the cheaper hardware type wins before the alphabet decides.
+    /// True if cheaper hardware takes precedence over alphabetical order.
     pub prefer_cost: bool,
     /// Strict by default.
-    pub mode: Mode,
+    pub mode: SolverMode,
 }
 
 /// Treatment of the gaps in the original semantics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum SolverMode {
     /// Every requested service runs on at least one node, and the search is complete.
     #[default]
     Strict,
-    /// Answers of the original: a service without a minimum may be left out, and a request whose greedy
-    /// start falls short of its size is refused.
+    /// Answers of the original: a service without a minimum may be left out, and a request whose
+    /// greedy start does not reach its size is refused.
     Compatible,
 }
 
 /// A service of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Service {
+pub struct ClusterService {
     pub name: String,
 }
 
-impl Service {
+impl ClusterService {
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into() }
     }
 }
 
-/// A hardware type with what is known about its machines.
+/// A hardware type with the properties of its machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hardware {
     pub name: String,
@@ -71,37 +71,37 @@ impl Hardware {
     }
 }
 
-/// A constraint with the place where it was written.
+/// A constraint with its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub kind: RuleKind,
-    pub place: Place,
+    pub location: RuleLocation,
 }
 
 impl Rule {
-    pub fn new(kind: RuleKind, place: Place) -> Self {
-        Self { kind, place }
+    pub fn new(kind: RuleKind, location: RuleLocation) -> Self {
+        Self { kind, location }
     }
 }
 
-/// A place in a document or in the request.
+/// A location in a document or in the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RuleLocation {
     /// Kind and name of the document, such as `template web` or `the request`.
     pub document: String,
     /// JSON pointer of the value, such as `/constraints/services/app/quantities/min`.
     pub path: String,
-    /// File and span of the value, if it stands in a document.
-    pub source: Option<crate::document::Place>,
+    /// File and span of the value, if it is in a document.
+    pub source: Option<crate::document::DocumentLocation>,
 }
 
-impl Place {
+impl RuleLocation {
     pub fn new(document: impl Into<String>, path: impl Into<String>) -> Self {
         Self { document: document.into(), path: path.into(), source: None }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RuleLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {
             write!(f, "{}", self.document)
@@ -122,7 +122,8 @@ pub enum RuleKind {
     Max { service: String, count: u32 },
     /// The number of nodes with the service is a multiple of `step`.
     Step { service: String, step: u32 },
-    /// At least one `service` for every `per` instances of `of`: count(service) >= ceil(count(of) / per).
+    /// At least one `service` for every `per` instances of `of`: count(service) >= ceil(count(of) /
+    /// per).
     Ratio { service: String, of: String, per: u32 },
     /// The services run on the same nodes.
     MustCoexist { services: BTreeSet<String> },
@@ -234,7 +235,7 @@ fn decimal(value: u64) -> String {
     text.trim_end_matches('0').to_owned()
 }
 
-/// One kind of node: what runs on it and on what it runs.
+/// One kind of node: its hardware and image type and its services.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeLayout {
     pub hardware: String,

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::explain::{LARGEST, smallest};
-use super::limits::{Limits, Meter};
-use super::problem::{Hardware, Mode, Place, Problem, Rule, RuleKind, Service, Solution};
+use super::limits::{Meter, SearchLimits};
+use super::problem::{
+    ClusterService, Hardware, LayoutProblem, Rule, RuleKind, RuleLocation, Solution, SolverMode,
+};
 use super::{SolveError, solve_problem};
-use crate::document::{Catalog, ClusterTemplate, Problem as DocumentProblem, ResolvedTemplate};
+use crate::document::{Catalog, CatalogProblem, ClusterTemplate, ResolvedTemplate};
 
-/// Nodes of a cluster, at most.
+/// Maximum number of nodes of a cluster.
 pub const MAX_SIZE: u32 = LARGEST;
 
-/// Wishes of a user. What is absent comes from the template.
+/// A user's request. Omitted values come from the template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     /// Name of the template.
@@ -25,7 +27,7 @@ pub struct Request {
     pub hardware: Option<String>,
     /// The only image type of the cluster.
     pub image: Option<String>,
-    pub mode: Mode,
+    pub mode: SolverMode,
 }
 
 impl Request {
@@ -39,18 +41,18 @@ impl Request {
 pub struct Invalid {
     pub reason: InvalidReason,
     pub message: String,
-    /// The place in a document that the request does not fit, if there is one.
-    pub place: Option<Place>,
+    /// The location in a document that the request contradicts, if any.
+    pub location: Option<RuleLocation>,
     pub help: Option<String>,
 }
 
 impl Invalid {
     fn new(reason: InvalidReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), place: None, help: None }
+        Self { reason, message: message.into(), location: None, help: None }
     }
 
-    fn at(mut self, place: Place) -> Self {
-        self.place = Some(place);
+    fn at(mut self, location: RuleLocation) -> Self {
+        self.location = Some(location);
         self
     }
 
@@ -59,19 +61,19 @@ impl Invalid {
         self
     }
 
-    /// All messages, one in a line.
+    /// All messages, one per line.
     pub(super) fn join(all: &[Self]) -> String {
         let messages: Vec<&str> = all.iter().map(|invalid| invalid.message.as_str()).collect();
         messages.join("\n")
     }
 }
 
-/// Kinds of requests that do not fit the documents.
+/// Reasons why a request does not fit the documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvalidReason {
     TemplateNotFound,
     /// The template cannot be resolved.
-    Template(Vec<DocumentProblem>),
+    Template(Vec<CatalogProblem>),
     ProviderNotFound,
     Size,
     NoServices,
@@ -92,35 +94,34 @@ pub enum InvalidReason {
 pub fn solve(
     catalog: &Catalog,
     request: &Request,
-    limits: Limits<'_>,
+    limits: SearchLimits<'_>,
 ) -> Result<Solution, SolveError> {
     let problem = lower(catalog, request).map_err(SolveError::Invalid)?;
     solve_problem(&problem, limits)
 }
 
-/// Finds the preferred layout for a request, with a template that is resolved already.
+/// Finds the preferred layout for a request with a resolved template.
 ///
 /// # Errors
-/// As [`solve`].
+/// As for [`solve`].
 pub fn solve_template(
     catalog: &Catalog,
     template: &ResolvedTemplate,
     request: &Request,
-    limits: Limits<'_>,
+    limits: SearchLimits<'_>,
 ) -> Result<Solution, SolveError> {
     let problem = lower_template(catalog, template, request).map_err(SolveError::Invalid)?;
     solve_problem(&problem, limits)
 }
 
-/// Finds the smallest size for which a request has a layout, if there is one. The size of the request is
-/// ignored.
+/// Finds the smallest feasible size of a request, if any. The size of the request is ignored.
 ///
 /// # Errors
 /// The request does not fit the documents, or a limit was reached.
 pub fn smallest_size(
     catalog: &Catalog,
     request: &Request,
-    limits: Limits<'_>,
+    limits: SearchLimits<'_>,
 ) -> Result<Option<u32>, SolveError> {
     let template = resolve(catalog, request).map_err(SolveError::Invalid)?;
     let size = template.template.constraints.size.min.unwrap_or(1).max(1);
@@ -129,11 +130,11 @@ pub fn smallest_size(
     smallest(&problem, &Meter::new(limits))
 }
 
-/// Turns a request into a problem.
+/// Converts a request to a problem.
 ///
 /// # Errors
-/// Everything that does not fit the documents.
-pub fn lower(catalog: &Catalog, request: &Request) -> Result<Problem, Vec<Invalid>> {
+/// All inconsistencies with the documents.
+pub fn lower(catalog: &Catalog, request: &Request) -> Result<LayoutProblem, Vec<Invalid>> {
     lower_template(catalog, &resolve(catalog, request)?, request)
 }
 
@@ -151,15 +152,15 @@ fn resolve(catalog: &Catalog, request: &Request) -> Result<ResolvedTemplate, Vec
     }
 }
 
-/// Turns a request into a problem, with a template that is resolved already.
+/// Converts a request with a resolved template to a problem.
 ///
 /// # Errors
-/// Everything that does not fit the documents.
+/// All inconsistencies with the documents.
 pub fn lower_template(
     catalog: &Catalog,
     template: &ResolvedTemplate,
     request: &Request,
-) -> Result<Problem, Vec<Invalid>> {
+) -> Result<LayoutProblem, Vec<Invalid>> {
     let lowering = Lowering { catalog, resolved: template, request };
     let mut invalid = Vec::new();
     lowering.check_size(&mut invalid);
@@ -172,10 +173,10 @@ pub fn lower_template(
     }
     let preferences = &lowering.template().preferences;
     let size = &lowering.template().constraints.size;
-    Ok(Problem {
+    Ok(LayoutProblem {
         size: request.size,
         size_range: (size.min, size.max),
-        services: services.iter().map(|name| Service::new(*name)).collect(),
+        services: services.iter().map(|name| ClusterService::new(*name)).collect(),
         hardware,
         images,
         rules,
@@ -197,20 +198,20 @@ impl<'a> Lowering<'a> {
         &self.resolved.template
     }
 
-    fn place(&self, path: &str) -> Place {
-        Place {
+    fn location(&self, path: &str) -> RuleLocation {
+        RuleLocation {
             document: format!("template {}", self.template().name()),
             path: path.to_owned(),
-            source: self.resolved.place(path).cloned(),
+            source: self.resolved.location(path).cloned(),
         }
     }
 
-    fn service_place(&self, service: &str, path: &str) -> Place {
+    fn service_location(&self, service: &str, path: &str) -> RuleLocation {
         let document = self.catalog.services.get(service);
-        Place {
+        RuleLocation {
             document: format!("service {service}"),
             path: path.to_owned(),
-            source: document.map(|document| document.place(path)),
+            source: document.map(|document| document.location(path)),
         }
     }
 
@@ -224,12 +225,12 @@ impl<'a> Lowering<'a> {
             && size < min
         {
             let message = format!("size {size} is too small: the template allows {min} and more");
-            invalid.push(refuse(message).at(self.place("/constraints/size/min")));
+            invalid.push(refuse(message).at(self.location("/constraints/size/min")));
         } else if let Some(max) = range.max
             && size > max
         {
             let message = format!("size {size} is too large: the template allows at most {max}");
-            invalid.push(refuse(message).at(self.place("/constraints/size/max")));
+            invalid.push(refuse(message).at(self.location("/constraints/size/max")));
         } else if size > MAX_SIZE {
             let message =
                 format!("size {size} is too large: clusters have at most {MAX_SIZE} nodes");
@@ -243,14 +244,14 @@ impl<'a> Lowering<'a> {
         let Some(name) = name else {
             let message = "neither the request nor the template names a provider";
             let problem = Invalid::new(InvalidReason::ProviderNotFound, message);
-            invalid.push(problem.at(self.place("/defaults")));
+            invalid.push(problem.at(self.location("/defaults")));
             return None;
         };
         // A directory of templates alone has no providers.
         if !self.catalog.providers.is_empty() && !self.catalog.providers.contains_key(name) {
             let message = format!("provider {name} does not exist");
             let problem = Invalid::new(InvalidReason::ProviderNotFound, message);
-            invalid.push(problem.at(self.place("/defaults/provider")));
+            invalid.push(problem.at(self.location("/defaults/provider")));
             return None;
         }
         Some(name)
@@ -283,9 +284,9 @@ impl<'a> Lowering<'a> {
             let message = format!(
                 "no {noun} types are available to use with template {template} and provider {provider}"
             );
-            let problem = Invalid::new(reason, message).at(self.place(path));
+            let problem = Invalid::new(reason, message).at(self.location(path));
             match pin {
-                Some(pin) => problem.help(format!("the only {noun} type asked for is {pin}")),
+                Some(pin) => problem.help(format!("the only requested {noun} type is {pin}")),
                 None => problem,
             }
         };
@@ -309,7 +310,7 @@ impl<'a> Lowering<'a> {
         (hardware, images)
     }
 
-    /// Services of the cluster, sorted, and checks that they belong together.
+    /// Services of the cluster, sorted; checks that they are compatible.
     fn services(&self, invalid: &mut Vec<Invalid>) -> Vec<&'a str> {
         let template = self.template();
         let names: BTreeSet<&str> = match &self.request.services {
@@ -319,7 +320,7 @@ impl<'a> Lowering<'a> {
         if names.is_empty() {
             let message = "the cluster would have no services";
             let problem = Invalid::new(InvalidReason::NoServices, message);
-            invalid.push(problem.at(self.place("/defaults/services")));
+            invalid.push(problem.at(self.location("/defaults/services")));
         }
         let compatible = &template.compatibility.services;
         let is_compatible =
@@ -330,7 +331,7 @@ impl<'a> Lowering<'a> {
             let message = format!("{} {verb} incompatible with the cluster", wrong.join(", "));
             let problem = Invalid::new(InvalidReason::IncompatibleServices, message);
             let help = format!("the template allows {}", compatible.join(", "));
-            invalid.push(problem.at(self.place("/compatibility/services")).help(help));
+            invalid.push(problem.at(self.location("/compatibility/services")).help(help));
         }
         for name in names.iter().filter(|name| !self.catalog.services.contains_key(**name)) {
             let message = format!("service {name} does not exist");
@@ -361,7 +362,7 @@ impl<'a> Lowering<'a> {
                         [only] => problem.help(format!("add {only} to the services")),
                         more => problem.help(format!("add one of: {}", more.join(", "))),
                     };
-                    invalid.push(problem.at(self.service_place(service, "/dependencies")));
+                    invalid.push(problem.at(self.service_location(service, "/dependencies")));
                 }
             }
             for (at, other) in document.body.dependencies.conflicts.iter().enumerate() {
@@ -369,7 +370,7 @@ impl<'a> Lowering<'a> {
                     let message = format!("{service} conflicts with {other}.");
                     let path = format!("/dependencies/conflicts/{at}");
                     let problem = Invalid::new(InvalidReason::ConflictingServices, message);
-                    invalid.push(problem.at(self.service_place(service, &path)));
+                    invalid.push(problem.at(self.service_location(service, &path)));
                 }
             }
         }
@@ -386,7 +387,7 @@ impl<'a> Lowering<'a> {
             let base = format!("/constraints/services/{}", escape(service));
             let before = rules.len();
             let mut add = |kind: RuleKind, path: &str| {
-                rules.push(Rule::new(kind, self.place(&format!("{base}{path}"))));
+                rules.push(Rule::new(kind, self.location(&format!("{base}{path}"))));
             };
             let name = || service.clone();
             let quantities = &constraint.quantities;
@@ -414,7 +415,7 @@ impl<'a> Lowering<'a> {
                 add(RuleKind::ImageTypes { service: name(), types }, "/imagetypes");
             }
             if rules.len() == before {
-                rules.push(Rule::new(RuleKind::Placed { service: name() }, self.place(&base)));
+                rules.push(Rule::new(RuleKind::Placed { service: name() }, self.location(&base)));
             }
             if constraint.optional {
                 optional.insert(service);
@@ -425,18 +426,18 @@ impl<'a> Lowering<'a> {
         for service in services {
             if !required.contains(service) && !optional.contains(service) {
                 let kind = RuleKind::Requested { service: (*service).to_owned() };
-                rules.push(Rule::new(kind, self.requested_place(service)));
+                rules.push(Rule::new(kind, self.request_location(service)));
             }
         }
         rules
     }
 
-    fn requested_place(&self, service: &str) -> Place {
+    fn request_location(&self, service: &str) -> RuleLocation {
         if self.request.services.is_some() {
-            return Place::new("the request", "/services");
+            return RuleLocation::new("the request", "/services");
         }
         let position = self.template().defaults.service_names().position(|name| name == service);
-        self.place(&format!("/defaults/services/{}", position.unwrap_or(0)))
+        self.location(&format!("/defaults/services/{}", position.unwrap_or(0)))
     }
 
     fn layout_rules(&self, services: &[&str], rules: &mut Vec<Rule>) {
@@ -445,20 +446,20 @@ impl<'a> Lowering<'a> {
             |names: &[String]| names.iter().any(|name| services.contains(&name.as_str()));
         for (at, names) in layout.mustcoexist.iter().enumerate().filter(|(_, n)| concerns(n)) {
             let kind = RuleKind::MustCoexist { services: names.iter().cloned().collect() };
-            let place = self.place(&format!("/constraints/layout/mustcoexist/{at}"));
-            rules.push(Rule::new(kind, place));
+            let location = self.location(&format!("/constraints/layout/mustcoexist/{at}"));
+            rules.push(Rule::new(kind, location));
         }
         for (at, names) in layout.cantcoexist.iter().enumerate().filter(|(_, n)| concerns(n)) {
             let kind = RuleKind::CannotCoexist { services: names.iter().cloned().collect() };
-            let place = self.place(&format!("/constraints/layout/cantcoexist/{at}"));
-            rules.push(Rule::new(kind, place));
+            let location = self.location(&format!("/constraints/layout/cantcoexist/{at}"));
+            rules.push(Rule::new(kind, location));
         }
         for (at, spread) in layout.spread.iter().enumerate() {
             let path = format!("/constraints/layout/spread/{at}");
             for service in spread.services.iter().filter(|s| services.contains(&s.as_str())) {
                 let (service, label) = (service.clone(), spread.label.clone());
                 let kind = RuleKind::AntiAffinity { service, label, max: spread.max };
-                rules.push(Rule::new(kind, self.place(&path)));
+                rules.push(Rule::new(kind, self.location(&path)));
             }
         }
     }
@@ -473,7 +474,7 @@ impl<'a> Lowering<'a> {
             let memory = demand.ram.and_then(|ram| scaled(ram, 1e3)).unwrap_or(0);
             if cpu > 0 || memory > 0 {
                 let kind = RuleKind::Capacity { service: (*service).to_owned(), cpu, memory };
-                rules.push(Rule::new(kind, self.service_place(service, "/resources")));
+                rules.push(Rule::new(kind, self.service_location(service, "/resources")));
             }
             for port in &demand.ports {
                 ports.entry(*port).or_default().insert((*service).to_owned());
@@ -483,13 +484,13 @@ impl<'a> Lowering<'a> {
             if services.len() > 1
                 && let Some(first) = services.first().cloned()
             {
-                let place = self.service_place(&first, "/resources/ports");
-                rules.push(Rule::new(RuleKind::Port { port, services }, place));
+                let location = self.service_location(&first, "/resources/ports");
+                rules.push(Rule::new(RuleKind::Port { port, services }, location));
             }
         }
     }
 
-    /// Services that are placed together can be spread over one label only.
+    /// Checks that services that are placed together are spread over one label only.
     fn check_spread(&self, rules: &[Rule], invalid: &mut Vec<Invalid>) {
         let mut groups: Vec<BTreeSet<&str>> = Vec::new();
         for rule in rules {
@@ -522,20 +523,20 @@ impl<'a> Lowering<'a> {
                     )
                 };
                 let problem = Invalid::new(InvalidReason::Spread, message);
-                invalid.push(problem.at(rule.place.clone()));
+                invalid.push(problem.at(rule.location.clone()));
             }
         }
     }
 }
 
-/// A fixed-point number; none if it is negative or far too large.
+/// A fixed-point number; `None` if it is negative or far too large.
 fn scaled(value: f64, unit: f64) -> Option<u64> {
     let scaled = (value * unit).round();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     (scaled.is_finite() && (0.0..1e15).contains(&scaled)).then_some(scaled as u64)
 }
 
-/// A step of a JSON pointer.
+/// Escapes a step of a JSON pointer.
 fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

@@ -1,57 +1,58 @@
-//! Another size for a cluster that exists. Nodes that stay keep their machines and services.
+//! Resizes an existing cluster. Retained nodes keep their machines and services.
 //!
-//! Growing continues the search behind the existing nodes, so that new nodes are the preferred ones. Shrinking removes
-//! nodes with few services first and, among those, the newest; it moves nothing.
+//! Growing continues the search behind the existing nodes, so that new nodes are the preferred
+//! ones. Shrinking removes nodes with few services first and, among those, the newest; it moves
+//! nothing.
 
 use std::collections::BTreeMap;
 
 use super::check::{Violation, check};
 use super::instance::{Instance, TooLarge, bits};
-use super::limits::{Interrupted, Limits, Meter};
-use super::prepare::Prepared;
-use super::problem::{Mode, NodeGroup, NodeLayout, Problem, RuleKind};
+use super::limits::{Interruption, Meter, SearchLimits};
+use super::prepare::PreparedProblem;
+use super::problem::{LayoutProblem, NodeGroup, NodeLayout, RuleKind, SolverMode};
 use super::search::{Search, State};
 
 /// A node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExistingNode {
-    /// Grows with every node that is created, and is never used again.
+    /// Increases with every created node, and is never reused.
     pub number: u64,
     pub layout: NodeLayout,
 }
 
 /// The difference between the old and the new layout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Resized {
-    /// Numbers of the nodes that go, in ascending order.
+pub struct ResizeResult {
+    /// Numbers of the removed nodes, in ascending order.
     pub removed: Vec<u64>,
     /// New nodes, the most preferred first.
     pub added: Vec<NodeGroup>,
 }
 
-/// Reasons for no layout of another size.
+/// Resize errors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeError {
-    /// The existing nodes break rules, whatever is added or removed.
+    /// The existing nodes break rules at any size.
     #[error("the existing nodes do not satisfy the rules: {}", .0.join("; "))]
     Broken(Vec<String>),
     #[error("no layout with {size} nodes keeps the {existing} existing nodes as they are")]
     NoGrowth {
         existing: u32,
         size: u32,
-        /// Sizes that have one, if there are some close by.
+        /// Nearest feasible sizes, if there are any.
         nearest: (Option<u32>, Option<u32>),
     },
-    #[error("no {} of the {existing} existing nodes can go without services that move", existing - size)]
+    #[error("cannot remove {} of the {existing} existing nodes without moving services", existing - size)]
     NoShrinking { existing: u32, size: u32, nearest: (Option<u32>, Option<u32>) },
     #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    Interrupted(#[from] Interruption),
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
 }
 
 impl ResizeError {
-    /// Sizes close by that fit, in words.
+    /// Nearest feasible sizes, in words.
     pub fn advice(&self) -> Option<String> {
         let (ResizeError::NoGrowth { nearest, .. } | ResizeError::NoShrinking { nearest, .. }) =
             self
@@ -66,18 +67,18 @@ impl ResizeError {
     }
 }
 
-/// Sizes on both sides that are tried for advice.
+/// Range of sizes that are tried for advice, on both sides.
 const NEARBY: u32 = 32;
 
 /// Changes the size of a cluster to that of the problem.
 ///
 /// # Errors
-/// No layout of that size keeps the nodes as they are, or a limit was reached.
+/// No layout of that size retains the nodes, or a limit was reached.
 pub fn resize(
-    problem: &Problem,
+    problem: &LayoutProblem,
     nodes: &[ExistingNode],
-    limits: Limits<'_>,
-) -> Result<Resized, ResizeError> {
+    limits: SearchLimits<'_>,
+) -> Result<ResizeResult, ResizeError> {
     let groups = group(nodes);
     let existing = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     let broken = broken(problem, &groups, problem.size == existing);
@@ -88,7 +89,7 @@ pub fn resize(
     let size = problem.size;
     if size > existing {
         if let Some(added) = grow(problem, &groups, existing, size, &meter)? {
-            return Ok(Resized { removed: Vec::new(), added });
+            return Ok(ResizeResult { removed: Vec::new(), added });
         }
         let fits = |size| Ok(grow(problem, &groups, existing, size, &meter)?.is_some());
         let nearest = nearest(problem, size, existing + 1..=u32::MAX, fits)?;
@@ -96,16 +97,16 @@ pub fn resize(
     }
     if size < existing {
         if let Some(removed) = shrink(problem, nodes, &groups, size, &meter)? {
-            return Ok(Resized { removed, added: Vec::new() });
+            return Ok(ResizeResult { removed, added: Vec::new() });
         }
         let fits = |size| Ok(shrink(problem, nodes, &groups, size, &meter)?.is_some());
         let nearest = nearest(problem, size, 1..=existing - 1, fits)?;
         return Err(ResizeError::NoShrinking { existing, size, nearest });
     }
-    Ok(Resized::default())
+    Ok(ResizeResult::default())
 }
 
-/// Nodes that are alike, in the order of their layouts.
+/// Groups equal nodes, in the order of their layouts.
 fn group(nodes: &[ExistingNode]) -> Vec<NodeGroup> {
     let mut counts: BTreeMap<&NodeLayout, u32> = BTreeMap::new();
     for node in nodes {
@@ -115,8 +116,9 @@ fn group(nodes: &[ExistingNode]) -> Vec<NodeGroup> {
     groups.map(|(layout, count)| NodeGroup { layout: layout.clone(), count }).collect()
 }
 
-/// Rules that the nodes break by themselves; with `all`, also those that further or fewer nodes could satisfy.
-fn broken(problem: &Problem, groups: &[NodeGroup], all: bool) -> Vec<String> {
+/// Rules that the nodes themselves break; with `all`, also those that more or fewer nodes could
+/// satisfy.
+fn broken(problem: &LayoutProblem, groups: &[NodeGroup], all: bool) -> Vec<String> {
     let mut problem = problem.clone();
     problem.size = groups.iter().map(|group| group.count).sum();
     let is_meant = |violation: &Violation| {
@@ -138,9 +140,9 @@ fn broken(problem: &Problem, groups: &[NodeGroup], all: bool) -> Vec<String> {
     violations.into_iter().filter(is_meant).map(|violation| violation.message).collect()
 }
 
-/// The closest sizes that fit, below and above, among those that the template allows.
+/// The nearest feasible sizes, below and above, among those that the template allows.
 fn nearest(
-    problem: &Problem,
+    problem: &LayoutProblem,
     size: u32,
     among: std::ops::RangeInclusive<u32>,
     mut fits: impl FnMut(u32) -> Result<bool, ResizeError>,
@@ -166,16 +168,16 @@ fn nearest(
     Ok((smaller, larger))
 }
 
-/// The preferred new nodes, if some complete the existing ones.
+/// The preferred new nodes, if the existing ones can be completed.
 fn grow(
-    problem: &Problem,
+    problem: &LayoutProblem,
     groups: &[NodeGroup],
     existing: u32,
     size: u32,
     meter: &Meter<'_>,
 ) -> Result<Option<Vec<NodeGroup>>, ResizeError> {
     let active = vec![true; problem.rules.len()];
-    let instance = Prepared::new(problem).build(&active, size)?;
+    let instance = PreparedProblem::new(problem).build(&active, size)?;
     let Some(state) = state_after(problem, &instance, groups, size - existing) else {
         return Ok(None);
     };
@@ -186,7 +188,7 @@ fn grow(
 
 /// The state of a search that has placed the existing nodes, unless they exceed a maximum.
 fn state_after(
-    problem: &Problem,
+    problem: &LayoutProblem,
     instance: &Instance,
     groups: &[NodeGroup],
     left: u32,
@@ -213,8 +215,8 @@ fn state_after(
     Some(State { left, placed, caps })
 }
 
-/// The combination of labels of a node's hardware.
-fn domain_of(problem: &Problem, instance: &Instance, layout: &NodeLayout) -> Option<usize> {
+/// The domain of a node's hardware.
+fn domain_of(problem: &LayoutProblem, instance: &Instance, layout: &NodeLayout) -> Option<usize> {
     let used = problem.rules.iter().filter_map(|rule| match &rule.kind {
         RuleKind::AntiAffinity { label, .. } => Some(label),
         _ => None,
@@ -228,10 +230,10 @@ fn domain_of(problem: &Problem, instance: &Instance, layout: &NodeLayout) -> Opt
     (0..instance.domains.len()).find(|&domain| bits(instance.domains[domain]).any(|m| m == machine))
 }
 
-/// Numbers of nodes whose removal leaves a layout that satisfies all rules: those with the fewest services first, and the
-/// newest among them.
+/// Numbers of nodes whose removal leaves a layout that satisfies all rules: those with the fewest
+/// services first, and the newest among them.
 fn shrink(
-    problem: &Problem,
+    problem: &LayoutProblem,
     nodes: &[ExistingNode],
     groups: &[NodeGroup],
     size: u32,
@@ -265,7 +267,7 @@ fn shrink(
             match removal.complete(&fixed, target)? {
                 Some(found) => witness = found,
                 None => {
-                    // More removals elsewhere do not make room for this one.
+                    // More removals elsewhere do not enable this one.
                     fixed[group] -= 1;
                     is_closed[group] = true;
                     continue;
@@ -278,13 +280,13 @@ fn shrink(
     Ok(Some(removed))
 }
 
-/// Fewest nodes of each service, as far as single rules tell.
-fn least_counts(problem: &Problem) -> BTreeMap<&str, u32> {
+/// Minimum number of nodes of each service, as far as single rules determine it.
+fn least_counts(problem: &LayoutProblem) -> BTreeMap<&str, u32> {
     let mut least: BTreeMap<&str, u32> = BTreeMap::new();
     for rule in &problem.rules {
         let (service, count) = match &rule.kind {
             RuleKind::Min { service, count } => (service, *count),
-            RuleKind::Requested { service } if problem.mode == Mode::Strict => (service, 1),
+            RuleKind::Requested { service } if problem.mode == SolverMode::Strict => (service, 1),
             _ => continue,
         };
         let known = least.entry(service).or_default();
@@ -293,36 +295,37 @@ fn least_counts(problem: &Problem) -> BTreeMap<&str, u32> {
     least
 }
 
-/// Search for numbers of nodes to remove from each group.
+/// Search for the number of nodes to remove from each group.
 struct Removal<'a, 'm> {
-    problem: &'a Problem,
+    problem: &'a LayoutProblem,
     groups: &'a [NodeGroup],
     least: BTreeMap<&'a str, u32>,
     meter: &'a Meter<'m>,
 }
 
 impl Removal<'_, '_> {
-    /// Removals of at least `fixed` from each group, and of `target` nodes in all, that leave a valid layout.
-    fn complete(&self, fixed: &[u32], target: u32) -> Result<Option<Vec<u32>>, Interrupted> {
+    /// Removals of at least `fixed` from each group, and of `target` nodes in total, that leave a
+    /// valid layout.
+    fn complete(&self, fixed: &[u32], target: u32) -> Result<Option<Vec<u32>>, Interruption> {
         let done: u32 = fixed.iter().sum();
         let Some(left) = target.checked_sub(done) else { return Ok(None) };
         let mut removed = fixed.to_vec();
         Ok(self.descend(0, left, &mut removed)?.then_some(removed))
     }
 
-    fn descend(&self, at: usize, left: u32, removed: &mut [u32]) -> Result<bool, Interrupted> {
+    fn descend(&self, at: usize, left: u32, removed: &mut [u32]) -> Result<bool, Interruption> {
         self.meter.step()?;
         if at == self.groups.len() {
             return Ok(left == 0 && self.is_valid(removed));
         }
         let room: u32 = (at..self.groups.len())
-            .map(|group| self.room(group, removed))
+            .map(|group| self.removable(group, removed))
             .fold(0, u32::saturating_add);
         if room < left {
             return Ok(false);
         }
         let before = removed[at];
-        for more in (0..=self.room(at, removed).min(left)).rev() {
+        for more in (0..=self.removable(at, removed).min(left)).rev() {
             removed[at] = before + more;
             if self.descend(at + 1, left - more, removed)? {
                 return Ok(true);
@@ -332,8 +335,8 @@ impl Removal<'_, '_> {
         Ok(false)
     }
 
-    /// Nodes of a group that minima still let go.
-    fn room(&self, group: usize, removed: &[u32]) -> u32 {
+    /// Number of nodes of a group that minima allow to remove.
+    fn removable(&self, group: usize, removed: &[u32]) -> u32 {
         let NodeGroup { layout, count } = &self.groups[group];
         let mut room = count.saturating_sub(removed[group]);
         for service in &layout.services {

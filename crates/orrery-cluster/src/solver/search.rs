@@ -1,18 +1,18 @@
 //! Search for the lexicographically greatest layout.
 //!
-//! Layouts are never enumerated. Nodes are chosen one kind after the other: the most preferred kind with
-//! which a complete layout still exists, as often as possible. That is the lexicographically greatest
-//! count vector, because a rest that could use a more preferred kind would have given that kind a higher
-//! count. For the same reason, the number of nodes of a kind is found by bisection.
+//! Layouts are never enumerated. Nodes are chosen one kind after the other: the most preferred kind
+//! with which a complete layout still exists, as often as possible. That is the lexicographically
+//! greatest count vector, because a rest that could use a more preferred kind would have given that
+//! kind a higher count. For the same reason, the number of nodes of a kind is found by bisection.
 
 use std::collections::BTreeMap;
 
 use super::instance::{Instance, Mask, Partial, bits};
-use super::limits::{Interrupted, Meter};
+use super::limits::{Interruption, Meter};
 use super::node::Best;
 use super::packing::Packer;
 
-/// Nodes placed so far and what is left.
+/// Placed nodes and the remaining demand.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) left: u32,
@@ -22,7 +22,7 @@ pub(super) struct State {
 
 /// Equal nodes of a solution.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Chosen {
+pub(crate) struct ChosenNodes {
     pub(crate) node: Partial,
     pub(crate) count: u32,
 }
@@ -38,9 +38,10 @@ pub(crate) struct Search<'i, 'm> {
     start: Option<State>,
 }
 
-/// Nodes beyond those needed, at most, that are considered when atoms share nodes to make steps fit.
+/// Maximum number of nodes, beyond those needed, that are considered when atoms share nodes to make
+/// steps fit.
 const OVERLAP: usize = 64;
-/// Pairs of atoms, at most, that are tried to share nodes.
+/// Maximum number of pairs of atoms that are tried to share nodes.
 const MAX_PAIRS: usize = 16;
 
 impl<'i, 'm> Search<'i, 'm> {
@@ -52,7 +53,7 @@ impl<'i, 'm> Search<'i, 'm> {
         Self { instance, packer, meter, weights, start: None }
     }
 
-    /// The same search behind nodes that exist already.
+    /// The same search behind existing nodes.
     pub(crate) fn starting_from(mut self, state: State) -> Self {
         self.start = Some(state);
         self
@@ -69,16 +70,16 @@ impl<'i, 'm> Search<'i, 'm> {
         }
     }
 
-    /// Whether any layout satisfies all rules.
-    pub(crate) fn feasible(&self) -> Result<bool, Interrupted> {
+    /// True if any layout satisfies all rules.
+    pub(crate) fn feasible(&self) -> Result<bool, Interruption> {
         if self.instance.machines.is_empty() || self.instance.images.is_empty() {
             return Ok(false);
         }
         self.completes(&self.initial(), 0, 0, 0, 0)
     }
 
-    /// Bounds of the sizes that can have a layout: what is outside of them cannot.
-    pub(crate) fn size_range(&self) -> Result<Option<(u32, u32)>, Interrupted> {
+    /// Bounds of the feasible sizes: sizes outside of them have no layout.
+    pub(crate) fn size_range(&self) -> Result<Option<(u32, u32)>, Interruption> {
         let state = self.initial();
         let mut counts: Vec<u32> = self.instance.atoms.iter().map(|atom| atom.lo).collect();
         if self.instance.machines.is_empty()
@@ -107,7 +108,7 @@ impl<'i, 'm> Search<'i, 'm> {
     }
 
     /// The lexicographically greatest layout, if there is one.
-    pub(crate) fn solve(&self) -> Result<Option<Vec<Chosen>>, Interrupted> {
+    pub(crate) fn solve(&self) -> Result<Option<Vec<ChosenNodes>>, Interruption> {
         if !self.feasible()? {
             return Ok(None);
         }
@@ -127,27 +128,27 @@ impl<'i, 'm> Search<'i, 'm> {
                     fails = middle;
                 }
             }
-            self.place(&mut state, &best, fits);
-            chosen.push(Chosen { node: best.node, count: fits });
+            self.place_nodes(&mut state, &best, fits);
+            chosen.push(ChosenNodes { node: best.node, count: fits });
         }
         Ok(Some(chosen))
     }
 
-    /// Whether the greedy start of the original search reaches the size: it gives every kind of node as
-    /// many nodes as maxima allow and never looks ahead.
-    pub(crate) fn greedy_start_reaches_size(&self) -> Result<bool, Interrupted> {
+    /// True if the greedy start of the original search reaches the size: it gives every kind of
+    /// node as many nodes as maxima allow and never looks ahead.
+    pub(crate) fn greedy_start_reaches_size(&self) -> Result<bool, Interruption> {
         let mut state = self.initial();
         while state.left > 0 {
             let Some(best) = self.most_preferred(&state, false)? else {
                 return Ok(false);
             };
             let count = self.most(&state, &best);
-            self.place(&mut state, &best, count);
+            self.place_nodes(&mut state, &best, count);
         }
         Ok(true)
     }
 
-    /// Nodes of a kind that bounds alone allow.
+    /// Maximum number of nodes of a kind according to the bounds alone.
     fn most(&self, state: &State, best: &Best) -> u32 {
         let mut most = state.left;
         for atom in bits(best.node.atoms) {
@@ -159,7 +160,7 @@ impl<'i, 'm> Search<'i, 'm> {
         most
     }
 
-    fn place(&self, state: &mut State, best: &Best, count: u32) {
+    fn place_nodes(&self, state: &mut State, best: &Best, count: u32) {
         state.left -= count;
         for atom in bits(best.node.atoms) {
             state.placed[atom] += count;
@@ -169,8 +170,9 @@ impl<'i, 'm> Search<'i, 'm> {
         }
     }
 
-    /// Whether a layout exists in which `count` of the nodes left have the atoms `taken`. With `possible`
-    /// beyond `taken` it is a relaxation: one node may have any of those, conflicts or not.
+    /// True if a layout exists in which `count` of the remaining nodes have the atoms `taken`. With
+    /// `possible` beyond `taken` it is a relaxation: one node may have any of those, conflicts or
+    /// not.
     pub(super) fn completes(
         &self,
         state: &State,
@@ -178,7 +180,7 @@ impl<'i, 'm> Search<'i, 'm> {
         possible: Mask,
         domain: usize,
         count: u32,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<bool, Interruption> {
         let mut placed = state.placed.clone();
         let mut caps = state.caps.clone();
         for atom in bits(taken) {
@@ -228,8 +230,8 @@ impl<'i, 'm> Search<'i, 'm> {
         self.fill(counts, top, &placed, &caps, left)
     }
 
-    /// Whether counts within the bounds put an atom on each of the nodes left. Counts that do can be
-    /// spread over the nodes, as atoms may always be taken apart.
+    /// True if counts within the bounds put an atom on each of the remaining nodes. Such counts can
+    /// be spread over the nodes, as atoms may always be separated.
     fn fill(
         &self,
         low: Vec<u32>,
@@ -237,7 +239,7 @@ impl<'i, 'm> Search<'i, 'm> {
         placed: &[u32],
         caps: &[u32],
         left: u32,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<bool, Interruption> {
         self.meter.step()?;
         let sum = excess(&low, placed);
         if sum >= u64::from(left) {
@@ -275,13 +277,13 @@ impl<'i, 'm> Search<'i, 'm> {
         self.fill(low, lowered, placed, caps, left)
     }
 
-    /// Whether an atom's count can be raised by one without a change of others.
+    /// True if an atom's count can be raised by one without changing others.
     fn is_free(&self, atom: usize) -> bool {
         self.instance.atoms[atom].step == 1
             && self.instance.ratios.iter().all(|ratio| ratio.of != atom)
     }
 
-    /// Decides most cases in which only steps restrict counts: the sums that they reach are computed.
+    /// Decides most cases in which only steps restrict counts: computes the reachable sums.
     fn fill_by_steps(
         &self,
         low: &[u32],
@@ -311,7 +313,7 @@ impl<'i, 'm> Search<'i, 'm> {
                 if spread || pairs > MAX_PAIRS {
                     continue;
                 }
-                // Two atoms that share some nodes make room for a sum that is larger by as many.
+                // Two atoms that share some nodes allow a sum that is larger by as many.
                 let shared = (low[a] - placed[a]).min(low[b] - placed[b]) as usize;
                 if (1..=shared.min(overlap)).any(|extra| sums[missing + extra])
                     || self.pair_fills([a, b], low, high, placed, missing)
@@ -323,7 +325,8 @@ impl<'i, 'm> Search<'i, 'm> {
         (pairs == 0).then_some(false)
     }
 
-    /// Whether raising two atoms to their next steps, so that they can share nodes, makes counts fit.
+    /// True if raising two atoms to their next steps, so that they can share nodes, makes counts
+    /// fit.
     fn pair_fills(
         &self,
         pair: [usize; 2],
@@ -359,7 +362,7 @@ impl<'i, 'm> Search<'i, 'm> {
                 ((high[atom] - low[atom]) / known.step) as usize;
         }
         for (step, most) in steps {
-            // How many of these steps a sum has taken.
+            // Number of these steps in a sum.
             let mut used = vec![0; sums.len()];
             for sum in step..sums.len() {
                 if !sums[sum] && sums[sum - step] && used[sum - step] < most {
@@ -379,7 +382,7 @@ impl<'i, 'm> Search<'i, 'm> {
     }
 }
 
-/// Sum of what counts exceed others by.
+/// Total by which counts exceed others.
 pub(super) fn excess(counts: &[u32], placed: &[u32]) -> u64 {
     counts.iter().zip(placed).map(|(count, placed)| u64::from(count.saturating_sub(*placed))).sum()
 }

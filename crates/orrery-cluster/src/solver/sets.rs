@@ -1,12 +1,12 @@
 //! Search for sets of atoms that may share a node.
 
 use super::instance::{Instance, Mask, Partial, bits};
-use super::limits::{Interrupted, Meter};
+use super::limits::{Interruption, Meter};
 
 /// Upper bound of the weight that candidates can add to a node.
 ///
-/// Candidates are partitioned into cliques of conflicting atoms, of which a node has at most one each.
-/// With capacities, the fractional knapsack of each resource is a bound, too.
+/// Candidates are partitioned into cliques of conflicting atoms, of which a node has at most one
+/// each. With capacities, the fractional knapsack of each resource is a bound, too.
 pub(crate) fn weight_bound(
     instance: &Instance,
     node: &Partial,
@@ -41,7 +41,7 @@ pub(crate) fn weight_bound(
     bound
 }
 
-/// Weight of the best fractional choice that fits, rounded down, as weights are whole.
+/// Weight of the best fractional choice that fits, rounded down, as weights are integers.
 fn knapsack_bound(
     candidates: Mask,
     weights: &[i64],
@@ -77,8 +77,9 @@ pub(crate) fn compatible(instance: &Instance, node: &Partial, candidates: Mask) 
         .fold(0, |mask, atom| mask | 1 << atom)
 }
 
-/// Heaviest set of candidates that may share a node of the domain; atoms without weight are left out.
-/// Only sets heavier than the floor are searched for: without one, the answer is the floor and no atoms.
+/// Heaviest set of candidates that may share a node of the domain; atoms without weight are left
+/// out. Only sets heavier than the floor are searched for: without one, the answer is the floor and
+/// no atoms.
 pub(crate) fn heaviest_set(
     instance: &Instance,
     domain: usize,
@@ -86,7 +87,7 @@ pub(crate) fn heaviest_set(
     weights: &[i64],
     floor: i64,
     meter: &Meter<'_>,
-) -> Result<(i64, Mask), Interrupted> {
+) -> Result<(i64, Mask), Interruption> {
     let start = instance.start(domain);
     let candidates = compatible(instance, &start, with_weight(candidates, weights));
     let mut best = (floor, 0);
@@ -94,7 +95,7 @@ pub(crate) fn heaviest_set(
     Ok(best)
 }
 
-/// A heavy set of candidates, taken by weight for the room that they need.
+/// A heavy set of candidates, chosen greedily by weight per room.
 pub(crate) fn heavy_set(
     instance: &Instance,
     domain: usize,
@@ -119,7 +120,7 @@ fn with_weight(candidates: Mask, weights: &[i64]) -> Mask {
     bits(candidates).filter(|&atom| weights[atom] > 0).fold(0, |mask, atom| mask | 1 << atom)
 }
 
-/// The candidate with the most weight for the room that it takes.
+/// The candidate with the most weight per room.
 fn densest(instance: &Instance, candidates: Mask, weights: &[i64]) -> usize {
     let density = |atom: &usize| {
         let bulk = i64::try_from(instance.atoms[*atom].bulk).unwrap_or(i64::MAX);
@@ -136,7 +137,7 @@ fn grow(
     weights: &[i64],
     best: &mut (i64, Mask),
     meter: &Meter<'_>,
-) -> Result<(), Interrupted> {
+) -> Result<(), Interruption> {
     meter.step()?;
     if weight > best.0 {
         *best = (weight, node.atoms);
@@ -154,15 +155,14 @@ fn grow(
     grow(instance, node, rest, weight, weights, best, meter)
 }
 
-/// Room of a node that has to be taken.
+/// Room of a node that must be used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Volume {
     pub(crate) cpu: u64,
     pub(crate) memory: u64,
 }
 
-/// Sets of candidates that contain the atom, take at least the given room, and to which no further
-/// candidate can be added.
+/// Maximal sets of candidates that contain the atom and use at least the given room.
 pub(crate) fn maximal_sets(
     instance: &Instance,
     domain: usize,
@@ -170,7 +170,7 @@ pub(crate) fn maximal_sets(
     candidates: Mask,
     least: Volume,
     meter: &Meter<'_>,
-) -> Result<Vec<Mask>, Interrupted> {
+) -> Result<Vec<Mask>, Interruption> {
     let mut found = Vec::new();
     let Some(node) = instance.extend(&instance.start(domain), atom) else {
         return Ok(found);
@@ -180,7 +180,7 @@ pub(crate) fn maximal_sets(
     Ok(found)
 }
 
-/// Whether the node can take the room with what is left.
+/// True if the node can still use the room.
 fn can_take(instance: &Instance, node: &Partial, candidates: Mask, least: Volume) -> bool {
     if !instance.capacity || (node.cpu >= least.cpu && node.memory >= least.memory) {
         return true;
@@ -191,7 +191,8 @@ fn can_take(instance: &Instance, node: &Partial, candidates: Mask, least: Volume
     cpu >= least.cpu && memory >= least.memory
 }
 
-/// Adds every maximal extension of the node; what was left out on purpose must not fit in the end.
+/// Adds every maximal extension of the node; candidates left out on purpose must not fit in the
+/// end.
 fn expand(
     instance: &Instance,
     node: &Partial,
@@ -200,7 +201,7 @@ fn expand(
     least: Volume,
     found: &mut Vec<Mask>,
     meter: &Meter<'_>,
-) -> Result<(), Interrupted> {
+) -> Result<(), Interruption> {
     meter.step()?;
     if !can_take(instance, node, candidates, least) {
         return Ok(());
@@ -218,7 +219,7 @@ fn expand(
         let out = compatible(instance, &next, excluded);
         expand(instance, &next, left, out, least, found, meter)?;
     }
-    // Without an atom that hinders nothing else, the set would not be maximal.
+    // Without an atom that excludes nothing else, the set would not be maximal.
     let hinders = instance.capacity
         || instance.atoms[atom].conflicts & rest != 0
         || instance.wide.iter().any(|rule| rule >> atom & 1 == 1 && rule & rest != 0)

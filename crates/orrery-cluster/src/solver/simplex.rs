@@ -1,15 +1,15 @@
 //! Linear relaxation of packing: columns are generated as they are needed.
 //!
-//! Floating-point numbers only guide the search. Bounds that prune it are recomputed in integers from
-//! rounded prices, so an inexact solution can make a bound weak, never wrong.
+//! Floating-point numbers only guide the search. Bounds that prune it are recomputed in integers
+//! from rounded prices, so an inexact solution can make a bound weak, never wrong.
 
 use std::collections::BTreeSet;
 
 use super::instance::{Instance, Mask, bits};
-use super::limits::{Interrupted, Meter};
+use super::limits::{Interruption, Meter};
 use super::sets::{heaviest_set, heavy_set};
 
-/// Nodes of one kind: their domain, their atoms and how many the relaxation uses.
+/// Nodes of one kind: their domain, their atoms and the number that the relaxation uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
     pub(crate) domain: usize,
@@ -20,15 +20,15 @@ pub(crate) struct Column {
 /// Rounded prices that prove a bound for any demands.
 #[derive(Debug, Clone)]
 pub(crate) struct Proof {
-    /// Worth of one unit of each atom, and fine for one unit of each slot.
+    /// Value of one unit of each atom, and penalty for one unit of each slot.
     values: Vec<i64>,
     fines: Vec<i64>,
-    /// Worth of the most valuable node, at most.
+    /// Upper bound of the value of a node.
     weight: i64,
 }
 
 impl Proof {
-    /// Fewest nodes that hold the demands of the given atoms.
+    /// Minimum number of nodes for the demands of the given atoms.
     pub(crate) fn bound(
         &self,
         instance: &Instance,
@@ -54,7 +54,7 @@ impl Proof {
 
 /// Result of the relaxation.
 pub(crate) struct Relaxation {
-    /// No packing has fewer nodes than this.
+    /// Lower bound on the number of nodes of a packing.
     pub(crate) bound: u32,
     /// Proof of the bound.
     pub(crate) proof: Option<Proof>,
@@ -64,24 +64,24 @@ pub(crate) struct Relaxation {
 /// Rounded prices are multiples of one over this.
 const SCALE: f64 = 1_073_741_824.0;
 const EPSILON: f64 = 1e-7;
-/// Rounded worth of a node above which it improves the solution. A node costs `SCALE`.
+/// Rounded value of a node above which it improves the solution. A node costs `SCALE`.
 const BETTER: i64 = 1_073_741_824 + 64;
-/// Rounded worth of a node above which no better one is looked for.
+/// Rounded value of a node above which the search for a better one ends.
 const CLEARLY_BETTER: i64 = 1_084_479_242;
 /// Iterations after which the best bound so far is good enough.
 const MAX_ITERATIONS: usize = 600;
 
 #[derive(Clone, Copy)]
 enum Variable {
-    /// Demand that nothing covers.
+    /// Uncovered demand.
     Missing,
-    /// Coverage beyond the demand, or capacity that is not used, of a row.
+    /// Excess coverage or unused capacity of a row.
     Slack,
     Nodes(usize, Mask),
 }
 
-/// Minimizes the number of nodes that cover the demands of the atoms in `support`. Stops when more than
-/// `nodes` are proved to be needed.
+/// Minimizes the number of nodes that cover the demands of the atoms in `support`. Stops when more
+/// than `nodes` are proved to be needed.
 pub(crate) fn relax(
     instance: &Instance,
     support: Mask,
@@ -89,7 +89,7 @@ pub(crate) fn relax(
     caps: &[u32],
     nodes: u32,
     meter: &Meter<'_>,
-) -> Result<Relaxation, Interrupted> {
+) -> Result<Relaxation, Interruption> {
     let atoms: Vec<usize> = bits(support).collect();
     let slots: Vec<usize> = used_slots(instance, &atoms);
     let mut tableau = Tableau::new(&atoms, &slots, demand, caps);
@@ -128,21 +128,21 @@ fn used_slots(instance: &Instance, atoms: &[usize]) -> Vec<usize> {
     slots
 }
 
-struct Priced {
+struct PricedNode {
     domain: usize,
     atoms: Mask,
     improves: bool,
     proof: Option<Proof>,
 }
 
-/// Finds the most valuable node at the given prices, and what the prices prove.
+/// Finds the most valuable node at the given prices, and the bound that the prices prove.
 fn price(
     instance: &Instance,
     atoms: &[usize],
     slots: &[usize],
     prices: &[f64],
     meter: &Meter<'_>,
-) -> Result<Priced, Interrupted> {
+) -> Result<PricedNode, Interruption> {
     #[allow(clippy::cast_possible_truncation)]
     let rounded: Vec<i64> = prices.iter().map(|p| (p * SCALE).round() as i64).collect();
     let mut proof = Proof {
@@ -165,7 +165,7 @@ fn price(
         }
         weights
     };
-    // While prices are far off, any node that improves the solution will do.
+    // While prices are inaccurate, any node that improves the solution is sufficient.
     let heavy = (0..instance.domains.len()).map(|domain| {
         let (weight, set) = heavy_set(instance, domain, support, &weights_in(domain));
         (weight, domain, set)
@@ -173,7 +173,7 @@ fn price(
     if let Some((weight, domain, atoms)) = heavy.max_by_key(|(weight, _, _)| *weight)
         && weight > CLEARLY_BETTER
     {
-        return Ok(Priced { domain, atoms, improves: true, proof: None });
+        return Ok(PricedNode { domain, atoms, improves: true, proof: None });
     }
     let mut best = (BETTER, 0, 0);
     for domain in 0..instance.domains.len() {
@@ -184,7 +184,7 @@ fn price(
         }
     }
     proof.weight = best.0;
-    Ok(Priced { domain: best.1, atoms: best.2, improves: best.2 != 0, proof: Some(proof) })
+    Ok(PricedNode { domain: best.1, atoms: best.2, improves: best.2 != 0, proof: Some(proof) })
 }
 
 /// Revised simplex method with a dense inverse of the basis.
@@ -236,7 +236,7 @@ impl<'a> Tableau<'a> {
         prices
     }
 
-    /// Row whose surplus (for a demand) or slack (for a capacity) improves the solution.
+    /// Row with a surplus (for a demand) or slack (for a capacity) that improves the solution.
     fn entering_slack(&self, prices: &[f64]) -> Option<usize> {
         (0..prices.len()).find(|&row| {
             if row < self.atoms.len() { prices[row] < -EPSILON } else { prices[row] > EPSILON }

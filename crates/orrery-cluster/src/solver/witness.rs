@@ -1,4 +1,4 @@
-//! Packings that were found, kept to answer similar questions.
+//! Cache of packings, used for similar questions.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use super::instance::{Mask, bits};
 /// Sets of atoms on nodes, and how many nodes have them.
 pub(crate) type Plan = Vec<(Mask, u32)>;
 
-/// Kept packings, at most.
+/// Maximum number of cached packings.
 const MAX_PLANS: usize = 24;
 
 /// Recent packings, newest first.
@@ -16,14 +16,14 @@ const MAX_PLANS: usize = 24;
 pub(crate) struct Witnesses(RefCell<VecDeque<Plan>>);
 
 impl Witnesses {
-    pub(crate) fn remember(&self, plan: Plan) {
+    pub(crate) fn cache(&self, plan: Plan) {
         let mut plans = self.0.borrow_mut();
         plans.push_front(plan);
         plans.truncate(MAX_PLANS);
     }
 
-    /// Whether a kept packing holds the demands of the given atoms on so few nodes, after nodes that it
-    /// can do without are left out.
+    /// True if a cached packing holds the demands of the given atoms on so few nodes, after
+    /// unneeded nodes are removed.
     pub(crate) fn cover(&self, atoms: Mask, demand: &[u32], nodes: u32) -> bool {
         self.0.borrow().iter().any(|plan| covers(plan, atoms, demand, nodes))
     }
@@ -63,7 +63,7 @@ fn covers(plan: &Plan, atoms: Mask, demand: &[u32], nodes: u32) -> bool {
     total <= i64::from(nodes)
 }
 
-/// Packings of atoms that do not influence each other, on the same nodes.
+/// Combines packings of independent atoms on the same nodes.
 pub(crate) fn unite(a: &Plan, b: &Plan) -> Plan {
     let mut united = Plan::new();
     let (mut left, mut right) = (a.iter().copied(), b.iter().copied());

@@ -1,4 +1,4 @@
-//! Files of recorded facts. A variable of the environment can name another file of the same format.
+//! Files of recorded facts. An environment variable can name another file of the same format.
 
 use std::fs;
 use std::path::{Path, PathBuf};

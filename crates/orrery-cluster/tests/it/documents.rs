@@ -1,23 +1,24 @@
-//! Documents: what is accepted, and the problems of what is not, with their places.
+//! Documents: accepted ones, and the problems of others with their locations.
 
 use orrery_cluster::document::{
-    Catalog, DefaultService, DocumentKind, LeaseTime, Problem, ServiceAction, Severity, line_column,
+    Catalog, CatalogProblem, DefaultService, DocumentKind, LeaseTime, ProblemSeverity,
+    ServiceAction, line_column,
 };
 
 use crate::webstack;
 
-/// Problems in one line each: place, path, id and message.
-fn told(catalog: &Catalog) -> Vec<String> {
+/// Problems in one line each: location, path, id and message.
+fn problem_lines(catalog: &Catalog) -> Vec<String> {
     catalog.check().iter().map(|problem| line(catalog, problem)).collect()
 }
 
-fn line(catalog: &Catalog, problem: &Problem) -> String {
+fn line(catalog: &Catalog, problem: &CatalogProblem) -> String {
     let severity = match problem.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
+        ProblemSeverity::Error => "error",
+        ProblemSeverity::Warning => "warning",
     };
-    let place = catalog.locate(&problem.place);
-    let path = &problem.place.path;
+    let place = catalog.locate(&problem.location);
+    let path = &problem.location.path;
     format!("{place} {path} {severity}[{}]: {}", problem.kind.diagnostic_id(), problem.message)
 }
 
@@ -31,7 +32,7 @@ fn with_template(name: &str, text: &str) -> Catalog {
 #[test]
 fn the_published_json_is_accepted_as_it_is() {
     let catalog = with_template("webstack.json", webstack::TEMPLATE);
-    assert_eq!(told(&catalog), [""; 0]);
+    assert_eq!(problem_lines(&catalog), [""; 0]);
     let template = &catalog.templates["webstack"].body;
     assert_eq!(template.constraints.services["nginx"].quantities.max, Some(2));
     assert_eq!(template.administration.leaseduration.initial, LeaseTime(7 * 86_400_000));
@@ -86,17 +87,17 @@ administration:
   leaseduration: {initial: 7d, max: 30d, step: 86400000}
 ";
     let from_yaml = with_template("webstack.yml", yaml);
-    assert_eq!(told(&from_yaml), [""; 0]);
+    assert_eq!(problem_lines(&from_yaml), [""; 0]);
     let from_json = with_template("webstack.json", webstack::TEMPLATE);
     let template = &from_json.templates["webstack"].body;
     assert_eq!(&from_yaml.templates["webstack"].body, template);
     let written = serde_json::to_string(template).expect("documents can be written");
     let again = with_template("webstack.json", &written);
-    assert_eq!((told(&again), &again.templates["webstack"].body), (Vec::new(), template));
+    assert_eq!((problem_lines(&again), &again.templates["webstack"].body), (Vec::new(), template));
 }
 
 #[test]
-fn every_field_that_does_not_fit_is_reported_with_its_place() {
+fn every_invalid_field_is_reported_with_its_location() {
     let text = r#"{
   "name": "web stack",
   "defaults": {"services": "base", "provder": "local"},
@@ -111,9 +112,9 @@ fn every_field_that_does_not_fit_is_reported_with_its_place() {
     let catalog = with_template("bad.json", text);
     let file = "clustertemplates/bad.json";
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
-            format!("{file}:2:11 /name error[invalid-field]: `web stack` is no valid name"),
+            format!("{file}:2:11 /name error[invalid-field]: `web stack` is not a valid name"),
             format!(
                 "{file}:3:28 /defaults/services error[invalid-field]: expected a list, but this is a text"
             ),
@@ -121,13 +122,13 @@ fn every_field_that_does_not_fit_is_reported_with_its_place() {
                 "{file}:3:36 /defaults/provder error[unknown-field]: there is no field `provder` here"
             ),
             format!(
-                "{file}:5:21 /constraints/size/min error[invalid-field]: 0 is no whole number of at least 1"
+                "{file}:5:21 /constraints/size/min error[invalid-field]: 0 is not a whole number of at least 1"
             ),
             format!(
                 "{file}:6:68 /constraints/services/app error[duplicate-field]: `app` is given twice"
             ),
             format!(
-                "{file}:8:51 /administration/leaseduration/initial error[invalid-field]: `7 weeks` is no duration: expected milliseconds, or a number with s, m, h or d"
+                "{file}:8:51 /administration/leaseduration/initial error[invalid-field]: `7 weeks` is not a duration: expected milliseconds, or a number with s, m, h or d"
             ),
             format!("{file}:9:13 /links/0 error[missing-field]: the field `url` is missing"),
             format!("{file}:10:3 /extends error[missing-field]: the field `name` is missing"),
@@ -143,12 +144,12 @@ fn every_field_that_does_not_fit_is_reported_with_its_place() {
 }
 
 #[test]
-fn yaml_problems_have_places_too() {
+fn yaml_problems_have_locations_too() {
     let text = "name: shop\ndefaults:\n  provider: local\n  services:\n    - base\n    - ngnix\n\
                 constraints:\n  services:\n    base:\n      quantity: {min: 1}\n";
     let catalog = with_template("shop.yaml", text);
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             "clustertemplates/shop.yaml:6:7 /defaults/services/1 error[document-not-found]: there is no service with the name ngnix",
             "clustertemplates/shop.yaml:10:7 /constraints/services/base/quantity error[unknown-field]: there is no field `quantity` here",
@@ -163,7 +164,7 @@ fn a_list_is_marked_with_its_brackets() {
                 cantcoexist:\n      - [base, app]\n      - - base\n        - redis\nlabel: x\n";
     let catalog = with_template("t.yaml", text);
     let document = &catalog.templates["t"];
-    let marked = |path: &str| &text[document.places.find(path)];
+    let marked = |path: &str| &text[document.locations.find(path)];
     assert_eq!(marked("/constraints/layout/cantcoexist/0"), "[base, app]");
     assert_eq!(marked("/constraints/layout/cantcoexist/1"), "- base\n        - redis");
     assert_eq!(marked("/constraints/layout/cantcoexist"), "cantcoexist");
@@ -171,7 +172,7 @@ fn a_list_is_marked_with_its_brackets() {
 }
 
 #[test]
-fn texts_that_are_no_documents_say_where_they_end_to_be() {
+fn syntax_errors_of_documents_have_a_location() {
     let mut catalog = Catalog::default();
     let add = |catalog: &mut Catalog, name: &str, text: &str| {
         catalog.add(DocumentKind::Service, name, text.to_owned());
@@ -184,31 +185,38 @@ fn texts_that_are_no_documents_say_where_they_end_to_be() {
     let deep = format!("{{\"name\": \"f\", \"links\": {}{}}}", "[".repeat(500), "]".repeat(500));
     add(&mut catalog, "f.json", &deep);
     add(&mut catalog, "g.yaml", "name: g\n---\nname: h\n");
-    let told = told(&catalog);
+    let problem_lines = problem_lines(&catalog);
     assert!(
-        told[0].starts_with("a.json:3:1  error[document-syntax]: this cannot be read: "),
-        "{told:#?}"
-    );
-    assert!(told[1].starts_with("b.yaml:2:8  error[document-syntax]"), "{told:#?}");
-    assert!(
-        told[2].starts_with("c.json:1:1  error[invalid-field]: expected the fields of a service")
+        problem_lines[0].starts_with("a.json:3:1  error[document-syntax]: this cannot be read: "),
+        "{problem_lines:#?}"
     );
     assert!(
-        told[3].starts_with("d.json:1:1  error[invalid-field]: expected the fields"),
-        "{told:#?}"
+        problem_lines[1].starts_with("b.yaml:2:8  error[document-syntax]"),
+        "{problem_lines:#?}"
     );
-    assert!(told[4].starts_with("e.json:1:"), "{told:#?}");
-    assert!(told[5].contains("this is nested deeper than 64 levels"), "{told:#?}");
     assert!(
-        told[6].starts_with(
+        problem_lines[2]
+            .starts_with("c.json:1:1  error[invalid-field]: expected the fields of a service")
+    );
+    assert!(
+        problem_lines[3].starts_with("d.json:1:1  error[invalid-field]: expected the fields"),
+        "{problem_lines:#?}"
+    );
+    assert!(problem_lines[4].starts_with("e.json:1:"), "{problem_lines:#?}");
+    assert!(
+        problem_lines[5].contains("this is nested deeper than 64 levels"),
+        "{problem_lines:#?}"
+    );
+    assert!(
+        problem_lines[6].starts_with(
             "g.yaml:2:1  error[document-syntax]: this cannot be read: a second document"
         )
     );
-    assert_eq!(told.len(), 7);
+    assert_eq!(problem_lines.len(), 7);
 }
 
 #[test]
-fn names_without_documents_are_errors_where_they_matter() {
+fn undefined_names_are_errors_where_they_matter() {
     let text = r#"{"name": "t",
  "defaults": {"services": ["base", "nothing"], "provider": "amazon", "hardwaretype": "huge", "imagetype": "debian"},
  "compatibility": {"services": ["base", "nothing", "bse"]},
@@ -219,7 +227,7 @@ fn names_without_documents_are_errors_where_they_matter() {
     let service = r#"{"name": "s", "dependencies": {
         "runtime": {"requires": ["gone"], "uses": ["perhaps"]}, "conflicts": ["never"]}}"#;
     catalog.add(DocumentKind::Service, "services/s.json", service.to_owned());
-    let found: Vec<String> = told(&catalog)
+    let found: Vec<String> = problem_lines(&catalog)
         .iter()
         .map(|line| line.split_once(' ').map_or("", |(_, rest)| rest).to_owned())
         .collect();
@@ -264,7 +272,7 @@ fn services_that_wait_for_each_other_are_errors() {
         r#"{"name": "a", "dependencies": {"runtime": {"requires": ["b"]}}}"#,
         r#"{"name": "b", "dependencies": {"runtime": {"uses": ["store"]}}}"#,
         r#"{"name": "c", "dependencies": {"provides": ["store"], "runtime": {"requires": ["a"]}}}"#,
-        // Installing in a circle is another matter than starting in one.
+        // An installation cycle differs from a start cycle.
         r#"{"name": "d", "dependencies": {"install": {"requires": ["e"]}}}"#,
         r#"{"name": "e", "dependencies": {"runtime": {"requires": ["d"]}}}"#,
         // These two are never on the same cluster.
@@ -275,7 +283,7 @@ fn services_that_wait_for_each_other_are_errors() {
         catalog.add(DocumentKind::Service, &format!("{number}.json"), (*text).to_owned());
     }
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             "0.json:1:57 /dependencies/runtime/requires/0 error[dependency-cycle]: services wait for each other to be started: a → b → c → a"
         ]
@@ -289,7 +297,7 @@ fn services_that_wait_for_each_other_are_errors() {
 }
 
 #[test]
-fn a_circle_that_depends_on_the_choice_of_services_is_a_warning() {
+fn a_cycle_that_depends_on_the_choice_of_services_is_a_warning() {
     let mut catalog = Catalog::default();
     let services = [
         r#"{"name": "client-1", "dependencies": {"provides": ["client"]}}"#,
@@ -300,7 +308,7 @@ fn a_circle_that_depends_on_the_choice_of_services_is_a_warning() {
         catalog.add(DocumentKind::Service, &format!("{number}.json"), (*text).to_owned());
     }
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             "1.json:1:88 /dependencies/runtime/requires/0 warning[dependency-cycle]: on one cluster, services would wait for each other to be started: client-2 → server → client-2"
         ]
@@ -314,19 +322,19 @@ fn bounds_leases_and_defaults_that_contradict_are_errors() {
  "compatibility": {"services": ["base"], "hardwaretypes": ["large"]},
  "constraints": {"size": {"min": 5, "max": 3}, "services": {"base": {"quantities": {"min": 2, "max": 1}}}},
  "administration": {"leaseduration": {"initial": 0, "max": "2d"}}}"#;
-    let told: Vec<String> = told(&with_template("t.json", text))
+    let problem_lines: Vec<String> = problem_lines(&with_template("t.json", text))
         .iter()
         .map(|line| line.split_once(' ').map_or("", |(_, rest)| rest).to_owned())
         .collect();
     assert_eq!(
-        told,
+        problem_lines,
         [
             "/defaults/services/1 error[incompatible-default]: app is a default, but not among the compatible services",
             "/defaults/hardwaretype error[incompatible-default]: small is a default, but not among the compatible hardwaretypes",
-            "/defaults/dnsSuffix error[invalid-field]: `-x` is no valid suffix of host names",
+            "/defaults/dnsSuffix error[invalid-field]: `-x` is not a valid DNS suffix",
             "/constraints/size/min error[invalid-field]: the minimum 5 is more than the maximum 3",
             "/constraints/services/base/quantities/min error[invalid-field]: the minimum 2 is more than the maximum 1",
-            "/administration/leaseduration/initial error[invalid-field]: clusters begin with a longer lease than the longest allowed",
+            "/administration/leaseduration/initial error[invalid-field]: the initial lease is longer than the maximum",
         ]
     );
 }
@@ -337,7 +345,7 @@ fn two_documents_of_one_name_and_incomplete_templates_are_errors() {
     let again = r#"{"name": "t", "defaults": {"provider": "local", "services": ["base"]}}"#;
     catalog.add(DocumentKind::ClusterTemplate, "b.json", again.to_owned());
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             "clustertemplates/a.json:1:1 /defaults error[incomplete-template]: template t has no default services and no default provider",
             "b.json:1:10 /name error[duplicate-document]: there are two templates with the name t",
@@ -375,7 +383,7 @@ fn family(child: &str) -> Catalog {
 #[test]
 fn templates_complete_what_they_extend_and_include() {
     let catalog = family(CHILD);
-    assert_eq!(told(&catalog), [""; 0]);
+    assert_eq!(problem_lines(&catalog), [""; 0]);
     let resolved = catalog.resolve("child").expect("no problems").expect("it exists");
     let template = &resolved.template;
     assert_eq!(template.name(), "child");
@@ -392,7 +400,7 @@ fn templates_complete_what_they_extend_and_include() {
     );
     assert_eq!(template.compatibility.services, ["base", "app", "redis"]);
     assert_eq!(template.compatibility.imagetypes, ["debian12"]);
-    // Constraints of partial templates count for nothing.
+    // Constraints of partial templates have no effect.
     assert_eq!((template.constraints.size.min, template.constraints.size.max), (Some(2), Some(9)));
     let app = &template.constraints.services["app"].quantities;
     assert_eq!((app.min, app.max), (None, Some(3)));
@@ -400,7 +408,7 @@ fn templates_complete_what_they_extend_and_include() {
     assert_eq!(template.administration.leaseduration.max, LeaseTime(2 * 86_400_000));
     assert_eq!(template.links.len(), 1);
     let located = |path: &str| {
-        let place = resolved.place(path).expect("every value has a place");
+        let place = resolved.location(path).expect("every value has a place");
         format!("{} {}", catalog.locate(place), place.path)
     };
     assert_eq!(
@@ -426,7 +434,7 @@ fn immutable_settings_cannot_be_changed() {
     let child = CHILD.replace(r#""java": {"heap": 2}"#, r#""dns": {"server": "10.9.9.9"}"#);
     let catalog = family(&child);
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             "clustertemplates/child.json:2:74 /defaults/config/dns error[immutable-setting]: `dns` cannot be set here: network includes it as immutable"
         ]
@@ -441,7 +449,7 @@ fn templates_that_extend_each_other_are_one_error() {
     let b = r#"{"name": "b", "extends": {"name": "a"}}"#;
     catalog.add(DocumentKind::ClusterTemplate, "clustertemplates/b.json", b.to_owned());
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             "clustertemplates/b.json:1:35 /extends/name error[template-cycle]: templates extend each other: a → b → a"
         ]
@@ -461,7 +469,7 @@ fn tenants_are_read_with_and_without_the_request_around_them() {
         (0, Some(5))
     );
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         ["b.json:1:43 /tenant/wrkers error[unknown-field]: there is no field `wrkers` here"]
     );
 }
@@ -472,11 +480,11 @@ fn macros_are_checked_before_a_cluster_needs_them() {
  "provider": "local", "config": {"app": {"url": ["http://%ip.self%/", "%hots.self%"]}, "rate": "100%"}},
  "links": [{"url": "http://%host.service.app[x]%/"}]}"#;
     assert_eq!(
-        told(&with_template("t.json", text)),
+        problem_lines(&with_template("t.json", text)),
         [
-            "clustertemplates/t.json:1:74 /defaults/services/0/config/a error[invalid-macro]: a macro cannot be read: A macro name must not be empty.",
-            "clustertemplates/t.json:2:71 /defaults/config/app/url/1 error[invalid-macro]: a macro cannot be read: 'hots.self' is not a valid macro name",
-            "clustertemplates/t.json:3:20 /links/0/url error[invalid-macro]: a macro cannot be read: A service number must consists of digits only.",
+            "clustertemplates/t.json:1:74 /defaults/services/0/config/a error[invalid-macro]: invalid macro: A macro name must not be empty.",
+            "clustertemplates/t.json:2:71 /defaults/config/app/url/1 error[invalid-macro]: invalid macro: 'hots.self' is not a valid macro name",
+            "clustertemplates/t.json:3:20 /links/0/url error[invalid-macro]: invalid macro: A service number must consists of digits only.",
         ]
     );
 }
@@ -487,7 +495,7 @@ fn services_that_macros_name_have_to_exist() {
  "config": {"a": "%ip.service.ap% %join(host.service.nginx,',')%", "b": ["%num.service.sql%"]}}}"#;
     let catalog = with_template("t.json", text);
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             "clustertemplates/t.json:2:18 /defaults/config/a error[document-not-found]: there is no service with the name ap",
             "clustertemplates/t.json:2:74 /defaults/config/b/0 error[document-not-found]: there is no service with the name sql",
@@ -501,14 +509,14 @@ fn a_service_that_requires_itself_is_an_error() {
     let mut catalog = Catalog::default();
     let services = [
         r#"{"name": "a", "dependencies": {"runtime": {"requires": ["a"]}}}"#,
-        // It provides what it needs.
+        // It provides its own requirement.
         r#"{"name": "b", "dependencies": {"provides": ["store"], "install": {"requires": ["store"]}}}"#,
     ];
     for (number, text) in services.iter().enumerate() {
         catalog.add(DocumentKind::Service, &format!("{number}.json"), (*text).to_owned());
     }
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             "0.json:1:57 /dependencies/runtime/requires/0 error[dependency-cycle]: a service waits for itself to be started: a → a"
         ]
@@ -528,13 +536,13 @@ providermap:
     catalog.add(DocumentKind::HardwareType, "small.yaml", hardware.to_owned());
     let image = "name: debian\nprovidermap:\n  one: {image: d, cost: free}\n";
     catalog.add(DocumentKind::ImageType, "debian.yaml", image.to_owned());
-    let wrong = |place: &str, provider: &str, name: &str, text: &str| {
+    let wrong = |location: &str, provider: &str, name: &str, text: &str| {
         format!(
-            "{place} /providermap/{provider}/{name} error[invalid-field]: `{name}` is a number of at least zero, but this is `{text}`"
+            "{location} /providermap/{provider}/{name} error[invalid-field]: `{name}` must be a number of at least zero, but this is `{text}`"
         )
     };
     assert_eq!(
-        told(&catalog),
+        problem_lines(&catalog),
         [
             wrong("small.yaml:3:26", "one", "cost", "cheap"),
             wrong("small.yaml:3:39", "one", "vcpu", "two"),
@@ -571,7 +579,7 @@ fn references_to_a_document_are_found() {
     let referrers = |kind: DocumentKind, name: &str| -> Vec<String> {
         let found = catalog.referrers(kind, name);
         let mut files: Vec<String> =
-            found.iter().map(|one| catalog.file(one.place.file).name.clone()).collect();
+            found.iter().map(|one| catalog.file(one.location.file).name.clone()).collect();
         files.dedup();
         files
     };
@@ -588,7 +596,7 @@ fn references_to_a_document_are_found() {
     assert_eq!(referrers(DocumentKind::Service, "nowhere"), [""; 0]);
 }
 
-/// A name that several services provide is there as long as one of them is.
+/// A name that several services provide exists as long as one of them does.
 #[test]
 fn the_last_provider_of_a_name_is_referred_to() {
     let mut catalog = Catalog::default();

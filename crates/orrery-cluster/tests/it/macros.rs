@@ -1,8 +1,8 @@
-//! Macros: the recorded facts, and what they leave open.
+//! Macros: the recorded facts, and cases that they do not cover.
 
 use std::collections::BTreeMap;
 
-use orrery_cluster::macros::{Context, MacroError, Node, check, expand, expand_value};
+use orrery_cluster::macros::{MacroContext, MacroError, Node, check, expand, expand_value};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn the_recorded_facts_hold() {
     let nodes = nodes(&file["context"]);
     let this = nodes.iter().find(|node| Some(node.id.as_str()) == file["context"]["self"].as_str());
     let owner = file["context"]["owner"].as_str().unwrap_or_default();
-    let context = Context { owner, nodes: &nodes, this };
+    let context = MacroContext { owner, nodes: &nodes, this };
     let (mut wrong, mut count) = (Vec::new(), 0);
     for case in file["cases"].as_array().expect("a list of cases") {
         count += 1;
@@ -75,7 +75,7 @@ fn node(number: u64, services: &[&str]) -> Node {
 #[test]
 fn values_are_expanded_inside_lists_and_objects() {
     let nodes = [node(2, &["app"]), node(1, &["app", "db"])];
-    let context = Context { owner: "ada", nodes: &nodes, this: Some(&nodes[0]) };
+    let context = MacroContext { owner: "ada", nodes: &nodes, this: Some(&nodes[0]) };
     let config = json!({
         "%host.self%": ["%host.self%", 7, null, {"all": "%join(map(ip.service.app,'$:80'),' ')%"}],
         "me": "%instance.self.service.app% of %num.service.app%",
@@ -90,7 +90,7 @@ fn values_are_expanded_inside_lists_and_objects() {
 }
 
 #[test]
-fn mistakes_know_where_they_are() {
+fn macro_errors_have_a_location() {
     let text = "é %host.self% %hots.self%";
     let Err(MacroError::Syntax { message, start, end }) = check(text) else {
         panic!("the mistake is not found");
@@ -118,7 +118,7 @@ fn mistakes_know_where_they_are() {
 #[test]
 fn texts_for_no_node_have_no_self() {
     let nodes = [node(1, &["app"])];
-    let context = Context { owner: "ada", nodes: &nodes, this: None };
+    let context = MacroContext { owner: "ada", nodes: &nodes, this: None };
     assert_eq!(expand("%host.self%", &context), Ok(None));
     assert_eq!(expand("%ip.service.app[0]%", &context), Ok(Some("10.0.0.1".to_owned())));
     assert_eq!(expand("%host.service.none[4]%", &context), Ok(None));
@@ -126,11 +126,11 @@ fn texts_for_no_node_have_no_self() {
 
 proptest! {
     #[test]
-    fn any_text_can_be_expanded_or_says_why(
+    fn any_text_expands_or_gives_an_error(
         text in r#"(%|join\(|map\(|host\.|ip\.|self|service\.|app|,|'|"|\)|\[|\]|[0-9]|é|\$|.){0,12}"#,
     ) {
         let nodes = [node(1, &["app"])];
-        let context = Context { owner: "ada", nodes: &nodes, this: Some(&nodes[0]) };
+        let context = MacroContext { owner: "ada", nodes: &nodes, this: Some(&nodes[0]) };
         match expand(&text, &context) {
             Ok(Some(_)) => prop_assert!(text.matches('%').count() >= 2),
             Ok(None) | Err(MacroError::UnknownFact { .. } | MacroError::TooFewNodes { .. }) => {}

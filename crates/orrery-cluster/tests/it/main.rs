@@ -1,10 +1,10 @@
 //! Tests of the documents, macros and the planner through the public interface.
 
 mod cases;
-mod document_laws;
+mod document_properties;
 mod documents;
 mod macros;
 mod planner_cases;
-mod planner_laws;
-mod planner_world;
+mod planner_properties;
+mod simulated_cluster;
 mod webstack;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_cluster::document::Service;
-use orrery_cluster::planner::{ClusterState, Plan, PlanError, Policy, Services, operations, plan};
+use orrery_cluster::planner::{
+    ClusterState, Plan, PlanError, PlanPolicy, ServiceDefinitions, operations, plan,
+};
 use serde_json::{Value, json};
 
 use crate::cases;
@@ -26,10 +28,10 @@ fn service(case: &Value) -> Service {
     serde_json::from_value(document).expect("a service")
 }
 
-/// The states that an action leads from and to.
+/// The states before and after an action.
 fn states(
     case: &Value,
-    services: &Services<'_>,
+    services: &ServiceDefinitions<'_>,
 ) -> Result<(ClusterState, ClusterState), PlanError> {
     let mut full = ClusterState::default();
     for (node, names) in case["nodes"].as_object().expect("nodes") {
@@ -89,7 +91,7 @@ fn states(
 
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
-/// Everything that comes before each step.
+/// The transitive predecessors of each step.
 fn closure(direct: &Edges) -> Edges {
     let mut all = direct.clone();
     loop {
@@ -142,15 +144,15 @@ fn stage_of_case(stage: &Value) -> BTreeSet<String> {
 fn check(case: &Value) -> Result<(), String> {
     let definitions: Vec<Service> =
         case["services"].as_array().into_iter().flatten().map(service).collect();
-    let services = Services::new(&definitions);
-    let policy = Policy { is_staged: true, is_compatible: true, ..Policy::default() };
+    let services = ServiceDefinitions::new(&definitions);
+    let policy = PlanPolicy { is_staged: true, is_compatible: true, ..PlanPolicy::default() };
     let planned =
         states(case, &services).and_then(|(old, new)| plan(&services, &old, &new, &policy));
     if case["note"] == json!("cyclic dependency") {
-        // A deliberate difference: circles are errors.
+        // A deliberate difference: cycles are errors.
         return match planned {
             Err(PlanError::DependencyCycle(_)) => Ok(()),
-            other => Err(format!("expected a circle, not {other:?}")),
+            other => Err(format!("expected a cycle, not {other:?}")),
         };
     }
     let plan = planned.map_err(|error| error.to_string())?;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use orrery_cluster::document::DocumentKind;
 use orrery_cluster::solver::{
-    AddError, DescendingCounts, InvalidReason, Limits, Mode, NodeGroup, NodeLayout, Problem,
-    Request, Rule, RuleKind, Service, Solution, SolveError, add_services, check, is_valid_node,
-    is_valid_service_set, lower, narrow, node_layouts, order_layouts, service_sets, solve_problem,
-    unconstrained,
+    AddError, ClusterService, DescendingCounts, InvalidReason, LayoutProblem, NodeGroup,
+    NodeLayout, Request, Rule, RuleKind, SearchLimits, Solution, SolveError, SolverMode,
+    add_services, check, is_valid_node, is_valid_service_set, lower, narrow, node_layouts,
+    order_layouts, service_sets, solve_problem, unconstrained,
 };
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn facts() -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Runs a test for each fact of a kind and reports all that differ.
+/// Runs a test for each fact of a kind and reports all differences.
 fn for_each(kind: &str, test: impl Fn(&Value, &Value)) {
     let facts = facts();
     let mut failed = Vec::new();
@@ -55,8 +55,8 @@ fn layouts(value: &Value) -> Vec<NodeLayout> {
     value.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(layout).collect()
 }
 
-/// The problem of a fact, by way of documents.
-fn problem_of(case: &Value, fact: &Value) -> Problem {
+/// The problem of a fact, built from documents.
+fn problem_of(case: &Value, fact: &Value) -> LayoutProblem {
     let services = match &case["services"] {
         Value::Null => strings(&fact["default_services"]),
         list => strings(list),
@@ -69,12 +69,12 @@ fn problem_of(case: &Value, fact: &Value) -> Problem {
     lower(&catalog, &Request::new("t", size)).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
-fn narrowed(problem: &Problem) -> Vec<NodeLayout> {
+fn narrowed(problem: &LayoutProblem) -> Vec<NodeLayout> {
     narrow(problem, node_layouts(problem).expect("few services"))
 }
 
-fn solve(problem: &Problem) -> Option<Solution> {
-    match solve_problem(problem, Limits::default()) {
+fn solve(problem: &LayoutProblem) -> Option<Solution> {
+    match solve_problem(problem, SearchLimits::default()) {
         Ok(solution) => {
             assert_eq!(check(problem, &solution.groups), []);
             Some(solution)
@@ -119,8 +119,9 @@ fn compatible_answers_equal_those_of_the_original() {
     });
 }
 
-/// Nodes that the original reaches before it looks at minima: as many of each layout as maxima allow.
-fn greedy_start(problem: &Problem) -> u32 {
+/// Number of nodes that the original reaches before it considers minima: as many of each layout as
+/// maxima allow.
+fn greedy_start(problem: &LayoutProblem) -> u32 {
     let mut left = problem.size;
     let mut placed: BTreeMap<String, u32> = BTreeMap::new();
     for layout in narrowed(problem) {
@@ -143,11 +144,11 @@ fn greedy_start(problem: &Problem) -> u32 {
 fn strict_answers_place_every_service_and_are_otherwise_the_same() {
     for_each("solve", |case, fact| {
         let problem = problem_of(case, fact);
-        assert_eq!(problem.mode, Mode::Strict);
+        assert_eq!(problem.mode, SolverMode::Strict);
         let expected = &case["expected"];
         let answer = solve(&problem);
         if expected["result"] == "unsolvable" {
-            // What the original gives up on is solved; the checker has verified it.
+            // Problems that the original gives up on are solved; the checker has verified it.
             let witness = expected["false_negative_witness"].is_array()
                 || !expected["complete_solver_expected"].is_null()
                 || !case["complete_solver_expected"].is_null();
@@ -155,7 +156,7 @@ fn strict_answers_place_every_service_and_are_otherwise_the_same() {
             assert!(answer.is_some() || !witness);
             assert!(answer.is_none() || gives_up, "{answer:?}");
         } else if expected["requested_but_not_placed"].is_array() {
-            // The checker has seen to it that the services are placed, if they can be.
+            // The checker has verified that the services are placed, if possible.
             if let Some(answer) = answer {
                 assert_eq!(answer.unplaced, Vec::<String>::new());
             }
@@ -189,8 +190,8 @@ fn strict_answers_follow_the_advice() {
     });
 }
 
-/// A problem whose machine types are those of the given layouts, preferred in their order.
-fn problem_for(case: &Value, fact: &Value, layouts: &[NodeLayout]) -> Problem {
+/// A problem with the machine types of the given layouts, preferred in their order.
+fn problem_for(case: &Value, fact: &Value, layouts: &[NodeLayout]) -> LayoutProblem {
     let mut hardware: Vec<String> = Vec::new();
     let mut images: Vec<String> = Vec::new();
     for layout in layouts {
@@ -282,10 +283,10 @@ fn validity_of_node_layouts() {
     });
     for_each("narrow", |case, _| {
         let mut given = layouts(&case["input"]);
-        let problem = Problem {
+        let problem = LayoutProblem {
             hardware_preference: strings(&case["hardware_preference"]),
             image_preference: strings(&case["image_preference"]),
-            ..Problem::default()
+            ..LayoutProblem::default()
         };
         order_layouts(&problem, &mut given);
         assert_eq!(narrow(&problem, given), layouts(&case["expected"]["ordered"]));
@@ -311,7 +312,7 @@ fn validity_of_layouts() {
         let mut problem = problem_for(case, fact, &layouts);
         let present: BTreeSet<String> =
             layouts.iter().flat_map(|layout| layout.services.iter().cloned()).collect();
-        problem.services = present.into_iter().map(Service::new).collect();
+        problem.services = present.into_iter().map(ClusterService::new).collect();
         problem.size = groups.iter().map(|group| group.count).sum();
         let violations = check(&problem, &groups);
         let valid = case["expected"]["valid"] == true;
@@ -362,7 +363,7 @@ fn additions_to_a_layout() {
             .collect();
         let case_of = json!({ "cluster_services": services });
         let problem = problem_for(&case_of, fact, &layouts);
-        let answer = add_services(&problem, &nodes, &added, Limits::default());
+        let answer = add_services(&problem, &nodes, &added, SearchLimits::default());
         let expected = &case["expected"];
         if expected["result"] == "unsolvable" {
             assert!(matches!(answer, Err(AddError::NoPlacement(_))), "{answer:?}");

@@ -1,8 +1,10 @@
-//! Random small problems, compared with exhaustive search; explanations are minimal and advice is true.
+//! Random small problems, compared with exhaustive search; explanations are minimal and advice is
+//! true.
 
 use orrery_cluster::solver::{
-    Change, Hardware, Limits, NodeGroup, NodeLayout, Place, Problem, Rule, RuleKind, Service,
-    SolveError, check, is_feasible, narrow, node_layouts, smallest_size_of, solve_problem,
+    ClusterService, Hardware, LayoutProblem, NodeGroup, NodeLayout, Rule, RuleChange, RuleKind,
+    RuleLocation, SearchLimits, SolveError, check, is_feasible, narrow, node_layouts,
+    smallest_size_of, solve_problem,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -57,29 +59,36 @@ fn hardware() -> impl Strategy<Value = Vec<Hardware>> {
     })
 }
 
-pub(crate) fn problems() -> impl Strategy<Value = Problem> {
+pub(crate) fn problems() -> impl Strategy<Value = LayoutProblem> {
     let preference = prop_oneof![Just(Vec::new()), Just(vec!["h2".to_owned(), "h3".to_owned()])];
     (2..=SERVICES.len(), 1..7u32, vec(rule(), 0..9), hardware(), preference, any::<bool>())
-        .prop_map(|(services, size, rules, hardware, hardware_preference, prefer_cost)| Problem {
-            size,
-            services: SERVICES[..services].iter().map(|name| Service::new(*name)).collect(),
-            hardware,
-            images: vec!["i".to_owned(), "j".to_owned()],
-            rules: rules
-                .into_iter()
-                .enumerate()
-                .map(|(at, kind)| Rule::new(kind, Place::new("template t", format!("/{at}"))))
-                .collect(),
-            hardware_preference,
-            prefer_cost,
-            ..Problem::default()
+        .prop_map(|(services, size, rules, hardware, hardware_preference, prefer_cost)| {
+            LayoutProblem {
+                size,
+                services: SERVICES[..services]
+                    .iter()
+                    .map(|name| ClusterService::new(*name))
+                    .collect(),
+                hardware,
+                images: vec!["i".to_owned(), "j".to_owned()],
+                rules: rules
+                    .into_iter()
+                    .enumerate()
+                    .map(|(at, kind)| {
+                        Rule::new(kind, RuleLocation::new("template t", format!("/{at}")))
+                    })
+                    .collect(),
+                hardware_preference,
+                prefer_cost,
+                ..LayoutProblem::default()
+            }
         })
 }
 
 /// The first count vector in descending lexicographic order that the checker accepts.
-fn exhaustive(problem: &Problem) -> Option<Vec<NodeGroup>> {
+fn exhaustive(problem: &LayoutProblem) -> Option<Vec<NodeGroup>> {
     fn descend(
-        problem: &Problem,
+        problem: &LayoutProblem,
         layouts: &[NodeLayout],
         left: u32,
         groups: &mut Vec<NodeGroup>,
@@ -116,8 +125,8 @@ fn exhaustive(problem: &Problem) -> Option<Vec<NodeGroup>> {
     descend(problem, &layouts, problem.size, &mut groups).then_some(groups)
 }
 
-/// Small enough for exhaustive search.
-fn is_small(problem: &Problem) -> bool {
+/// True if it is small enough for exhaustive search.
+fn is_small(problem: &LayoutProblem) -> bool {
     let layouts = narrow(problem, node_layouts(problem).expect("few services")).len();
     // Vectors of counts: size + layouts - 1 over size.
     let mut vectors = 1u64;
@@ -127,8 +136,8 @@ fn is_small(problem: &Problem) -> bool {
     vectors < 60_000
 }
 
-/// The problem with only the given rules in force; others only keep services constrained.
-fn only(problem: &Problem, rules: &[Rule]) -> Problem {
+/// The problem with only the given rules active; others only keep services constrained.
+fn only(problem: &LayoutProblem, rules: &[Rule]) -> LayoutProblem {
     let mut reduced = problem.clone();
     reduced.rules = rules.to_vec();
     let constrained = problem
@@ -137,12 +146,12 @@ fn only(problem: &Problem, rules: &[Rule]) -> Problem {
         .filter(|rule| !matches!(rule.kind, RuleKind::Requested { .. }))
         .flat_map(|rule| rule.kind.services())
         .map(|service| RuleKind::Placed { service: service.to_owned() });
-    reduced.rules.extend(constrained.map(|kind| Rule::new(kind, Place::default())));
+    reduced.rules.extend(constrained.map(|kind| Rule::new(kind, RuleLocation::default())));
     reduced
 }
 
-fn feasible(problem: &Problem) -> bool {
-    is_feasible(problem, Limits::default()).expect("an answer")
+fn feasible(problem: &LayoutProblem) -> bool {
+    is_feasible(problem, SearchLimits::default()).expect("an answer")
 }
 
 proptest! {
@@ -152,7 +161,7 @@ proptest! {
     fn answers_equal_exhaustive_search(problem in problems()) {
         prop_assume!(is_small(&problem));
         let expected = exhaustive(&problem);
-        match solve_problem(&problem, Limits::default()) {
+        match solve_problem(&problem, SearchLimits::default()) {
             Ok(solution) => {
                 prop_assert_eq!(check(&problem, &solution.groups), vec![]);
                 prop_assert_eq!(Some(bag(&solution.groups)), expected.map(|groups| bag(&groups)));
@@ -164,7 +173,7 @@ proptest! {
 
     #[test]
     fn explanations_are_minimal_and_advice_is_true(problem in problems()) {
-        let Err(SolveError::Infeasible(explained)) = solve_problem(&problem, Limits::default()) else {
+        let Err(SolveError::Infeasible(explained)) = solve_problem(&problem, SearchLimits::default()) else {
             return Ok(());
         };
         let conflict = &explained.conflict;
@@ -173,7 +182,7 @@ proptest! {
             let rest: Vec<Rule> = conflict.iter().filter(|other| *other != rule).cloned().collect();
             prop_assert!(feasible(&only(&problem, &rest)), "not needed: {}\n{}", rule.kind, explained);
         }
-        // Those without which the whole problem has a layout come first.
+        // Rules without which the whole problem has a layout come first.
         let helps: Vec<bool> = conflict
             .iter()
             .map(|rule| {
@@ -184,16 +193,16 @@ proptest! {
         prop_assert!(helps.is_sorted_by(|one, next| one >= next), "{:?}: {}", helps, explained);
         for change in &explained.changes {
             let changed = match change {
-                Change::Drop(rules) => {
+                RuleChange::Drop(rules) => {
                     let rest: Vec<Rule> =
                         problem.rules.iter().filter(|rule| !rules.contains(rule)).cloned().collect();
                     only(&problem, &rest)
                 }
-                Change::Relax { rule, to } => relaxed(&problem, rule, *to),
+                RuleChange::Relax { rule, to } => relaxed(&problem, rule, *to),
             };
             prop_assert!(feasible(&changed), "{:?} does not help: {}", change, explained);
-            if let Change::Relax { rule, to } = change {
-                // The nearest: one less of it is not enough.
+            if let RuleChange::Relax { rule, to } = change {
+                // The nearest change: one less is not enough.
                 let nearer = match rule.kind {
                     RuleKind::Min { .. } => to + 1,
                     _ => to - 1,
@@ -202,14 +211,14 @@ proptest! {
             }
         }
         for size in [explained.sizes.smaller, explained.sizes.larger].into_iter().flatten() {
-            let resized = Problem { size, ..problem.clone() };
+            let resized = LayoutProblem { size, ..problem.clone() };
             prop_assert!(feasible(&resized), "size {} does not fit", size);
         }
         for size in 1..20 {
             let nearer = explained.sizes.larger.is_none_or(|larger| size < larger)
                 && explained.sizes.smaller.is_none_or(|smaller| size > smaller);
             if nearer {
-                let resized = Problem { size, ..problem.clone() };
+                let resized = LayoutProblem { size, ..problem.clone() };
                 prop_assert!(!feasible(&resized), "size {} would fit: {}", size, explained);
             }
         }
@@ -218,7 +227,7 @@ proptest! {
     #[test]
     fn compatible_layouts_satisfy_all_rules_too(problem in problems()) {
         let problem = compatible(problem);
-        if let Ok(solution) = solve_problem(&problem, Limits::default()) {
+        if let Ok(solution) = solve_problem(&problem, SearchLimits::default()) {
             prop_assert_eq!(check(&problem, &solution.groups), vec![]);
         }
     }
@@ -230,7 +239,7 @@ proptest! {
         reversed.hardware.reverse();
         reversed.images.reverse();
         reversed.rules.reverse();
-        let answer = |problem: &Problem| solve_problem(problem, Limits::default()).ok();
+        let answer = |problem: &LayoutProblem| solve_problem(problem, SearchLimits::default()).ok();
         prop_assert_eq!(answer(&problem), answer(&reversed));
     }
 }
@@ -238,7 +247,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Conflicts at random, odd cycles and triples among them, for which greedy packing is not enough.
+    /// Random conflicts, including odd cycles and triples, for which greedy packing is not enough.
     #[test]
     fn smallest_sizes_equal_dynamic_programming(
         demands in vec(0..4u32, 4..8),
@@ -261,15 +270,16 @@ proptest! {
         }
         let problem = problem(&services, 1, rules);
         let expected = Table::new(&demands, &|set| avoids(set, &sets)).fewest(&demands).max(1);
-        prop_assert_eq!(smallest_size_of(&problem, Limits::default()).expect("an answer"), Some(expected));
+        prop_assert_eq!(smallest_size_of(&problem, SearchLimits::default()).expect("an answer"), Some(expected));
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases() / 4 + 1, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// At the smallest sizes that fit, minima decide about every node. With a service that runs everywhere
-    /// and no maxima, a rest is feasible if the fewest nodes that cover it are not too many.
+    /// At the smallest feasible sizes, minima decide about every node. With a service that runs
+    /// everywhere and no maxima, a rest is feasible if the fewest nodes that cover it are not too
+    /// many.
     #[test]
     fn smallest_layouts_equal_dynamic_programming(
         demands in vec(1..9u32, 5),
@@ -289,7 +299,7 @@ proptest! {
         let table = Table::new(&demands, &|set| avoids(set, &sets));
         problem.size = table.fewest(&demands) + spare;
         let expected = table.layouts(&problem, &demands);
-        let solution = solve_problem(&problem, Limits::default()).expect("a layout");
+        let solution = solve_problem(&problem, SearchLimits::default()).expect("a layout");
         prop_assert_eq!(check(&problem, &solution.groups), vec![]);
         prop_assert_eq!(solution.groups, expected);
     }
@@ -313,13 +323,13 @@ proptest! {
         let table = Table::new(&demands, &is_valid);
         problem.size = table.fewest(&demands) + spare;
         let expected = table.layouts(&problem, &demands);
-        let solution = solve_problem(&problem, Limits::default()).expect("a layout");
+        let solution = solve_problem(&problem, SearchLimits::default()).expect("a layout");
         prop_assert_eq!(check(&problem, &solution.groups), vec![]);
         prop_assert_eq!(solution.groups, expected);
     }
 }
 
-/// Whether no conflict is a part of the set.
+/// True if no conflict is a subset of the set.
 fn avoids(set: usize, conflicts: &[Vec<usize>]) -> bool {
     conflicts.iter().all(|conflict| conflict.iter().any(|&service| set >> service & 1 == 0))
 }
@@ -357,8 +367,8 @@ impl Table {
         Self { limits: limits.to_vec(), fewest }
     }
 
-    /// The greatest counts: of each layout as many nodes as leave enough for the rest.
-    fn layouts(&self, problem: &Problem, demands: &[u32]) -> Vec<NodeGroup> {
+    /// The greatest counts: as many nodes of each layout as leave enough for the rest.
+    fn layouts(&self, problem: &LayoutProblem, demands: &[u32]) -> Vec<NodeGroup> {
         let (mut open, mut left, mut groups) = (demands.to_vec(), problem.size, Vec::new());
         for layout in narrow(problem, node_layouts(problem).expect("few services")) {
             let has = |i: usize| u32::from(layout.services.contains(SERVICES[i]));
@@ -389,7 +399,7 @@ impl Table {
     }
 }
 
-fn relaxed(problem: &Problem, rule: &Rule, to: u32) -> Problem {
+fn relaxed(problem: &LayoutProblem, rule: &Rule, to: u32) -> LayoutProblem {
     let mut problem = problem.clone();
     for known in problem.rules.iter_mut().filter(|known| *known == rule) {
         match &mut known.kind {
@@ -402,7 +412,7 @@ fn relaxed(problem: &Problem, rule: &Rule, to: u32) -> Problem {
     problem
 }
 
-/// Cases of each property; `ORRERY_SOLVER_PROPERTY_CASES` asks for more.
+/// Number of cases of each property; `ORRERY_SOLVER_PROPERTY_CASES` sets it.
 fn cases() -> u32 {
     let asked = std::env::var("ORRERY_SOLVER_PROPERTY_CASES").ok();
     asked.and_then(|text| text.parse().ok()).unwrap_or(192)

@@ -1,12 +1,12 @@
-//! From documents to problems: places of rules, pins, optional services, and sizes.
+//! Conversion of documents to problems: locations of rules, pins, optional services, and sizes.
 
 use orrery_cluster::document::{Catalog, DocumentKind};
 use orrery_cluster::solver::{
-    InvalidReason, Limits, Request, SolveError, lower, smallest_size, solve,
+    InvalidReason, Request, SearchLimits, SolveError, lower, smallest_size, solve,
 };
 use serde_json::{Value, json};
 
-use crate::support::{add, shown};
+use crate::support::{add, layout_text};
 
 fn webstack(change: impl Fn(&mut Value)) -> Catalog {
     let mut catalog = Catalog::default();
@@ -60,33 +60,35 @@ fn webstack(change: impl Fn(&mut Value)) -> Catalog {
 #[test]
 fn conflicts_point_into_the_template() {
     let catalog = webstack(|_| ());
-    let error = solve(&catalog, &Request::new("webstack", 3), Limits::default()).expect_err("3");
+    let error =
+        solve(&catalog, &Request::new("webstack", 3), SearchLimits::default()).expect_err("3");
     let SolveError::Infeasible(explained) = error else { panic!("{error}") };
     assert_eq!(explained.advice()[0], "size 4 is the smallest that fits");
-    let places: Vec<&str> = explained.conflict.iter().map(|r| r.place.path.as_str()).collect();
+    let places: Vec<&str> = explained.conflict.iter().map(|r| r.location.path.as_str()).collect();
     assert_eq!(
         places,
         [
             "/constraints/services/nginx/quantities/min",
             "/constraints/services/app/quantities/min",
             "/constraints/layout/cantcoexist/0",
-            // Changes of the others do not help alone.
+            // Changes of the other rules alone do not help.
             "/constraints/services/postgresql/quantities/min",
             "/constraints/layout/cantcoexist/1",
             "/constraints/layout/cantcoexist/2",
         ]
     );
     for rule in &explained.conflict {
-        let source = rule.place.source.as_ref().expect("a place in a file");
+        let source = rule.location.source.as_ref().expect("a place in a file");
         assert!(catalog.locate(source).starts_with("clustertemplates/webstack.json:1:"));
     }
 }
 
 #[test]
-fn the_smallest_size_is_found_without_being_asked_for_one() {
+fn the_smallest_size_is_found_without_a_requested_size() {
     let catalog = webstack(|_| ());
     let smallest = |catalog: &Catalog| {
-        smallest_size(catalog, &Request::new("webstack", 0), Limits::default()).expect("an answer")
+        smallest_size(catalog, &Request::new("webstack", 0), SearchLimits::default())
+            .expect("an answer")
     };
     assert_eq!(smallest(&catalog), Some(4));
     let catalog = webstack(|template| template["constraints"]["size"] = json!({ "max": 3 }));
@@ -108,9 +110,10 @@ fn rules_of_all_kinds_come_from_the_documents() {
         template["constraints"]["layout"]["spread"] =
             json!([{ "services": ["app"], "label": "zone", "max": 3 }]);
     });
-    let solution = solve(&catalog, &Request::new("webstack", 9), Limits::default()).expect("9");
+    let solution =
+        solve(&catalog, &Request::new("webstack", 9), SearchLimits::default()).expect("9");
     assert_eq!(
-        shown(&solution),
+        layout_text(&solution),
         "base+postgresql+redis x1, app+base x3, base+nginx x2, app+base x3"
     );
     let hardware: Vec<&str> =
@@ -128,32 +131,33 @@ fn optional_services_may_be_left_out() {
     };
     let request = Request::new("webstack", 4);
     let catalog = webstack(|template| hide(template, true));
-    let solution = solve(&catalog, &request, Limits::default()).expect("a layout");
+    let solution = solve(&catalog, &request, SearchLimits::default()).expect("a layout");
     assert_eq!(solution.unplaced, ["redis"]);
     let catalog = webstack(|template| hide(template, false));
-    let error = solve(&catalog, &request, Limits::default()).expect_err("no layout").to_string();
+    let error =
+        solve(&catalog, &request, SearchLimits::default()).expect_err("no layout").to_string();
     assert!(error.contains("redis is requested"), "{error}");
 }
 
 #[test]
-fn pins_and_wishes_replace_defaults() {
+fn pins_and_requested_values_replace_defaults() {
     let catalog = webstack(|_| ());
     let request = Request {
         services: Some(vec!["base".to_owned(), "app".to_owned()]),
         image: Some("centos".to_owned()),
         ..Request::new("webstack", 2)
     };
-    let solution = solve(&catalog, &request, Limits::default()).expect("a layout");
-    assert_eq!(shown(&solution), "app+base x2");
+    let solution = solve(&catalog, &request, SearchLimits::default()).expect("a layout");
+    assert_eq!(layout_text(&solution), "app+base x2");
     assert_eq!(solution.groups[0].layout.image, "centos");
     let request = Request { hardware: Some("small2".to_owned()), ..Request::new("webstack", 4) };
     let invalid = lower(&catalog, &request).expect_err("not compatible");
     assert_eq!(invalid[0].reason, InvalidReason::NoHardware);
-    assert_eq!(invalid[0].help.as_deref(), Some("the only hardware type asked for is small2"));
+    assert_eq!(invalid[0].help.as_deref(), Some("the only requested hardware type is small2"));
 }
 
 #[test]
-fn everything_wrong_with_a_request_is_said_at_once() {
+fn all_errors_of_a_request_are_reported_together() {
     let catalog = webstack(|template| template["constraints"]["size"] = json!({ "max": 50 }));
     let request = Request {
         services: Some(vec!["base".to_owned(), "mongodb".to_owned()]),
@@ -166,7 +170,7 @@ fn everything_wrong_with_a_request_is_said_at_once() {
         reasons,
         [&InvalidReason::Size, &InvalidReason::NoImages, &InvalidReason::ServiceNotFound]
     );
-    let place = invalid[0].place.as_ref().expect("a place");
+    let place = invalid[0].location.as_ref().expect("a place");
     assert_eq!(place.path, "/constraints/size/max");
 }
 

@@ -1,8 +1,8 @@
-//! Another size for a cluster that exists: nodes stay, new ones are the preferred ones, and few go.
+//! Resizing an existing cluster: nodes stay, new ones are the preferred ones, and few are removed.
 
 use orrery_cluster::solver::{
-    ExistingNode, Limits, NodeGroup, NodeLayout, Problem, ResizeError, check, narrow, node_layouts,
-    resize, solve_problem,
+    ExistingNode, LayoutProblem, NodeGroup, NodeLayout, ResizeError, SearchLimits, check, narrow,
+    node_layouts, resize, solve_problem,
 };
 use proptest::prelude::*;
 
@@ -18,18 +18,19 @@ fn nodes_of(groups: &[NodeGroup]) -> Vec<ExistingNode> {
         .collect()
 }
 
-fn of_size(problem: &Problem, size: u32) -> Problem {
-    Problem { size, ..problem.clone() }
+fn of_size(problem: &LayoutProblem, size: u32) -> LayoutProblem {
+    LayoutProblem { size, ..problem.clone() }
 }
 
 fn groups_of(nodes: &[ExistingNode]) -> Vec<NodeGroup> {
     nodes.iter().map(|node| NodeGroup { layout: node.layout.clone(), count: 1 }).collect()
 }
 
-/// The first vector of new nodes in descending lexicographic order that the checker accepts beside the old ones.
-fn best_growth(problem: &Problem, old: &[NodeGroup], more: u32) -> Option<Vec<NodeGroup>> {
+/// The first vector of new nodes in descending lexicographic order that the checker accepts beside
+/// the old ones.
+fn best_growth(problem: &LayoutProblem, old: &[NodeGroup], more: u32) -> Option<Vec<NodeGroup>> {
     fn descend(
-        problem: &Problem,
+        problem: &LayoutProblem,
         layouts: &[NodeLayout],
         left: u32,
         groups: &mut Vec<NodeGroup>,
@@ -58,7 +59,7 @@ fn best_growth(problem: &Problem, old: &[NodeGroup], more: u32) -> Option<Vec<No
 }
 
 /// The best set of nodes to remove: few services first, then the newest.
-fn best_removal(problem: &Problem, nodes: &[ExistingNode], fewer: usize) -> Option<Vec<u64>> {
+fn best_removal(problem: &LayoutProblem, nodes: &[ExistingNode], fewer: usize) -> Option<Vec<u64>> {
     let mut order: Vec<&ExistingNode> = nodes.iter().collect();
     order.sort_by_key(|node| (node.layout.services.len(), std::cmp::Reverse(node.number)));
     let subsets = 0u32..1 << nodes.len();
@@ -89,12 +90,12 @@ proptest! {
     #[test]
     fn growing_keeps_nodes_and_equals_exhaustive_search(base in problems(), more in 1..3u32) {
         let base = of_size(&base, base.size.min(4));
-        let Ok(old) = solve_problem(&base, Limits::default()) else { return Ok(()) };
+        let Ok(old) = solve_problem(&base, SearchLimits::default()) else { return Ok(()) };
         let wanted = of_size(&base, base.size + more);
         let layouts = narrow(&wanted, node_layouts(&wanted).expect("few services")).len();
         prop_assume!(layouts < 120);
         let expected = best_growth(&wanted, &old.groups, more);
-        match (resize(&wanted, &nodes_of(&old.groups), Limits::default()), expected) {
+        match (resize(&wanted, &nodes_of(&old.groups), SearchLimits::default()), expected) {
             (Ok(found), Some(expected)) => {
                 prop_assert_eq!(&found.removed, &Vec::<u64>::new());
                 prop_assert_eq!(bag(&found.added), bag(&expected));
@@ -105,7 +106,7 @@ proptest! {
             (Err(ResizeError::NoGrowth { nearest, .. }), None) => {
                 for size in [nearest.0, nearest.1].into_iter().flatten() {
                     let other = of_size(&base, size);
-                    prop_assert!(resize(&other, &nodes_of(&old.groups), Limits::default()).is_ok());
+                    prop_assert!(resize(&other, &nodes_of(&old.groups), SearchLimits::default()).is_ok());
                 }
             }
             (found, expected) => prop_assert!(false, "{found:?} instead of {expected:?}"),
@@ -114,19 +115,19 @@ proptest! {
 
     #[test]
     fn shrinking_removes_the_nodes_that_exhaustive_search_does(base in problems(), fewer in 1..4u32) {
-        let Ok(old) = solve_problem(&base, Limits::default()) else { return Ok(()) };
+        let Ok(old) = solve_problem(&base, SearchLimits::default()) else { return Ok(()) };
         prop_assume!(fewer < base.size);
         let nodes = nodes_of(&old.groups);
         let wanted = of_size(&base, base.size - fewer);
         let expected = best_removal(&wanted, &nodes, fewer as usize);
-        match (resize(&wanted, &nodes, Limits::default()), expected) {
+        match (resize(&wanted, &nodes, SearchLimits::default()), expected) {
             (Ok(found), Some(expected)) => {
                 prop_assert_eq!(found.added, vec![]);
                 prop_assert_eq!(found.removed, expected);
             }
             (Err(ResizeError::NoShrinking { nearest, .. }), None) => {
                 for size in [nearest.0, nearest.1].into_iter().flatten() {
-                    prop_assert!(resize(&of_size(&base, size), &nodes, Limits::default()).is_ok());
+                    prop_assert!(resize(&of_size(&base, size), &nodes, SearchLimits::default()).is_ok());
                 }
             }
             (found, expected) => prop_assert!(false, "{found:?} instead of {expected:?}"),
@@ -135,13 +136,13 @@ proptest! {
 
     #[test]
     fn the_same_size_changes_nothing(base in problems()) {
-        let Ok(old) = solve_problem(&base, Limits::default()) else { return Ok(()) };
-        let found = resize(&base, &nodes_of(&old.groups), Limits::default()).unwrap();
+        let Ok(old) = solve_problem(&base, SearchLimits::default()) else { return Ok(()) };
+        let found = resize(&base, &nodes_of(&old.groups), SearchLimits::default()).unwrap();
         prop_assert!(found.removed.is_empty() && found.added.is_empty());
     }
 }
 
-fn web(size: u32) -> Problem {
+fn web(size: u32) -> LayoutProblem {
     let rules =
         vec![requested("app"), requested("db"), min("db", 1), max("db", 1), cannot(&["app", "db"])];
     problem(&["app", "db"], size, rules)
@@ -149,27 +150,27 @@ fn web(size: u32) -> Problem {
 
 #[test]
 fn thousands_of_nodes_are_resized_in_less_than_a_second() {
-    let old = solve_problem(&web(9_000), Limits::default()).unwrap();
+    let old = solve_problem(&web(9_000), SearchLimits::default()).unwrap();
     let nodes = nodes_of(&old.groups);
     let started = std::time::Instant::now();
-    let grown = resize(&web(10_000), &nodes, Limits::default()).unwrap();
+    let grown = resize(&web(10_000), &nodes, SearchLimits::default()).unwrap();
     assert_eq!(grown.added.iter().map(|group| group.count).sum::<u32>(), 1_000);
-    let shrunk = resize(&web(1_000), &nodes, Limits::default()).unwrap();
+    let shrunk = resize(&web(1_000), &nodes, SearchLimits::default()).unwrap();
     assert_eq!(shrunk.removed.len(), 8_000);
     assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[test]
 fn nodes_that_break_rules_are_named() {
-    let old = solve_problem(&web(4), Limits::default()).unwrap();
+    let old = solve_problem(&web(4), SearchLimits::default()).unwrap();
     let mut nodes = nodes_of(&old.groups);
     nodes[0].layout.services.insert("db".to_owned());
     nodes[0].layout.services.insert("app".to_owned());
-    let error = resize(&web(5), &nodes, Limits::default()).unwrap_err();
+    let error = resize(&web(5), &nodes, SearchLimits::default()).unwrap_err();
     assert!(error.to_string().contains("app, db never share a node"), "{error}");
-    // The one database stays, whatever else goes.
+    // The only database stays.
     let nodes = nodes_of(&old.groups);
-    let removed = resize(&web(2), &nodes, Limits::default()).unwrap().removed;
+    let removed = resize(&web(2), &nodes, SearchLimits::default()).unwrap().removed;
     let rest = nodes.iter().filter(|node| !removed.contains(&node.number));
     assert!(rest.into_iter().any(|node| node.layout.services.contains("db")));
 }

@@ -1,29 +1,30 @@
-//! Each kind of rule, and explanations in words.
+//! Each kind of rule, and textual explanations.
 
 use orrery_cluster::solver::{
-    Change, Hardware, Interrupted, Limits, Problem, RuleKind, SizeHint, SolveError, solve_problem,
+    Hardware, Interruption, LayoutProblem, RuleChange, RuleKind, SearchLimits, SizeHint,
+    SolveError, solve_problem,
 };
 
 use crate::support::{
-    cannot, compatible, max, min, must, names, problem, ratio, refused, requested, shown, solved,
-    step,
+    cannot, compatible, layout_text, max, min, must, names, problem, ratio, refused, requested,
+    solved, step,
 };
 
 #[test]
 fn a_ratio_takes_nodes_from_the_service_it_counts() {
     let tiers = ["app", "nginx"];
     let rules = vec![cannot(&tiers), min("nginx", 1), ratio("nginx", "app", 4)];
-    let answer = |size| shown(&solved(&problem(&tiers, size, rules.clone())));
+    let answer = |size| layout_text(&solved(&problem(&tiers, size, rules.clone())));
     assert_eq!(answer(5), "app x4, nginx x1");
     assert_eq!(answer(6), "app x4, nginx x2");
     assert_eq!(answer(10_000), "app x8000, nginx x2000");
 }
 
 #[test]
-fn a_step_is_kept_by_all_sizes() {
+fn all_sizes_respect_a_step() {
     let services = ["base", "quorum"];
     let rules = vec![step("quorum", 3), requested("quorum")];
-    let answer = |size| shown(&solved(&problem(&services, size, rules.clone())));
+    let answer = |size| layout_text(&solved(&problem(&services, size, rules.clone())));
     assert_eq!(answer(3), "base+quorum x3");
     assert_eq!(answer(5), "base+quorum x3, base x2");
     assert_eq!(answer(6), "base+quorum x6");
@@ -45,7 +46,7 @@ fn steps_of_exclusive_services_leave_gaps_between_sizes() {
     let explained = refused(&problem(&services, 9_999, rules.clone()));
     assert_eq!(explained.sizes, SizeHint { smaller: Some(9_998), larger: Some(10_000) });
     assert_eq!(explained.conflict.len(), 6);
-    assert_eq!(shown(&solved(&problem(&services, 9_998, rules))), "a x9998");
+    assert_eq!(layout_text(&solved(&problem(&services, 9_998, rules))), "a x9998");
 }
 
 fn hardware(name: &str, zone: Option<&str>) -> Hardware {
@@ -53,7 +54,7 @@ fn hardware(name: &str, zone: Option<&str>) -> Hardware {
     Hardware { labels, ..Hardware::new(name) }
 }
 
-fn zoned(size: u32) -> Problem {
+fn zoned(size: u32) -> LayoutProblem {
     let rules = vec![
         min("db", 2),
         RuleKind::AntiAffinity { service: "db".to_owned(), label: "zone".to_owned(), max: 1 },
@@ -81,8 +82,9 @@ fn anti_affinity_spreads_a_service_over_zones() {
 }
 
 #[test]
-fn a_zone_is_left_to_the_node_that_needs_it() {
-    // Only eastern machines run y. A node with db, u and v in the east would leave no room for db and y.
+fn a_zone_is_reserved_for_the_node_that_needs_it() {
+    // Only eastern machines run y. A node with db, u and v in the east would leave no room for db
+    // and y.
     let rules = vec![
         min("db", 2),
         min("y", 2),
@@ -94,7 +96,7 @@ fn a_zone_is_left_to_the_node_that_needs_it() {
     let mut problem = problem(&["base", "db", "u", "v", "y"], 3, rules);
     problem.hardware = vec![hardware("east", Some("e")), hardware("west", Some("w"))];
     let solution = solved(&problem);
-    assert_eq!(shown(&solution), "base+db+u+v x1, base+db+y x1, base+y x1");
+    assert_eq!(layout_text(&solution), "base+db+u+v x1, base+db+y x1, base+y x1");
     assert_eq!(solution.groups[0].layout.hardware, "west");
 }
 
@@ -124,10 +126,10 @@ fn capacity_chooses_the_hardware_and_splits_services() {
     let mut problem = problem(&["a", "b"], 2, rules);
     let sized = |name: &str, cpu| Hardware { cpu: Some(cpu), ..Hardware::new(name) };
     problem.hardware = vec![sized("small", 4)];
-    assert_eq!(shown(&solved(&problem)), "a x1, b x1");
+    assert_eq!(layout_text(&solved(&problem)), "a x1, b x1");
     problem.hardware.push(sized("tall", 6));
     let solution = solved(&problem);
-    assert_eq!(shown(&solution), "a+b x2");
+    assert_eq!(layout_text(&solution), "a+b x2");
     assert_eq!(solution.groups[0].layout.hardware, "tall");
     problem.hardware = vec![sized("tiny", 2)];
     let explained = refused(&problem);
@@ -136,11 +138,11 @@ fn capacity_chooses_the_hardware_and_splits_services() {
 }
 
 #[test]
-fn services_with_the_same_port_are_kept_apart() {
+fn services_with_the_same_port_never_share_a_node() {
     let port = RuleKind::Port { port: 80, services: names(&["apache", "nginx"]) };
     let rules = vec![port, requested("apache"), requested("nginx")];
     let both = problem(&["apache", "nginx"], 2, rules.clone());
-    assert_eq!(shown(&solved(&both)), "apache x1, nginx x1");
+    assert_eq!(layout_text(&solved(&both)), "apache x1, nginx x1");
     let explained = refused(&problem(&["apache", "nginx"], 1, rules));
     assert!(explained.to_string().contains("apache, nginx all listen on port 80"));
 }
@@ -150,7 +152,7 @@ fn hardware_preference_comes_before_cost_and_cost_before_the_alphabet() {
     let mut problem = problem(&["a"], 1, vec![]);
     let priced = |name: &str, cost| Hardware { cost: Some(cost), ..Hardware::new(name) };
     problem.hardware = vec![priced("a-dear", 900), priced("b-cheap", 100), priced("c-fair", 500)];
-    let chosen = |problem: &Problem| solved(problem).groups[0].layout.hardware.clone();
+    let chosen = |problem: &LayoutProblem| solved(problem).groups[0].layout.hardware.clone();
     assert_eq!(chosen(&problem), "a-dear");
     problem.prefer_cost = true;
     assert_eq!(chosen(&problem), "b-cheap");
@@ -192,7 +194,7 @@ fn a_maximum_that_is_too_low_is_named_with_the_one_that_fits() {
 fn independent_conflicts_are_resolved_together() {
     let rules = vec![min("a", 5), min("b", 6), max("c", 9), min("c", 10)];
     let explained = refused(&problem(&["a", "b", "c"], 3, rules));
-    let Some(Change::Drop(dropped)) = explained.changes.last() else {
+    let Some(RuleChange::Drop(dropped)) = explained.changes.last() else {
         panic!("{explained}");
     };
     assert!(dropped.len() > 1, "{explained}");
@@ -213,18 +215,18 @@ fn a_search_can_be_cancelled_and_limited() {
     let rules = services.iter().map(|service| max(service, 7)).collect();
     let problem = problem(&services, 40, rules);
     let stop = || true;
-    let limits = Limits { stop: Some(&stop), ..Limits::default() };
+    let limits = SearchLimits { stop: Some(&stop), ..SearchLimits::default() };
     let interrupted = |limits| match solve_problem(&problem, limits) {
         Err(SolveError::Interrupted(reason)) => reason,
         other => panic!("{other:?}"),
     };
-    assert_eq!(interrupted(limits), Interrupted::Stopped);
-    let limits = Limits { max_steps: Some(10), ..Limits::default() };
-    assert_eq!(interrupted(limits), Interrupted::Steps(10));
+    assert_eq!(interrupted(limits), Interruption::Stopped);
+    let limits = SearchLimits { max_steps: Some(10), ..SearchLimits::default() };
+    assert_eq!(interrupted(limits), Interruption::Steps(10));
 }
 
 #[test]
-fn a_no_is_not_lost_when_its_explanation_takes_too_long() {
+fn a_negative_answer_survives_an_interrupted_explanation() {
     let services = ["a", "b", "c", "d", "e"];
     let mut rules: Vec<RuleKind> = services.iter().map(|service| min(service, 21)).collect();
     for (i, a) in services.iter().enumerate() {
@@ -233,11 +235,11 @@ fn a_no_is_not_lost_when_its_explanation_takes_too_long() {
     rules.push(max("a", 90));
     let problem = problem(&services, 100, rules);
     assert_eq!(refused(&problem).conflict.len(), 15);
-    let limits = Limits { max_steps: Some(5), ..Limits::default() };
+    let limits = SearchLimits { max_steps: Some(5), ..SearchLimits::default() };
     let Err(SolveError::Infeasible(explained)) = solve_problem(&problem, limits) else {
         panic!("expected an explanation");
     };
-    assert_eq!(explained.incomplete, Some(Interrupted::Steps(5)));
+    assert_eq!(explained.incomplete, Some(Interruption::Steps(5)));
     assert!(explained.conflict.len() >= 15, "{explained}");
     assert!(explained.to_string().ends_with("incomplete: the search reached its limit of 5 steps"));
 }

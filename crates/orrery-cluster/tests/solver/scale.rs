@@ -1,9 +1,10 @@
-//! Times at full scale. The limits are those promised for optimized builds; tests are not optimized.
+//! Times at full scale. The limits are those promised for optimized builds; tests are not
+//! optimized.
 
 use std::time::{Duration, Instant};
 
 use orrery_cluster::solver::{
-    Hardware, Interrupted, Limits, Problem, RuleKind, SolveError, solve_problem,
+    Hardware, Interruption, LayoutProblem, RuleKind, SearchLimits, SolveError, solve_problem,
 };
 
 use crate::support::{cannot, max, min, problem, ratio, refused, requested, solved, step};
@@ -15,7 +16,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|i| format!("s{i:02}")).collect()
 }
 
-/// Runs and compares with a limit; the best of three, as other tests run at the same time.
+/// Runs with a time limit; the best of three, as other tests run at the same time.
 fn within<T>(limit: Duration, run: impl Fn() -> T) -> T {
     let mut best = Duration::MAX;
     for _ in 0..3 {
@@ -29,8 +30,8 @@ fn within<T>(limit: Duration, run: impl Fn() -> T) -> T {
     panic!("took {best:?}, allowed are {limit:?}");
 }
 
-/// Thirty services with rules of many kinds, none of which says who goes with whom.
-fn large(size: u32) -> Problem {
+/// Thirty services with rules of many kinds, without mustcoexist rules.
+fn large(size: u32) -> LayoutProblem {
     let services = names(30);
     let services: Vec<&str> = services.iter().map(String::as_str).collect();
     let mut rules = Vec::new();
@@ -81,7 +82,7 @@ fn capacities_of_thirty_services_take_less_than_a_second() {
 
 #[test]
 fn odd_cycles_are_explained_in_two_seconds() {
-    // On a ring of five, two services share a node at best: 5 * 4,001 / 2 nodes are needed.
+    // On a ring of five, at most two services share a node: 5 * 4,001 / 2 nodes are needed.
     let services = names(30);
     let mut rules = Vec::new();
     for ring in services.chunks(5) {
@@ -93,7 +94,7 @@ fn odd_cycles_are_explained_in_two_seconds() {
     let services: Vec<&str> = services.iter().map(String::as_str).collect();
     let problem = problem(&services, 10_000, rules);
     let explained = within(EXPLAINED, || refused(&problem));
-    // All of one ring, and nothing of the others.
+    // All rules of one ring, and none of the others.
     assert_eq!(explained.conflict.len(), 10);
     assert_eq!(explained.sizes.larger, None);
 }
@@ -119,7 +120,8 @@ fn a_deadline_stops_the_search() {
     let problem = large(10_000);
     let started = Instant::now();
     let stop = || started.elapsed() > Duration::from_micros(200);
-    let answer = solve_problem(&problem, Limits { stop: Some(&stop), ..Limits::default() });
-    assert!(matches!(answer, Err(SolveError::Interrupted(Interrupted::Stopped))), "{answer:?}");
+    let answer =
+        solve_problem(&problem, SearchLimits { stop: Some(&stop), ..SearchLimits::default() });
+    assert!(matches!(answer, Err(SolveError::Interrupted(Interruption::Stopped))), "{answer:?}");
     assert!(started.elapsed() < Duration::from_secs(1));
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_cluster::document::{Catalog, DocumentKind};
 use orrery_cluster::solver::{
-    Hardware, Infeasible, Limits, Mode, NodeGroup, NodeLayout, Place, Problem, Rule, RuleKind,
-    Service, Solution, SolveError, check, solve_problem,
+    ClusterService, Hardware, Infeasible, LayoutProblem, NodeGroup, NodeLayout, Rule, RuleKind,
+    RuleLocation, SearchLimits, Solution, SolveError, SolverMode, check, solve_problem,
 };
 use serde_json::{Value, json};
 
@@ -19,18 +19,18 @@ pub(crate) fn strings(value: &Value) -> Vec<String> {
 }
 
 /// A problem with one hardware and one image type.
-pub(crate) fn problem(services: &[&str], size: u32, rules: Vec<RuleKind>) -> Problem {
-    Problem {
+pub(crate) fn problem(services: &[&str], size: u32, rules: Vec<RuleKind>) -> LayoutProblem {
+    LayoutProblem {
         size,
-        services: services.iter().map(|name| Service::new(*name)).collect(),
+        services: services.iter().map(|name| ClusterService::new(*name)).collect(),
         hardware: vec![Hardware::new("h")],
         images: vec!["i".to_owned()],
         rules: rules
             .into_iter()
             .enumerate()
-            .map(|(at, kind)| Rule::new(kind, Place::new("template t", format!("/{at}"))))
+            .map(|(at, kind)| Rule::new(kind, RuleLocation::new("template t", format!("/{at}"))))
             .collect(),
-        ..Problem::default()
+        ..LayoutProblem::default()
     }
 }
 
@@ -63,21 +63,22 @@ pub(crate) fn step(service: &str, step: u32) -> RuleKind {
 }
 
 /// Solves and verifies.
-pub(crate) fn solved(problem: &Problem) -> Solution {
-    let solution = solve_problem(problem, Limits::default()).unwrap_or_else(|e| panic!("{e}"));
+pub(crate) fn solved(problem: &LayoutProblem) -> Solution {
+    let solution =
+        solve_problem(problem, SearchLimits::default()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(check(problem, &solution.groups), [], "{solution:?}");
     solution
 }
 
-pub(crate) fn refused(problem: &Problem) -> Infeasible {
-    match solve_problem(problem, Limits::default()) {
+pub(crate) fn refused(problem: &LayoutProblem) -> Infeasible {
+    match solve_problem(problem, SearchLimits::default()) {
         Err(SolveError::Infeasible(infeasible)) => *infeasible,
         other => panic!("expected an explanation, got {other:?}"),
     }
 }
 
 /// `a+b x2, c x1`
-pub(crate) fn shown(solution: &Solution) -> String {
+pub(crate) fn layout_text(solution: &Solution) -> String {
     let group = |group: &NodeGroup| {
         let services: Vec<&str> = group.layout.services.iter().map(String::as_str).collect();
         format!("{} x{}", services.join("+"), group.count)
@@ -167,7 +168,7 @@ pub(crate) fn add(catalog: &mut Catalog, kind: DocumentKind, document: &Value) {
     catalog.add(kind, &format!("{}/{name}.json", kind.directory()), document.to_string());
 }
 
-pub(crate) fn compatible(mut problem: Problem) -> Problem {
-    problem.mode = Mode::Compatible;
+pub(crate) fn compatible(mut problem: LayoutProblem) -> LayoutProblem {
+    problem.mode = SolverMode::Compatible;
     problem
 }

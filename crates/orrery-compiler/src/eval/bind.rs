@@ -1,38 +1,42 @@
-//! From arguments to parameters as Python does it, with its messages; and whether values fit their types.
+//! Binds arguments to parameters with Python's rules and messages, and checks their types.
 
 use orrery_syntax::ast::Loc;
 
 use crate::error::{CompileError, Result};
-use crate::host::{DefaultValue, Parameter, Signature};
+use crate::host::{DefaultValue, PluginParameter, Signature};
 use crate::ir::{ExprId, ExprKind};
 use crate::plugins::ParamKind;
 use crate::program::Plugin;
 use crate::value::{Dict, Value};
 
-use super::Machine;
+use super::Evaluator;
 
-/// Arguments as a plugin gets them.
-pub(super) struct Bound {
+/// Arguments as a plugin receives them.
+pub(super) struct BoundArguments {
     pub(super) args: Vec<Value>,
-    /// Positions of those that are defaults.
+    /// Positions of defaulted parameters.
     pub(super) omitted: Vec<usize>,
-    /// The name of an argument that no parameter takes.
+    /// The name of an argument without a parameter.
     pub(super) unexpected: Option<String>,
 }
 
-impl Machine<'_> {
+impl Evaluator<'_> {
     /// Assigns arguments to parameters with Python's rules and messages.
     pub(super) fn bind(
         &mut self,
         plugin: &Signature,
         positional: &[Value],
         keyword: &[(String, Value)],
-    ) -> Result<Bound> {
+    ) -> Result<BoundArguments> {
         let name = &plugin.name;
         let params = &plugin.params;
         let plain = params.iter().all(|param| param.kind == ParamKind::Normal);
         if plain && keyword.is_empty() && positional.len() == params.len() {
-            return Ok(Bound { args: positional.to_vec(), omitted: Vec::new(), unexpected: None });
+            return Ok(BoundArguments {
+                args: positional.to_vec(),
+                omitted: Vec::new(),
+                unexpected: None,
+            });
         }
         let mut bound: Vec<Option<Value>> = vec![None; params.len()];
         let normal: Vec<usize> =
@@ -89,12 +93,12 @@ impl Machine<'_> {
                 self.default_value(&param.default)
             }));
         }
-        Ok(Bound { args, omitted, unexpected: unexpected.cloned() })
+        Ok(BoundArguments { args, omitted, unexpected: unexpected.cloned() })
     }
 
     fn default_value(&mut self, default: &DefaultValue) -> Value {
         match default {
-            DefaultValue::Required | DefaultValue::Null | DefaultValue::Kept => Value::Null,
+            DefaultValue::Required | DefaultValue::Null | DefaultValue::HostOwned => Value::Null,
             DefaultValue::Bool(bool) => Value::Bool(*bool),
             DefaultValue::Int(int) => Value::Int(*int),
             DefaultValue::Float(float) => Value::Float(*float),
@@ -137,7 +141,7 @@ impl Machine<'_> {
         self.fail("RuntimeException", text)
     }
 
-    /// Defaults are taken as they are.
+    /// Checks the types of arguments. Defaults are not checked.
     pub(super) fn validate_arguments(
         &mut self,
         number: u32,
@@ -147,7 +151,7 @@ impl Machine<'_> {
     ) -> Result<()> {
         let plugin = &self.program.plugins[number as usize];
         for (at, (param, &value)) in plugin.signature.params.iter().zip(args).enumerate() {
-            self.refuse_reference(&plugin.signature.name, param, value, expr)?;
+            self.refuse_late_bound_argument(&plugin.signature.name, param, value, expr)?;
             let Some(ty) = plugin.param_types[at].filter(|_| !omitted.contains(&at)) else {
                 continue;
             };
@@ -190,7 +194,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Where a call gives a parameter its value.
+    /// Location of the argument for a parameter.
     fn plugin_argument(&self, expr: ExprId, position: usize, name: &str) -> Loc {
         let call = match &self.program.expr(expr).kind {
             ExprKind::Call(call) => call,
@@ -201,11 +205,11 @@ impl Machine<'_> {
         self.program.expr(value.unwrap_or(expr)).loc
     }
 
-    /// Plugins see references only where they say that they expect them.
-    fn refuse_reference(
+    /// Rejects late-bound values unless the parameter's type accepts them.
+    fn refuse_late_bound_argument(
         &self,
         plugin: &str,
-        param: &Parameter,
+        param: &PluginParameter,
         value: Value,
         expr: ExprId,
     ) -> Result<()> {
@@ -231,7 +235,8 @@ impl Machine<'_> {
         Err(self.blame_expr(error, expr))
     }
 
-    /// A value that a plugin does not take or may not give; the cause is blamed on the call.
+    /// The error for a value that a plugin does not accept or may not return; the cause is
+    /// attributed to the call.
     fn type_mismatch(
         &self,
         text: String,

@@ -1,4 +1,4 @@
-//! Plugin calls: the call, and what comes back.
+//! Plugin calls and their outcomes.
 
 use orrery_syntax::Explanation;
 
@@ -9,11 +9,11 @@ use crate::plugins::{Failure, FileFailure, ParamKind};
 use crate::program::Definition;
 use crate::value::Value;
 
-use super::bind::Bound;
-use super::emit::Dest;
-use super::{Machine, Unit};
+use super::bind::BoundArguments;
+use super::build_units::Dest;
+use super::{Evaluator, Unit};
 
-impl Machine<'_> {
+impl Evaluator<'_> {
     pub(super) fn run_call(&mut self, id: u32, unit: &Unit) -> Result<()> {
         let program = self.program;
         let expr = ExprId(unit.node);
@@ -40,13 +40,13 @@ impl Machine<'_> {
             }
             CallOutcome::Unset(cells) => {
                 self.waiting_calls.insert(id, (positional, keyword));
-                self.wait_again(id, &cells);
+                self.suspend_call(id, &cells);
             }
         }
         Ok(())
     }
 
-    /// Evaluates the arguments: once, however often the call is made.
+    /// Evaluates the arguments once, even if the call is repeated.
     pub(super) fn call_arguments(
         &mut self,
         expr: ExprId,
@@ -98,8 +98,8 @@ impl Machine<'_> {
         Err(self.blame_expr(CompileError::new("RuntimeException", text), expr))
     }
 
-    /// Lets a call wait for what it found missing.
-    fn wait_again(&mut self, id: u32, cells: &[u32]) {
+    /// Suspends a call until the missing cells have values.
+    fn suspend_call(&mut self, id: u32, cells: &[u32]) {
         self.units[id as usize].waiting = 1;
         for &cell in cells {
             self.units[id as usize].waiting += 1;
@@ -108,7 +108,7 @@ impl Machine<'_> {
         self.unit_ready(id);
     }
 
-    /// A call from the constraint of a typedef, where nothing can be waited for.
+    /// A call from the constraint of a typedef, which cannot wait.
     pub(super) fn call_direct(
         &mut self,
         expr: ExprId,
@@ -121,7 +121,7 @@ impl Machine<'_> {
         match outcome {
             Ok(CallOutcome::Value(value)) => Ok(value),
             Err(mut error) => {
-                error.forget_places();
+                error.clear_locations();
                 Err(error)
             }
             Ok(CallOutcome::Unset(_)) => {
@@ -144,7 +144,7 @@ impl Machine<'_> {
         unit: Option<u32>,
     ) -> Result<CallOutcome> {
         let plugin = &self.program.plugins[number as usize].signature;
-        let Bound { args, omitted, unexpected } =
+        let BoundArguments { args, omitted, unexpected } =
             self.bind(plugin, positional, keyword).map_err(|e| self.blame_expr(e, expr))?;
         if !plugin.allow_unknown && self.has_unknown_argument(plugin, &args) {
             return Ok(CallOutcome::Value(self.derived_unknown()));
@@ -166,7 +166,7 @@ impl Machine<'_> {
             ));
         }
         self.check_size().map_err(|e| self.blame_expr(e, expr))?;
-        let call = host::Call { plugin: number, args: &args, omitted: &omitted };
+        let call = host::PluginCall { plugin: number, args: &args, omitted: &omitted };
         let outcome = match unit.and_then(|unit| self.early.remove(&unit)) {
             Some(outcome) => outcome,
             None => self.call_host(&call, frame, expr, unit.is_some()),
@@ -181,7 +181,7 @@ impl Machine<'_> {
                 let mut cells: Vec<u32> = cells.into_iter().map(|cell| cell.0).collect();
                 cells.retain(|&cell| (cell as usize) < self.cells.len() && !self.is_ready(cell));
                 if cells.is_empty() {
-                    // Called again at once, it would say the same for ever.
+                    // An immediate repetition would fail in the same way.
                     let failure = Failure::Runtime("it waits, but for no value".into());
                     return Err(self.plugin_failed(&plugin.name, failure, expr));
                 }
@@ -207,15 +207,15 @@ impl Machine<'_> {
 
     fn plugin_failed(&self, name: &str, failure: Failure, expr: ExprId) -> Box<CompileError> {
         match failure {
-            Failure::NotHere(failure) => self.plugin_failed(name, *failure, expr),
+            Failure::NeedsOtherHost(failure) => self.plugin_failed(name, *failure, expr),
             Failure::InFile(of) => {
-                let FileFailure { failure, id, explanation, place } = *of;
+                let FileFailure { failure, id, explanation, location } = *of;
                 let mut error = self.plugin_failed(name, failure, expr);
-                let label = if place.is_some() { "rendered by this call" } else { "" };
+                let label = if location.is_some() { "rendered by this call" } else { "" };
                 error.explanation =
                     Some(Box::new(explanation.at(self.program.expr(expr).loc, label)));
                 error.id = Some(id);
-                error.file_place = place.map(Box::new);
+                error.file_location = location.map(Box::new);
                 error
             }
             Failure::Plugin(message) => {
@@ -296,7 +296,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A plugin that failed with a message; further lines of it become a note.
+    /// Explains the failure message of a plugin; further lines become a note.
     fn failed_call(&self, name: &str, message: &str, expr: ExprId) -> Explanation {
         let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
         let mut explanation = Explanation::new(format!("plugin `{name}` failed: {first}"));
@@ -306,7 +306,7 @@ impl Machine<'_> {
         explanation.at(self.program.expr(expr).loc, "")
     }
 
-    /// A result that a template asked another plugin for.
+    /// Calls a plugin for a template.
     pub(super) fn call_by_name(
         &mut self,
         name: &str,

@@ -7,9 +7,9 @@ use crate::error::{CompileError, Result};
 use crate::program::{Attribute, AttributeId, Entity, EntityId, Program};
 use crate::value::{InstanceId, Value};
 
-use super::{Cell, CellKind, Delayed, EMPTY, IN_ZERO, Machine, NONE, QUEUED, READY, Waiter};
+use super::{Cell, CellKind, Delayed, EMPTY, Evaluator, IN_ZERO, NONE, QUEUED, READY, Waiter};
 
-/// Lists longer than this keep a set of their members.
+/// Lists longer than this maintain a set of their members.
 const SET_FROM: usize = 16;
 
 fn member_key(value: Value) -> Option<u64> {
@@ -26,7 +26,7 @@ impl Cell {
     }
 }
 
-/// The cells that a new instance of each entity gets; those that may be complete from the start are
+/// Initial cells of a new instance of each entity; cells that may be complete from the start are
 /// marked as queued.
 pub(super) fn fresh_cells(program: &Program) -> Vec<Box<[Cell]>> {
     let cell = |&slot: &AttributeId| {
@@ -44,7 +44,7 @@ pub(super) fn fresh_cells(program: &Program) -> Vec<Box<[Cell]>> {
     program.entities.iter().map(fresh).collect()
 }
 
-impl Machine<'_> {
+impl Evaluator<'_> {
     pub(super) fn new_cell(&mut self, kind: CellKind) -> u32 {
         let id = self.cells.len() as u32;
         self.cells.push(Cell::new(kind));
@@ -55,7 +55,7 @@ impl Machine<'_> {
         self.cells[cell as usize].flags & READY != 0
     }
 
-    /// Lets a unit wait for a cell that has no value yet.
+    /// Registers a unit as waiter of a cell without a value.
     pub(super) fn add_waiter(&mut self, cell: u32, unit: u32) {
         debug_assert!(!self.is_ready(cell));
         if self.cells[cell as usize].kind == CellKind::Plain {
@@ -79,11 +79,11 @@ impl Machine<'_> {
             return;
         }
         self.delayed_mut(cell).waiters.push(unit);
-        self.note_blocked(cell);
+        self.wake_zero_cell(cell);
     }
 
-    /// A cell of the zero list that got a waiter is looked at again.
-    fn note_blocked(&mut self, cell: u32) {
+    /// Wakes a cell of the zero list that has a new waiter.
+    fn wake_zero_cell(&mut self, cell: u32) {
         if self.cells[cell as usize].flags & IN_ZERO != 0 {
             self.zero_woken.push(cell);
         }
@@ -107,7 +107,7 @@ impl Machine<'_> {
         (head != NONE).then(|| &self.delayed[head as usize])
     }
 
-    /// Gives a plain cell its value.
+    /// Sets the value of a plain cell.
     pub(super) fn set_plain(&mut self, cell: u32, value: Value, origin: u32) -> Result<()> {
         let at = cell as usize;
         if self.cells[at].flags & READY != 0 {
@@ -140,16 +140,16 @@ impl Machine<'_> {
         let text = format!(
             "value set twice:\n\told value: {}\n\t\tset at {}\n\tnew value: {}\n\t\tset at {}\n",
             self.str(old),
-            sources.place(old_loc),
+            sources.location(old_loc),
             self.str(new),
-            sources.place(loc)
+            sources.location(loc)
         );
         let mut error = CompileError::new("DoubleSetException", text);
         self.explain_set_twice(&mut error, (old, old_loc), (new, origin), cell);
         error.related(old_loc, "first set here")
     }
 
-    /// The attribute behind a slot, and its cell.
+    /// The cell of a slot.
     pub(super) fn slot_cell(&self, instance: InstanceId, slot: u32) -> u32 {
         self.instances[instance.index()].cells + slot
     }
@@ -195,7 +195,7 @@ impl Machine<'_> {
             return Err(self.self_set_twice(instance, value, origin));
         }
         if both && inverse.is_some() && value.is_unknown() {
-            return Err(CompileError::python(orrery_python::PyError {
+            return Err(CompileError::from_python(orrery_python::PyError {
                 kind: "AssertionError",
                 message: String::new(),
             }));
@@ -208,13 +208,13 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// `self` is the instance's own name for itself: an attribute of that name is set already.
+    /// `self` is the instance's own name for itself: an attribute of that name is already set.
     fn self_set_twice(&self, instance: InstanceId, value: Value, origin: u32) -> Box<CompileError> {
         let text = format!(
             "value set twice:\n\told value: {}\n\t\tset at None\n\tnew value: {}\n\t\tset at {}\n",
             self.str(Value::Instance(instance)),
             self.str(value),
-            self.program.sources.place(self.origin_loc(origin))
+            self.program.sources.location(self.origin_loc(origin))
         );
         CompileError::new("DoubleSetException", text).help("give the attribute another name")
     }
@@ -228,7 +228,7 @@ impl Machine<'_> {
     ) -> Result<()> {
         let Value::Instance(other) = value else {
             let message = "'Unknown' object has no attribute 'set_attribute'";
-            return Err(CompileError::python(orrery_python::PyError {
+            return Err(CompileError::from_python(orrery_python::PyError {
                 kind: "AttributeError",
                 message: message.into(),
             }));
@@ -240,7 +240,7 @@ impl Machine<'_> {
             .map_err(|e| self.instance_refused(e, other, slot))
     }
 
-    /// "Could not set attribute …", found in the instance itself.
+    /// "Could not set attribute …", attributed to the instance.
     pub(super) fn instance_refused(
         &self,
         cause: Box<CompileError>,
@@ -259,14 +259,14 @@ impl Machine<'_> {
             .caused_by(cause)
     }
 
-    /// The last constructor that made or found an instance.
+    /// The last constructor that created or matched an instance.
     pub(super) fn last_constructor(&self, instance: InstanceId) -> crate::ir::ExprId {
         let constructors = self.extra_constructors.get(&instance);
         let last = constructors.and_then(|all| all.last().copied());
         last.unwrap_or(self.instances[instance.index()].constructor)
     }
 
-    /// The same without naming a statement: the step at hand does that.
+    /// The same without naming a statement: the current step does that.
     pub(super) fn refused_by(
         &self,
         cause: Box<CompileError>,
@@ -334,7 +334,7 @@ impl Machine<'_> {
             let old = self.cells[at].value;
             let empty = self.cells[at].flags & EMPTY != 0;
             if (empty && null) || (!empty && self.heap.equal(old, value)) {
-                // The last one that set the value counts as its place.
+                // The last assignment counts as the origin of the value.
                 self.cells[at].origin = origin;
                 return Ok(());
             }
@@ -394,7 +394,7 @@ impl Machine<'_> {
             return Err(self.modified_after_freeze(instance, slot, origin));
         }
         self.validate(ty, value)?;
-        self.note_requirement(instance, slot, value, origin);
+        self.record_requirement(instance, slot, value, origin);
         let delayed = self.delayed_mut(cell);
         delayed.values.push(value);
         let count = delayed.values.len();
@@ -403,7 +403,7 @@ impl Machine<'_> {
         } else if count > SET_FROM {
             delayed.members.extend(member_key(value));
         }
-        // Who begins to listen meanwhile was told of this value when it began.
+        // Listeners added during the loop received this value when they subscribed.
         for at in 0..self.delayed_mut(cell).listeners.len() {
             let Some(&listener) = self.delayed_mut(cell).listeners.get(at) else { break };
             let by = self.units[listener as usize].origin;
@@ -479,7 +479,7 @@ impl Machine<'_> {
         error
     }
 
-    /// Puts a delayed cell into the wait queue when it may be complete.
+    /// Puts a delayed cell into the wait queue if it may be complete.
     pub(super) fn queue_if_completable(&mut self, cell: u32, low: u32) {
         let at = cell as usize;
         if self.cells[at].flags & (READY | QUEUED) != 0 {
@@ -507,13 +507,13 @@ impl Machine<'_> {
         self.queue_if_completable(cell, low);
     }
 
-    /// The relation that a cell of an instance belongs to.
+    /// The relation of an instance's cell.
     pub(super) fn relation_of(&self, cell: u32) -> Option<crate::program::RelationEnd> {
         let (instance, slot) = self.owner_of(cell)?;
         self.slot_attribute(instance, slot).relation
     }
 
-    /// The instance and slot of a cell; instances have rising cells.
+    /// The instance and slot of a cell; cell numbers increase with instance numbers.
     pub(super) fn owner_of(&self, cell: u32) -> Option<(InstanceId, u32)> {
         let after = self.instances.partition_point(|instance| instance.cells <= cell);
         let id = InstanceId(after.checked_sub(1)? as u32);
@@ -523,7 +523,7 @@ impl Machine<'_> {
         (slot < count).then_some((id, slot))
     }
 
-    /// Ends a delayed cell: what it has is all it gets.
+    /// Freezes a delayed cell: it gets no further values.
     pub(super) fn freeze(&mut self, cell: u32) {
         let at = cell as usize;
         if self.cells[at].flags & READY != 0 {
@@ -553,7 +553,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes the cells of a new instance; those that need nothing may be complete at once.
+    /// Creates the cells of a new instance; those without a minimum may be complete at once.
     pub(super) fn new_instance_cells(&mut self, entity: EntityId) -> u32 {
         let first = self.cells.len() as u32;
         self.cells.extend_from_slice(&self.fresh[entity.index()]);

@@ -1,4 +1,4 @@
-//! Constructors: index lookup first, then a new instance or a known one, then the assignments of all
+//! Constructors: index lookup first, then a new or existing instance, then the assignments of all
 //! other arguments and the entity's implementations.
 
 use orrery_syntax::Symbol;
@@ -6,19 +6,19 @@ use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{Construct, ExprId, ExprKind};
-use crate::lower_expr::missing_index_attributes;
+use crate::lower::expr::missing_index_attributes;
 use crate::program::EntityId;
 use crate::value::{InstanceId, Value};
 
-use super::emit::{NOBODY, Owner, Place};
+use super::build_units::{NO_OWNER, Owner, VariableLocation};
 use super::index::Matches;
-use super::{CellKind, INSTANCE_FRAME, Instance, Kind, Machine, NONE, Origin, Unit, encode};
+use super::{CellKind, Evaluator, INSTANCE_FRAME, Instance, Kind, NONE, Origin, Unit, encode};
 
 /// Index attributes of an instance: slots and values.
-type Direct = SmallVec<[(u32, Value); 4]>;
+type IndexValues = SmallVec<[(u32, Value); 4]>;
 
-impl Machine<'_> {
-    /// Runs a constructor as part of the expression that reads it.
+impl Evaluator<'_> {
+    /// Runs a constructor as part of its enclosing expression.
     pub(super) fn construct(
         &mut self,
         id: ExprId,
@@ -28,14 +28,14 @@ impl Machine<'_> {
         owner: Owner,
     ) -> Result<Value> {
         let program = self.program;
-        let mut direct = Direct::new();
+        let mut direct = IndexValues::new();
         for &(slot, expr) in &construct.direct {
-            direct.push((slot, self.eval(expr, frame, temps, NOBODY)?));
+            direct.push((slot, self.eval(expr, frame, temps, NO_OWNER)?));
             temps = temps.wrapping_add(program.expr(expr).temps);
         }
         let mut extra: Vec<(u32, Value)> = Vec::new();
         for &expr in &construct.spread {
-            let value = self.eval(expr, frame, temps, NOBODY)?;
+            let value = self.eval(expr, frame, temps, NO_OWNER)?;
             let entries = self.spread_entries(expr, value)?;
             self.add_spread(id, construct, entries, &mut extra)?;
             temps = temps.wrapping_add(program.expr(expr).temps);
@@ -52,7 +52,8 @@ impl Machine<'_> {
             }
         };
         self.assign_rest(id, construct, instance, &extra, frame)?;
-        // Also for a known instance: its conditions are asked again, and what has run does not run again.
+        // Also for an existing instance: conditions are evaluated again, and completed
+        // implementations do not run again.
         self.emit_implements(instance, entity)?;
         Ok(Value::Instance(instance))
     }
@@ -86,13 +87,13 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Brings all index attributes together: arguments, `**` values, the owner for a missing one.
+    /// Collects all index attributes: arguments, `**` values, and the owner for a missing one.
     fn fill_index(
         &self,
         id: ExprId,
         construct: &Construct,
         owner: Owner,
-        direct: &mut Direct,
+        direct: &mut IndexValues,
         extra: &mut Vec<(u32, Value)>,
     ) -> Result<()> {
         let program = self.program;
@@ -126,7 +127,7 @@ impl Machine<'_> {
         Err(self.blame_expr(error, id))
     }
 
-    /// Whether a relation of the new instance is the inverse of the one that is assigned to.
+    /// True if a relation of the new instance is the inverse of the assigned relation.
     fn owner_fills(&self, entity: EntityId, slot: u32, owner: Owner) -> bool {
         let program = self.program;
         let assigned = self.slot_attribute(InstanceId(owner.instance), owner.slot);
@@ -141,7 +142,7 @@ impl Machine<'_> {
         direct: &[(u32, Value)],
         frame: u32,
     ) -> Result<InstanceId> {
-        if let Some(&(slot, value)) = direct.iter().find(|(_, value)| self.is_reference(*value)) {
+        if let Some(&(slot, value)) = direct.iter().find(|(_, value)| self.is_late_bound(*value)) {
             let text = format!(
                 "Invalid value `{}` in index for attribute {}: references can not be used in indexes.",
                 self.repr(value),
@@ -153,7 +154,7 @@ impl Machine<'_> {
         let depth = creator.map_or(0, |creator| self.instances[creator.index()].depth + 1);
         let instance = InstanceId(self.instances.len() as u32);
         if instance.0 >= self.limits.instances || depth > self.limits.creation_depth {
-            return Err(self.endless(id, creator, depth));
+            return Err(self.instance_limit_error(id, creator, depth));
         }
         let cells = self.new_instance_cells(entity);
         self.instances.push(Instance {
@@ -176,7 +177,7 @@ impl Machine<'_> {
         Ok(instance)
     }
 
-    /// Makes an instance of an entity that is only data, with all its attributes.
+    /// Creates an instance of a dataclass entity with all its attributes.
     pub(super) fn construct_data(
         &mut self,
         id: ExprId,
@@ -240,8 +241,8 @@ impl Machine<'_> {
                 continue;
             }
             if extra.is_empty() && self.sets_at_once(instance, slot, value, frame) {
-                // Assignments that wait for nothing stand side by side in the queue: one unit does
-                // them all, in the same order.
+                // Consecutive assignments that wait for nothing: one unit runs them all, in the
+                // same order.
                 let first = at - 1;
                 while let Some(&(slot, value, _)) = construct.indirect.get(at)
                     && self.sets_at_once(instance, slot, value, frame)
@@ -266,7 +267,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Whether an argument can be evaluated and assigned without waiting for anything.
+    /// True if an argument can be evaluated and assigned without waiting.
     fn sets_at_once(&self, instance: InstanceId, slot: u32, value: ExprId, frame: u32) -> bool {
         let cell = self.slot_cell(instance, slot);
         self.cells[cell as usize].kind == CellKind::Plain && self.is_available(value, frame)
@@ -279,11 +280,13 @@ impl Machine<'_> {
         }
         match &expr.kind {
             ExprKind::Const(_) => true,
-            ExprKind::Var { var, cache, .. } => match self.place_cached(*var, cache, frame) {
-                Some(Place::Cell(cell)) => self.is_ready(cell),
-                Some(Place::Value(_)) => true,
-                None => false,
-            },
+            ExprKind::Var { var, cache, .. } => {
+                match self.locate_variable_cached(*var, cache, frame) {
+                    Some(VariableLocation::Cell(cell)) => self.is_ready(cell),
+                    Some(VariableLocation::Value(_)) => true,
+                    None => false,
+                }
+            }
             ExprKind::Format(format) | ExprKind::FString(format) => {
                 format.parts.iter().all(|&(_, part)| self.is_available(part, frame))
             }
@@ -295,7 +298,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs a row of assignments that waited for nothing.
+    /// Runs consecutive assignments that waited for nothing.
     pub(super) fn run_set_ready(&mut self, unit: &Unit) -> Result<()> {
         let program = self.program;
         let ExprKind::Construct(construct) = &program.expr(ExprId(unit.node)).kind else {
@@ -319,7 +322,7 @@ impl Machine<'_> {
         for &number in &program.entity(entity).implements {
             let implement = &program.implements[number as usize];
             if implement.when.is_none() && self.does_nothing(implement) {
-                // Running an empty body has no effect but that the instance counts as implemented.
+                // An empty body has no effect except that the instance counts as implemented.
                 for &implementation in &implement.implementations {
                     self.mark_implemented(instance, implementation);
                 }
@@ -334,7 +337,7 @@ impl Machine<'_> {
                         "<inmanta.ast.entity.Implement object at 0x{}>",
                         crate::render::address(number)
                     );
-                    e.or_in(|| shown, implement.loc)
+                    e.or_in_statement(|| shown, implement.loc)
                 })?;
                 self.wait_expr(when, frame, unit);
             }
@@ -350,7 +353,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Notes that an implementation runs for an instance; false if it already did.
+    /// Marks an implementation as run for an instance; false if it already was.
     pub(super) fn mark_implemented(&mut self, instance: InstanceId, number: u32) -> bool {
         let entity = self.instances[instance.index()].entity;
         let all = &self.program.entity(entity).implementations;

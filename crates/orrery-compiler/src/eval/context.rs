@@ -1,12 +1,13 @@
-//! What a plugin may ask: the machine's side of `plugins::Context`.
+//! The machine's implementation of `plugins::PluginContext`.
 
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::Loc;
 
-use crate::host::{HostContext, Slot, View};
+use crate::host::{HostContext, InstanceView, SlotState};
 use crate::ir::{ExprId, ExprKind, Var};
 use crate::plugins::{
-    CellId, Context, DeclaredBy, Facts, Failure, FileKind, Identity, Outcome, ServerSide,
+    CellId, DeclaredBy, Facts, Failure, FileKind, PluginContext, PluginResult, ResourceIdentity,
+    ServerEnvironmentInfo,
 };
 use crate::program::{Definition, EntityId, Program, Type};
 use crate::project::TemplateMode;
@@ -14,113 +15,117 @@ use crate::render::Instances;
 use crate::source::Sources;
 use crate::value::{Heap, InstanceId, Value};
 
-use super::emit::Place;
-use super::{EMPTY, FILE_FRAME, INSTANCE_FRAME, Machine, READY};
+use super::build_units::VariableLocation;
+use super::{EMPTY, Evaluator, FILE_FRAME, INSTANCE_FRAME, READY};
 
 pub(super) struct CallContext<'m, 'p> {
-    pub machine: &'m mut Machine<'p>,
+    pub evaluator: &'m mut Evaluator<'p>,
     pub frame: u32,
     pub expr: ExprId,
 }
 
 impl CallContext<'_, '_> {
     fn read(&self, cell: u32) -> Result<Value, Failure> {
-        if !self.machine.is_ready(cell) {
+        if !self.evaluator.is_ready(cell) {
             return Err(Failure::Unset(vec![CellId(cell)]));
         }
-        if self.machine.cells[cell as usize].flags & EMPTY != 0
-            && let Some((instance, slot)) = self.machine.owner_of(cell)
+        if self.evaluator.cells[cell as usize].flags & EMPTY != 0
+            && let Some((instance, slot)) = self.evaluator.owner_of(cell)
         {
-            let attribute = self.machine.slot_attribute(instance, slot);
-            let entity = self.machine.program.entity(attribute.entity);
-            let relation =
-                format!("{}.{}", self.machine.text(entity.name), self.machine.text(attribute.name));
+            let attribute = self.evaluator.slot_attribute(instance, slot);
+            let entity = self.evaluator.program.entity(attribute.entity);
+            let relation = format!(
+                "{}.{}",
+                self.evaluator.text(entity.name),
+                self.evaluator.text(attribute.name)
+            );
             return Err(Failure::Optional { relation, instance, placed: false });
         }
-        match self.machine.cells[cell as usize].value {
+        match self.evaluator.cells[cell as usize].value {
             unknown @ Value::Unknown(_) => Err(Failure::Unknown(unknown)),
             value => Ok(value),
         }
     }
 
-    fn slot_of_cell(&self, cell: u32) -> Slot {
-        match self.machine.cells[cell as usize] {
-            of if of.flags & EMPTY != 0 => Slot::Empty,
-            of if of.flags & READY != 0 => Slot::Value(of.value),
-            _ => Slot::Pending(CellId(cell)),
+    fn slot_of_cell(&self, cell: u32) -> SlotState {
+        match self.evaluator.cells[cell as usize] {
+            of if of.flags & EMPTY != 0 => SlotState::Empty,
+            of if of.flags & READY != 0 => SlotState::Value(of.value),
+            _ => SlotState::Pending(CellId(cell)),
         }
     }
 
     fn namespace(&self) -> crate::program::NamespaceId {
-        match &self.machine.program.expr(self.expr).kind {
+        match &self.evaluator.program.expr(self.expr).kind {
             ExprKind::Call(call) => call.namespace,
             _ => crate::program::NamespaceId(0),
         }
     }
 
-    /// The cell of a variable by name: the frames' names are gone, but instances and files have theirs.
-    fn find_variable(&self, symbol: Symbol) -> Option<Place> {
-        let machine = &*self.machine;
+    /// The cell of a variable by name. Frames have lost their names, but instances and files have
+    /// theirs.
+    fn find_variable(&self, symbol: Symbol) -> Option<VariableLocation> {
+        let evaluator = &*self.evaluator;
         let mut frame = self.frame;
         while frame != FILE_FRAME {
             if frame & INSTANCE_FRAME != 0 {
                 let instance = InstanceId(frame & !INSTANCE_FRAME);
-                if machine.text(symbol) == "self" {
-                    return Some(Place::Value(Value::Instance(instance)));
+                if evaluator.text(symbol) == "self" {
+                    return Some(VariableLocation::Value(Value::Instance(instance)));
                 }
-                let entity = machine.program.entity(machine.instances[instance.index()].entity);
+                let entity = evaluator.program.entity(evaluator.instances[instance.index()].entity);
                 if let Some(&slot) = entity.slot_of.get(&symbol) {
-                    return Some(Place::Cell(machine.slot_cell(instance, slot)));
+                    return Some(VariableLocation::Cell(evaluator.slot_cell(instance, slot)));
                 }
                 break;
             }
-            let names = &machine.program.frame_names;
-            let at = machine.frames[frame as usize];
+            let names = &evaluator.program.frame_names;
+            let at = evaluator.frames[frame as usize];
             if let Some(names) = names.get(at.names as usize)
                 && let Some(slot) = names.iter().position(|&name| name == symbol)
             {
-                return Some(Place::Cell(at.cells + slot as u32));
+                return Some(VariableLocation::Cell(at.cells + slot as u32));
             }
             frame = at.parent;
         }
-        let namespace = &machine.program.namespaces[self.namespace().index()];
+        let namespace = &evaluator.program.namespaces[self.namespace().index()];
         let cell = namespace.variables.get(&symbol).copied();
-        cell.and_then(|cell| machine.place(Var::Global(cell), FILE_FRAME))
+        cell.and_then(|cell| evaluator.locate_variable(Var::Global(cell), FILE_FRAME))
     }
 }
 
-impl Context for CallContext<'_, '_> {
+impl PluginContext for CallContext<'_, '_> {
     fn heap(&self) -> &Heap {
-        &self.machine.heap
+        &self.evaluator.heap
     }
 
     fn heap_mut(&mut self) -> &mut Heap {
-        &mut self.machine.heap
+        &mut self.evaluator.heap
     }
 
     fn attribute(&mut self, instance: InstanceId, name: &str) -> Result<Option<Value>, Failure> {
-        let Some(symbol) = self.machine.program.interner.get(name) else { return Ok(None) };
-        let entity = self.machine.instances[instance.index()].entity;
-        let Some(&slot) = self.machine.program.entity(entity).slot_of.get(&symbol) else {
+        let Some(symbol) = self.evaluator.program.interner.get(name) else { return Ok(None) };
+        let entity = self.evaluator.instances[instance.index()].entity;
+        let Some(&slot) = self.evaluator.program.entity(entity).slot_of.get(&symbol) else {
             return Ok(None);
         };
-        let cell = self.machine.slot_cell(instance, slot);
+        let cell = self.evaluator.slot_cell(instance, slot);
         self.read(cell).map(Some)
     }
 
     fn entity_name(&self, instance: InstanceId) -> String {
-        let entity = self.machine.instances[instance.index()].entity;
-        self.machine.text(self.machine.program.entity(entity).name).to_owned()
+        let entity = self.evaluator.instances[instance.index()].entity;
+        self.evaluator.text(self.evaluator.program.entity(entity).name).to_owned()
     }
 
     fn is_of_type(&mut self, value: Value, type_name: &str) -> Result<bool, Failure> {
-        let program = self.machine.program;
+        let program = self.evaluator.program;
         let definition = program.find_definition(type_name);
         let ty = match (Type::primitive(type_name), definition) {
             (Some(primitive), _) => primitive,
             (None, Some(Definition::Entity(entity))) => {
                 let Value::Instance(instance) = value else { return Ok(false) };
-                let actual = self.machine.instances[instance.index()].entity;
+                let actual = self.evaluator.instances[instance.index()].entity;
                 return Ok(program.is_subtype(actual, entity));
             }
             (None, Some(Definition::Typedef(typedef))) => Type::Typedef(typedef),
@@ -130,29 +135,29 @@ impl Context for CallContext<'_, '_> {
             }
         };
         match program.type_of.get(&ty) {
-            Some(&ty) => Ok(self.machine.validate(ty, value).is_ok()),
+            Some(&ty) => Ok(self.evaluator.validate(ty, value).is_ok()),
             None => Ok(false),
         }
     }
 
     fn describe(&self, instance: InstanceId) -> String {
-        self.machine.str(Value::Instance(instance))
+        self.evaluator.str(Value::Instance(instance))
     }
 
     fn repr(&self, value: Value) -> String {
-        self.machine.repr(value)
+        self.evaluator.repr(value)
     }
 
     fn proxy_str(&self, value: Value) -> String {
         match value {
             Value::List(_) | Value::Dict(_) | Value::Instance(_) => {
-                format!("@{}", self.machine.repr(value))
+                format!("@{}", self.evaluator.repr(value))
             }
             Value::Null => "None".into(),
-            Value::Other(id) if self.machine.heap.get_other(id).is_behind_proxy() => {
-                format!("@{}", self.machine.repr(value))
+            Value::Other(id) if self.evaluator.heap.get_other(id).is_behind_proxy() => {
+                format!("@{}", self.evaluator.repr(value))
             }
-            other => self.machine.str(other),
+            other => self.evaluator.str(other),
         }
     }
 
@@ -162,96 +167,96 @@ impl Context for CallContext<'_, '_> {
     }
 
     fn warn(&mut self, text: &str) {
-        let loc = self.machine.program.expr(self.expr).loc;
-        self.machine.warnings.push(("", text.to_owned(), Some(loc)));
+        let loc = self.evaluator.program.expr(self.expr).loc;
+        self.evaluator.warnings.push(("", text.to_owned(), Some(loc)));
     }
 
     fn variable(&mut self, name: &str) -> Result<Option<Value>, Failure> {
-        let Some(symbol) = self.machine.program.interner.get(name) else { return Ok(None) };
+        let Some(symbol) = self.evaluator.program.interner.get(name) else { return Ok(None) };
         match self.find_variable(symbol) {
             None => Ok(None),
-            Some(Place::Value(value)) => Ok(Some(value)),
-            Some(Place::Cell(cell)) => self.read(cell).map(Some),
+            Some(VariableLocation::Value(value)) => Ok(Some(value)),
+            Some(VariableLocation::Cell(cell)) => self.read(cell).map(Some),
         }
     }
 
     fn variable_names(&self) -> Vec<String> {
         let namespace = self.namespace();
-        let file = self.machine.program.namespaces[namespace.index()].file;
-        let names = self.machine.visible_names(self.frame, file);
-        names.into_iter().map(|symbol| self.machine.text(symbol).to_owned()).collect()
+        let file = self.evaluator.program.namespaces[namespace.index()].file;
+        let names = self.evaluator.visible_names(self.frame, file);
+        names.into_iter().map(|symbol| self.evaluator.text(symbol).to_owned()).collect()
     }
 
     fn attribute_names(&self, instance: InstanceId) -> Vec<String> {
-        let entity = self.machine.instances[instance.index()].entity;
-        let slots = self.machine.program.entity(entity).slots.iter();
-        let names = slots.map(|&slot| self.machine.program.attribute(slot).name);
-        names.map(|name| self.machine.text(name).to_owned()).collect()
+        let entity = self.evaluator.instances[instance.index()].entity;
+        let slots = self.evaluator.program.entity(entity).slots.iter();
+        let names = slots.map(|&slot| self.evaluator.program.attribute(slot).name);
+        names.map(|name| self.evaluator.text(name).to_owned()).collect()
     }
 
     fn template_mode(&self) -> TemplateMode {
-        self.machine.world.template_mode()
+        self.evaluator.system.template_mode()
     }
 
     fn show_path(&self, path: &str) -> String {
-        self.machine.world.show_path(path)
+        self.evaluator.system.show_path(path)
     }
 
-    fn call(&mut self, plugin: &str, args: &[Value]) -> Outcome {
-        self.machine.call_by_name(plugin, args, self.frame, self.expr)
+    fn call(&mut self, plugin: &str, args: &[Value]) -> PluginResult {
+        self.evaluator.call_by_name(plugin, args, self.frame, self.expr)
     }
 
     fn has_plugin(&self, plugin: &str) -> bool {
-        matches!(self.machine.program.find_definition(plugin), Some(Definition::Plugin(_)))
+        matches!(self.evaluator.program.find_definition(plugin), Some(Definition::Plugin(_)))
     }
 
     fn caller_namespace(&self) -> String {
-        let namespace = &self.machine.program.namespaces[self.namespace().index()];
-        self.machine.text(namespace.name).to_owned()
+        let namespace = &self.evaluator.program.namespaces[self.namespace().index()];
+        self.evaluator.text(namespace.name).to_owned()
     }
 
     fn module_dir(&self, module: &str) -> Option<String> {
-        self.machine.world.module_dir(module)
+        self.evaluator.system.module_dir(module)
     }
 
     fn project_dir(&self) -> String {
-        self.machine.world.project_dir()
+        self.evaluator.system.project_dir()
     }
 
     fn read_text(&self, path: &str) -> Result<String, String> {
-        self.machine.world.read_text(path)
+        self.evaluator.system.read_text(path)
     }
 
     fn file_kind(&self, path: &str) -> FileKind {
-        self.machine.world.file_kind(path)
+        self.evaluator.system.file_kind(path)
     }
 
     fn list_dir(&self, path: &str) -> Result<Vec<String>, String> {
-        self.machine.world.list_dir(path)
+        self.evaluator.system.list_dir(path)
     }
 
     fn write_text(&mut self, path: &str, text: &str) -> Result<(), String> {
-        self.machine.world.write_text(path, text)
+        self.evaluator.system.write_text(path, text)
     }
 
     fn environment_variable(&self, name: &str) -> Option<String> {
-        self.machine.world.environment_variable(name)
+        self.evaluator.system.environment_variable(name)
     }
 
     fn facts(&self) -> Option<&dyn Facts> {
-        self.machine.world.facts()
+        self.evaluator.system.facts()
     }
 
-    fn server(&self) -> Option<&ServerSide> {
-        self.machine.world.server()
+    fn server(&self) -> Option<&ServerEnvironmentInfo> {
+        self.evaluator.system.server()
     }
 
-    fn identity(&self, instance: InstanceId) -> Option<Identity> {
-        let program = self.machine.program;
-        let entity = self.machine.instances[instance.index()].entity;
+    fn identity(&self, instance: InstanceId) -> Option<ResourceIdentity> {
+        let program = self.evaluator.program;
+        let entity = self.evaluator.instances[instance.index()].entity;
         let declared = |of: EntityId| {
             let name = program.text(program.entity(of).name);
-            self.machine.world.identity(name)
+            self.evaluator.system.identity(name)
         };
         let by = |of: EntityId, who: DeclaredBy| declared(of).is_some_and(|of| of.declared == who);
         let is_replaced = |of: EntityId| {
@@ -263,78 +268,78 @@ impl Context for CallContext<'_, '_> {
     }
 
     fn now(&self) -> f64 {
-        self.machine.world.now()
+        self.evaluator.system.now()
     }
 
     fn random_bytes(&mut self, count: usize) -> Vec<u8> {
-        self.machine.world.random_bytes(count)
+        self.evaluator.system.random_bytes(count)
     }
 }
 
-impl View for CallContext<'_, '_> {
+impl InstanceView for CallContext<'_, '_> {
     fn program(&self) -> &Program {
-        self.machine.program
+        self.evaluator.program
     }
 
     fn sources(&self) -> &Sources {
-        &self.machine.program.sources
+        &self.evaluator.program.sources
     }
 
     fn values(&self) -> &Heap {
-        &self.machine.heap
+        &self.evaluator.heap
     }
 
     fn instance_count(&self) -> usize {
-        self.machine.instances.len()
+        self.evaluator.instances.len()
     }
 
     fn entity_of(&self, instance: InstanceId) -> EntityId {
-        self.machine.instances[instance.index()].entity
+        self.evaluator.instances[instance.index()].entity
     }
 
-    fn slot(&self, instance: InstanceId, slot: u32) -> Slot {
-        self.slot_of_cell(self.machine.slot_cell(instance, slot))
+    fn slot(&self, instance: InstanceId, slot: u32) -> SlotState {
+        self.slot_of_cell(self.evaluator.slot_cell(instance, slot))
     }
 
-    fn global(&self, cell: u32) -> Slot {
+    fn global(&self, cell: u32) -> SlotState {
         self.slot_of_cell(cell)
     }
 
     fn constructed_at(&self, instance: InstanceId) -> Loc {
-        let constructor = self.machine.instances[instance.index()].constructor;
-        self.machine.program.expr(constructor).loc
+        let constructor = self.evaluator.instances[instance.index()].constructor;
+        self.evaluator.program.expr(constructor).loc
     }
 
-    fn described(&self, instance: InstanceId) -> String {
-        self.machine.described(instance)
+    fn description(&self, instance: InstanceId) -> String {
+        self.evaluator.description(instance)
     }
 }
 
 impl HostContext for CallContext<'_, '_> {
     fn called_at(&self) -> Loc {
-        self.machine.program.expr(self.expr).loc
+        self.evaluator.program.expr(self.expr).loc
     }
 
     fn write_output(&mut self, text: &str) {
-        // A part of a text is worse than none; the run ends after this call.
-        if !self.machine.heap.is_too_large() {
-            self.machine.output.push_str(text);
+        // A truncated text would be misleading; the run ends after this call.
+        if !self.evaluator.heap.is_too_large() {
+            self.evaluator.output.push_str(text);
         }
     }
 
-    fn variable_slot(&self, name: &str) -> Option<Slot> {
-        let symbol = self.machine.program.interner.get(name)?;
+    fn variable_slot(&self, name: &str) -> Option<SlotState> {
+        let symbol = self.evaluator.program.interner.get(name)?;
         Some(match self.find_variable(symbol)? {
-            Place::Value(value) => Slot::Value(value),
-            Place::Cell(cell) => self.slot_of_cell(cell),
+            VariableLocation::Value(value) => SlotState::Value(value),
+            VariableLocation::Cell(cell) => self.slot_of_cell(cell),
         })
     }
 
     fn variable_owner(&self, name: &str) -> Option<(InstanceId, u32)> {
-        let symbol = self.machine.program.interner.get(name)?;
+        let symbol = self.evaluator.program.interner.get(name)?;
         match self.find_variable(symbol)? {
-            Place::Value(_) => None,
-            Place::Cell(cell) => self.machine.owner_of(cell),
+            VariableLocation::Value(_) => None,
+            VariableLocation::Cell(cell) => self.evaluator.owner_of(cell),
         }
     }
 
@@ -343,7 +348,7 @@ impl HostContext for CallContext<'_, '_> {
         entity: EntityId,
         attributes: &[(u32, Value)],
     ) -> Result<InstanceId, Failure> {
-        let made = self.machine.construct_data(self.expr, entity, attributes, self.frame);
+        let made = self.evaluator.construct_data(self.expr, entity, attributes, self.frame);
         made.map_err(|error| Failure::Runtime(error.text.clone()))
     }
 }

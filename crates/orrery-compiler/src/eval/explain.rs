@@ -1,5 +1,5 @@
-//! Errors of evaluation in our own words: what was expected and found, with the value underlined.
-//! The compatible texts are made where the errors are found.
+//! Explanations of evaluation errors in our own words: expected and actual value, with the value
+//! underlined. The compatible texts are produced where the errors are detected.
 
 use orrery_syntax::Explanation;
 use orrery_syntax::ast::Loc;
@@ -10,13 +10,13 @@ use crate::ir::{ExprId, ExprKind, StmtKind};
 use crate::program::{Attribute, EntityId, Type, TypeId};
 use crate::value::{InstanceId, Value};
 
-use super::{Machine, Origin, decode};
+use super::{Evaluator, Origin, decode};
 
-/// The longest value that a message quotes.
+/// Maximum length of a quoted value in a message.
 const VALUE_CHARS_MAX: usize = 40;
 
-impl Machine<'_> {
-    /// A value as a model would write it, shortened.
+impl Evaluator<'_> {
+    /// A value in model syntax, shortened.
     pub(super) fn quoted(&self, value: Value) -> String {
         let text = match value {
             Value::Str(id) => format!("{:?}", self.heap.text(id)),
@@ -34,42 +34,42 @@ impl Machine<'_> {
     }
 
     /// Kind and text of a value: "string `"9001"`".
-    pub(super) fn found(&self, value: Value) -> String {
+    pub(super) fn value_phrase(&self, value: Value) -> String {
         let quoted = self.quoted(value);
         match value {
             Value::Null => "`null`".to_owned(),
             Value::Instance(_) => format!("an instance of `{quoted}`"),
             Value::Other(_) => format!("`{quoted}`"),
-            other => format!("{} `{quoted}`", kind(other)),
+            other => format!("{} `{quoted}`", type_noun(other)),
         }
     }
 
-    /// Adds to an error that a value is not of a type.
+    /// Adds the explanation of a type mismatch.
     pub(super) fn explain_mismatch(&self, error: &mut CompileError, ty: TypeId, value: Value) {
-        let wanted = self.wanted(ty);
-        let headline = format!("expected {wanted}, found {}", self.found(value));
+        let wanted = self.type_phrase(ty);
+        let headline = format!("expected {wanted}, found {}", self.value_phrase(value));
         let mut explanation = Explanation::new(headline);
         explanation.help = self.conversion(ty, value);
         error.explanation = Some(Box::new(explanation));
     }
 
     /// A type in words.
-    fn wanted(&self, ty: TypeId) -> String {
+    fn type_phrase(&self, ty: TypeId) -> String {
         match self.program.ty(ty) {
             Type::Entity(entity) => format!("an instance of `{}`", self.entity_text(*entity)),
-            Type::Nullable(inner) => format!("{} or null", self.wanted(*inner)),
-            Type::ListOf(inner) => format!("a list of {}", self.wanted(*inner)),
+            Type::Nullable(inner) => format!("{} or null", self.type_phrase(*inner)),
+            Type::ListOf(inner) => format!("a list of {}", self.type_phrase(*inner)),
             Type::Typedef(_) => format!("`{}`", self.type_text(ty)),
             _ => self.type_text(ty),
         }
     }
 
-    /// A type as the main file names it: without `__config__::`.
+    /// A type as written in the main file: without `__config__::`.
     pub(super) fn type_text(&self, ty: TypeId) -> String {
         self.program.type_name(ty).replace("__config__::", "")
     }
 
-    /// How a value of another type is written so that it fits.
+    /// Suggests how to write the value for this type.
     fn conversion(&self, ty: TypeId, value: Value) -> Option<String> {
         let mut ty = ty;
         loop {
@@ -109,11 +109,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds to an error that a value breaks the rule of its type.
+    /// Adds the explanation of a violated type constraint.
     pub(super) fn explain_constraint(&self, error: &mut CompileError, typedef: u32, value: Value) {
         let definition = &self.program.typedefs[typedef as usize];
         let name = self.type_text(self.program.type_of[&Type::Typedef(typedef)]);
-        let rule = self.rule(definition.constraint);
+        let rule = self.constraint_source(definition.constraint);
         let headline = format!("{} is not a valid `{name}`", self.quoted(value));
         let mut explanation = Explanation::new(headline);
         let rule = match rule {
@@ -124,8 +124,8 @@ impl Machine<'_> {
         error.explanation = Some(Box::new(explanation));
     }
 
-    /// The condition of a type as it is written.
-    fn rule(&self, constraint: ExprId) -> Option<String> {
+    /// Source text of a type's constraint.
+    fn constraint_source(&self, constraint: ExprId) -> Option<String> {
         let expr = self.program.expr(constraint);
         if let ExprKind::Regex(at) = &expr.kind {
             return Some(format!("a match of `/{}/`", self.program.regexes[*at as usize].0));
@@ -135,7 +135,7 @@ impl Machine<'_> {
         (!written.is_empty() && !written.contains('\n')).then(|| format!("`{written}`"))
     }
 
-    /// Makes of the cause of "could not set attribute" one error that underlines the value.
+    /// Merges "could not set attribute" and its cause into one error that underlines the value.
     pub(super) fn explain_refusal(
         &self,
         error: &mut CompileError,
@@ -151,7 +151,7 @@ impl Machine<'_> {
             let reason = cause.text.lines().next().unwrap_or_default();
             let headline = format!("cannot set `{name}` of `{entity}`: {reason}");
             let mut explained = Explanation::new(headline.replace("__config__::", ""));
-            let place = origin.and_then(|origin| self.argument_place(origin, slot));
+            let place = origin.and_then(|origin| self.argument_location(origin, slot));
             explained.primary = place.map(|place| (place, String::new()));
             explained.related.clone_from(&cause.related);
             error.explanation = Some(Box::new(explained));
@@ -161,7 +161,7 @@ impl Machine<'_> {
             error.explanation = Some(explanation.clone());
             return;
         }
-        let (attribute, name, entity) = self.slot_words(instance, slot);
+        let (attribute, name, entity) = self.slot_names(instance, slot);
         if cause.class == "DoubleSetException" {
             error.explanation =
                 Some(self.conflicting_values(explanation.clone(), instance, slot, origin));
@@ -172,7 +172,7 @@ impl Machine<'_> {
             return;
         }
         let mut explained = (**explanation).clone();
-        let place = origin.and_then(|origin| self.argument_place(origin, slot));
+        let place = origin.and_then(|origin| self.argument_location(origin, slot));
         if explained.primary.is_none()
             && let Some(place) = place
         {
@@ -189,7 +189,8 @@ impl Machine<'_> {
         error.explanation = Some(Box::new(explained));
     }
 
-    /// Two values for one attribute; with the two constructors, if an index made them one instance.
+    /// Explains two values for one attribute; with both constructors, if an index merged them into
+    /// one instance.
     fn conflicting_values(
         &self,
         mut explanation: Box<Explanation>,
@@ -217,7 +218,7 @@ impl Machine<'_> {
             let own = explanation.primary.iter().map(|(_, label)| label.as_str());
             own.chain(labels).find(|label| label.contains(word)).map(str::to_owned)
         };
-        // A default value has no place in the constructor: then the constructor is shown instead.
+        // A default value has no location in the constructor: the constructor is shown instead.
         let inside =
             |loc: Loc, of: Loc| loc.file == of.file && of.start <= loc.start && loc.end <= of.end;
         let (old, new) = (line(first), line(last));
@@ -232,7 +233,7 @@ impl Machine<'_> {
         {
             explanation.related.push((loc, "this is a default".to_owned()));
         }
-        let new_place = origin.and_then(|origin| self.argument_place(origin, slot));
+        let new_place = origin.and_then(|origin| self.argument_location(origin, slot));
         let new_place = new_place.filter(|&loc| inside(loc, new));
         let text = label(&explanation, "again").unwrap_or_default();
         explanation.primary = Some((new_place.unwrap_or(new), text));
@@ -264,7 +265,7 @@ impl Machine<'_> {
         if shown.is_empty() { String::new() } else { format!(" with {}", shown.join(", ")) }
     }
 
-    /// Two constructors of different entities with the same values for an index.
+    /// Explains two constructors of different entities with the same index values.
     pub(super) fn types_in_index(
         &self,
         constructor: ExprId,
@@ -290,15 +291,15 @@ impl Machine<'_> {
             .collect()
     }
 
-    /// An entity as the main file names it: without `__config__::`.
+    /// An entity as written in the main file: without `__config__::`.
     pub(super) fn entity_text(&self, entity: EntityId) -> &str {
         let name = self.text(self.program.entity(entity).name);
         name.strip_prefix("__config__::").unwrap_or(name)
     }
 
-    /// The expression that gives an attribute its value: an argument of a constructor, or what a
-    /// statement assigns.
-    pub(super) fn argument_place(&self, origin: u32, slot: u32) -> Option<Loc> {
+    /// The expression that sets an attribute: a constructor argument, or the right-hand side of an
+    /// assignment.
+    pub(super) fn argument_location(&self, origin: u32, slot: u32) -> Option<Loc> {
         let value = match decode(origin) {
             Origin::Expr(id) => match &self.program.expr(id).kind {
                 ExprKind::Construct(construct) => {
@@ -319,39 +320,39 @@ impl Machine<'_> {
         Some(self.program.expr(value).loc)
     }
 
-    /// An attribute of an instance, with its name and that of its entity.
-    fn slot_words(&self, instance: InstanceId, slot: u32) -> (&Attribute, &str, &str) {
+    /// An attribute of an instance, with its name and the name of its entity.
+    fn slot_names(&self, instance: InstanceId, slot: u32) -> (&Attribute, &str, &str) {
         let attribute = self.slot_attribute(instance, slot);
         let entity = self.entity_text(self.instances[instance.index()].entity);
         (attribute, self.text(attribute.name), entity)
     }
 
-    /// More instances than a relation may have.
+    /// Explains too many instances in a relation.
     pub(super) fn explain_arity(
         &self,
         error: &mut CompileError,
         (instance, slot): (InstanceId, u32),
         origin: u32,
     ) {
-        let (attribute, name, entity) = self.slot_words(instance, slot);
+        let (attribute, name, entity) = self.slot_names(instance, slot);
         let high = attribute.relation.and_then(|end| end.high).unwrap_or(0);
         let noun = if high == 1 { "instance" } else { "instances" };
         let headline = format!("too many instances: `{name}` of `{entity}` takes at most {high}");
-        let place = self.argument_place(origin, slot).unwrap_or_else(|| self.origin_loc(origin));
+        let place = self.argument_location(origin, slot).unwrap_or_else(|| self.origin_loc(origin));
         let explanation = Explanation::new(headline)
             .at(place, "one too many is added here")
             .related(attribute.loc, format!("declared with at most {high} {noun}"));
         error.explanation = Some(Box::new(explanation));
     }
 
-    /// An optional relation that is read without a value.
+    /// Explains the read of an optional relation without a value.
     pub(super) fn explain_optional(
         &self,
         error: &mut CompileError,
         instance: InstanceId,
         slot: u32,
     ) {
-        let (attribute, name, entity) = self.slot_words(instance, slot);
+        let (attribute, name, entity) = self.slot_names(instance, slot);
         let constructor = self.program.expr(self.instances[instance.index()].constructor).loc;
         let explanation = Explanation::new(format!("`{name}` of this `{entity}` has no value"))
             .related(attribute.loc, "it is optional")
@@ -360,14 +361,14 @@ impl Machine<'_> {
         error.explanation = Some(Box::new(explanation));
     }
 
-    /// A list that grows after it was read as a whole.
+    /// Explains an addition to a list that was already read as a whole.
     pub(super) fn explain_freeze(
         &self,
         error: &mut CompileError,
         (instance, slot): (InstanceId, u32),
         origin: u32,
     ) {
-        let (attribute, name, entity) = self.slot_words(instance, slot);
+        let (attribute, name, entity) = self.slot_names(instance, slot);
         let headline = format!("`{name}` of `{entity}` grows after its whole content was used");
         let explanation = Explanation::new(headline)
             .at(self.origin_loc(origin), "added here, too late")
@@ -379,7 +380,7 @@ impl Machine<'_> {
         error.explanation = Some(Box::new(explanation));
     }
 
-    /// Two values for one variable or attribute.
+    /// Explains two values for one variable or attribute.
     pub(super) fn explain_set_twice(
         &self,
         error: &mut CompileError,
@@ -404,8 +405,8 @@ impl Machine<'_> {
     }
 }
 
-/// The type of a value as models name it.
-fn kind(value: Value) -> &'static str {
+/// The type of a value in model terms.
+fn type_noun(value: Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

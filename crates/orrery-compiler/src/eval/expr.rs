@@ -1,4 +1,4 @@
-//! Evaluating an expression whose parts are all there.
+//! Evaluates expressions once all their parts are available.
 
 use orrery_python::{FormatArg, Int, Number, PowResult, PyError};
 use orrery_syntax::ast::BinaryOp;
@@ -8,13 +8,13 @@ use crate::error::{CompileError, Result};
 use crate::ir::{Cast, ExprId, ExprKind, Format, Segment, Spec};
 use crate::value::{Dict, Other, TEXT_BYTES_MAX, Value};
 
-use super::emit::{NOBODY, Owner, Place};
-use super::{EMPTY, LITERAL, Machine, Temp, Unit};
+use super::build_units::{NO_OWNER, Owner, VariableLocation};
+use super::{EMPTY, Evaluator, LITERAL, Temp, Unit};
 
-/// Values of the references in a text.
+/// Values of the placeholders in a text.
 type Values = SmallVec<[Value; 4]>;
 
-impl Machine<'_> {
+impl Evaluator<'_> {
     /// Evaluates for a unit; `slot` is the first of its temps that belongs to the expression.
     pub(super) fn eval_in(&mut self, id: ExprId, unit: &Unit, slot: u32) -> Result<Value> {
         if unit.flags & LITERAL != 0
@@ -26,7 +26,7 @@ impl Machine<'_> {
         self.eval(id, unit.frame, temps, unit.owner)
     }
 
-    /// `owner` is what the value becomes an attribute of, if it does so directly.
+    /// Evaluates an expression. `owner` is set if its value is directly assigned to an attribute.
     pub(super) fn eval(
         &mut self,
         id: ExprId,
@@ -38,19 +38,21 @@ impl Machine<'_> {
         match &program.expr(id).kind {
             ExprKind::Const(value) => Ok(*value),
             ExprKind::Nothing => Ok(Value::List(self.empty_list)),
-            ExprKind::Var { var, cache, .. } => match self.place_cached(*var, cache, frame) {
-                Some(Place::Value(value)) => Ok(value),
-                Some(Place::Cell(cell)) => self.read(cell),
-                None => Ok(Value::Null),
-            },
+            ExprKind::Var { var, cache, .. } => {
+                match self.locate_variable_cached(*var, cache, frame) {
+                    Some(VariableLocation::Value(value)) => Ok(value),
+                    Some(VariableLocation::Cell(cell)) => self.read(cell),
+                    None => Ok(Value::Null),
+                }
+            }
             ExprKind::Binary { op, left, right } => {
-                let left_value = self.eval(*left, frame, temps, NOBODY)?;
+                let left_value = self.eval(*left, frame, temps, NO_OWNER)?;
                 let right_temps = temps.wrapping_add(program.expr(*left).temps);
-                let right_value = self.eval(*right, frame, right_temps, NOBODY)?;
+                let right_value = self.eval(*right, frame, right_temps, NO_OWNER)?;
                 self.binary(*op, left_value, right_value).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Not(inner) => {
-                let value = self.eval(*inner, frame, temps, NOBODY)?;
+                let value = self.eval(*inner, frame, temps, NO_OWNER)?;
                 self.not(value).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::List(items) => {
@@ -70,26 +72,26 @@ impl Machine<'_> {
                 let mut temps = temps;
                 let mut dict = Dict::default();
                 for &(key, item) in items {
-                    dict.insert(key, self.eval(item, frame, temps, NOBODY)?);
+                    dict.insert(key, self.eval(item, frame, temps, NO_OWNER)?);
                     temps = temps.wrapping_add(program.expr(item).temps);
                 }
                 let dict = self.heap.dict(dict);
                 self.check_size().map(|()| dict).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Lookup { base, key } => {
-                let dict = self.eval(*base, frame, temps, NOBODY)?;
+                let dict = self.eval(*base, frame, temps, NO_OWNER)?;
                 let key_temps = temps.wrapping_add(program.expr(*base).temps);
-                let key = self.eval(*key, frame, key_temps, NOBODY)?;
+                let key = self.eval(*key, frame, key_temps, NO_OWNER)?;
                 self.lookup(dict, key).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Format(format) => {
                 let values = self.format_values(format, frame, temps)?;
-                self.refuse_references(format, &values).map_err(|e| self.blame_expr(e, id))?;
+                self.refuse_late_bound(format, &values).map_err(|e| self.blame_expr(e, id))?;
                 self.interpolate(format, &values).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::FString(format) => {
                 let values = self.format_values(format, frame, temps)?;
-                self.refuse_references(format, &values).map_err(|e| self.blame_expr(e, id))?;
+                self.refuse_late_bound(format, &values).map_err(|e| self.blame_expr(e, id))?;
                 self.fstring(format, &values).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Construct(construct) => self.construct(id, construct, frame, temps, owner),
@@ -102,18 +104,18 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a value is a reference, which only the executor can resolve.
-    pub(super) fn is_reference(&self, value: Value) -> bool {
+    /// True if a value is late-bound: only the executor resolves it.
+    pub(super) fn is_late_bound(&self, value: Value) -> bool {
         matches!(value, Value::Other(id) if self.heap.get_other(id).reference.is_some())
     }
 
-    /// The class of the error about a value that stands where only a boolean may.
+    /// The error class for a value used where only a boolean is allowed.
     pub(super) fn class_of_misuse(&self, value: Value) -> &'static str {
-        if self.is_reference(value) { "UnexpectedReference" } else { "RuntimeException" }
+        if self.is_late_bound(value) { "UnexpectedReference" } else { "RuntimeException" }
     }
 
-    fn refuse_references(&self, format: &Format, values: &[Value]) -> Result<()> {
-        let found = values.iter().position(|&value| self.is_reference(value));
+    fn refuse_late_bound(&self, format: &Format, values: &[Value]) -> Result<()> {
+        let found = values.iter().position(|&value| self.is_late_bound(value));
         let Some((shown, _)) = found.and_then(|at| format.parts.get(at)) else { return Ok(()) };
         let text = format!(
             "Encountered reference in string format for variable `{shown}`. This is not supported."
@@ -129,7 +131,7 @@ impl Machine<'_> {
         Ok(content.value)
     }
 
-    /// What an unknown leads to is another unknown: no two of them are taken for the same value.
+    /// A result derived from an unknown is a new unknown: two of them never count as equal.
     pub(super) fn derived_unknown(&mut self) -> Value {
         self.heap.unknown(None)
     }
@@ -231,7 +233,7 @@ impl Machine<'_> {
             };
             let (a, b) = (self.heap.text(a), self.heap.text(b));
             if a.len() + b.len() > TEXT_BYTES_MAX {
-                return Err(CompileError::python(PyError::new(
+                return Err(CompileError::from_python(PyError::new(
                     "MemoryError",
                     "text would be longer than 1 GiB",
                 )));
@@ -265,12 +267,12 @@ impl Machine<'_> {
             BinaryOp::Modulo => orrery_python::modulo(&a, &b),
             _ => return self.power(&a, &b),
         };
-        let number = result.map_err(CompileError::python)?;
+        let number = result.map_err(CompileError::from_python)?;
         Ok(self.heap.from_number(number))
     }
 
     fn power(&mut self, a: &Number, b: &Number) -> Result<Value> {
-        match orrery_python::pow(a, b).map_err(CompileError::python)? {
+        match orrery_python::pow(a, b).map_err(CompileError::from_python)? {
             PowResult::Real(number) => Ok(self.heap.from_number(number)),
             PowResult::Complex { real, imaginary } => Ok(self.heap.other(Other {
                 class: "complex".into(),
@@ -310,24 +312,24 @@ impl Machine<'_> {
     fn format_values(&mut self, format: &Format, frame: u32, mut temps: u32) -> Result<Values> {
         let mut values = Values::new();
         for &(_, part) in &format.parts {
-            values.push(self.eval(part, frame, temps, NOBODY)?);
+            values.push(self.eval(part, frame, temps, NO_OWNER)?);
             temps = temps.wrapping_add(self.program.expr(part).temps);
         }
         Ok(values)
     }
 
-    /// Text of a value inside a string: a float without fraction loses it.
+    /// Text of a value inside a string: a float without a fraction prints as an integer.
     fn display(&self, value: Value) -> Result<String> {
         if let Value::Float(f) = value
             && (f.fract() == 0.0 || !f.is_finite())
         {
-            let int = Int::from_f64_trunc(f).map_err(CompileError::python)?;
+            let int = Int::from_f64_trunc(f).map_err(CompileError::from_python)?;
             return Ok(int.to_string());
         }
         Ok(self.str(value))
     }
 
-    /// `{{x}}`: global replacement, one reference after the other.
+    /// `{{x}}`: global replacement, one placeholder after the other.
     fn interpolate(&mut self, format: &Format, values: &[Value]) -> Result<Value> {
         if values.iter().any(|value| value.is_unknown()) {
             return Ok(self.derived_unknown());
@@ -343,7 +345,7 @@ impl Machine<'_> {
         Ok(self.heap.str(&text))
     }
 
-    /// The same in one pass; not if a value itself could hold a reference.
+    /// The same in one pass; not if a value itself could contain a placeholder.
     fn interpolate_at_once(&mut self, format: &Format, values: &[Value]) -> Result<Option<Value>> {
         let Some(segments) = &format.segments else { return Ok(None) };
         let mut out = std::mem::take(&mut self.scratch);
@@ -455,12 +457,12 @@ impl Machine<'_> {
         Ok(out)
     }
 
-    /// A float without fraction counts as the integer, if that is small.
+    /// Converts a float without a fraction to an integer, if that is small.
     fn without_fraction(&self, value: Value) -> Result<Value> {
         if let Value::Float(f) = value
             && (f.fract() == 0.0 || !f.is_finite())
         {
-            return Ok(match Int::from_f64_trunc(f).map_err(CompileError::python)? {
+            return Ok(match Int::from_f64_trunc(f).map_err(CompileError::from_python)? {
                 Int::Small(small) => Value::Int(small),
                 Int::Big(_) => value,
             });
@@ -475,7 +477,7 @@ impl Machine<'_> {
             Value::Int(i) => orrery_python::format_value(FormatArg::Int(&Int::Small(i)), spec),
             Value::Big(id) => orrery_python::format_value(FormatArg::Int(self.heap.big(id)), spec),
             Value::Float(f) if f.fract() == 0.0 || !f.is_finite() => {
-                let int = Int::from_f64_trunc(f).map_err(CompileError::python)?;
+                let int = Int::from_f64_trunc(f).map_err(CompileError::from_python)?;
                 orrery_python::format_value(FormatArg::Int(&int), spec)
             }
             Value::Float(f) => orrery_python::format_value(FormatArg::Float(f), spec),
@@ -520,7 +522,7 @@ impl Machine<'_> {
                 }
                 Value::Float(f) => {
                     let int = Int::from_f64_trunc(f).map_err(|error| match error.kind {
-                        "OverflowError" => CompileError::python(error),
+                        "OverflowError" => CompileError::from_python(error),
                         _ => failed(self),
                     })?;
                     self.heap.int(int)
@@ -549,10 +551,10 @@ impl Machine<'_> {
     }
 }
 
-/// What `str.format` complains about is the model's fault; what it does not expect is not caught.
+/// Converts the errors that `str.format` raises for bad models; unexpected ones are not caught.
 fn invalid_format(error: PyError) -> Box<CompileError> {
     if error.kind != "ValueError" {
-        return CompileError::python(error);
+        return CompileError::from_python(error);
     }
     CompileError::new("RuntimeException", format!("Invalid f-string: {}", error.message))
 }

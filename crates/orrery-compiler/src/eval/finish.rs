@@ -1,13 +1,13 @@
-//! The end of a run: what is still open is frozen if it may be, everything else is an error.
+//! End of a run: freezes open cells where possible, reports everything else as errors.
 
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
-use super::incomplete::{Lack, Lacks};
-use super::{CellKind, Kind, Machine, Unit};
+use super::incomplete::{MissingPart, MissingParts};
+use super::{CellKind, Evaluator, Kind, Unit};
 
-impl Machine<'_> {
+impl Evaluator<'_> {
     pub(super) fn finish(&mut self) -> Result<()> {
         let mut errors: Vec<CompileError> = Vec::new();
         self.unmatched_lookups(&mut errors);
@@ -20,13 +20,13 @@ impl Machine<'_> {
             let error = CompileError::new("TypingException", text);
             errors.push(*error.in_statement(shown, relation.loc));
         }
-        let mut lacks: Lacks = vec![None; errors.len()];
+        let mut lacks: MissingParts = vec![None; errors.len()];
         for number in 0..self.instances.len() {
             self.check_instance(InstanceId(number as u32), &mut errors, &mut lacks);
         }
         if !errors.is_empty() {
-            self.explain_lacks(&mut errors, &lacks);
-            return self.together(errors).map_or(Ok(()), Err);
+            self.explain_missing_parts(&mut errors, &lacks);
+            return self.combine_errors(errors).map_or(Ok(()), Err);
         }
         self.check_pending()?;
         self.check_rules()
@@ -54,7 +54,7 @@ impl Machine<'_> {
         &mut self,
         instance: InstanceId,
         errors: &mut Vec<CompileError>,
-        lacks: &mut Lacks,
+        lacks: &mut MissingParts,
     ) {
         let program = self.program;
         let (entity, first, implemented, constructor) = {
@@ -71,7 +71,7 @@ impl Machine<'_> {
             let error = CompileError::new("RuntimeException", text)
                 .in_statement(self.str(Value::Instance(instance)), line(loc));
             errors.push(*error);
-            lacks.push(Some((instance, Lack::Implementation)));
+            lacks.push(Some((instance, MissingPart::Implementation)));
         }
         for (slot, &attribute) in program.entity(entity).slots.iter().enumerate() {
             let cell = first + slot as u32;
@@ -88,7 +88,7 @@ impl Machine<'_> {
                 self.freeze(cell);
                 continue;
             }
-            let place = program.sources.place(attribute.loc);
+            let place = program.sources.location(attribute.loc);
             let name = self.text(attribute.name);
             let object = self.str(Value::Instance(instance));
             let text = match attribute.relation {
@@ -102,9 +102,9 @@ impl Machine<'_> {
             };
             let mut error = CompileError::new("UnsetException", text);
             error.loc = Some(line(program.expr(constructor).loc));
-            error.hide_place = true;
+            error.hide_location = true;
             errors.push(*error.related(attribute.loc, "declared here"));
-            lacks.push(Some((instance, Lack::Slot(slot as u32))));
+            lacks.push(Some((instance, MissingPart::Slot(slot as u32))));
         }
     }
 
@@ -115,8 +115,8 @@ impl Machine<'_> {
         self.delayed(cell).map_or(0, |d| d.values.len() as u32)
     }
 
-    /// One error stands for itself, several are listed by importance and place.
-    fn together(&self, mut errors: Vec<CompileError>) -> Option<Box<CompileError>> {
+    /// Combines errors: one is returned as is, several are listed by importance and location.
+    fn combine_errors(&self, mut errors: Vec<CompileError>) -> Option<Box<CompileError>> {
         let mut files: Vec<orrery_syntax::ast::FileId> = Vec::new();
         for error in &errors {
             if let Some(loc) = error.loc
@@ -126,7 +126,7 @@ impl Machine<'_> {
             }
         }
         errors.sort_by_key(|error| {
-            let place = error.loc.filter(|_| !error.hide_place).map(|loc| {
+            let place = error.loc.filter(|_| !error.hide_location).map(|loc| {
                 let file = files.iter().position(|&file| file == loc.file);
                 (file, self.program.sources.line_col(loc).0)
             });
@@ -135,7 +135,7 @@ impl Machine<'_> {
         CompileError::combine(errors)
     }
 
-    /// Units that never got what they wait for.
+    /// Reports units with dependencies that never arrived.
     fn check_pending(&self) -> Result<()> {
         let mut pending: Vec<&Unit> =
             self.units.iter().filter(|unit| unit.kind != Kind::Free && unit.waiting > 0).collect();
@@ -152,7 +152,7 @@ impl Machine<'_> {
             Some(expr) => self.blame_expr(error, expr),
             None => self.blame(error, named.origin),
         };
-        Err(error.help(self.explain(&pending)))
+        Err(error.help(self.wait_chain(&pending)))
     }
 
     /// The expression that a unit evaluates.
@@ -180,8 +180,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A short path of who waits for what.
-    fn explain(&self, pending: &[&Unit]) -> String {
+    /// A short chain of waiting units and their dependencies.
+    fn wait_chain(&self, pending: &[&Unit]) -> String {
         let shown: Vec<String> = pending
             .iter()
             .filter(|unit| matches!(unit.kind, Kind::Assign | Kind::SetAttr | Kind::Call))

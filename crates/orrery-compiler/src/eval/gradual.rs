@@ -1,5 +1,5 @@
-//! Values that arrive one by one: loops, comprehensions, list literals and relations that are fed
-//! before all of their values are known.
+//! Gradual values: loops, comprehensions, list literals and relations that receive values before
+//! all are known.
 
 use orrery_syntax::ast::Loc;
 
@@ -7,11 +7,13 @@ use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
-use super::emit::{Dest, Purpose};
-use super::{CellKind, Comprehending, DONE, Kind, Machine, NONE, Origin, REPORTED, Unit, encode};
+use super::build_units::{Dest, Purpose};
+use super::{
+    CellKind, ComprehensionState, DONE, Evaluator, Kind, NONE, Origin, REPORTED, Unit, encode,
+};
 
-impl Machine<'_> {
-    /// A value arrives at a unit that wants them one by one.
+impl Evaluator<'_> {
+    /// Passes one value to a gradual unit.
     pub(super) fn receive(&mut self, id: u32, value: Value, origin: u32) -> Result<()> {
         let unit = self.units[id as usize];
         match unit.kind {
@@ -42,8 +44,8 @@ impl Machine<'_> {
                 if value.is_unknown() {
                     return Ok(());
                 }
-                // The first value that arrives ends the blocking, also of a question that was
-                // answered by a value that was there before.
+                // The first value ends the blocking, even of a question that an earlier value
+                // answered.
                 if unit.flags & REPORTED == 0 && unit.a != NONE {
                     self.unit_mut(id).flags |= REPORTED;
                     self.delayed_mut(unit.a).gradual += 1;
@@ -58,7 +60,7 @@ impl Machine<'_> {
         }
     }
 
-    /// To whom a collector passes on what it gets.
+    /// The collector that a collector forwards to.
     pub(super) fn next_collector(&self, collector: u32) -> u32 {
         let unit = &self.units[collector as usize];
         match unit.kind {
@@ -67,7 +69,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The relation, loop or comprehension that literals, branches and members pass values on to.
+    /// The relation, loop or comprehension at the end of literals, branches and members.
     pub(super) fn pipe_end(&self, mut collector: u32) -> u32 {
         loop {
             let pipe = matches!(
@@ -81,7 +83,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Who gets it in the end: a relation or a loop.
+    /// The final receiver: a relation or a loop.
     pub(super) fn last_collector(&self, mut collector: u32) -> u32 {
         loop {
             match self.next_collector(collector) {
@@ -91,12 +93,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes the record of a comprehension; its `Collect` unit waits for the list and each element.
+    /// Creates the state of a comprehension; its `Collect` unit waits for the list and each
+    /// element.
     pub(super) fn begin_comprehension(&mut self, iterate: u32) {
         let unit = self.units[iterate as usize];
         let collect = self.new_unit(Kind::Collect, unit.frame, unit.node, 0);
         let number = self.comprehensions.len() as u32;
-        self.comprehensions.push(Comprehending { results: Vec::new(), collect });
+        self.comprehensions.push(ComprehensionState { results: Vec::new(), collect });
         let this = self.unit_mut(collect);
         this.dest = unit.dest;
         this.dest_slot = unit.dest_slot;
@@ -146,7 +149,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Members were not reported because a condition was unknown, or because a relation is named twice.
+    /// The error for unreported members: a condition was unknown, or a relation is named twice.
     fn partly_reported(&self, expr: ExprId) -> Box<CompileError> {
         let text = "Invalid compiler state, this likely indicates a bug in the compiler. Details: \
                     list comprehension helper received some but not all values gradually";
@@ -207,7 +210,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Hands a whole value to a collector, list or not.
+    /// Passes a whole value, list or not, to a collector.
     pub(super) fn report(&mut self, collector: u32, value: Value, origin: u32) -> Result<()> {
         if let Value::List(list) = value {
             for at in 0..self.heap.items(list).len() {

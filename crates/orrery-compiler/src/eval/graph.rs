@@ -1,4 +1,4 @@
-//! What a run leaves behind: instances, the values of their cells, and where requirements were made.
+//! Result of a run: instances, the values of their cells, and the origins of requirements.
 
 use orrery_syntax::ast::Loc;
 use rustc_hash::FxHashMap;
@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 use crate::program::{AttributeId, Definition, Program};
 use crate::value::{Heap, InstanceId, Value};
 
-use super::{Cell, Instance, Machine, Origin, decode};
+use super::{Cell, Evaluator, Instance, Origin, decode};
 
-/// Who put `to` into `from.requires`. The export names it when requirements go in a circle.
+/// Origin of `to` in `from.requires`. The export names it in requirement cycles.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requirement {
     from: InstanceId,
@@ -17,7 +17,7 @@ pub(super) struct Requirement {
     origin: u32,
 }
 
-/// The values of all cells, and the instances.
+/// All instances and the values of all cells.
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) heap: Heap,
@@ -28,7 +28,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// The value of a cell that has one; `None` also for an empty optional relation.
+    /// The value of a cell, if set; `None` also for an empty optional relation.
     pub(crate) fn cell_value(&self, cell: u32) -> Option<Value> {
         self.cells[cell as usize].value()
     }
@@ -38,13 +38,13 @@ impl Graph {
         self.cell_value(self.instances[instance.index()].cells + slot)
     }
 
-    /// Where an instance was constructed.
+    /// Location of an instance's constructor.
     pub(crate) fn constructed_at(&self, program: &Program, instance: InstanceId) -> Loc {
         program.expr(self.instances[instance.index()].constructor).loc
     }
 
-    /// Where each requirement was made.
-    pub(crate) fn requirement_places(
+    /// Location at which each requirement was set.
+    pub(crate) fn requirement_locations(
         &self,
         program: &Program,
     ) -> FxHashMap<(InstanceId, InstanceId), Loc> {
@@ -59,7 +59,7 @@ impl Graph {
     }
 }
 
-/// The relation `requires` that every entity inherits.
+/// The `requires` relation of `std::Entity`.
 pub(super) fn requires_of(program: &Program) -> Option<AttributeId> {
     let Some(Definition::Entity(root)) = program.find_definition("std::Entity") else {
         return None;
@@ -69,9 +69,9 @@ pub(super) fn requires_of(program: &Program) -> Option<AttributeId> {
     root.slot_of.get(&name).map(|&slot| root.slots[slot as usize])
 }
 
-impl Machine<'_> {
-    /// Remembers what made a requirement.
-    pub(super) fn note_requirement(
+impl Evaluator<'_> {
+    /// Records the origin of a requirement.
+    pub(super) fn record_requirement(
         &mut self,
         from: InstanceId,
         slot: u32,

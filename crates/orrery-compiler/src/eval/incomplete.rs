@@ -1,5 +1,5 @@
-//! Instances that are not complete at the end, in our own words: one error for each instance, and
-//! none for what only waits for another one.
+//! Explanations of instances that are incomplete at the end: one error per instance, and none for
+//! instances that only wait for another one.
 
 use orrery_syntax::Explanation;
 use orrery_syntax::ast::Loc;
@@ -9,29 +9,29 @@ use crate::error::CompileError;
 use crate::program::EntityId;
 use crate::value::InstanceId;
 
-use super::{CellKind, Kind, Machine};
+use super::{CellKind, Evaluator, Kind};
 
-/// Something that an instance lacks at the end of the run.
+/// Missing part of an instance at the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
+pub(super) enum MissingPart {
     /// No implementation was selected.
     Implementation,
-    /// The attribute or relation in this slot has no value, or too few.
+    /// The attribute or relation in this slot has too few values.
     Slot(u32),
 }
 
-/// One entry for each error of a list, in its order.
-pub(super) type Lacks = Vec<Option<(InstanceId, Lack)>>;
+/// One entry per error of a list, in its order.
+pub(super) type MissingParts = Vec<Option<(InstanceId, MissingPart)>>;
 
-impl Machine<'_> {
-    /// Explains a list of errors about instances, and marks those that others tell of.
-    pub(super) fn explain_lacks(&self, errors: &mut [CompileError], lacks: &Lacks) {
+impl Evaluator<'_> {
+    /// Explains errors about instances and marks those that follow from others.
+    pub(super) fn explain_missing_parts(&self, errors: &mut [CompileError], lacks: &MissingParts) {
         let waiting = self.assigned_later();
-        let is_waiting = |lack: &Option<(InstanceId, Lack)>| match lack {
-            Some((instance, Lack::Slot(slot))) => waiting.contains(&(*instance, *slot)),
+        let is_waiting = |lack: &Option<(InstanceId, MissingPart)>| match lack {
+            Some((instance, MissingPart::Slot(slot))) => waiting.contains(&(*instance, *slot)),
             _ => false,
         };
-        // Where everything waits, the first ones are as good as any.
+        // If all of them wait, the first ones are as good as any.
         let all_wait = lacks.iter().all(is_waiting);
         let mut told: FxHashSet<InstanceId> = FxHashSet::default();
         let mut unimplemented: FxHashSet<EntityId> = FxHashSet::default();
@@ -42,23 +42,23 @@ impl Machine<'_> {
                 continue;
             }
             let first = match what {
-                Lack::Implementation => {
+                MissingPart::Implementation => {
                     unimplemented.insert(self.instances[instance.index()].entity)
                 }
-                Lack::Slot(_) => told.insert(instance),
+                MissingPart::Slot(_) => told.insert(instance),
             };
             if !first {
                 error.consequence = true;
                 continue;
             }
             error.explanation = Some(Box::new(match what {
-                Lack::Implementation => self.no_implementation(instance),
-                Lack::Slot(_) => {
+                MissingPart::Implementation => self.no_implementation(instance),
+                MissingPart::Slot(_) => {
                     let slots: Vec<u32> = lacks
                         .iter()
                         .filter(|lack| all_wait || !is_waiting(lack))
                         .filter_map(|lack| match lack {
-                            Some((of, Lack::Slot(slot))) if *of == instance => Some(*slot),
+                            Some((of, MissingPart::Slot(slot))) if *of == instance => Some(*slot),
                             _ => None,
                         })
                         .collect();
@@ -68,7 +68,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The attributes that a statement would set if it had what it waits for.
+    /// Attributes that a waiting statement would set.
     fn assigned_later(&self) -> FxHashSet<(InstanceId, u32)> {
         let pending = self.units.iter().filter(|unit| unit.waiting > 0);
         let pending = pending.filter(|unit| unit.kind == Kind::SetAttr);
@@ -84,7 +84,7 @@ impl Machine<'_> {
             .collect();
         let constructor = self.instances[instance.index()].constructor;
         let class = self.constructor_name(self.program.expr(constructor).loc);
-        let mut headline = format!("`{name}` is not complete: {} not set", listed(&names));
+        let mut headline = format!("`{name}` is not complete: {} not set", join_with_verb(&names));
         if let [slot] = slots {
             let attribute = self.program.slot(entity, *slot);
             let cell = self.slot_cell(instance, *slot);
@@ -129,7 +129,7 @@ impl Machine<'_> {
         explanation.help(format!("add `{}` to the constructor", examples.join(", ")))
     }
 
-    /// The name of the class in a constructor, which is all that is underlined of it.
+    /// The class name in a constructor; only this part is underlined.
     pub(super) fn constructor_name(&self, loc: Loc) -> Loc {
         let text = &self.program.sources.file(loc.file).text;
         let written = text.get(loc.start as usize..loc.end as usize).unwrap_or_default();
@@ -174,7 +174,7 @@ impl Machine<'_> {
 }
 
 /// `a is`, `a and b are`, `a, b and c are`
-fn listed(names: &[String]) -> String {
+fn join_with_verb(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => format!("{one} is"),

@@ -9,13 +9,13 @@ use crate::ir::{ExprId, ExprKind};
 use crate::program::{EntityId, Program};
 use crate::value::{InstanceId, Value};
 
-use super::emit::Dest;
-use super::{Machine, PendingLookup, Unit};
+use super::build_units::Dest;
+use super::{Evaluator, PendingLookup, Unit};
 
-/// Instances that a key was found for.
+/// Instances found for a key.
 pub(super) type Matches = SmallVec<[InstanceId; 4]>;
 
-/// Values in a form in which equal keys are equal words.
+/// Encoded key: equal keys have equal words.
 type Key = Box<[u64]>;
 
 #[derive(Debug)]
@@ -42,12 +42,12 @@ impl Indexes {
         Indexes { tables, of_entity, pending: FxHashMap::default(), scratch: Vec::new() }
     }
 
-    pub(super) fn of(&self, entity: EntityId) -> &[(u32, u32)] {
+    pub(super) fn tables_of(&self, entity: EntityId) -> &[(u32, u32)] {
         &self.of_entity[entity.index()]
     }
 }
 
-/// Integers stand for floats where the attribute is declared so.
+/// Converts integers to floats for attributes of type float.
 fn key_value(value: Value, float: bool) -> Value {
     match value {
         Value::Int(i) if float => Value::Float(i as f64),
@@ -61,7 +61,7 @@ fn value_at(slot: u32, values: &[(u32, Value)]) -> Value {
     found.map_or(Value::Null, |(_, value)| *value)
 }
 
-impl Machine<'_> {
+impl Evaluator<'_> {
     fn key_word(&mut self, value: Value, float: bool, key: &mut Vec<u64>) {
         let (tag, payload) = match key_value(value, float) {
             Value::Null => (0, 0),
@@ -81,7 +81,7 @@ impl Machine<'_> {
         key.push(payload);
     }
 
-    /// Puts the words of a key into a buffer that is used again and again.
+    /// Writes the words of a key into a reused buffer.
     fn key(&mut self, slots: &[(u32, bool)], values: &[(u32, Value)]) -> Vec<u64> {
         let mut key = std::mem::take(&mut self.indexes.scratch);
         key.clear();
@@ -91,7 +91,7 @@ impl Machine<'_> {
         key
     }
 
-    /// `name=repr` pairs as messages show a key.
+    /// `name=repr` pairs of a key for messages.
     pub(super) fn key_text(
         &self,
         entity: EntityId,
@@ -111,8 +111,8 @@ impl Machine<'_> {
     pub(super) fn index_matches(&mut self, entity: EntityId, values: &[(u32, Value)]) -> Matches {
         let program = self.program;
         let mut found = Matches::new();
-        for at in 0..self.indexes.of(entity).len() {
-            let (_, table) = self.indexes.of(entity)[at];
+        for at in 0..self.indexes.tables_of(entity).len() {
+            let (_, table) = self.indexes.tables_of(entity)[at];
             let key = self.key(&program.entity(entity).index_slots[at], values);
             if let Some(&instance) = self.indexes.tables[table as usize].get(key.as_slice()) {
                 found.push(instance);
@@ -122,7 +122,7 @@ impl Machine<'_> {
         found
     }
 
-    /// Enters a new instance into its own tables and those of its ancestors.
+    /// Registers a new instance in its own tables and those of its ancestors.
     pub(super) fn register(
         &mut self,
         instance: InstanceId,
@@ -131,12 +131,13 @@ impl Machine<'_> {
     ) -> Result<()> {
         let program = self.program;
         let entity = self.instances[instance.index()].entity;
-        for at in 0..self.indexes.of(entity).len() {
-            let (index, _) = self.indexes.of(entity)[at];
+        for at in 0..self.indexes.tables_of(entity).len() {
+            let (index, _) = self.indexes.tables_of(entity)[at];
             let slots = &program.entity(entity).index_slots[at];
             let key = self.key(slots, values);
             for &ancestor in &program.entity(entity).ancestors {
-                let table = self.indexes.of(ancestor).iter().find(|(other, _)| *other == index);
+                let table =
+                    self.indexes.tables_of(ancestor).iter().find(|(other, _)| *other == index);
                 let Some(&(_, table)) = table else { continue };
                 if let Some(&other) = self.indexes.tables[table as usize].get(key.as_slice()) {
                     let text =
@@ -171,7 +172,7 @@ impl Machine<'_> {
         names.sort_by_key(|&name| self.text(name));
         let found = self
             .indexes
-            .of(entity)
+            .tables_of(entity)
             .iter()
             .position(|(index, _)| program.indexes[*index as usize].attributes == names);
         let Some(at) = found else {
@@ -184,7 +185,7 @@ impl Machine<'_> {
             let error = CompileError::new("NotFoundException", text);
             return Err(self.blame_expr(error, id));
         };
-        let (_, table) = self.indexes.of(entity)[at];
+        let (_, table) = self.indexes.tables_of(entity)[at];
         let slot_of = &program.entity(entity).slot_of;
         let values: Vec<(u32, Value)> =
             query.iter().filter_map(|(name, value)| Some((*slot_of.get(name)?, *value))).collect();

@@ -1,31 +1,31 @@
-//! The bounds that turn a model without an end into an error, which names the chain of instances
-//! that made each other.
+//! Limits that turn an infinite model into an error. The error names the chain of instances that
+//! created each other.
 
 use crate::error::{CompileError, Result};
 use crate::ir::ExprId;
-use crate::project::Limits;
+use crate::project::CompileLimits;
 use crate::value::{InstanceId, Value};
 
-use super::{Cell, Delayed, Frame, Instance, Machine, NONE, Temp, Unit, Waiter};
+use super::{Cell, Delayed, Evaluator, Frame, Instance, NONE, Temp, Unit, Waiter};
 
-/// How many links of the chain a message shows.
+/// Number of chain links in a message.
 const CHAIN_SHOWN: usize = 5;
 
-/// How deeply values may be nested. What reads them, such as `repr`, goes as deep.
+/// Maximum nesting depth of values. Functions that read them, such as `repr`, recurse as deeply.
 const DEPTH_MAX: u32 = 100_000;
 
-impl Machine<'_> {
-    /// Whether the last step went too far. It is asked after every step: the whole is added up only
-    /// now and then, but a single step can make a value of any size.
-    pub(super) fn went_too_far(&mut self) -> bool {
+impl Evaluator<'_> {
+    /// Returns true if the last step exceeded a limit. Runs after every step: totals are computed
+    /// only now and then, but a single step can create a value of any size.
+    pub(super) fn limits_exceeded(&mut self) -> bool {
         self.steps = self.steps.wrapping_add(1);
         let memory = if self.steps.is_multiple_of(64) { self.memory() } else { self.heap.bytes() };
         memory > self.limits.memory_bytes
-            || self.heap.deepest() > DEPTH_MAX
+            || self.heap.max_depth() > DEPTH_MAX
             || self.heap.is_too_large()
     }
 
-    /// The error for a value that nobody can read to its end, if there is one.
+    /// The error for a value that is too large to be read, if one exists.
     pub(super) fn check_size(&self) -> Result<()> {
         if !self.heap.is_too_large() {
             return Ok(());
@@ -41,7 +41,7 @@ impl Machine<'_> {
         Err(CompileError::new("EndlessModel", text).help(help))
     }
 
-    /// About how much memory the run needs, in bytes.
+    /// Approximate memory use of the run in bytes.
     fn memory(&self) -> usize {
         self.heap.bytes()
             + self.cells.len() * size_of::<Cell>()
@@ -54,10 +54,9 @@ impl Machine<'_> {
             + self.output.len()
     }
 
-    /// The error for a run that needs too much memory or nests its values too deeply, found after
-    /// the step of `origin`.
-    pub(super) fn beyond_limits(&self, origin: u32, frame: u32) -> Box<CompileError> {
-        if self.heap.deepest() > DEPTH_MAX {
+    /// The error for exceeding the memory or nesting limit, detected after the step of `origin`.
+    pub(super) fn memory_limit_error(&self, origin: u32, frame: u32) -> Box<CompileError> {
+        if self.heap.max_depth() > DEPTH_MAX {
             let text = format!("a value is nested more than {DEPTH_MAX} levels deep");
             return self.blame(CompileError::new("NestingException", text), origin);
         }
@@ -65,7 +64,7 @@ impl Machine<'_> {
             return self.blame(error, origin);
         }
         let mebibytes = self.limits.memory_bytes >> 20;
-        let made_by = match self.chain(self.frame_instance(frame)) {
+        let made_by = match self.creation_chain(self.frame_instance(frame)) {
             chain if chain.is_empty() => String::new(),
             chain => format!(", in {chain}"),
         };
@@ -76,19 +75,19 @@ impl Machine<'_> {
         self.blame(CompileError::new("EndlessModel", text), origin).help(help)
     }
 
-    /// The error for one instance too many.
-    pub(super) fn endless(
+    /// The error for exceeding the instance limit.
+    pub(super) fn instance_limit_error(
         &self,
         id: ExprId,
         creator: Option<InstanceId>,
         depth: u32,
     ) -> Box<CompileError> {
         let constructor = self.renderer().expr(id);
-        let chain = match self.chain(creator) {
+        let chain = match self.creation_chain(creator) {
             chain if chain.is_empty() => constructor,
             chain => format!("{constructor} made by {chain}"),
         };
-        let Limits { instances, creation_depth, .. } = self.limits;
+        let CompileLimits { instances, creation_depth, .. } = self.limits;
         let (text, help) = if depth > creation_depth {
             (
                 format!(
@@ -114,8 +113,8 @@ impl Machine<'_> {
         self.blame_expr(CompileError::new("EndlessModel", text), id).help(help)
     }
 
-    /// An instance, who made it, and so on.
-    fn chain(&self, from: Option<InstanceId>) -> String {
+    /// The chain of creators of an instance.
+    fn creation_chain(&self, from: Option<InstanceId>) -> String {
         let mut chain = Vec::new();
         let mut at = from;
         while let Some(instance) = at.filter(|_| chain.len() < CHAIN_SHOWN - 1) {

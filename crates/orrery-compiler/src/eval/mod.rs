@@ -1,30 +1,30 @@
-//! The dataflow machine. Every variable and attribute is a *cell*; every statement and every
-//! expression that needs a step of its own is a *unit* that waits for cells or for results of other
-//! units, and runs from one FIFO queue when it has them. The order in which units are made, wait and
-//! run is part of the language: prints, relation order and freezing follow from it.
+//! The evaluator, a dataflow machine. Every variable and attribute is a *cell*; every statement,
+//! and every expression that needs its own step, is a *unit* that waits for cells or for results of
+//! other units. Ready units run from one FIFO queue. The order in which units are created, wait and
+//! run is part of the language: output, relation order and freezing follow from it.
 //!
-//! Start from `Machine::run` in `schedule`; `emit` makes units, `exec` runs them.
+//! Start from `Evaluator::run` in `schedule`; `build_units` creates units, `run_units` runs them.
 
-mod ahead;
+mod attribute_access;
 mod bind;
+mod build_units;
 mod call;
+mod call_batching;
 mod cells;
 mod construct;
 mod context;
-mod emit;
-mod exec;
 mod explain;
 mod expr;
+mod field_rules;
 mod finish;
 mod gradual;
 mod graph;
-mod hops;
 mod incomplete;
 mod index;
 mod limits;
-mod missing;
-mod rules;
+mod run_units;
 mod schedule;
+mod undefined_names;
 mod validate;
 
 use std::collections::VecDeque;
@@ -38,9 +38,9 @@ use smallvec::SmallVec;
 use crate::error::{CompileError, Result};
 use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
-use crate::plugins::{Facts, FileKind, Identity, Outcome, ServerSide};
+use crate::plugins::{Facts, FileKind, PluginResult, ResourceIdentity, ServerEnvironmentInfo};
 use crate::program::{AttributeId, EntityId, Program};
-use crate::project::{Limits, TemplateMode};
+use crate::project::{CompileLimits, TemplateMode};
 use crate::render::{Instances, Renderer};
 use crate::value::{Heap, InstanceId, ListId, Value};
 
@@ -53,7 +53,7 @@ const INSTANCE_FRAME: u32 = 1 << 31;
 /// The frame of top-level code: its variables have fixed cells.
 const FILE_FRAME: u32 = NONE;
 
-/// What set a value or made a unit: a statement, or an expression (a constructor, a call).
+/// Origin of a value or unit: a statement, or an expression (a constructor, a call).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Stmt(StmtId),
@@ -61,11 +61,11 @@ pub(crate) enum Origin {
 }
 
 const READY: u8 = 1;
-/// An optional relation that ended without a value.
+/// An optional relation frozen without a value.
 const EMPTY: u8 = 2;
-/// The cell stands in the wait queue or the zero list.
+/// The cell is in the wait queue or the zero list.
 const QUEUED: u8 = 4;
-/// It stands in the zero list.
+/// The cell is in the zero list.
 const IN_ZERO: u8 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ enum CellKind {
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     value: Value,
-    /// Plain: first waiter. Otherwise: number of its `Delayed`, if it has one.
+    /// Plain: first waiter. Otherwise: number of its `Delayed`, if any.
     head: u32,
     /// Plain: last waiter. Otherwise: position in the zero list.
     tail: u32,
@@ -96,16 +96,16 @@ impl Cell {
     }
 }
 
-/// What a delayed cell needs once something happens to it.
+/// State of a delayed cell, allocated on first use.
 #[derive(Debug, Default)]
 struct Delayed {
     values: SmallVec<[Value; 1]>,
-    /// Members, once the list is long.
+    /// Set of members, once the list is long.
     members: FxHashSet<u64>,
     waiters: SmallVec<[u32; 4]>,
-    /// Units that get each value as it arrives.
+    /// Units that receive each value as it arrives.
     listeners: SmallVec<[u32; 4]>,
-    /// How many of the waiters do not block.
+    /// Number of waiters that do not block.
     gradual: u32,
     promises: u32,
 }
@@ -129,16 +129,16 @@ pub(crate) struct Instance {
     pub entity: EntityId,
     /// First of its cells.
     pub cells: u32,
-    /// The constructor that made it.
+    /// The constructor that created it.
     pub constructor: ExprId,
-    /// Which implementations have run, by position among those of the entity.
+    /// Bit set of implementations that have run, by position among those of the entity.
     implemented: u64,
-    /// How many implementations deep it was made.
+    /// Creation depth: number of nested implementations.
     depth: u32,
     creator: u32,
 }
 
-/// The result of another unit that a unit reads.
+/// Result of another unit that a unit reads.
 #[derive(Clone, Copy, Debug)]
 enum Temp {
     Pending,
@@ -157,7 +157,7 @@ enum Kind {
     ResolveTarget,
     /// The assignment itself
     SetAttr,
-    /// A row of assignments of one constructor that wait for nothing
+    /// Consecutive assignments of one constructor that wait for nothing
     SetReady,
     If,
     For,
@@ -193,10 +193,10 @@ const REPORTED: u8 = 1;
 const DONE: u8 = 2;
 /// The first temp holds the whole of a list literal.
 const LITERAL: u8 = 4;
-/// The whole value has something in it that was not reported.
+/// Part of the value was not reported.
 const MISSED: u8 = 8;
 
-/// A step that waits to be run.
+/// A step that waits to run.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     kind: Kind,
@@ -210,46 +210,46 @@ struct Unit {
     /// First of its temps.
     temps: u32,
     temp_count: u32,
-    /// Who gets the result.
+    /// Receiver of the result.
     dest: u32,
     dest_slot: u32,
     /// By kind: instance, comprehension, literal, owner.
     a: u32,
     /// By kind: slot, position.
     b: u32,
-    /// Encoded `Origin`: whose assignment it is.
+    /// Encoded `Origin` of the assignment.
     origin: u32,
-    /// Encoded `Origin` of the value that is assigned: a default's is its declaration.
+    /// Encoded `Origin` of the assigned value: for a default, its declaration.
     set_by: u32,
-    /// A unit that gets values as they arrive.
+    /// The unit that receives values as they arrive.
     collector: u32,
-    /// What is assigned to, for implicit inverses.
-    owner: emit::Owner,
+    /// Assignment target, for implicit inverses.
+    owner: build_units::Owner,
 }
 
-/// What stands in the run queue.
+/// Entry of the run queue.
 #[derive(Clone, Copy, Debug)]
-enum Ready {
-    /// A unit that has all it waited for.
+enum ReadyStep {
+    /// A unit with complete dependencies.
     Unit(u32),
-    /// `a.b` whose `a` was known when it was met: the reader gets the cell when its turn comes.
-    Read { dest: emit::Dest, cell: u32 },
+    /// `a.b` with an `a` that was known when it was emitted: the reader gets the cell at its turn.
+    Read { dest: build_units::Dest, cell: u32 },
     /// `a.b.c`, likewise: the cell is that of `a.b`.
     Chain { chain: u32, cell: u32 },
 }
 
-/// The last hop of `a.b.c`, to be made once its turn comes.
+/// The last hop of `a.b.c`, deferred until its turn.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
-    dest: emit::Dest,
+    dest: build_units::Dest,
     expr: ExprId,
     frame: u32,
     sequence: u32,
 }
 
-/// A comprehension under way.
+/// State of a running comprehension.
 #[derive(Debug)]
-struct Comprehending {
+struct ComprehensionState {
     results: Vec<Value>,
     /// The `Collect` unit.
     collect: u32,
@@ -265,7 +265,7 @@ struct Literal {
     collector: u32,
 }
 
-/// Who waits for an instance with a certain key.
+/// A lookup that waits for an instance with a certain key.
 #[derive(Debug)]
 pub(crate) struct PendingLookup {
     dest: u32,
@@ -277,8 +277,9 @@ pub(crate) struct PendingLookup {
     entity: EntityId,
 }
 
-/// What the outside gives to plugins.
-pub trait World {
+/// The outside world as plugins see it: files, environment variables, facts, time and randomness.
+/// `ProjectSystem` implements it for a compile.
+pub trait System {
     fn module_dir(&self, module: &str) -> Option<String>;
     fn project_dir(&self) -> String;
     fn read_text(&self, path: &str) -> std::result::Result<String, String>;
@@ -287,85 +288,85 @@ pub trait World {
     fn write_text(&self, path: &str, text: &str) -> std::result::Result<(), String>;
     fn environment_variable(&self, name: &str) -> Option<String>;
     fn facts(&self) -> Option<&dyn Facts>;
-    fn server(&self) -> Option<&ServerSide>;
-    /// How instances of an entity become resources, if it is declared itself.
-    fn identity(&self, entity: &str) -> Option<&Identity>;
+    fn server(&self) -> Option<&ServerEnvironmentInfo>;
+    /// The resource identity that an entity itself declares, if any.
+    fn identity(&self, entity: &str) -> Option<&ResourceIdentity>;
     fn now(&self) -> f64;
     fn random_bytes(&self, count: usize) -> Vec<u8>;
-    /// The rules for the fields of an entity, if it is built in.
+    /// The field rules of a built-in entity.
     fn field_rules(&self, entity: &str) -> Vec<(&'static str, FieldRule)>;
-    /// Treatment of attributes that a template reads and their entity does not declare.
+    /// Treatment of undeclared attributes in templates.
     fn template_mode(&self) -> TemplateMode;
-    /// A path as messages name it.
+    /// The display form of a path.
     fn show_path(&self, path: &str) -> String;
 }
 
-pub struct Machine<'p> {
+pub struct Evaluator<'p> {
     pub program: &'p Program,
     pub heap: Heap,
-    pub(crate) world: &'p dyn World,
+    pub(crate) system: &'p dyn System,
     host: &'p dyn Host,
     cells: Vec<Cell>,
-    /// The cells of a new instance, by entity.
+    /// Initial cells of a new instance, by entity.
     fresh: Vec<Box<[Cell]>>,
     delayed: Vec<Delayed>,
     waiters: Vec<Waiter>,
     free_waiters: u32,
-    /// Relations with an annotation that turned out unknown.
+    /// Relations with an annotation that evaluated to an unknown.
     unknown_annotations: Vec<u32>,
     units: Vec<Unit>,
     free_units: Vec<u32>,
     temps: Vec<Temp>,
-    /// Temps that are free again, by how many stand together.
+    /// Free temps, by group size.
     free_temps: [Vec<u32>; 6],
     frames: Vec<Frame>,
     pub(crate) instances: Vec<Instance>,
-    /// Further constructors that met an existing instance.
+    /// Further constructors that matched an existing instance.
     extra_constructors: FxHashMap<InstanceId, Vec<ExprId>>,
-    comprehensions: Vec<Comprehending>,
+    comprehensions: Vec<ComprehensionState>,
     literals: Vec<Literal>,
-    /// Promises that a block holds, by its unit: their positions and cells.
+    /// Promises held by a block, by its unit: their positions and cells.
     held: FxHashMap<u32, Vec<(u32, u32)>>,
-    /// Arguments of calls that wait for a value they asked for.
+    /// Arguments of calls that wait for a cell.
     waiting_calls: FxHashMap<u32, call::Arguments>,
-    /// Outcomes of calls that were made before their turn, by unit.
-    early: FxHashMap<u32, Outcome>,
+    /// Outcomes of batched calls, by unit.
+    early: FxHashMap<u32, PluginResult>,
     /// Implementations that ran, for entities with more than 64.
     implemented_more: FxHashSet<(InstanceId, u32)>,
     indexes: index::Indexes,
-    run: VecDeque<Ready>,
+    run: VecDeque<ReadyStep>,
     chains: Vec<Chain>,
     free_chains: Vec<u32>,
     wait: schedule::WaitQueue,
     zero: Vec<u32>,
-    /// Cells of the zero list that somebody has come to wait for.
+    /// Cells of the zero list with new waiters.
     zero_woken: Vec<u32>,
     sequence: u32,
     iterations: u64,
-    /// How many units were run, modulo 256.
+    /// Number of units run, modulo 256.
     steps: u8,
-    limits: Limits,
+    limits: CompileLimits,
     pub output: String,
     pub warnings: Vec<(&'static str, String, Option<Loc>)>,
-    /// Typedefs that a string or a number is known to match.
+    /// Typedefs that a string or a number has already passed.
     validated: FxHashSet<u64>,
     has_policy: bool,
     empty_list: ListId,
     self_symbol: Symbol,
-    /// `requires` of every entity, and who set its members.
+    /// The `requires` relation and the origins of its members.
     requires: Option<AttributeId>,
     requirements: Vec<graph::Requirement>,
-    /// A buffer for texts under construction.
+    /// Reusable text buffer.
     scratch: String,
 }
 
-impl<'p> Machine<'p> {
+impl<'p> Evaluator<'p> {
     pub fn new(
         program: &'p Program,
         heap: Heap,
-        world: &'p dyn World,
+        system: &'p dyn System,
         host: &'p dyn Host,
-        limits: Limits,
+        limits: CompileLimits,
     ) -> Self {
         let has_policy = program
             .attributes
@@ -374,10 +375,10 @@ impl<'p> Machine<'p> {
         let mut heap = heap;
         heap.set_text_max(limits.text_bytes);
         let empty_list = heap.list_of(&[]);
-        let mut machine = Machine {
+        let mut evaluator = Evaluator {
             program,
             heap,
-            world,
+            system,
             host,
             cells: Vec::new(),
             fresh: cells::fresh_cells(program),
@@ -420,9 +421,9 @@ impl<'p> Machine<'p> {
             scratch: String::new(),
         };
         for _ in 0..program.globals {
-            machine.new_cell(CellKind::Plain);
+            evaluator.new_cell(CellKind::Plain);
         }
-        machine
+        evaluator
     }
 
     pub fn renderer(&self) -> Renderer<'_> {
@@ -441,14 +442,14 @@ impl<'p> Machine<'p> {
         self.program.text(symbol)
     }
 
-    /// The value of a cell that has one; `None` also for an empty optional relation.
+    /// The value of a cell, if set; `None` also for an empty optional relation.
     pub fn cell_value(&self, cell: u32) -> Option<Value> {
         self.cells[cell as usize].value()
     }
 
-    /// Keeps what the run came to and drops what it needed on the way.
+    /// Extracts the result of the run and drops the rest.
     pub(crate) fn into_graph(self) -> Graph {
-        let Machine { heap, cells, instances, requires, requirements, .. } = self;
+        let Evaluator { heap, cells, instances, requires, requirements, .. } = self;
         Graph { heap, cells, instances, requires, requirements }
     }
 
@@ -472,14 +473,14 @@ impl<'p> Machine<'p> {
 
     /// Names the statement of an error that has none.
     fn blame(&self, error: Box<CompileError>, origin: u32) -> Box<CompileError> {
-        error.or_in(|| self.origin_text(origin), self.origin_loc(origin))
+        error.or_in_statement(|| self.origin_text(origin), self.origin_loc(origin))
     }
 
     fn blame_expr(&self, error: Box<CompileError>, id: ExprId) -> Box<CompileError> {
-        error.or_in(|| self.renderer().expr(id), self.program.expr(id).loc)
+        error.or_in_statement(|| self.renderer().expr(id), self.program.expr(id).loc)
     }
 
-    /// Names an expression as the place of an error, whatever was named before.
+    /// Replaces the location of an error with an expression.
     fn replace_blame(&self, error: Box<CompileError>, id: ExprId) -> Box<CompileError> {
         error.replace_statement(&self.renderer().expr(id), self.program.expr(id).loc)
     }
@@ -504,23 +505,23 @@ fn decode(origin: u32) -> Origin {
     }
 }
 
-impl Instances for Machine<'_> {
+impl Instances for Evaluator<'_> {
     fn entity_name(&self, instance: InstanceId) -> String {
         let entity = self.instances[instance.index()].entity;
         self.text(self.program.entity(entity).name).to_owned()
     }
 
-    fn described(&self, instance: InstanceId) -> String {
-        let mut places = vec![self.instance_place(self.instances[instance.index()].constructor)];
+    fn description(&self, instance: InstanceId) -> String {
+        let mut places = vec![self.instance_location(self.instances[instance.index()].constructor)];
         for &constructor in self.extra_constructors.get(&instance).into_iter().flatten() {
-            places.push(self.instance_place(constructor));
+            places.push(self.instance_location(constructor));
         }
         format!("{} (instantiated at {})", self.entity_name(instance), places.join(","))
     }
 }
 
-impl Machine<'_> {
-    fn instance_place(&self, constructor: ExprId) -> String {
-        self.program.sources.line_place(self.program.expr(constructor).loc)
+impl Evaluator<'_> {
+    fn instance_location(&self, constructor: ExprId) -> String {
+        self.program.sources.line_location(self.program.expr(constructor).loc)
     }
 }

@@ -1,22 +1,22 @@
-//! The main loop: runs what can run; when nothing can, takes one delayed cell for complete and goes
-//! on. Which cell is frozen, and when, decides the outcome of some models, so the order is exact.
+//! The main loop: runs ready units; if there are none, freezes one delayed cell and continues. The
+//! choice and time of the frozen cell decide the outcome of some models, so the order is exact.
 
 use std::collections::VecDeque;
 
 use crate::error::Result;
 use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 
-use super::emit::Place;
+use super::build_units::VariableLocation;
 use super::{
-    CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, Ready, Temp, Unit,
-    encode,
+    CellKind, Evaluator, FILE_FRAME, IN_ZERO, Kind, NONE, Origin, QUEUED, READY, ReadyStep, Temp,
+    Unit, encode,
 };
 
-/// How many units are looked at ahead of time.
+/// Number of units prefetched.
 const BATCH: usize = 16;
 
-/// Cells that may be complete: those without a precedence rule first, first come first served, then
-/// the others by the order of the rules.
+/// Cells that may be complete: first those without a precedence rule, in FIFO order, then the
+/// others by the order of the rules.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     plain: VecDeque<u32>,
@@ -46,7 +46,7 @@ impl WaitQueue {
     }
 }
 
-impl Machine<'_> {
+impl Evaluator<'_> {
     /// Evaluates the whole program.
     pub fn run(&mut self) -> Result<()> {
         self.emit_annotations()?;
@@ -64,13 +64,13 @@ impl Machine<'_> {
                 }
                 for _ in 0..BATCH {
                     match self.run.pop_front() {
-                        Some(Ready::Read { dest, cell }) => self.connect(dest, cell),
-                        Some(Ready::Chain { chain, cell }) => self.run_chain(chain, cell),
-                        Some(Ready::Unit(unit)) => {
+                        Some(ReadyStep::Read { dest, cell }) => self.connect(dest, cell),
+                        Some(ReadyStep::Chain { chain, cell }) => self.run_chain(chain, cell),
+                        Some(ReadyStep::Unit(unit)) => {
                             let Unit { origin, frame, .. } = self.units[unit as usize];
                             self.run_unit(unit)?;
-                            if self.went_too_far() {
-                                return Err(self.beyond_limits(origin, frame));
+                            if self.limits_exceeded() {
+                                return Err(self.memory_limit_error(origin, frame));
                             }
                         }
                         None => break,
@@ -91,7 +91,7 @@ impl Machine<'_> {
         self.finish()
     }
 
-    /// Reads what the next units will read first. In a large model nearly all of it has left the caches
+    /// Prefetches the data of the next units. In a large model nearly all of it has left the caches
     /// since it was written; these loads do not depend on each other, so the processor waits for
     /// them side by side instead of one by one.
     fn fetch_ahead(&self) {
@@ -99,12 +99,12 @@ impl Machine<'_> {
         let mut cells = [0u32; BATCH];
         for (at, ready) in self.run.iter().take(BATCH).enumerate() {
             let unit = match *ready {
-                Ready::Unit(unit) => unit,
-                Ready::Read { dest, cell } => {
+                ReadyStep::Unit(unit) => unit,
+                ReadyStep::Read { dest, cell } => {
                     cells[at] = cell;
                     dest.unit
                 }
-                Ready::Chain { cell, .. } => {
+                ReadyStep::Chain { cell, .. } => {
                     cells[at] = cell;
                     continue;
                 }
@@ -120,22 +120,24 @@ impl Machine<'_> {
         std::hint::black_box(seen);
     }
 
-    /// Annotations of relations are evaluated like any expression; their values are only checked.
+    /// Emits the annotations of relations. They are evaluated like any expression; their values are
+    /// only checked.
     fn emit_annotations(&mut self) -> Result<()> {
         let program = self.program;
         for (number, annotation) in program.annotations.iter().enumerate() {
             let temps = program.expr(annotation.value).temps;
             let unit = self.new_unit(Kind::Annotation, FILE_FRAME, number as u32, temps);
             self.unit_mut(unit).origin = encode(Origin::Expr(annotation.value));
-            self.emit_expr(annotation.value, FILE_FRAME, unit, 0)
-                .map_err(|e| e.or_in(|| annotation.statement.to_string(), annotation.loc))?;
+            self.emit_expr(annotation.value, FILE_FRAME, unit, 0).map_err(|e| {
+                e.or_in_statement(|| annotation.statement.to_string(), annotation.loc)
+            })?;
             self.wait_expr(annotation.value, FILE_FRAME, unit);
             self.finish_unit(unit);
         }
         Ok(())
     }
 
-    /// How many units cannot go on without the cell.
+    /// Number of units blocked by the cell.
     fn blocked(&self, cell: u32) -> i64 {
         let held_back = self.has_policy && self.relation_of(cell).is_some_and(|end| end.held_back);
         let waiting =
@@ -158,7 +160,7 @@ impl Machine<'_> {
         self.cells[cell as usize].flags & READY != 0
     }
 
-    /// Freezes the first cell that somebody waits for and nobody will add to.
+    /// Freezes the first cell that has waiters and no promises.
     fn freeze_waiting(&mut self) -> bool {
         while let Some(cell) = self.wait.pop() {
             if self.is_frozen(cell) {
@@ -180,11 +182,11 @@ impl Machine<'_> {
         let position = self.zero.len() as u32;
         self.zero.push(cell);
         self.cells[cell as usize].flags |= IN_ZERO;
-        // Delayed cells keep their waiters elsewhere, so this field is free for the position.
+        // Delayed cells store their waiters elsewhere, so this field is free for the position.
         self.cells[cell as usize].tail = position;
     }
 
-    /// The same for cells that nobody waited for when they were first looked at.
+    /// The same for cells that had no waiters when they were first examined.
     fn freeze_woken(&mut self) -> bool {
         let mut woken = std::mem::take(&mut self.zero_woken);
         woken.retain(|&cell| self.cells[cell as usize].flags & IN_ZERO != 0);
@@ -218,8 +220,8 @@ impl Machine<'_> {
         false
     }
 
-    /// Nothing goes on: of the cells that pending units need although more values are promised, one
-    /// is taken for complete: the first one of the oldest unit.
+    /// Breaks a deadlock: of the cells that pending units need although more values are promised,
+    /// freezes the first one of the oldest unit.
     fn break_cycle(&mut self) -> bool {
         let mut best: Option<(Option<u32>, u32, u32)> = None;
         let mut candidates: Vec<u32> = Vec::new();
@@ -251,7 +253,7 @@ impl Machine<'_> {
         first.inspect(|&cell| self.freeze(cell)).is_some()
     }
 
-    /// The cells that a unit reads, in the order in which its expression names them.
+    /// The cells that a unit reads, in the order of its expression.
     fn needs(&self, unit: &Unit) -> Vec<u32> {
         let program = self.program;
         let node = ExprId(unit.node);
@@ -302,7 +304,7 @@ impl Machine<'_> {
         let program = self.program;
         let parts: Vec<ExprId> = match &program.expr(id).kind {
             ExprKind::Var { var, .. } => {
-                if let Some(Place::Cell(cell)) = self.place(*var, unit.frame) {
+                if let Some(VariableLocation::Cell(cell)) = self.locate_variable(*var, unit.frame) {
                     needs.push(cell);
                 }
                 return;

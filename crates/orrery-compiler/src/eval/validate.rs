@@ -1,14 +1,14 @@
-//! Types checked at the moment a value enters a cell or crosses a plugin's border.
+//! Type checks for values that enter a cell or cross a plugin boundary.
 
 use crate::error::{CompileError, Result};
 use crate::ir::{Callee, Comprehension, ExprId, ExprKind, Var};
 use crate::program::{Type, TypeId};
 use crate::value::{Dict, Value};
 
-use super::Machine;
+use super::Evaluator;
 
-impl Machine<'_> {
-    /// Defaults are checked once, used or not.
+impl Evaluator<'_> {
+    /// Checks all defaults once, used or not.
     pub fn check_defaults(&mut self) -> Result<()> {
         let program = self.program;
         for (number, entity) in program.entities.iter().enumerate() {
@@ -31,7 +31,7 @@ impl Machine<'_> {
         if let Value::Other(id) = value
             && let Some(of) = self.heap.get_other(id).reference.as_deref()
         {
-            if self.takes_reference(ty, of) {
+            if self.accepts_late_bound(ty, of) {
                 return Ok(());
             }
             let wanted = match program.ty(ty) {
@@ -119,23 +119,25 @@ impl Machine<'_> {
         Err(self.mismatch(text, ty, value))
     }
 
-    /// The error for a value that is not of a type.
+    /// The error for a type mismatch.
     fn mismatch(&self, text: String, ty: TypeId, value: Value) -> Box<CompileError> {
         let mut error = CompileError::new("RuntimeException", text);
         self.explain_mismatch(&mut error, ty, value);
         error
     }
 
-    /// Whether a value of the type may be a reference to one of the type `of`: never an instance.
-    fn takes_reference(&self, ty: TypeId, of: &str) -> bool {
+    /// True if the type accepts a late-bound value of type `of`; instances never do.
+    fn accepts_late_bound(&self, ty: TypeId, of: &str) -> bool {
         let program = self.program;
         match program.ty(ty) {
             Type::Any => true,
-            Type::Nullable(inner) | Type::Reference(inner) => self.takes_reference(*inner, of),
-            Type::Union(members) => members.iter().any(|&member| self.takes_reference(member, of)),
+            Type::Nullable(inner) | Type::Reference(inner) => self.accepts_late_bound(*inner, of),
+            Type::Union(members) => {
+                members.iter().any(|&member| self.accepts_late_bound(member, of))
+            }
             Type::Typedef(typedef) => {
                 program.type_name(ty) == of
-                    || self.takes_reference(program.typedefs[*typedef as usize].base, of)
+                    || self.accepts_late_bound(program.typedefs[*typedef as usize].base, of)
             }
             Type::Number => matches!(of, "int" | "float" | "bool" | "number"),
             Type::Int => matches!(of, "int" | "bool"),
@@ -153,7 +155,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Members of a `list` or `dict` attribute: anything but instances.
+    /// Checks members of a `list` or `dict` attribute: instances are not allowed.
     fn literal(&self, value: Value) -> Result<()> {
         match value {
             Value::Other(id) if self.heap.get_other(id).reference.is_some() => Ok(()),
@@ -183,7 +185,8 @@ impl Machine<'_> {
         let typedef = &self.program.typedefs[number as usize];
         self.validate(typedef.base, value)?;
         let constraint = typedef.constraint;
-        let result = self.direct(constraint, &Bound { this: value, variables: Vec::new() })?;
+        let result = self
+            .eval_constraint(constraint, &ConstraintScope { this: value, variables: Vec::new() })?;
         if !self.heap.truthy(result) {
             let text = format!(
                 "Invalid value {}, does not match constraint `{}`",
@@ -201,8 +204,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Evaluates the constraint of a typedef at once, with only `self` bound.
-    fn direct(&mut self, id: ExprId, this: &Bound) -> Result<Value> {
+    /// Evaluates the constraint of a typedef immediately, with only `self` bound.
+    fn eval_constraint(&mut self, id: ExprId, this: &ConstraintScope) -> Result<Value> {
         let program = self.program;
         let expr = program.expr(id);
         match &expr.kind {
@@ -210,14 +213,14 @@ impl Machine<'_> {
             ExprKind::Nothing => Ok(Value::List(self.empty_list)),
             ExprKind::Regex(at) => {
                 let Value::Str(text) = this.this else {
-                    return Err(CompileError::python(orrery_python::PyError {
+                    return Err(CompileError::from_python(orrery_python::PyError {
                         kind: "AssertionError",
                         message: String::new(),
                     }));
                 };
                 let (_, regex) = &program.regexes[*at as usize];
                 let found = regex.is_match_at_start(self.heap.text(text));
-                found.map(Value::Bool).map_err(CompileError::python)
+                found.map(Value::Bool).map_err(CompileError::from_python)
             }
             ExprKind::Var { var: Var::SelfValue, .. } => Ok(this.this),
             ExprKind::Var { var: Var::Local { hops, .. }, .. } => {
@@ -232,12 +235,12 @@ impl Machine<'_> {
                 Err(self.blame_expr(CompileError::new("NotFoundException", text), id))
             }
             ExprKind::Binary { op, left, right } => {
-                let left = self.direct(*left, this)?;
-                let right = self.direct(*right, this)?;
+                let left = self.eval_constraint(*left, this)?;
+                let right = self.eval_constraint(*right, this)?;
                 self.binary(*op, left, right).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Not(inner) => {
-                let value = self.direct(*inner, this)?;
+                let value = self.eval_constraint(*inner, this)?;
                 match value {
                     Value::Bool(b) => Ok(Value::Bool(!b)),
                     Value::Unknown(_) => Ok(value),
@@ -249,12 +252,12 @@ impl Machine<'_> {
                 }
             }
             ExprKind::Lazy { or, left, right, .. } => {
-                let value = self.direct(*left, this)?;
+                let value = self.eval_constraint(*left, this)?;
                 match value {
                     Value::Bool(b) if b == *or => Ok(value),
                     Value::Unknown(_) => Ok(value),
                     Value::Bool(_) => {
-                        let value = self.direct(*right, this)?;
+                        let value = self.eval_constraint(*right, this)?;
                         if matches!(value, Value::Bool(_) | Value::Unknown(_)) {
                             return Ok(value);
                         }
@@ -276,9 +279,9 @@ impl Machine<'_> {
                 }
             }
             ExprKind::Conditional { condition, then, otherwise, .. } => {
-                match self.direct(*condition, this)? {
-                    Value::Bool(true) => self.direct(*then, this),
-                    Value::Bool(false) => self.direct(*otherwise, this),
+                match self.eval_constraint(*condition, this)? {
+                    Value::Bool(true) => self.eval_constraint(*then, this),
+                    Value::Bool(false) => self.eval_constraint(*otherwise, this),
                     unknown @ Value::Unknown(_) => Ok(unknown),
                     other => {
                         let text = format!(
@@ -292,7 +295,7 @@ impl Machine<'_> {
             ExprKind::List(items) => {
                 let mut values = Vec::new();
                 for &item in items {
-                    match self.direct(item, this)? {
+                    match self.eval_constraint(item, this)? {
                         Value::List(list) => values.extend_from_slice(self.heap.items(list)),
                         value => values.push(value),
                     }
@@ -302,7 +305,7 @@ impl Machine<'_> {
             ExprKind::Dict(items) => {
                 let mut dict = Dict::default();
                 for &(key, item) in items {
-                    dict.insert(key, self.direct(item, this)?);
+                    dict.insert(key, self.eval_constraint(item, this)?);
                 }
                 Ok(self.heap.dict(dict))
             }
@@ -312,14 +315,14 @@ impl Machine<'_> {
             ExprKind::Call(call) => {
                 let mut positional = Vec::new();
                 for &arg in &call.positional {
-                    positional.push(self.direct(arg, this)?);
+                    positional.push(self.eval_constraint(arg, this)?);
                 }
                 let mut keyword = Vec::new();
                 for &(name, arg) in &call.keyword {
-                    keyword.push((self.text(name).to_owned(), self.direct(arg, this)?));
+                    keyword.push((self.text(name).to_owned(), self.eval_constraint(arg, this)?));
                 }
                 for &arg in &call.spread {
-                    let value = self.direct(arg, this)?;
+                    let value = self.eval_constraint(arg, this)?;
                     keyword.extend(self.spread_entries(arg, value)?);
                 }
                 match call.callee {
@@ -344,9 +347,9 @@ impl Machine<'_> {
         &mut self,
         comprehension: &Comprehension,
         id: ExprId,
-        this: &Bound,
+        this: &ConstraintScope,
     ) -> Result<Value> {
-        let iterable = self.direct(comprehension.iterable, this)?;
+        let iterable = self.eval_constraint(comprehension.iterable, this)?;
         let items = match iterable {
             Value::List(list) => self.heap.items(list).to_vec(),
             unknown @ Value::Unknown(_) => vec![unknown],
@@ -366,7 +369,7 @@ impl Machine<'_> {
                 Value::Unknown(_) => comprehension.unknown,
                 _ => comprehension.element,
             };
-            match self.direct(element, &inner)? {
+            match self.eval_constraint(element, &inner)? {
                 Value::List(list) => values.extend_from_slice(self.heap.items(list)),
                 value => values.push(value),
             }
@@ -375,9 +378,9 @@ impl Machine<'_> {
     }
 }
 
-/// What a constraint may refer to: the value itself and the variables of comprehensions around it.
+/// Names visible to a constraint: the value itself and the variables of enclosing comprehensions.
 #[derive(Clone)]
-struct Bound {
+struct ConstraintScope {
     this: Value,
     variables: Vec<Value>,
 }

@@ -1,4 +1,4 @@
-//! All drafts together: ids that are there twice, sets, requirements, and what is left out.
+//! Combines all drafts: duplicate ids, sets, requirements, and exclusions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -6,40 +6,43 @@ use std::sync::Arc;
 use orrery_model::{Resource, ResourceId, ResourceType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::host::View;
+use crate::host::InstanceView;
 use crate::program::EntityId;
 use crate::report::Model;
 use crate::source::Sources;
 use crate::value::{InstanceId, UnknownId, Value};
 
-use super::code::{self, Answer, Answers, Code, CodeError, Item, Required, ResourceClass};
-use super::draft::{Drafted, Drafter};
+use super::code::{
+    self, ComputeOutcome, ComputeOutcomes, ComputeRequest, ModuleCodeError, RequirementView,
+    ResourceClass, ResourceCode,
+};
+use super::draft::{DraftOutcome, Drafter};
 use super::edges::Edges;
 use super::plan::Plans;
-use super::problem::{Edge, Problem, Subject};
-use super::{Exported, Note, Unknown, order};
+use super::problem::{Edge, ExportProblem, Subject};
+use super::{ExportResult, ExportWarning, UnknownAttribute, sort_by_id};
 
-/// What became of an instance.
+/// Export outcome of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    /// It has nodes, or is no resource at all.
+enum InstanceOutcome {
+    /// Has nodes, or is not a resource.
     Plain,
     Unmanaged,
     Unidentified,
 }
 
-/// A resource to be, or what is left of a broken one.
+/// A future resource, or the remainder of a broken one.
 struct Node {
     instance: InstanceId,
     plan: u32,
 }
 
-/// Why a node is left out.
+/// Reason for leaving out a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeftOut {
-    No,
+pub(super) enum ExclusionReason {
+    NotExcluded,
     Broken,
-    /// It requires this node, which is left out.
+    /// Requires this node, which is left out.
     Requires(u32),
 }
 
@@ -47,21 +50,21 @@ pub(super) struct Assembly<'m, 'd> {
     pub(super) drafter: Drafter<'m>,
     plans: Plans<'m, 'd>,
     nodes: Vec<Node>,
-    /// By node; `None` for those that are broken beyond their id.
+    /// By node; `None` for broken nodes.
     pub(super) resources: Vec<Option<Resource>>,
-    pub(super) left_out: Vec<LeftOut>,
-    /// The first node of each instance, and at last how many nodes there are.
+    pub(super) left_out: Vec<ExclusionReason>,
+    /// The first node of each instance, followed by the total number of nodes.
     first_node: Vec<u32>,
-    fates: Vec<Fate>,
+    outcomes: Vec<InstanceOutcome>,
     /// Nodes with a resource, by id.
     pub(super) order: Vec<u32>,
-    /// Ids of nodes that have no resource any more.
+    /// Ids of nodes that lost their resource.
     known_ids: FxHashMap<u32, ResourceId>,
     edges: Edges,
     unknowns: Vec<(u32, Arc<str>, Option<UnknownId>)>,
-    /// Problems of resources themselves; those of dependents are made at the end.
-    pub(super) problems: Vec<Problem>,
-    pub(super) notes: Vec<Note>,
+    /// Problems of resources themselves; those of dependents are added at the end.
+    pub(super) problems: Vec<ExportProblem>,
+    pub(super) warnings: Vec<ExportWarning>,
     unmanaged: usize,
 }
 
@@ -79,101 +82,107 @@ impl<'m, 'd> Assembly<'m, 'd> {
             resources: Vec::new(),
             left_out: Vec::new(),
             first_node: Vec::with_capacity(model.graph.instances.len() + 1),
-            fates: Vec::with_capacity(model.graph.instances.len()),
+            outcomes: Vec::with_capacity(model.graph.instances.len()),
             order: Vec::new(),
             known_ids: FxHashMap::default(),
             edges: Edges::with_capacity(0),
             unknowns: Vec::new(),
             problems: Vec::new(),
-            notes: Vec::new(),
+            warnings: Vec::new(),
             unmanaged: 0,
         }
     }
 
-    /// Has the code compute what only it can.
-    pub(super) fn ask(
+    /// Has the module code compute its fields.
+    pub(super) fn compute_fields(
         &mut self,
-        code: &mut dyn Code,
-        view: &dyn View,
-    ) -> Result<Answers, CodeError> {
+        code: &mut dyn ResourceCode,
+        view: &dyn InstanceView,
+    ) -> Result<ComputeOutcomes, ModuleCodeError> {
         let model = self.drafter.model;
         let instances = &model.graph.instances;
         let mut wanted: Vec<(InstanceId, u32)> = Vec::new();
         for (number, of) in instances.iter().enumerate() {
             let instance = InstanceId(number as u32);
-            wanted.extend(self.plans.of(of.entity).map(|plan| (instance, plan)));
+            wanted.extend(self.plans.for_entity(of.entity).map(|plan| (instance, plan)));
         }
         let plans = &self.plans.all;
         let item = |(instance, plan): (InstanceId, u32)| {
             Some((plan, code::item(model, instance, &plans[plan as usize])?))
         };
-        let items: Vec<(u32, Item<'_>)> = wanted.into_iter().filter_map(item).collect();
-        code::ask(code, view, &items)
+        let items: Vec<(u32, ComputeRequest<'_>)> = wanted.into_iter().filter_map(item).collect();
+        code::compute_fields(code, view, &items)
     }
 
-    pub(super) fn draft_all(&mut self, mut answers: Answers) {
+    pub(super) fn draft_all(&mut self, mut answers: ComputeOutcomes) {
         let instances = &self.drafter.model.graph.instances;
-        let count = instances.iter().filter(|of| !self.plans.of(of.entity).is_empty()).count();
+        let count =
+            instances.iter().filter(|of| !self.plans.for_entity(of.entity).is_empty()).count();
         self.nodes.reserve_exact(count);
         self.resources.reserve_exact(count);
         let mut without_handler: BTreeMap<EntityId, (usize, InstanceId)> = BTreeMap::new();
         for (number, of) in instances.iter().enumerate() {
             let instance = InstanceId(number as u32);
             self.first_node.push(self.nodes.len() as u32);
-            let plans = self.plans.of(of.entity);
+            let plans = self.plans.for_entity(of.entity);
             if plans.is_empty() && self.plans.is_resource(of.entity) {
                 without_handler.entry(of.entity).or_insert((0, instance)).0 += 1;
             }
-            let mut fate = Fate::Plain;
+            let mut outcome = InstanceOutcome::Plain;
             for plan in plans {
                 let answer = answers.remove(&(instance, plan));
-                fate = self.draft(instance, plan, answer);
+                outcome = self.draft(instance, plan, answer);
             }
-            self.fates.push(fate);
+            self.outcomes.push(outcome);
         }
         self.first_node.push(self.nodes.len() as u32);
-        self.left_out.resize(self.nodes.len(), LeftOut::No);
+        self.left_out.resize(self.nodes.len(), ExclusionReason::NotExcluded);
         for node in 0..self.nodes.len() {
             if self.resources[node].is_none() {
-                self.left_out[node] = LeftOut::Broken;
+                self.left_out[node] = ExclusionReason::Broken;
             }
         }
         for (_, (count, first)) in without_handler {
             let entity = self.drafter.model.entity_name(first).into();
-            let source = self.drafter.site(first).source;
-            self.notes.push(Note::NoHandler { entity, count, source });
+            let source = self.drafter.location(first).source;
+            self.warnings.push(ExportWarning::NoHandler { entity, count, source });
         }
-        self.order = order::by_id(&self.resources);
+        self.order = sort_by_id::by_id(&self.resources);
         self.leave_out_duplicates();
     }
 
-    fn draft(&mut self, instance: InstanceId, number: u32, answer: Option<Answer>) -> Fate {
+    fn draft(
+        &mut self,
+        instance: InstanceId,
+        number: u32,
+        answer: Option<ComputeOutcome>,
+    ) -> InstanceOutcome {
         let plan = &self.plans.all[number as usize];
         let node = self.nodes.len() as u32;
         match self.drafter.draft(instance, plan, answer) {
-            Drafted::Resource(resource) => {
+            DraftOutcome::Resource(resource) => {
                 let unknown = self.drafter.unknown_fields.drain(..);
                 self.unknowns.extend(unknown.map(|field| (node, field.name, field.unknown)));
                 self.resources.push(Some(resource));
             }
-            Drafted::Broken(problem, id) => {
+            DraftOutcome::Broken(problem, id) => {
                 self.problems.push(*problem);
                 self.known_ids.extend(id.map(|id| (node, id)));
                 self.resources.push(None);
             }
-            Drafted::Unmanaged => {
+            DraftOutcome::Unmanaged => {
                 self.unmanaged += 1;
-                return Fate::Unmanaged;
+                return InstanceOutcome::Unmanaged;
             }
-            Drafted::Unidentified => {
+            DraftOutcome::Unidentified => {
                 let entity = plan.entity.clone();
-                let source = self.drafter.site(instance).source;
-                self.notes.push(Note::Unidentified { entity, source });
-                return Fate::Unidentified;
+                let source = self.drafter.location(instance).source;
+                self.warnings.push(ExportWarning::Unidentified { entity, source });
+                return InstanceOutcome::Unidentified;
             }
         }
         self.nodes.push(Node { instance, plan: number });
-        Fate::Plain
+        InstanceOutcome::Plain
     }
 
     fn leave_out_duplicates(&mut self) {
@@ -185,12 +194,12 @@ impl<'m, 'd> Assembly<'m, 'd> {
                 let nodes = self.order[at..at + same].to_vec();
                 let mut subjects: Vec<Subject> =
                     nodes.iter().map(|&node| self.subject(node)).collect();
-                subjects.sort_by(|one, other| place(one).cmp(&place(other)));
+                subjects.sort_by(|one, other| sort_location(one).cmp(&sort_location(other)));
                 for node in nodes {
-                    self.left_out[node as usize] = LeftOut::Broken;
+                    self.left_out[node as usize] = ExclusionReason::Broken;
                 }
                 if let Some(id) = subjects[0].id.clone() {
-                    self.problems.push(Problem::DuplicateId { id, subjects });
+                    self.problems.push(ExportProblem::DuplicateId { id, subjects });
                 }
             }
             at += same;
@@ -206,7 +215,7 @@ impl<'m, 'd> Assembly<'m, 'd> {
         self.drafter.subject(instance, &self.plans.all[plan as usize], id)
     }
 
-    /// Whether its id names a path of which one resource of a machine decides.
+    /// True if the id names a path that only one resource of a machine may manage.
     pub(super) fn manages_path(&self, node: u32) -> bool {
         self.plans.all[self.nodes[node as usize].plan as usize].declaration.is_path
     }
@@ -215,7 +224,7 @@ impl<'m, 'd> Assembly<'m, 'd> {
         self.first_node[instance.index()]..self.first_node[instance.index() + 1]
     }
 
-    /// Finds what each node requires: whatever its instance requires directly and is a node too.
+    /// Finds the requirements of each node: the nodes that its instance requires directly.
     pub(super) fn connect(&mut self) {
         let model = self.drafter.model;
         self.edges = Edges::with_capacity(self.nodes.len());
@@ -233,8 +242,8 @@ impl<'m, 'd> Assembly<'m, 'd> {
                     found = true;
                     self.edges.push(target);
                 }
-                unmanaged |= self.fates[member.index()] == Fate::Unmanaged;
-                unidentified |= self.fates[member.index()] == Fate::Unidentified;
+                unmanaged |= self.outcomes[member.index()] == InstanceOutcome::Unmanaged;
+                unidentified |= self.outcomes[member.index()] == InstanceOutcome::Unidentified;
             }
             self.edges.end_node();
             let lost = !members.is_empty() && !found && !unmanaged;
@@ -242,21 +251,21 @@ impl<'m, 'd> Assembly<'m, 'd> {
                 && let Some(Resource { id, source, .. }) = &self.resources[number]
             {
                 let (resource, source) = (id.clone(), source.clone());
-                self.notes.push(if unidentified {
-                    Note::RequiresUnidentified { resource, source }
+                self.warnings.push(if unidentified {
+                    ExportWarning::RequiresUnidentified { resource, source }
                 } else {
-                    Note::RequirementsLost { resource, source }
+                    ExportWarning::RequirementsLost { resource, source }
                 });
             }
         }
     }
 
-    /// Lets the code of modules change what resources require.
+    /// Lets module code change the requirements of resources.
     pub(super) fn add_requirements(
         &mut self,
-        code: &mut dyn Code,
-        view: &dyn View,
-    ) -> Result<(), CodeError> {
+        code: &mut dyn ResourceCode,
+        view: &dyn InstanceView,
+    ) -> Result<(), ModuleCodeError> {
         let mut position = vec![u32::MAX; self.nodes.len()];
         for (&node, at) in self.order.iter().zip(0..) {
             position[node as usize] = at;
@@ -265,8 +274,8 @@ impl<'m, 'd> Assembly<'m, 'd> {
         for &node in &self.order {
             let Some(resource) = &self.resources[node as usize] else { continue };
             let Node { instance, plan } = self.nodes[node as usize];
-            let known = self.edges.of(node).iter().map(|&target| position[target as usize]);
-            resources.push(Required {
+            let known = self.edges.targets(node).iter().map(|&target| position[target as usize]);
+            resources.push(RequirementView {
                 class: self.plans.all[plan as usize].class,
                 instance,
                 id: resource.id.as_str(),
@@ -284,7 +293,7 @@ impl<'m, 'd> Assembly<'m, 'd> {
         for (at, ids) in changed {
             let Some(&node) = self.order.get(at) else { continue };
             let targets = ids.iter().map(|id| {
-                by_id.get(id.as_str()).copied().ok_or_else(|| CodeError {
+                by_id.get(id.as_str()).copied().ok_or_else(|| ModuleCodeError {
                     class: String::new(),
                     message: format!(
                         "a dependency manager lets {} require {id}, which is no resource",
@@ -296,64 +305,65 @@ impl<'m, 'd> Assembly<'m, 'd> {
             });
             replaced.insert(node, targets.collect::<Result<_, _>>()?);
         }
-        self.edges = self.edges.replaced(&replaced);
+        self.edges = self.edges.with_targets(&replaced);
         Ok(())
     }
 
-    /// What is left to do once all requirements are known.
-    pub(super) fn complete(mut self) -> Exported {
-        self.leave_out_circles();
+    /// Completes the export once all requirements are known.
+    pub(super) fn complete(mut self) -> ExportResult {
+        self.leave_out_cycles();
         self.leave_out_dependents();
         let exported = self.finish();
         tracing::debug!(
             resources = exported.resources.len(),
             problems = exported.problems.len(),
-            notes = exported.notes.len(),
+            notes = exported.warnings.len(),
             "exported"
         );
         exported
     }
 
-    pub(super) fn leave_out_circles(&mut self) {
-        let circles = self.edges.circles();
-        if circles.is_empty() {
+    pub(super) fn leave_out_cycles(&mut self) {
+        let cycles = self.edges.cycles();
+        if cycles.is_empty() {
             return;
         }
         let model = self.drafter.model;
-        let places = model.graph.requirement_places(&model.program);
-        for mut members in circles {
-            // By id, so that the choice among equal circles does not hang on how the model is evaluated.
+        let places = model.graph.requirement_locations(&model.program);
+        for mut members in cycles {
+            // By id, so that the choice among equal cycles does not depend on the evaluation order.
             let mut subjects: Vec<(Subject, u32)> =
                 members.iter().map(|&node| (self.subject(node), node)).collect();
             subjects.sort_by(|(one, _), (other, _)| {
-                (&one.id, place(one)).cmp(&(&other.id, place(other)))
+                (&one.id, sort_location(one)).cmp(&(&other.id, sort_location(other)))
             });
             members = subjects.iter().map(|&(_, node)| node).collect();
             for &node in &members {
-                self.left_out[node as usize] = LeftOut::Broken;
+                self.left_out[node as usize] = ExclusionReason::Broken;
             }
-            let circle = self.edges.shortest_circle(&members);
-            let next = circle.iter().cycle().skip(1);
-            let edges = circle.iter().zip(next).map(|(&from, &to)| {
+            let cycle = self.edges.shortest_cycle(&members);
+            let next = cycle.iter().cycle().skip(1);
+            let edges = cycle.iter().zip(next).map(|(&from, &to)| {
                 let ends = [from, to].map(|node| self.nodes[node as usize].instance);
-                let site = match places.get(&(ends[0], ends[1])) {
-                    Some(&loc) => self.drafter.site_of(loc),
-                    None => self.drafter.site(ends[0]),
+                let location = match places.get(&(ends[0], ends[1])) {
+                    Some(&loc) => self.drafter.location_of(loc),
+                    None => self.drafter.location(ends[0]),
                 };
-                Edge { from: self.subject(from), to: self.subject(to), site }
+                Edge { from: self.subject(from), to: self.subject(to), location }
             });
             let edges = edges.collect();
-            let shown: FxHashSet<u32> = circle.iter().copied().collect();
+            let shown: FxHashSet<u32> = cycle.iter().copied().collect();
             let others = subjects.into_iter().filter(|(_, node)| !shown.contains(node));
             let others = others.map(|(subject, _)| subject).collect();
-            self.problems.push(Problem::Cycle { edges, others });
+            self.problems.push(ExportProblem::Cycle { edges, others });
         }
     }
 
-    /// Leaves out what requires something that is left out, near or far: nearest first.
+    /// Leaves out all direct and indirect dependents of excluded nodes, nearest first.
     pub(super) fn leave_out_dependents(&mut self) {
-        let broken =
-            |(node, state): (usize, &LeftOut)| (*state == LeftOut::Broken).then_some(node as u32);
+        let broken = |(node, state): (usize, &ExclusionReason)| {
+            (*state == ExclusionReason::Broken).then_some(node as u32)
+        };
         let mut queue: VecDeque<u32> =
             self.left_out.iter().enumerate().filter_map(broken).collect();
         if queue.is_empty() {
@@ -361,20 +371,20 @@ impl<'m, 'd> Assembly<'m, 'd> {
         }
         let dependents = self.edges.reversed();
         while let Some(node) = queue.pop_front() {
-            for &dependent in dependents.of(node) {
+            for &dependent in dependents.targets(node) {
                 let state = &mut self.left_out[dependent as usize];
-                if *state == LeftOut::No {
-                    *state = LeftOut::Requires(node);
+                if *state == ExclusionReason::NotExcluded {
+                    *state = ExclusionReason::Requires(node);
                     queue.push_back(dependent);
                 }
             }
         }
     }
 
-    fn problems(&mut self) -> Vec<Problem> {
+    fn problems(&mut self) -> Vec<ExportProblem> {
         let mut problems = std::mem::take(&mut self.problems);
         problems.sort_by(|one, other| {
-            let (one, other) = (&one.site().source, &other.site().source);
+            let (one, other) = (&one.location().source, &other.location().source);
             (&one.file, one.line, one.column).cmp(&(&other.file, other.line, other.column))
         });
         let mut subjects: FxHashMap<u32, Arc<Subject>> = FxHashMap::default();
@@ -382,10 +392,12 @@ impl<'m, 'd> Assembly<'m, 'd> {
         let mut causes: FxHashMap<u32, u32> = FxHashMap::default();
         for at in 0..self.order.len() {
             let node = self.order[at];
-            let LeftOut::Requires(requires) = self.left_out[node as usize] else { continue };
+            let ExclusionReason::Requires(requires) = self.left_out[node as usize] else {
+                continue;
+            };
             let mut cause = requires;
             let mut passed = vec![node];
-            while let LeftOut::Requires(next) = self.left_out[cause as usize] {
+            while let ExclusionReason::Requires(next) = self.left_out[cause as usize] {
                 if let Some(&known) = causes.get(&cause) {
                     cause = known;
                     break;
@@ -404,18 +416,18 @@ impl<'m, 'd> Assembly<'m, 'd> {
             };
             let (requires, cause) = (shared(requires), shared(cause));
             let resource = self.subject(node);
-            problems.push(Problem::RequiresLeftOut { resource, requires, cause });
+            problems.push(ExportProblem::RequiresLeftOut { resource, requires, cause });
         }
         problems
     }
 
-    pub(super) fn finish(mut self) -> Exported {
+    pub(super) fn finish(mut self) -> ExportResult {
         let problems = self.problems();
-        let mut notes = std::mem::take(&mut self.plans.notes);
-        notes.append(&mut self.notes);
-        // Those that stay come first, by id; behind them, whatever is left out.
+        let mut warnings = std::mem::take(&mut self.plans.warnings);
+        warnings.append(&mut self.warnings);
+        // Exported nodes come first, by id; the excluded ones follow.
         let left_out = &self.left_out;
-        self.order.retain(|&node| left_out[node as usize] == LeftOut::No);
+        self.order.retain(|&node| left_out[node as usize] == ExclusionReason::NotExcluded);
         let mut place = vec![u32::MAX; self.nodes.len()];
         for (&node, rank) in self.order.iter().zip(0..) {
             place[node as usize] = rank;
@@ -427,19 +439,19 @@ impl<'m, 'd> Assembly<'m, 'd> {
         for place in place.iter_mut().filter(|place| **place == u32::MAX) {
             *place = behind.next().unwrap_or_default();
         }
-        order::arrange(&mut self.resources, place);
+        sort_by_id::arrange(&mut self.resources, place);
         self.resources.truncate(kept);
-        // Taken as they lie in memory: only what is there comes first.
+        // Taken in memory order: only the exported ones come first.
         let resources = self.resources.into_iter().map_while(|resource| resource).collect();
-        Exported { resources, unknowns, problems, notes, unmanaged: self.unmanaged }
+        ExportResult { resources, unknowns, problems, warnings, unmanaged: self.unmanaged }
     }
 
-    /// Gives all that stay their requirements.
+    /// Sets the requirements of all exported resources.
     fn fill(&mut self, place: &[u32]) {
         let mut targets: Vec<u32> = Vec::new();
         for &node in &self.order {
             targets.clear();
-            targets.extend(self.edges.of(node).iter().map(|&target| place[target as usize]));
+            targets.extend(self.edges.targets(node).iter().map(|&target| place[target as usize]));
             targets.sort_unstable();
             targets.dedup();
             let id = |&rank: &u32| {
@@ -453,7 +465,7 @@ impl<'m, 'd> Assembly<'m, 'd> {
         }
     }
 
-    fn unknowns(&self, place: &[u32]) -> Vec<Unknown> {
+    fn unknowns(&self, place: &[u32]) -> Vec<UnknownAttribute> {
         let heap = &self.drafter.model.graph.heap;
         let mut found: Vec<&(u32, Arc<str>, Option<UnknownId>)> =
             self.unknowns.iter().filter(|(node, ..)| place[*node as usize] != u32::MAX).collect();
@@ -461,7 +473,7 @@ impl<'m, 'd> Assembly<'m, 'd> {
         let id = |node: u32| self.resources[node as usize].as_ref().map(|r| r.id.clone());
         let unknown = |(node, name, unknown): &(u32, Arc<str>, Option<UnknownId>)| {
             let source = unknown.and_then(|unknown| heap.unknown_source(unknown));
-            Some(Unknown {
+            Some(UnknownAttribute {
                 resource: id(*node)?,
                 attribute: name.clone(),
                 fact_of: source.and_then(|of| self.nodes_of(of).next()).and_then(id),
@@ -471,8 +483,8 @@ impl<'m, 'd> Assembly<'m, 'd> {
     }
 }
 
-/// Where a subject stands, to be compared.
-pub(super) fn place(subject: &Subject) -> (&str, u32, u32) {
-    let source = &subject.site.source;
+/// Sort key of a subject: its location.
+pub(super) fn sort_location(subject: &Subject) -> (&str, u32, u32) {
+    let source = &subject.location.source;
     (&source.file, source.line, source.column)
 }

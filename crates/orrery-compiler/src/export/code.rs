@@ -1,5 +1,5 @@
-//! What only the code of modules can say about resources: fields that it computes, and requirements that it
-//! adds. It runs in a host; everything that it is not needed for is done without it.
+//! Module code in the export: computes fields and adds requirements. It runs in a host and is used
+//! only where it is needed.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use orrery_model::ResourceType;
 use orrery_syntax::ast::Loc;
 use rustc_hash::FxHashMap;
 
-use crate::host::{Slot, View};
+use crate::host::{InstanceView, SlotState};
 use crate::program::{EntityId, Program};
 use crate::report::Model;
 use crate::source::Sources;
@@ -15,84 +15,88 @@ use crate::value::{Heap, InstanceId, UnknownId, Value};
 
 use super::plan::{FieldValue, Plan};
 
-/// How many resources the code is asked about at once.
+/// Number of resources per request to the code.
 const BATCH: usize = 256;
 
-/// A class in the code of a module that says how instances become resources.
+/// A class in module code that defines how instances become resources.
 #[derive(Clone, Debug)]
 pub struct ResourceClass {
-    /// What the code knows it by.
+    /// Number of the class in the code.
     pub number: u32,
     pub declaration: ResourceType,
-    /// The module whose code has it, which need not be that of the entity.
+    /// The module that contains the class; may differ from the entity's module.
     pub module: String,
-    /// The fields that only the code can compute.
+    /// Fields that only the code can compute.
     pub computed: Vec<String>,
-    /// Why no instance can be exported by it.
+    /// Reason why no instance can be exported by it.
     pub problem: Option<String>,
 }
 
-/// The code of modules, as far as the export needs it.
-pub trait Code {
+/// Module code, as far as the export needs it.
+pub trait ResourceCode {
     fn classes(&self) -> &[ResourceClass];
 
-    /// Computes fields. There is one answer for each item, in their order.
+    /// Computes fields. Returns one outcome for each request, in order.
     ///
     /// # Errors
-    /// If nothing more is to be had from the code.
-    fn serialize(&mut self, view: &dyn View, items: &[Item<'_>]) -> Result<Vec<Answer>, CodeError>;
+    /// If the code is no longer available.
+    fn serialize(
+        &mut self,
+        view: &dyn InstanceView,
+        items: &[ComputeRequest<'_>],
+    ) -> Result<Vec<ComputeOutcome>, ModuleCodeError>;
 
-    /// Whether there is code that adds requirements.
+    /// True if some code adds requirements.
     fn adds_requirements(&self) -> bool;
 
-    /// Lets the code add requirements. The answer has, for each resource that changed, its position and
-    /// all that it requires now, as ids.
+    /// Lets the code add requirements. Returns, for each changed resource, its position and all its
+    /// requirements as ids.
     ///
     /// # Errors
     /// If the code fails.
     fn require(
         &mut self,
-        view: &dyn View,
-        resources: &[Required<'_>],
-    ) -> Result<Vec<(usize, Vec<String>)>, CodeError>;
+        view: &dyn InstanceView,
+        resources: &[RequirementView<'_>],
+    ) -> Result<Vec<(usize, Vec<String>)>, ModuleCodeError>;
 }
 
-/// Something that the code has to compute.
+/// A resource that the code has to compute.
 #[derive(Debug)]
-pub struct Item<'i> {
+pub struct ComputeRequest<'i> {
     pub class: u32,
     pub instance: InstanceId,
     pub fields: Vec<&'i str>,
-    /// It has to give the identifying text too.
+    /// True if the code also computes the identifying text.
     pub id: bool,
 }
 
-/// What the code made of an item.
+/// The code's result for one request.
 #[derive(Clone, Debug)]
-pub enum Answer {
-    Fields(Box<Computed>),
-    /// The code does not want it exported.
+pub enum ComputeOutcome {
+    Fields(Box<ComputedFields>),
+    /// The code excludes it from the export.
     Ignored,
-    /// Its id is not known yet.
+    /// The id is unknown.
     Unidentified,
-    Failed(CodeError),
+    Failed(ModuleCodeError),
 }
 
-/// Values that the code computed, as canonical JSON.
+/// Values computed by the code, as canonical JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Computed {
+pub struct ComputedFields {
     pub fields: Vec<(String, String)>,
-    /// Fields whose values are not known; of those that the code made itself nothing more is known.
+    /// Fields with unknown values; `None` for unknowns that the code created itself.
     pub unknown: Vec<(String, Option<UnknownId>)>,
     pub id: Option<String>,
     pub references: Option<String>,
     pub mutators: Option<String>,
 }
 
-/// A resource as the code that adds requirements sees it.
+/// A resource, as passed to code that adds requirements.
 #[derive(Debug)]
-pub struct Required<'r> {
-    /// `None` for what is written in Rust.
+pub struct RequirementView<'r> {
+    /// `None` for resources implemented in Rust.
     pub class: Option<u32>,
     pub instance: InstanceId,
     pub id: &'r str,
@@ -102,20 +106,20 @@ pub struct Required<'r> {
     pub requires: Vec<u32>,
 }
 
-/// Why the code of a module could not do its part.
+/// Failure of module code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
-pub struct CodeError {
-    /// Python's name of the class; empty for what the host itself has to say.
+pub struct ModuleCodeError {
+    /// Python's class name; empty for errors of the host itself.
     pub class: String,
     pub message: String,
-    /// The field that it was about.
+    /// The affected field.
     pub field: Option<String>,
-    /// It speaks for itself: the class of the error tells nothing more.
+    /// True if the message is sufficient without the class of the error.
     pub explicit: bool,
 }
 
-impl CodeError {
+impl ModuleCodeError {
     fn text(&self) -> String {
         match self.class.as_str() {
             "" => self.message.clone(),
@@ -125,13 +129,13 @@ impl CodeError {
     }
 }
 
-/// The end of a compile: every cell has what it will ever have.
-pub struct Frozen<'m> {
+/// View of a finished compile: all cells have their final values.
+pub struct FinalView<'m> {
     pub model: &'m Model,
     pub sources: &'m Sources,
 }
 
-impl View for Frozen<'_> {
+impl InstanceView for FinalView<'_> {
     fn program(&self) -> &Program {
         &self.model.program
     }
@@ -152,33 +156,33 @@ impl View for Frozen<'_> {
         self.model.graph.instances[instance.index()].entity
     }
 
-    fn slot(&self, instance: InstanceId, slot: u32) -> Slot {
-        self.model.graph.slot_value(instance, slot).map_or(Slot::Empty, Slot::Value)
+    fn slot(&self, instance: InstanceId, slot: u32) -> SlotState {
+        self.model.graph.slot_value(instance, slot).map_or(SlotState::Empty, SlotState::Value)
     }
 
-    fn global(&self, cell: u32) -> Slot {
-        self.model.graph.cell_value(cell).map_or(Slot::Empty, Slot::Value)
+    fn global(&self, cell: u32) -> SlotState {
+        self.model.graph.cell_value(cell).map_or(SlotState::Empty, SlotState::Value)
     }
 
     fn constructed_at(&self, instance: InstanceId) -> Loc {
         self.model.graph.constructed_at(&self.model.program, instance)
     }
 
-    fn described(&self, instance: InstanceId) -> String {
-        let place = self.sources.line_place(self.constructed_at(instance));
+    fn description(&self, instance: InstanceId) -> String {
+        let place = self.sources.line_location(self.constructed_at(instance));
         format!("{} (instantiated at {place})", self.model.entity_name(instance))
     }
 }
 
-/// Answers of the code, by instance and plan.
-pub(super) type Answers = FxHashMap<(InstanceId, u32), Answer>;
+/// Outcomes of the code, by instance and plan.
+pub(super) type ComputeOutcomes = FxHashMap<(InstanceId, u32), ComputeOutcome>;
 
-/// What the code has to compute for an instance, if anything.
+/// The request for an instance, if the code has to compute anything.
 pub(super) fn item<'p>(
     model: &Model,
     instance: InstanceId,
     plan: &'p Plan<'_>,
-) -> Option<Item<'p>> {
+) -> Option<ComputeRequest<'p>> {
     let class = plan.class?;
     let value = |slot| model.graph.slot_value(instance, slot);
     if let Some(Value::Bool(false)) = plan.managed.and_then(value) {
@@ -197,10 +201,10 @@ pub(super) fn item<'p>(
     }
     let carried = plan.id.and_then(value).is_some_and(|value| is_carried(model, value));
     let id = plan.id_is_computed || carried;
-    (id || !fields.is_empty()).then_some(Item { class, instance, fields, id })
+    (id || !fields.is_empty()).then_some(ComputeRequest { class, instance, fields, id })
 }
 
-/// Whether there is something in a value that only its host can write.
+/// True if a value contains something that only its host can serialize.
 fn is_carried(model: &Model, value: Value) -> bool {
     let heap = &model.graph.heap;
     match value {
@@ -211,17 +215,17 @@ fn is_carried(model: &Model, value: Value) -> bool {
     }
 }
 
-/// Asks the code about all items; what it cannot answer has failed.
-pub(super) fn ask(
-    code: &mut dyn Code,
-    view: &dyn View,
-    items: &[(u32, Item<'_>)],
-) -> Result<Answers, CodeError> {
-    let mut answers = Answers::default();
-    let mut batch: Vec<Item<'_>> = Vec::with_capacity(BATCH);
+/// Sends all requests to the code; those without an outcome have failed.
+pub(super) fn compute_fields(
+    code: &mut dyn ResourceCode,
+    view: &dyn InstanceView,
+    items: &[(u32, ComputeRequest<'_>)],
+) -> Result<ComputeOutcomes, ModuleCodeError> {
+    let mut answers = ComputeOutcomes::default();
+    let mut batch: Vec<ComputeRequest<'_>> = Vec::with_capacity(BATCH);
     for chunk in items.chunks(BATCH) {
         batch.clear();
-        batch.extend(chunk.iter().map(|(_, item)| Item {
+        batch.extend(chunk.iter().map(|(_, item)| ComputeRequest {
             class: item.class,
             instance: item.instance,
             fields: item.fields.clone(),
@@ -235,7 +239,7 @@ pub(super) fn ask(
     Ok(answers)
 }
 
-impl Computed {
+impl ComputedFields {
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(of, _)| of == name).map(|(_, text)| text.as_str())
     }
@@ -244,7 +248,7 @@ impl Computed {
         self.unknown.iter().find(|(of, _)| of == name).map(|&(_, unknown)| unknown)
     }
 
-    /// What the code collected from all fields.
+    /// Values that the code collected from all fields.
     pub(super) fn collected(&self, name: &Arc<str>) -> Option<&str> {
         match &**name {
             "references" => self.references.as_deref(),

@@ -1,5 +1,5 @@
-//! One instance becomes one resource: its identity, then its fields as text. What it requires and the set
-//! that it belongs to are found when all are known.
+//! Turns one instance into one resource: its identity, then its fields as text. Requirements and
+//! resource set are added when all resources are known.
 
 use std::sync::Arc;
 
@@ -7,58 +7,58 @@ use orrery_model::{Attributes, Resource, ResourceFlags, ResourceId, Source};
 use orrery_syntax::ast::Loc;
 
 use crate::ir::ExprId;
-use crate::reference::Collected;
+use crate::late_values::CollectedLateValues;
 use crate::report::Model;
 use crate::source::Sources;
 use crate::value::{InstanceId, UnknownId, Value};
 
-use super::code::{Answer, CodeError, Computed};
-use super::json::Stop;
+use super::code::{ComputeOutcome, ComputedFields, ModuleCodeError};
+use super::json::JsonStop;
 use super::plan::{Field, FieldValue, Flag, Plan};
-use super::problem::{AgentNotFound, Problem, Site, Subject, Unserializable};
+use super::problem::{AgentNotFound, ExportProblem, ModelLocation, Subject, Unserializable};
 
-/// What a field without a known value says; handlers never see it.
+/// Placeholder for a field with an unknown value; handlers never see it.
 const UNDEFINED: &[u8] = b"\"<<undefined>>\"";
 
-pub(super) enum Drafted {
+pub(super) enum DraftOutcome {
     Resource(Resource),
-    /// The model knows it without managing it, or its code does not want it exported.
+    /// Not managed by the model, or excluded by its code.
     Unmanaged,
-    /// Its id or agent is not known yet.
+    /// The id or agent is unknown.
     Unidentified,
-    /// With the id, if it is known in spite of the problem.
-    Broken(Box<Problem>, Option<ResourceId>),
+    /// With the id, if it is known despite the problem.
+    Broken(Box<ExportProblem>, Option<ResourceId>),
 }
 
-/// A field whose value is not known.
+/// A field with an unknown value.
 pub(super) struct UnknownField {
     pub name: Arc<str>,
-    /// `None` if it is none of the model's.
+    /// `None` if it is not an unknown of the model.
     pub unknown: Option<UnknownId>,
 }
 
-/// Why there is no id.
-enum NoId {
+/// Reason for a missing id.
+enum IdFailure {
     Unknown,
-    Problem(Box<Problem>),
+    Problem(Box<ExportProblem>),
 }
 
-impl From<Problem> for NoId {
-    fn from(problem: Problem) -> Self {
-        NoId::Problem(problem.into())
+impl From<ExportProblem> for IdFailure {
+    fn from(problem: ExportProblem) -> Self {
+        IdFailure::Problem(problem.into())
     }
 }
 
 pub(super) struct Drafter<'m> {
     pub model: &'m Model,
     sources: &'m Sources,
-    /// Names of the files, by number, once they are needed.
+    /// Names of files by number, filled on demand.
     files: Vec<Option<Arc<str>>>,
-    /// Instances of one constructor follow each other.
+    /// Cache: consecutive instances often share a constructor.
     last: Option<(ExprId, Source)>,
     out: Vec<u8>,
     value: String,
-    /// Unknown fields of the resource that was drafted last.
+    /// Unknown fields of the last drafted resource.
     pub unknown_fields: Vec<UnknownField>,
 }
 
@@ -75,50 +75,53 @@ impl<'m> Drafter<'m> {
         }
     }
 
-    /// `answer`: what the code of its module has computed for it.
+    /// Drafts one resource. `answer` is the outcome of its module code.
     pub(super) fn draft(
         &mut self,
         instance: InstanceId,
         plan: &Plan<'_>,
-        answer: Option<Answer>,
-    ) -> Drafted {
+        answer: Option<ComputeOutcome>,
+    ) -> DraftOutcome {
         self.unknown_fields.clear();
         let model = self.model;
         let value = |slot| model.graph.slot_value(instance, slot);
         if let Some(Value::Bool(false)) = plan.managed.and_then(value) {
-            return Drafted::Unmanaged;
+            return DraftOutcome::Unmanaged;
         }
         let computed = match answer {
             None => Box::default(),
-            Some(Answer::Fields(computed)) => computed,
-            Some(Answer::Ignored) => return Drafted::Unmanaged,
-            Some(Answer::Unidentified) => return Drafted::Unidentified,
-            Some(Answer::Failed(cause)) => {
+            Some(ComputeOutcome::Fields(computed)) => computed,
+            Some(ComputeOutcome::Ignored) => return DraftOutcome::Unmanaged,
+            Some(ComputeOutcome::Unidentified) => return DraftOutcome::Unidentified,
+            Some(ComputeOutcome::Failed(cause)) => {
                 let resource = self.subject(instance, plan, None);
-                return Drafted::Broken(Problem::Code { resource, cause }.into(), None);
+                return DraftOutcome::Broken(ExportProblem::Code { resource, cause }.into(), None);
             }
         };
         if let Some(problem) = plan.problem {
             let resource = self.subject(instance, plan, None);
-            let cause = CodeError {
+            let cause = ModuleCodeError {
                 class: String::new(),
                 message: problem.to_owned(),
                 field: None,
                 explicit: true,
             };
-            return Drafted::Broken(Problem::Code { resource, cause }.into(), None);
+            return DraftOutcome::Broken(ExportProblem::Code { resource, cause }.into(), None);
         }
         let id = match self.identify(instance, plan, computed.id.as_deref()) {
             Ok(id) => id,
-            Err(NoId::Unknown) => return Drafted::Unidentified,
-            Err(NoId::Problem(problem)) => return Drafted::Broken(problem, None),
+            Err(IdFailure::Unknown) => return DraftOutcome::Unidentified,
+            Err(IdFailure::Problem(problem)) => return DraftOutcome::Broken(problem, None),
         };
         let mut flags = ResourceFlags::default();
         match self.write_fields(instance, plan, &id, &computed, &mut flags) {
             Ok(()) => {}
             Err((path, cause)) => {
                 let resource = self.subject(instance, plan, Some(id.clone()));
-                return Drafted::Broken(Problem::Field { resource, path, cause }.into(), Some(id));
+                return DraftOutcome::Broken(
+                    ExportProblem::Field { resource, path, cause }.into(),
+                    Some(id),
+                );
             }
         }
         let text = std::str::from_utf8(&self.out).expect("invariant: only texts are written");
@@ -126,7 +129,15 @@ impl<'m> Drafter<'m> {
         let hash = attributes.hash(&id);
         let source = Some(self.source(instance));
         let requires = Vec::new();
-        Drafted::Resource(Resource { id, attributes, hash, requires, flags, set: None, source })
+        DraftOutcome::Resource(Resource {
+            id,
+            attributes,
+            hash,
+            requires,
+            flags,
+            set: None,
+            source,
+        })
     }
 
     fn identify(
@@ -134,7 +145,7 @@ impl<'m> Drafter<'m> {
         instance: InstanceId,
         plan: &Plan<'_>,
         computed: Option<&str>,
-    ) -> Result<ResourceId, NoId> {
+    ) -> Result<ResourceId, IdFailure> {
         if let Some(text) = computed {
             self.value.clear();
             self.value.push_str(text);
@@ -144,18 +155,20 @@ impl<'m> Drafter<'m> {
         let attribute = &plan.declaration.id_attribute;
         let Some(slot) = plan.id else {
             let resource = self.subject(instance, plan, None);
-            return Err(
-                Problem::NoIdAttribute { resource, attribute: attribute.to_string() }.into()
-            );
+            return Err(ExportProblem::NoIdAttribute {
+                resource,
+                attribute: attribute.to_string(),
+            }
+            .into());
         };
         self.value.clear();
         let found = match model.graph.slot_value(instance, slot) {
-            Some(Value::Unknown(_)) => return Err(NoId::Unknown),
+            Some(Value::Unknown(_)) => return Err(IdFailure::Unknown),
             Some(Value::Str(text)) => {
                 self.value.push_str(model.text(text));
                 None
             }
-            // As the reference writes them: `str` of Python.
+            // Like `str` of Python, as the reference compiler does.
             Some(Value::Null) => {
                 self.value.push_str("None");
                 None
@@ -185,33 +198,33 @@ impl<'m> Drafter<'m> {
         if let Some(found) = found {
             let resource = self.subject(instance, plan, None);
             let attribute = attribute.to_string();
-            return Err(Problem::IdValue { resource, attribute, found }.into());
+            return Err(ExportProblem::IdValue { resource, attribute, found }.into());
         }
         self.identify_by_value(instance, plan)
     }
 
-    /// Makes the id of the identifying text in the buffer.
+    /// Builds the id from the identifying text in the buffer.
     fn identify_by_value(
         &mut self,
         instance: InstanceId,
         plan: &Plan<'_>,
-    ) -> Result<ResourceId, NoId> {
+    ) -> Result<ResourceId, IdFailure> {
         let attribute = &plan.declaration.id_attribute;
         let agent = match self.agent(instance, plan) {
             Ok(Some(agent)) => agent,
-            Ok(None) => return Err(NoId::Unknown),
+            Ok(None) => return Err(IdFailure::Unknown),
             Err(cause) => {
                 let resource = self.subject(instance, plan, None);
                 let path = plan.declaration.agent.to_string();
-                return Err(Problem::Agent { resource, path, cause }.into());
+                return Err(ExportProblem::Agent { resource, path, cause }.into());
             }
         };
         ResourceId::new(&plan.entity, agent, attribute, &self.value).map_err(|cause| {
-            Problem::InvalidId { resource: self.subject(instance, plan, None), cause }.into()
+            ExportProblem::InvalidId { resource: self.subject(instance, plan, None), cause }.into()
         })
     }
 
-    /// The name of the agent; `None` if it is not known yet.
+    /// The agent name; `None` if it is unknown.
     fn agent(
         &self,
         instance: InstanceId,
@@ -264,12 +277,12 @@ impl<'m> Drafter<'m> {
         instance: InstanceId,
         plan: &Plan<'_>,
         id: &ResourceId,
-        computed: &Computed,
+        computed: &ComputedFields,
         flags: &mut ResourceFlags,
     ) -> Result<(), (String, Unserializable)> {
         self.out.clear();
         self.out.push(b'{');
-        let references = self.references(instance, plan);
+        let references = self.late_values(instance, plan);
         let more = references.map(|references| references.fields(id.as_str()));
         let mut more = more.into_iter().flatten().peekable();
         for field in &plan.fields {
@@ -281,13 +294,13 @@ impl<'m> Drafter<'m> {
             let start = self.out.len();
             match self.write_field(instance, field, plan.class.is_some(), computed, flags) {
                 Ok(()) => {}
-                Err(Stop::Unknown(unknown)) => {
+                Err(JsonStop::Unknown(unknown)) => {
                     self.out.truncate(start);
                     self.out.extend_from_slice(UNDEFINED);
                     flags.undefined = true;
                     self.unknown_fields.push(UnknownField { name: field.name.clone(), unknown });
                 }
-                Err(Stop::Refused { path, cause }) => {
+                Err(JsonStop::Refused { path, cause }) => {
                     return Err((format!("{}{path}", field.name), cause));
                 }
             }
@@ -311,17 +324,22 @@ impl<'m> Drafter<'m> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// The references in the fields of a resource that no code exports; `None` if there are none.
-    fn references(&self, instance: InstanceId, plan: &Plan<'_>) -> Option<Collected<'m>> {
+    /// Late-bound values in the fields of a resource that no code exports; `None` if there are
+    /// none.
+    fn late_values(
+        &self,
+        instance: InstanceId,
+        plan: &Plan<'_>,
+    ) -> Option<CollectedLateValues<'m>> {
         if plan.class.is_some() || !self.model.graph.heap.has_others() {
             return None;
         }
-        let mut collected = Collected::default();
+        let mut collected = CollectedLateValues::default();
         for field in &plan.fields {
             if let FieldValue::Slot(slot) = field.value
                 && let Some(value) = self.model.graph.slot_value(instance, slot)
             {
-                self.model.collect_references(value, &field.name, &mut collected);
+                self.model.collect_late_values(value, &field.name, &mut collected);
             }
         }
         (!collected.is_empty()).then_some(collected)
@@ -332,13 +350,13 @@ impl<'m> Drafter<'m> {
         instance: InstanceId,
         field: &Field,
         is_coded: bool,
-        computed: &Computed,
+        computed: &ComputedFields,
         flags: &mut ResourceFlags,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), JsonStop> {
         let model = self.model;
         let value = |slot| model.graph.slot_value(instance, slot);
         if let Some(unknown) = computed.unknown_of(&field.name) {
-            return Err(Stop::Unknown(unknown));
+            return Err(JsonStop::Unknown(unknown));
         }
         if let Some(text) = computed.field(&field.name) {
             self.out.extend_from_slice(text.as_bytes());
@@ -346,7 +364,7 @@ impl<'m> Drafter<'m> {
         }
         match &field.value {
             FieldValue::Computed => {
-                Err(Stop::Refused { path: String::new(), cause: Unserializable::NotComputed })
+                Err(JsonStop::Refused { path: String::new(), cause: Unserializable::NotComputed })
             }
             FieldValue::Collected => {
                 let text = computed.collected(&field.name).unwrap_or("[]");
@@ -354,10 +372,12 @@ impl<'m> Drafter<'m> {
                 Ok(())
             }
             FieldValue::Slot(slot) => match value(*slot) {
-                // Code takes its references out itself.
+                // Code extracts its late-bound values itself.
                 Some(value) if is_coded => model.write_json(value, &mut self.out),
-                Some(value) => model.write_around_references(value, &mut self.out),
-                None => Err(Stop::Refused { path: String::new(), cause: Unserializable::Empty }),
+                Some(value) => model.write_around_late_values(value, &mut self.out),
+                None => {
+                    Err(JsonStop::Refused { path: String::new(), cause: Unserializable::Empty })
+                }
             },
             FieldValue::Flag(flag, slot) => {
                 let place = match flag {
@@ -365,7 +385,7 @@ impl<'m> Drafter<'m> {
                     Flag::ReceiveEvents => &mut flags.receive_events,
                     Flag::ReportOnly => &mut flags.report_only,
                 };
-                // What is not known counts as not said, as it does in the reference.
+                // An unknown counts as not set, as in the reference compiler.
                 if let Some(Value::Bool(said)) = slot.and_then(value) {
                     *place = said;
                 }
@@ -398,7 +418,7 @@ impl<'m> Drafter<'m> {
         &mut self,
         part: InstanceId,
         attributes: &[(orrery_syntax::Symbol, Vec<u8>)],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), JsonStop> {
         let model = self.model;
         let entity = model.program.entity(model.graph.instances[part.index()].entity);
         self.out.push(b'{');
@@ -415,7 +435,7 @@ impl<'m> Drafter<'m> {
         Ok(())
     }
 
-    /// Where an instance was constructed.
+    /// Location of an instance's constructor.
     fn source(&mut self, instance: InstanceId) -> Source {
         let constructor = self.model.graph.instances[instance.index()].constructor;
         if let Some((known, source)) = &self.last
@@ -442,12 +462,12 @@ impl<'m> Drafter<'m> {
         Source { file: file.clone(), line, column }
     }
 
-    pub(super) fn site_of(&mut self, loc: Loc) -> Site {
-        Site { source: self.source_of(loc), loc }
+    pub(super) fn location_of(&mut self, loc: Loc) -> ModelLocation {
+        ModelLocation { source: self.source_of(loc), loc }
     }
 
-    pub(super) fn site(&mut self, instance: InstanceId) -> Site {
-        self.site_of(self.model.graph.constructed_at(&self.model.program, instance))
+    pub(super) fn location(&mut self, instance: InstanceId) -> ModelLocation {
+        self.location_of(self.model.graph.constructed_at(&self.model.program, instance))
     }
 
     pub(super) fn subject(
@@ -456,6 +476,6 @@ impl<'m> Drafter<'m> {
         plan: &Plan<'_>,
         id: Option<ResourceId>,
     ) -> Subject {
-        Subject { entity: plan.entity.clone(), id, site: self.site(instance) }
+        Subject { entity: plan.entity.clone(), id, location: self.location(instance) }
     }
 }

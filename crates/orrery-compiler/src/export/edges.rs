@@ -1,4 +1,4 @@
-//! Requirements as a graph of numbers, and the circles in it.
+//! The graph of requirements over node numbers, and its cycles.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,14 @@ use rustc_hash::FxHashMap;
 
 const NONE: u32 = u32::MAX;
 
-/// How many edges are looked at to find the shortest circle of a component. Enough for all circles that
-/// people make; for a giant one, the shortest that is found until then will do.
+/// Maximum number of edges examined in the search for the shortest cycle of a component. Sufficient
+/// for realistic cycles; in a giant component the shortest cycle found so far is used.
 const SEARCH_BUDGET: usize = 4_000_000;
 
-/// Which node requires which others: the targets of all nodes, one node after the other.
+/// Adjacency lists: the targets of all nodes, stored consecutively.
 #[derive(Debug)]
 pub(super) struct Edges {
-    /// Where the targets of each node begin, and at last where they all end.
+    /// Start of each node's targets, followed by the end of the last.
     starts: Vec<u32>,
     targets: Vec<u32>,
 }
@@ -25,12 +25,12 @@ impl Edges {
         Edges { starts, targets: Vec::new() }
     }
 
-    /// Adds a target of the node that is being made.
+    /// Adds a target of the current node.
     pub(super) fn push(&mut self, target: u32) {
         self.targets.push(target);
     }
 
-    /// Ends the node that is being made.
+    /// Ends the current node.
     pub(super) fn end_node(&mut self) {
         let end = u32::try_from(self.targets.len()).expect("invariant: fewer than 2^32 edges");
         self.starts.push(end);
@@ -40,23 +40,23 @@ impl Edges {
         self.starts.len() - 1
     }
 
-    pub(super) fn of(&self, node: u32) -> &[u32] {
+    pub(super) fn targets(&self, node: u32) -> &[u32] {
         let node = node as usize;
         &self.targets[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 
-    /// The same with other targets for some nodes.
-    pub(super) fn replaced(&self, targets: &FxHashMap<u32, Vec<u32>>) -> Edges {
+    /// A copy with other targets for some nodes.
+    pub(super) fn with_targets(&self, targets: &FxHashMap<u32, Vec<u32>>) -> Edges {
         let mut edges = Edges::with_capacity(self.len());
         for node in 0..self.len() as u32 {
-            let of = targets.get(&node).map_or_else(|| self.of(node), Vec::as_slice);
+            let of = targets.get(&node).map_or_else(|| self.targets(node), Vec::as_slice);
             edges.targets.extend_from_slice(of);
             edges.end_node();
         }
         edges
     }
 
-    /// Whoever requires, by what is required.
+    /// The inverse graph: dependents by requirement.
     pub(super) fn reversed(&self) -> Edges {
         let mut starts = vec![0_u32; self.len() + 1];
         for &target in &self.targets {
@@ -68,7 +68,7 @@ impl Edges {
         let mut next = starts.clone();
         let mut targets = vec![0; self.targets.len()];
         for node in 0..self.len() as u32 {
-            for &target in self.of(node) {
+            for &target in self.targets(node) {
                 targets[next[target as usize] as usize] = node;
                 next[target as usize] += 1;
             }
@@ -76,8 +76,8 @@ impl Edges {
         Edges { starts, targets }
     }
 
-    /// The sets of nodes that require each other, near or far.
-    pub(super) fn circles(&self) -> Vec<Vec<u32>> {
+    /// Strongly connected sets of nodes.
+    pub(super) fn cycles(&self) -> Vec<Vec<u32>> {
         let mut search = Search {
             number: vec![NONE; self.len()],
             low: vec![0; self.len()],
@@ -88,16 +88,16 @@ impl Edges {
         };
         let mut found = Vec::new();
         for root in 0..self.len() as u32 {
-            if search.number[root as usize] != NONE || self.of(root).is_empty() {
+            if search.number[root as usize] != NONE || self.targets(root).is_empty() {
                 continue;
             }
-            search.enter(root);
+            search.visit(root);
             while let Some((node, next)) = search.path.last_mut() {
                 let node = *node;
-                if let Some(&to) = self.of(node).get(*next as usize) {
+                if let Some(&to) = self.targets(node).get(*next as usize) {
                     *next += 1;
                     if search.number[to as usize] == NONE {
-                        search.enter(to);
+                        search.visit(to);
                     } else if search.is_open[to as usize] {
                         search.reach(node, search.number[to as usize]);
                     }
@@ -108,7 +108,7 @@ impl Edges {
                     search.reach(parent, search.low[node as usize]);
                 }
                 if let Some(members) = search.close(node)
-                    && (members.len() > 1 || self.of(node).contains(&node))
+                    && (members.len() > 1 || self.targets(node).contains(&node))
                 {
                     found.push(members);
                 }
@@ -117,15 +117,16 @@ impl Edges {
         found
     }
 
-    /// The shortest circle through members of a set that `circles` gave: its nodes in the order in which
-    /// they require each other. Among equals, the first one by the order of `members`.
-    pub(super) fn shortest_circle(&self, members: &[u32]) -> Vec<u32> {
-        if let Some(&own) = members.iter().find(|&&member| self.of(member).contains(&member)) {
+    /// The shortest cycle within a set returned by `cycles`: its nodes in requirement order. Ties
+    /// are resolved by the order of `members`.
+    pub(super) fn shortest_cycle(&self, members: &[u32]) -> Vec<u32> {
+        if let Some(&own) = members.iter().find(|&&member| self.targets(member).contains(&member)) {
             return vec![own];
         }
         let inside: FxHashMap<u32, u32> = members.iter().copied().zip(0..).collect();
         let mut shortest: Vec<u32> = Vec::new();
-        // The node before each on the way from the start, and the start for which that was noted.
+        // The predecessor of each node on the way from the start, and the start for which it was
+        // recorded.
         let mut before = vec![(NONE, NONE); members.len()];
         let mut queue: VecDeque<(u32, usize)> = VecDeque::new();
         let mut budget = SEARCH_BUDGET;
@@ -139,7 +140,7 @@ impl Edges {
                 if !shortest.is_empty() && length >= shortest.len() {
                     break;
                 }
-                for to in self.of(members[at as usize]) {
+                for to in self.targets(members[at as usize]) {
                     budget = budget.saturating_sub(1);
                     let Some(&to) = inside.get(to) else { continue };
                     if to == start {
@@ -164,22 +165,21 @@ impl Edges {
     }
 }
 
-/// Tarjan's search for strongly connected nodes, with a stack of its own: a chain of requirements may be
-/// as long as the model.
+/// Tarjan's algorithm with an explicit stack: a chain of requirements may be as long as the model.
 struct Search {
-    /// In the order in which they were met.
+    /// Discovery order.
     number: Vec<u32>,
-    /// The lowest number that can be reached.
+    /// The lowest reachable number.
     low: Vec<u32>,
     is_open: Vec<bool>,
     open: Vec<u32>,
-    /// The way from the root, and how many targets of each node were followed.
+    /// The path from the root, and the number of followed targets of each node.
     path: Vec<(u32, u32)>,
     count: u32,
 }
 
 impl Search {
-    fn enter(&mut self, node: u32) {
+    fn visit(&mut self, node: u32) {
         self.number[node as usize] = self.count;
         self.low[node as usize] = self.count;
         self.count += 1;
@@ -193,7 +193,7 @@ impl Search {
         *low = number.min(*low);
     }
 
-    /// The set that is complete with this node, if it was the first one of it that was met.
+    /// The completed component, if this node is its root.
     fn close(&mut self, node: u32) -> Option<Vec<u32>> {
         if self.low[node as usize] != self.number[node as usize] {
             return None;
@@ -223,32 +223,32 @@ mod tests {
         edges
     }
 
-    fn circles(edges: &Edges) -> Vec<Vec<u32>> {
-        let mut circles = edges.circles();
-        circles.iter_mut().for_each(|members| members.sort_unstable());
-        circles.sort_unstable();
-        circles
+    fn cycles(edges: &Edges) -> Vec<Vec<u32>> {
+        let mut cycles = edges.cycles();
+        cycles.iter_mut().for_each(|members| members.sort_unstable());
+        cycles.sort_unstable();
+        cycles
     }
 
     #[test]
-    fn circles_are_found_apart_from_each_other_and_from_what_leads_to_them() {
+    fn cycles_are_separate_from_each_other_and_from_their_dependents() {
         // 0 -> 1 -> 2 -> 0, 3 -> 0, 4 -> 4, 5 -> 6, 6 -> 5 and 3
         let edges = edges(&[&[1], &[2], &[0], &[0], &[4], &[6], &[5, 3]]);
-        assert_eq!(circles(&edges), [vec![0, 1, 2], vec![4], vec![5, 6]]);
+        assert_eq!(cycles(&edges), [vec![0, 1, 2], vec![4], vec![5, 6]]);
     }
 
     #[test]
-    fn a_graph_without_circles_has_none() {
-        assert!(circles(&edges(&[&[1, 2], &[2, 3], &[3], &[]])).is_empty());
-        assert!(circles(&edges(&[])).is_empty());
+    fn an_acyclic_graph_has_no_cycles() {
+        assert!(cycles(&edges(&[&[1, 2], &[2, 3], &[3], &[]])).is_empty());
+        assert!(cycles(&edges(&[])).is_empty());
     }
 
     #[test]
-    fn the_shortest_circle_is_found_and_begins_with_the_first_member() {
-        // A ring of five with a chord that makes a circle of three: 1 -> 2 -> 3 -> 1.
+    fn the_shortest_cycle_begins_with_its_first_member() {
+        // A ring of five with a chord that closes a cycle of three: 1 -> 2 -> 3 -> 1.
         let edges = edges(&[&[1], &[2], &[3], &[4, 1], &[0]]);
-        assert_eq!(edges.shortest_circle(&[0, 1, 2, 3, 4]), [1, 2, 3]);
-        assert_eq!(edges.shortest_circle(&[3, 2, 1, 0, 4]), [3, 1, 2]);
+        assert_eq!(edges.shortest_cycle(&[0, 1, 2, 3, 4]), [1, 2, 3]);
+        assert_eq!(edges.shortest_cycle(&[3, 2, 1, 0, 4]), [3, 1, 2]);
     }
 
     #[test]
@@ -259,15 +259,15 @@ mod tests {
             edges.push((node + 1) % count);
             edges.end_node();
         }
-        let circles = edges.circles();
-        assert_eq!((circles.len(), circles[0].len()), (1, count as usize));
-        assert_eq!(edges.shortest_circle(&circles[0]).len(), count as usize);
+        let cycles = edges.cycles();
+        assert_eq!((cycles.len(), cycles[0].len()), (1, count as usize));
+        assert_eq!(edges.shortest_cycle(&cycles[0]).len(), count as usize);
     }
 
     #[test]
     fn reversed_edges_lead_back() {
         let reversed = edges(&[&[1, 2], &[2], &[]]).reversed();
-        assert_eq!((reversed.of(0), reversed.of(1)), (&[][..], &[0][..]));
-        assert_eq!(reversed.of(2), [0, 1]);
+        assert_eq!((reversed.targets(0), reversed.targets(1)), (&[][..], &[0][..]));
+        assert_eq!(reversed.targets(2), [0, 1]);
     }
 }

@@ -1,44 +1,45 @@
-//! Values of the model as canonical JSON: keys sorted, no spaces. It is written straight into a buffer;
-//! there may be a million resources, and a tree for each would be the larger part of the work.
+//! Serializes model values as canonical JSON: keys sorted, no spaces. It writes straight into a
+//! buffer; there may be a million resources, and a tree for each would dominate the work.
 
-use crate::reference::Collected;
+use crate::late_values::CollectedLateValues;
 use crate::report::Model;
 use crate::value::{InstanceId, StrId, UnknownId, Value};
 
 use super::problem::Unserializable;
 
-/// Readers refuse what is nested more deeply.
+/// Maximum nesting depth; readers refuse more.
 pub(super) const DEPTH_MAX: usize = 100;
 
-/// Paths to references are not longer.
+/// Maximum length of a path to a late-bound value.
 const PATH_MAX: usize = 4096;
 
-/// Why a value was not written to its end.
-pub(super) enum Stop {
-    /// There is an unknown in it: the whole value is not known. `None` if it is none of the model's.
+/// Reason for an incompletely written value.
+pub(super) enum JsonStop {
+    /// The value contains an unknown, so it is unknown as a whole. `None` if it is not an unknown
+    /// of the model.
     Unknown(Option<UnknownId>),
     Refused {
-        /// Where in the value: `.users[2]`.
+        /// Path within the value: `.users[2]`.
         path: String,
         cause: Unserializable,
     },
 }
 
-impl Stop {
+impl JsonStop {
     fn refused(cause: Unserializable) -> Self {
-        Stop::Refused { path: String::new(), cause }
+        JsonStop::Refused { path: String::new(), cause }
     }
 
-    /// The same, seen from the value around it.
-    fn inside(mut self, step: impl FnOnce() -> String) -> Self {
-        if let Stop::Refused { path, .. } = &mut self {
+    /// Prepends a step to the path.
+    fn at_step(mut self, step: impl FnOnce() -> String) -> Self {
+        if let JsonStop::Refused { path, .. } = &mut self {
             path.insert_str(0, &step());
         }
         self
     }
 }
 
-/// A number or a text. Writing to memory does not fail.
+/// Writes a number or a text. Writing to memory does not fail.
 fn scalar(value: &impl serde::Serialize, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("invariant: a buffer takes everything");
 }
@@ -47,7 +48,7 @@ pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
     scalar(&text, out);
 }
 
-/// A key as it stands in an object, with quotes and colon.
+/// An object key with quotes and colon.
 pub(super) fn key(name: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(name.len() + 3);
     write_text(name, &mut key);
@@ -56,44 +57,44 @@ pub(super) fn key(name: &str) -> Vec<u8> {
 }
 
 impl Model {
-    pub(super) fn write_json(&self, value: Value, out: &mut Vec<u8>) -> Result<(), Stop> {
+    pub(super) fn write_json(&self, value: Value, out: &mut Vec<u8>) -> Result<(), JsonStop> {
         self.write_at(value, 0, false, out)
     }
 
-    /// The same, with null in the places of references that were collected.
-    pub(super) fn write_around_references(
+    /// The same, with null in place of the collected late-bound values.
+    pub(super) fn write_around_late_values(
         &self,
         value: Value,
         out: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), JsonStop> {
         self.write_at(value, 0, true, out)
     }
 
-    /// Collects the references in a value, by their paths.
-    pub(super) fn collect_references<'m>(
+    /// Collects the late-bound values in a value, by path.
+    pub(super) fn collect_late_values<'m>(
         &'m self,
         value: Value,
         path: &str,
-        collected: &mut Collected<'m>,
+        collected: &mut CollectedLateValues<'m>,
     ) {
         let heap = &self.graph.heap;
         match value {
             Value::Other(_) => {
-                if let Some(written) = heap.written(value) {
+                if let Some(written) = heap.late_value(value) {
                     collected.add(path.to_owned(), written);
                 }
             }
-            // What is nested too deeply is refused when it is written.
+            // Excessive nesting is refused when the value is written.
             Value::List(_) | Value::Dict(_) if path.len() > PATH_MAX => {}
             Value::List(id) => {
                 for (at, &item) in heap.items(id).iter().enumerate() {
-                    self.collect_references(item, &format!("{path}[{at}]"), collected);
+                    self.collect_late_values(item, &format!("{path}[{at}]"), collected);
                 }
             }
             Value::Dict(id) => {
                 for (&key, &item) in heap.entries(id) {
                     let key = heap.text(key).replace('\\', "\\\\").replace('\'', "\\'");
-                    self.collect_references(item, &format!("{path}.'{key}'"), collected);
+                    self.collect_late_values(item, &format!("{path}.'{key}'"), collected);
                 }
             }
             _ => {}
@@ -104,9 +105,9 @@ impl Model {
         &self,
         value: Value,
         depth: usize,
-        around_references: bool,
+        around_late_values: bool,
         out: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), JsonStop> {
         let heap = &self.graph.heap;
         match value {
             Value::Null => out.extend_from_slice(b"null"),
@@ -117,23 +118,23 @@ impl Model {
             Value::Float(float) if float.is_finite() => scalar(&float, out),
             Value::Float(float) => {
                 let shown = orrery_python::repr_float(float);
-                return Err(Stop::refused(Unserializable::NotFinite(shown)));
+                return Err(JsonStop::refused(Unserializable::NotFinite(shown)));
             }
             Value::Str(id) => write_text(heap.text(id), out),
-            Value::Unknown(id) => return Err(Stop::Unknown(Some(id))),
+            Value::Unknown(id) => return Err(JsonStop::Unknown(Some(id))),
             Value::Instance(id) => {
                 let name = self.entity_name(id).to_owned();
-                return Err(Stop::refused(Unserializable::Instance(name)));
+                return Err(JsonStop::refused(Unserializable::Instance(name)));
             }
-            Value::Other(_) if around_references && heap.written(value).is_some() => {
+            Value::Other(_) if around_late_values && heap.late_value(value).is_some() => {
                 out.extend_from_slice(b"null");
             }
             Value::Other(_) => {
                 let class = heap.class_name(value).to_owned();
-                return Err(Stop::refused(Unserializable::Foreign(class)));
+                return Err(JsonStop::refused(Unserializable::Foreign(class)));
             }
             Value::List(_) | Value::Dict(_) if depth == DEPTH_MAX => {
-                return Err(Stop::refused(Unserializable::TooDeep));
+                return Err(JsonStop::refused(Unserializable::TooDeep));
             }
             Value::List(id) => {
                 out.push(b'[');
@@ -141,8 +142,8 @@ impl Model {
                     if at > 0 {
                         out.push(b',');
                     }
-                    let written = self.write_at(item, depth + 1, around_references, out);
-                    written.map_err(|stop| stop.inside(|| format!("[{at}]")))?;
+                    let written = self.write_at(item, depth + 1, around_late_values, out);
+                    written.map_err(|stop| stop.at_step(|| format!("[{at}]")))?;
                 }
                 out.push(b']');
             }
@@ -157,8 +158,8 @@ impl Model {
                     }
                     write_text(key, out);
                     out.push(b':');
-                    let written = self.write_at(item, depth + 1, around_references, out);
-                    written.map_err(|stop| stop.inside(|| format!(".{key}")))?;
+                    let written = self.write_at(item, depth + 1, around_late_values, out);
+                    written.map_err(|stop| stop.at_step(|| format!(".{key}")))?;
                 }
                 out.push(b'}');
             }

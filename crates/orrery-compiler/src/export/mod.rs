@@ -1,23 +1,23 @@
 //! The export: instances of a compiled model become the resources of a version.
 //!
-//! Declarations say which entities are resources and what identifies them. A resource that is broken is
-//! left out, with everything that requires it, and each has a problem that says why; the rest is
-//! exported. The same model gives the same resources, problems and notes, in the same order.
+//! Declarations define which entities are resources and what identifies them. A broken resource and
+//! all its dependents are left out, each with a problem that gives the reason; the rest is
+//! exported. The same model gives the same resources, problems and warnings, in the same order.
 //!
-//! Start from `export`. `plan` reads declarations, `draft` makes one resource of one instance, `assemble`,
-//! `sets` and `edges` bring them together. Tests are in `tests/export`.
+//! Start from `export`. `plan` reads declarations, `draft` creates one resource from one instance,
+//! `assemble`, `sets` and `edges` combine them. Tests are in `tests/export`.
 
 mod assemble;
 mod code;
 mod draft;
 mod edges;
 mod json;
-mod note;
-mod order;
 mod paths;
 mod plan;
 mod problem;
 mod sets;
+mod sort_by_id;
+mod warning;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,36 +28,38 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::report::Model;
 use crate::source::Sources;
 
-pub use code::{Answer, Code, CodeError, Computed, Frozen, Item, Required, ResourceClass};
-pub use note::Note;
-pub use problem::{AgentNotFound, Edge, Problem, Site, Subject, Unserializable};
+pub use code::{
+    ComputeOutcome, ComputeRequest, ComputedFields, FinalView, ModuleCodeError, RequirementView,
+    ResourceClass, ResourceCode,
+};
+pub use problem::{AgentNotFound, Edge, ExportProblem, ModelLocation, Subject, Unserializable};
+pub use warning::ExportWarning;
 
 use crate::value::{InstanceId, Value};
 use assemble::Assembly;
-use code::Answers;
+use code::ComputeOutcomes;
 use edges::Edges;
 
-/// What an export came to.
+/// Result of an export.
 #[derive(Debug, Default)]
-pub struct Exported {
-    /// Sorted by id. What they require is among them.
+pub struct ExportResult {
+    /// Sorted by id. Their requirements are among them.
     pub resources: Vec<Resource>,
-    /// The attributes whose values are not known, sorted by resource and name.
-    pub unknowns: Vec<Unknown>,
-    /// Why resources were left out, in the order of the sources; those that only require one that was
-    /// left out come last.
-    pub problems: Vec<Problem>,
-    pub notes: Vec<Note>,
-    /// How many instances the model knows without managing them.
+    /// Attributes with unknown values, sorted by resource and name.
+    pub unknowns: Vec<UnknownAttribute>,
+    /// Reasons for left-out resources, in source order; dependents of left-out resources come last.
+    pub problems: Vec<ExportProblem>,
+    pub warnings: Vec<ExportWarning>,
+    /// Number of instances that the model does not manage.
     pub unmanaged: usize,
 }
 
-impl Exported {
-    /// Number of resources that problems keep out. One that several problems name counts once.
+impl ExportResult {
+    /// Number of left-out resources. One that several problems name counts once.
     pub fn left_out(&self) -> usize {
         let mut named = FxHashSet::default();
         let mut unnamed = 0;
-        for subject in self.problems.iter().flat_map(Problem::resources) {
+        for subject in self.problems.iter().flat_map(ExportProblem::resources) {
             match &subject.id {
                 Some(id) => drop(named.insert(id)),
                 None => unnamed += 1,
@@ -66,17 +68,17 @@ impl Exported {
         named.len() + unnamed
     }
 
-    /// Resources that the model has and the version lacks.
-    pub fn left_out_resources(&self) -> LeftOutResources {
-        let mut found = LeftOutResources::default();
-        for subject in self.problems.iter().flat_map(Problem::resources) {
+    /// Resources of the model that the version lacks.
+    pub fn left_out_resources(&self) -> ExcludedResources {
+        let mut found = ExcludedResources::default();
+        for subject in self.problems.iter().flat_map(ExportProblem::resources) {
             match &subject.id {
                 Some(id) => drop(found.ids.insert(id.clone())),
                 None => found.unidentified.push(subject.entity.clone()),
             }
         }
-        for note in &self.notes {
-            if let Note::Unidentified { entity, .. } = note {
+        for warning in &self.warnings {
+            if let ExportWarning::Unidentified { entity, .. } = warning {
                 found.unidentified.push(entity.clone());
             }
         }
@@ -84,15 +86,16 @@ impl Exported {
     }
 }
 
-/// Resources that the model has and the version lacks: nothing says that they are no longer wanted.
+/// Resources of the model that the version lacks. They must not be treated as removed from the
+/// model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOutResources {
+pub struct ExcludedResources {
     pub ids: BTreeSet<ResourceId>,
-    /// Entities of those whose ids are not known.
+    /// Entities of resources with unknown ids.
     pub unidentified: Vec<Arc<str>>,
 }
 
-impl LeftOutResources {
+impl ExcludedResources {
     pub fn len(&self) -> usize {
         self.ids.len() + self.unidentified.len()
     }
@@ -101,54 +104,55 @@ impl LeftOutResources {
         self.len() == 0
     }
 
-    /// Whether a resource may be one of them.
+    /// True if a resource may be among them.
     pub fn may_have(&self, id: &ResourceId) -> bool {
         self.ids.contains(id) || self.unidentified.iter().any(|entity| &**entity == id.entity())
     }
 }
 
-/// An attribute of a resource whose value is not known yet.
+/// An attribute of a resource with an unknown value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unknown {
+pub struct UnknownAttribute {
     pub resource: ResourceId,
     pub attribute: Arc<str>,
-    /// The resource whose fact it waits for, if it is one.
+    /// The resource with the missing fact, if it is a fact.
     pub fact_of: Option<ResourceId>,
 }
 
-/// Makes resources of all instances that a declaration is for. `sources` are those of the compile, `inventory` tells which agents
-/// are one machine.
+/// Creates resources from all instances of declared entities. `sources` are those of the compile;
+/// `inventory` determines which agents share a machine.
 pub fn export<'d>(
     model: &Model,
     sources: &Sources,
     declarations: impl IntoIterator<Item = &'d ResourceType>,
     inventory: &Inventory,
-) -> Exported {
+) -> ExportResult {
     let mut assembly = Assembly::new(model, sources, declarations, &[]);
-    assembly.draft_all(Answers::default());
+    assembly.draft_all(ComputeOutcomes::default());
     assembly.assign_sets();
     assembly.leave_out_collisions(inventory);
     assembly.connect();
     assembly.complete()
 }
 
-/// The same with the code of modules, whose classes go before declarations for the same entities.
+/// The same with module code. Its classes take precedence over declarations for the same
+/// entities.
 ///
 /// # Errors
-/// If the code ends, or the part of it that adds requirements fails. What it cannot do for single resources is
-/// among the problems.
+/// If the code terminates, or its part that adds requirements fails. Failures for single resources
+/// are among the problems.
 pub fn export_with<'d>(
     model: &Model,
     sources: &Sources,
     declarations: impl IntoIterator<Item = &'d ResourceType>,
     inventory: &Inventory,
-    code: &mut dyn Code,
-) -> Result<Exported, CodeError> {
+    code: &mut dyn ResourceCode,
+) -> Result<ExportResult, ModuleCodeError> {
     let classes = code.classes().to_vec();
-    let view = Frozen { model, sources };
+    let view = FinalView { model, sources };
     let declarations: Vec<&ResourceType> = declarations.into_iter().collect();
     let mut assembly = Assembly::new(model, sources, declarations, &classes);
-    let answers = assembly.ask(code, &view)?;
+    let answers = assembly.compute_fields(code, &view)?;
     assembly.draft_all(answers);
     assembly.assign_sets();
     assembly.leave_out_collisions(inventory);
@@ -159,9 +163,9 @@ pub fn export_with<'d>(
     Ok(assembly.complete())
 }
 
-/// Whether instances require each other in a circle, whatever becomes of them in an export. Much cheaper than that: only
-/// if there is one, an export has to tell whether resources are on it.
-pub fn has_requirement_circle(model: &Model) -> bool {
+/// True if instances require each other in a cycle, exported or not. Much cheaper than an export,
+/// which is needed only to determine whether resources are on the cycle.
+pub fn has_requirement_cycle(model: &Model) -> bool {
     let graph = &model.graph;
     let Some(requires) = graph.requires else { return false };
     let mut slots: FxHashMap<_, Option<u32>> = FxHashMap::default();
@@ -181,5 +185,5 @@ pub fn has_requirement_circle(model: &Model) -> bool {
         }
         edges.end_node();
     }
-    !edges.circles().is_empty()
+    !edges.cycles().is_empty()
 }

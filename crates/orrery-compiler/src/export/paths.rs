@@ -1,18 +1,20 @@
-//! Paths that several resources of one machine would manage: each would undo what the others did.
+//! Path collisions: several resources of one machine would manage the same path and undo each
+//! other's changes.
 
 use orrery_model::{Inventory, PathCollision, path_collisions};
 use serde_json::Value as Json;
 
-use super::assemble::{Assembly, LeftOut, place};
-use super::problem::{Problem, Subject};
+use super::assemble::{Assembly, ExclusionReason, sort_location};
+use super::problem::{ExportProblem, Subject};
 
 impl Assembly<'_, '_> {
-    /// Leaves out what collides. `inventory` says which agents are the deploying machine, beside what the model itself declares.
+    /// Leaves out colliding resources. `inventory` determines which agents are the deploying
+    /// machine, in addition to the model's own declarations.
     pub(super) fn leave_out_collisions(&mut self, inventory: &Inventory) {
         let inventory = self.with_declared_addresses(inventory);
         let mut managed = Vec::new();
         for &node in &self.order {
-            if let (Some(resource), LeftOut::No) =
+            if let (Some(resource), ExclusionReason::NotExcluded) =
                 (&self.resources[node as usize], self.left_out[node as usize])
                 && self.manages_path(node)
             {
@@ -24,13 +26,13 @@ impl Assembly<'_, '_> {
                 continue;
             }
             let mut subjects: Vec<Subject> = nodes.iter().map(|&node| self.subject(node)).collect();
-            subjects.sort_by(|one, other| place(one).cmp(&place(other)));
+            subjects.sort_by(|one, other| sort_location(one).cmp(&sort_location(other)));
             let agents = subjects.iter().filter_map(|subject| Some(subject.id.as_ref()?.agent()));
             let reasons = PathCollision::<u32>::reasons(agents, &inventory);
             for node in nodes {
-                self.left_out[node as usize] = LeftOut::Broken;
+                self.left_out[node as usize] = ExclusionReason::Broken;
             }
-            self.problems.push(Problem::PathCollision { path, subjects, reasons });
+            self.problems.push(ExportProblem::PathCollision { path, subjects, reasons });
         }
     }
 

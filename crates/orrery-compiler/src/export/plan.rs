@@ -1,5 +1,5 @@
-//! How the instances of one entity become resources, worked out once: declarations name attributes,
-//! plans know their slots.
+//! Export plans: how instances of one entity become resources, computed once per entity.
+//! Declarations name attributes, plans know their slots.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::ir::{BlockId, ExprId, ExprKind, StmtKind};
 use crate::program::{AttributeId, Definition, EntityId, Program};
 use crate::report::Model;
 
-use super::Note;
+use super::ExportWarning;
 use super::code::ResourceClass;
 use super::json;
 
-/// What the attributes of every resource say about it rather than about its intent.
+/// Metadata attributes of every resource, which are not part of its intent.
 const RESERVED: [&str; 4] = ["id", "provides", "requires", "version"];
 
-/// Something that every resource has, whether or not its entity declares it.
+/// An attribute that every resource has, declared or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flag {
     SendEvent,
@@ -34,7 +34,7 @@ const FLAGS: [(&str, Flag); 3] = [
     ("report_only", Flag::ReportOnly),
 ];
 
-/// Fields of everything that descends from these entities.
+/// Fields of all descendants of these entities.
 const BASE_FIELDS: [(&str, &[&str]); 2] = [
     ("std::PurgeableResource", &["purged", "purge_on_delete"]),
     ("std::ManagedResource", &["managed"]),
@@ -44,21 +44,21 @@ const BASE_FIELDS: [(&str, &[&str]); 2] = [
 pub(super) enum FieldValue {
     Slot(u32),
     Flag(Flag, Option<u32>),
-    /// A relation whose instances are written as objects with these attributes, by key.
+    /// A relation; its instances are serialized as objects with these attributes, by key.
     Part(u32, Vec<(Symbol, Vec<u8>)>),
-    /// Only the code of the module can say.
+    /// Computed by module code only.
     Computed,
-    /// What the code collects while it computes the others.
+    /// Collected by the code while it computes the others.
     Collected,
 }
 
-/// Fields of everything that code exports; no attributes of the instance.
+/// Fields of everything that code exports; not attributes of the instance.
 const COLLECTED: [&str; 2] = ["mutators", "references"];
 
 #[derive(Debug)]
 pub(super) struct Field {
     pub name: Arc<str>,
-    /// Its name as it stands in the object.
+    /// The object key of the field.
     pub key: Vec<u8>,
     pub value: FieldValue,
 }
@@ -66,40 +66,40 @@ pub(super) struct Field {
 #[derive(Debug)]
 pub(super) struct Plan<'d> {
     pub declaration: &'d ResourceType,
-    /// The declared entity: the type in the id. The instance's own entity may descend from it.
+    /// The declared entity: the type in the id. The instance's own entity may be a descendant.
     pub entity: Arc<str>,
     pub managed: Option<u32>,
     pub requires: Option<u32>,
     pub id: Option<u32>,
-    /// The class in the code of a module that it goes by, if it is one.
+    /// The class in module code that defines it, if any.
     pub class: Option<u32>,
     pub id_is_computed: bool,
-    /// Why nothing can be exported by it.
+    /// Reason why it cannot export anything.
     pub problem: Option<&'d str>,
-    /// The names on the way to the agent; what no source mentions has no symbol.
+    /// The path to the agent; names that no source mentions have no symbol.
     pub agent: Vec<(&'d str, Option<Symbol>)>,
     /// Sorted by name.
     pub fields: Vec<Field>,
 }
 
-/// Who says how instances of an entity become resources.
+/// The definition of how instances of an entity become resources.
 #[derive(Clone, Copy, Debug)]
-struct Declared<'d> {
+struct DeclarationSource<'d> {
     declaration: &'d ResourceType,
     class: Option<&'d ResourceClass>,
 }
 
-/// The plans of an entity, which stand side by side: one in nearly all cases.
+/// The plans of an entity, stored consecutively: nearly always one.
 pub(super) type PlanNumbers = Range<u32>;
 
 pub(super) struct Plans<'m, 'd> {
     program: &'m Program,
     requires: Option<AttributeId>,
-    declared: FxHashMap<EntityId, Declared<'d>>,
+    declared: FxHashMap<EntityId, DeclarationSource<'d>>,
     resource: Option<EntityId>,
     of: Vec<Option<PlanNumbers>>,
     pub all: Vec<Plan<'d>>,
-    pub notes: Vec<Note>,
+    pub warnings: Vec<ExportWarning>,
 }
 
 impl<'m, 'd> Plans<'m, 'd> {
@@ -109,15 +109,18 @@ impl<'m, 'd> Plans<'m, 'd> {
         classes: &'d [ResourceClass],
     ) -> Self {
         let program = &model.program;
-        let native =
-            declarations.into_iter().map(|declaration| Declared { declaration, class: None });
+        let native = declarations
+            .into_iter()
+            .map(|declaration| DeclarationSource { declaration, class: None });
         let coded = classes
             .iter()
-            .map(|class| Declared { declaration: &class.declaration, class: Some(class) });
-        let found = |of: Declared<'d>| Some((entity_of(program, &of.declaration.entity)?, of));
-        let mut declared: FxHashMap<EntityId, Declared<'d>> = native.filter_map(found).collect();
-        // A class takes the place of what the program declares for the entity, and for descendants of it.
-        let coded: Vec<(EntityId, Declared<'d>)> = coded.filter_map(found).collect();
+            .map(|class| DeclarationSource { declaration: &class.declaration, class: Some(class) });
+        let found =
+            |of: DeclarationSource<'d>| Some((entity_of(program, &of.declaration.entity)?, of));
+        let mut declared: FxHashMap<EntityId, DeclarationSource<'d>> =
+            native.filter_map(found).collect();
+        // A class replaces the built-in declaration for the entity and its descendants.
+        let coded: Vec<(EntityId, DeclarationSource<'d>)> = coded.filter_map(found).collect();
         let replaced = coded.iter().map(|(entity, _)| *entity);
         let replaced: Vec<EntityId> = replaced.filter(|of| declared.contains_key(of)).collect();
         declared.retain(|&of, _| !replaced.iter().any(|&above| program.is_subtype(of, above)));
@@ -129,18 +132,18 @@ impl<'m, 'd> Plans<'m, 'd> {
             resource: entity_of(program, "std::Resource"),
             of: vec![None; program.entities.len()],
             all: Vec::new(),
-            notes: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
     /// The plans for instances of an entity.
-    pub(super) fn of(&mut self, entity: EntityId) -> PlanNumbers {
+    pub(super) fn for_entity(&mut self, entity: EntityId) -> PlanNumbers {
         if let Some(known) = &self.of[entity.index()] {
             return known.clone();
         }
         let first = self.all.len() as u32;
         for declaration in self.declarations(entity) {
-            let plan = self.make(entity, declaration);
+            let plan = self.build_plan(entity, declaration);
             self.all.push(plan);
         }
         let made = first..self.all.len() as u32;
@@ -148,13 +151,14 @@ impl<'m, 'd> Plans<'m, 'd> {
         made
     }
 
-    /// Whether instances of the entity should have become resources: not if its implementations make others of them.
+    /// True if instances of the entity should become resources: false if its implementations create
+    /// other instances.
     pub(super) fn is_resource(&self, entity: EntityId) -> bool {
         self.resource.is_some_and(|resource| self.program.is_subtype(entity, resource))
             && !self.is_lowered(entity)
     }
 
-    /// Whether an implementation of the entity creates instances.
+    /// True if an implementation of the entity creates instances.
     fn is_lowered(&self, entity: EntityId) -> bool {
         let program = self.program;
         let is_construct =
@@ -181,16 +185,16 @@ impl<'m, 'd> Plans<'m, 'd> {
         false
     }
 
-    /// The entity's own declaration, or that of the nearest declared ancestors: one that stands behind
-    /// another does not count. (The reference exports such an instance once for each, and all but one
-    /// without what they require: two resources that manage the same thing.)
-    fn declarations(&self, entity: EntityId) -> SmallVec<[Declared<'d>; 1]> {
+    /// The entity's own declaration, or those of the nearest declared ancestors; declarations
+    /// behind another one do not count. (The reference compiler exports such an instance once for
+    /// each, all but one without requirements: two resources that manage the same object.)
+    fn declarations(&self, entity: EntityId) -> SmallVec<[DeclarationSource<'d>; 1]> {
         let nearest = self.program.nearest(entity, |of| self.declared.contains_key(&of));
         nearest.iter().map(|of| self.declared[of]).collect()
     }
 
-    fn make(&mut self, entity: EntityId, declared: Declared<'d>) -> Plan<'d> {
-        let Declared { declaration, class } = declared;
+    fn build_plan(&mut self, entity: EntityId, declared: DeclarationSource<'d>) -> Plan<'d> {
+        let DeclarationSource { declaration, class } = declared;
         let symbol = |name: &str| self.program.interner.get(name);
         let of = self.program.entity(entity);
         let slot = |name: &str| symbol(name).and_then(|name| of.slot_of.get(&name).copied());
@@ -220,7 +224,7 @@ impl<'m, 'd> Plans<'m, 'd> {
         ancestor.is_some_and(|ancestor| self.program.is_subtype(entity, ancestor))
     }
 
-    /// What a class of the code names; what is no attribute, only the code can say.
+    /// Fields named by a class of the code; those that are not attributes are computed by the code.
     fn fields_of_class(&self, entity: EntityId, class: &ResourceClass) -> Vec<Field> {
         let program = self.program;
         let of = program.entity(entity);
@@ -285,7 +289,7 @@ impl<'m, 'd> Plans<'m, 'd> {
             let keyed = attributes.into_iter().map(|(name, symbol)| (symbol, json::key(name)));
             add(&part.relation, FieldValue::Part(at, keyed.collect()));
         }
-        // An id attribute that is absent is a problem of each resource.
+        // A missing id attribute is a problem of each resource.
         if let Some(at) = slot(&declaration.id_attribute) {
             add(&declaration.id_attribute, FieldValue::Slot(at));
         }
@@ -302,8 +306,10 @@ impl<'m, 'd> Plans<'m, 'd> {
         }
         fields.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let name = program.text(of.name);
-        self.notes.extend(
-            absent.into_iter().map(|field| Note::FieldAbsent { entity: name.into(), field }),
+        self.warnings.extend(
+            absent
+                .into_iter()
+                .map(|field| ExportWarning::FieldAbsent { entity: name.into(), field }),
         );
         fields
     }

@@ -1,4 +1,4 @@
-//! What keeps a resource out of the version: each problem says which resource, where and why.
+//! Export problems: each names the left-out resource, the location and the reason.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use orrery_model::{InvalidId, ResourceId, Source};
 use orrery_syntax::ast::Loc;
 
-use crate::diagnostic::{Diagnostic, Place, Severity};
+use crate::diagnostic::{Diagnostic, Severity, SourceLabel};
 
-use super::code::CodeError;
+use super::code::ModuleCodeError;
 
-/// A place in the model: for people and records, and for showing the line itself.
+/// A location in the model: for messages and records, and for showing the source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct ModelLocation {
     pub source: Source,
     pub loc: Loc,
 }
 
-impl fmt::Display for Site {
+impl fmt::Display for ModelLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(f)
     }
@@ -27,17 +27,17 @@ impl fmt::Display for Site {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub entity: Arc<str>,
-    /// `None` if it could not even be identified.
+    /// `None` if it could not be identified.
     pub id: Option<ResourceId>,
-    /// Where it is constructed.
-    pub site: Site,
+    /// Location of its constructor.
+    pub location: ModelLocation,
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
             Some(id) => id.fmt(f),
-            None => write!(f, "the {} at {}", self.entity, self.site),
+            None => write!(f, "the {} at {}", self.entity, self.location),
         }
     }
 }
@@ -47,11 +47,11 @@ impl fmt::Display for Subject {
 pub struct Edge {
     pub from: Subject,
     pub to: Subject,
-    /// What made it: a constructor, or the statement that added it.
-    pub site: Site,
+    /// Location of the constructor, or of the statement that added it.
+    pub location: ModelLocation,
 }
 
-/// Why a value cannot be written as JSON.
+/// Reason why a value cannot be serialized as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unserializable {
     #[error("an instance of {0} is no value")]
@@ -68,7 +68,7 @@ pub enum Unserializable {
     TooDeep,
 }
 
-/// Why an agent's name cannot be found.
+/// Reason why an agent's name cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentNotFound {
     #[error("{entity} has no attribute `{name}`")]
@@ -83,36 +83,36 @@ pub enum AgentNotFound {
     NotAText { class: String },
 }
 
-/// Why a resource is left out of the version. What else there is, is exported.
+/// Reason for leaving a resource out of the version. The rest is exported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// All instances with the same id are left out: nobody can tell which one is meant.
-    #[error("{} instances are the resource {id}: {}", subjects.len(), places(subjects))]
+pub enum ExportProblem {
+    /// All instances with the same id are left out, because the intended one cannot be determined.
+    #[error("{} instances are the resource {id}: {}", subjects.len(), locations(subjects))]
     DuplicateId { id: ResourceId, subjects: Vec<Subject> },
-    /// All resources for one path of a machine are left out: each would undo what the others did.
-    #[error("{} resources manage {path} on one machine: {}", subjects.len(), ids_and_places(subjects))]
+    /// All resources for one path of a machine are left out: they would undo each other's changes.
+    #[error("{} resources manage {path} on one machine: {}", subjects.len(), ids_and_locations(subjects))]
     PathCollision {
         path: String,
         subjects: Vec<Subject>,
-        /// Why their agents are one machine, if they have different ones.
+        /// Reasons why different agents are the same machine.
         reasons: Vec<String>,
     },
-    #[error("resources require each other: {}{}", chain(edges), more(others))]
+    #[error("resources require each other: {}{}", cycle_text(edges), others_text(others))]
     Cycle {
         /// A shortest cycle.
         edges: Vec<Edge>,
-        /// What is on other cycles through the same resources.
+        /// Resources on other cycles through the same resources.
         others: Vec<Subject>,
     },
     #[error("`{path}` of {resource} cannot be exported: {cause}")]
     Field {
         resource: Subject,
-        /// The field and the place in its value: `options.users[2]`.
+        /// The field and the path in its value: `options.users[2]`.
         path: String,
         cause: Unserializable,
     },
     #[error("{}{resource} cannot be exported: {cause}", field_of(cause))]
-    Code { resource: Subject, cause: CodeError },
+    Code { resource: Subject, cause: ModuleCodeError },
     #[error("{resource} cannot be identified: {cause}")]
     InvalidId { resource: Subject, cause: InvalidId },
     #[error("{resource} cannot be identified: `{attribute}` is {found}, not a text or a number")]
@@ -125,41 +125,42 @@ pub enum Problem {
     SeveralSets { resource: Subject, sets: Vec<Arc<str>> },
     #[error(
         "{resource} is left out because it requires {requires}, which is left out{}",
-        through(requires, cause)
+        cause_text(requires, cause)
     )]
     RequiresLeftOut {
         resource: Subject,
-        /// What it requires itself.
+        /// The direct requirement.
         requires: Arc<Subject>,
-        /// What is wrong in the end: the same, or something that it requires near or far.
+        /// The root cause: the direct requirement, or one of its transitive requirements.
         cause: Arc<Subject>,
     },
 }
 
-fn field_of(cause: &CodeError) -> String {
+fn field_of(cause: &ModuleCodeError) -> String {
     cause.field.as_ref().map_or_else(String::new, |field| format!("`{field}` of "))
 }
 
-fn places(subjects: &[Subject]) -> String {
-    let places: Vec<String> = subjects.iter().map(|subject| subject.site.to_string()).collect();
-    places.join(" and ")
+fn locations(subjects: &[Subject]) -> String {
+    let locations: Vec<String> =
+        subjects.iter().map(|subject| subject.location.to_string()).collect();
+    locations.join(" and ")
 }
 
-fn ids_and_places(subjects: &[Subject]) -> String {
-    let places: Vec<String> =
-        subjects.iter().map(|subject| format!("{subject} at {}", subject.site)).collect();
-    places.join(" and ")
+fn ids_and_locations(subjects: &[Subject]) -> String {
+    let locations: Vec<String> =
+        subjects.iter().map(|subject| format!("{subject} at {}", subject.location)).collect();
+    locations.join(" and ")
 }
 
-fn chain(edges: &[Edge]) -> String {
+fn cycle_text(edges: &[Edge]) -> String {
     let edges: Vec<String> = edges
         .iter()
-        .map(|edge| format!("{} requires {} ({})", edge.from, edge.to, edge.site))
+        .map(|edge| format!("{} requires {} ({})", edge.from, edge.to, edge.location))
         .collect();
     edges.join(", ")
 }
 
-fn more(others: &[Subject]) -> String {
+fn others_text(others: &[Subject]) -> String {
     match others {
         [] => String::new(),
         [other] => format!("; {other} is part of such a circle too"),
@@ -167,76 +168,74 @@ fn more(others: &[Subject]) -> String {
     }
 }
 
-fn through(requires: &Subject, cause: &Subject) -> String {
+fn cause_text(requires: &Subject, cause: &Subject) -> String {
     if requires == cause { String::new() } else { format!(" because of {cause}") }
 }
 
-impl Problem {
-    /// The resources that are left out because of it.
+impl ExportProblem {
+    /// The resources left out because of it.
     pub fn resources(&self) -> Vec<&Subject> {
         match self {
-            Problem::DuplicateId { subjects, .. } | Problem::PathCollision { subjects, .. } => {
-                subjects.iter().collect()
-            }
-            Problem::Cycle { edges, others } => {
+            ExportProblem::DuplicateId { subjects, .. }
+            | ExportProblem::PathCollision { subjects, .. } => subjects.iter().collect(),
+            ExportProblem::Cycle { edges, others } => {
                 edges.iter().map(|edge| &edge.from).chain(others).collect()
             }
-            Problem::Field { resource, .. }
-            | Problem::Code { resource, .. }
-            | Problem::InvalidId { resource, .. }
-            | Problem::IdValue { resource, .. }
-            | Problem::NoIdAttribute { resource, .. }
-            | Problem::Agent { resource, .. }
-            | Problem::SeveralSets { resource, .. }
-            | Problem::RequiresLeftOut { resource, .. } => vec![resource],
+            ExportProblem::Field { resource, .. }
+            | ExportProblem::Code { resource, .. }
+            | ExportProblem::InvalidId { resource, .. }
+            | ExportProblem::IdValue { resource, .. }
+            | ExportProblem::NoIdAttribute { resource, .. }
+            | ExportProblem::Agent { resource, .. }
+            | ExportProblem::SeveralSets { resource, .. }
+            | ExportProblem::RequiresLeftOut { resource, .. } => vec![resource],
         }
     }
 
-    /// Where it is shown.
-    pub fn site(&self) -> &Site {
+    /// The location to display.
+    pub fn location(&self) -> &ModelLocation {
         match self {
-            Problem::Cycle { edges, .. } => &edges[0].site,
-            Problem::DuplicateId { subjects, .. } | Problem::PathCollision { subjects, .. } => {
-                &subjects[0].site
-            }
-            Problem::Field { resource, .. }
-            | Problem::Code { resource, .. }
-            | Problem::InvalidId { resource, .. }
-            | Problem::IdValue { resource, .. }
-            | Problem::NoIdAttribute { resource, .. }
-            | Problem::Agent { resource, .. }
-            | Problem::SeveralSets { resource, .. }
-            | Problem::RequiresLeftOut { resource, .. } => &resource.site,
+            ExportProblem::Cycle { edges, .. } => &edges[0].location,
+            ExportProblem::DuplicateId { subjects, .. }
+            | ExportProblem::PathCollision { subjects, .. } => &subjects[0].location,
+            ExportProblem::Field { resource, .. }
+            | ExportProblem::Code { resource, .. }
+            | ExportProblem::InvalidId { resource, .. }
+            | ExportProblem::IdValue { resource, .. }
+            | ExportProblem::NoIdAttribute { resource, .. }
+            | ExportProblem::Agent { resource, .. }
+            | ExportProblem::SeveralSets { resource, .. }
+            | ExportProblem::RequiresLeftOut { resource, .. } => &resource.location,
         }
     }
 
-    /// Its page is `docs/diagnostics/ID.md`.
+    /// Diagnostic id; its page is `docs/diagnostics/ID.md`.
     pub fn diagnostic_id(&self) -> &'static str {
         match self {
-            Problem::DuplicateId { .. } => "duplicate-resource",
-            Problem::PathCollision { .. } => "path-collision",
-            Problem::Cycle { .. } => "requirement-cycle",
-            Problem::Field { .. } => "unserializable-field",
-            Problem::InvalidId { .. } | Problem::IdValue { .. } | Problem::NoIdAttribute { .. } => {
-                "invalid-resource-id"
-            }
-            Problem::Code { .. } => "code-failed",
-            Problem::Agent { .. } => "agent-not-found",
-            Problem::SeveralSets { .. } => "several-resource-sets",
-            Problem::RequiresLeftOut { .. } => "requirement-left-out",
+            ExportProblem::DuplicateId { .. } => "duplicate-resource",
+            ExportProblem::PathCollision { .. } => "path-collision",
+            ExportProblem::Cycle { .. } => "requirement-cycle",
+            ExportProblem::Field { .. } => "unserializable-field",
+            ExportProblem::InvalidId { .. }
+            | ExportProblem::IdValue { .. }
+            | ExportProblem::NoIdAttribute { .. } => "invalid-resource-id",
+            ExportProblem::Code { .. } => "code-failed",
+            ExportProblem::Agent { .. } => "agent-not-found",
+            ExportProblem::SeveralSets { .. } => "several-resource-sets",
+            ExportProblem::RequiresLeftOut { .. } => "requirement-left-out",
         }
     }
 
     fn help(&self) -> Option<&'static str> {
         match self {
-            Problem::DuplicateId { .. } => Some(
+            ExportProblem::DuplicateId { .. } => Some(
                 "give one of them another value for the identifying attribute, or make it one instance",
             ),
-            Problem::PathCollision { .. } => Some(
+            ExportProblem::PathCollision { .. } => Some(
                 "let one resource manage the path; if their hosts are different machines, let each have its own agent",
             ),
-            Problem::Cycle { .. } => Some("take one of these requirements away"),
-            Problem::SeveralSets { .. } => {
+            ExportProblem::Cycle { .. } => Some("remove one of these requirements"),
+            ExportProblem::SeveralSets { .. } => {
                 Some("a resource belongs to one set, or to none: then all sets share it")
             }
             _ => None,
@@ -244,34 +243,38 @@ impl Problem {
     }
 }
 
-/// Ready to be shown with the source lines.
-impl From<&Problem> for Diagnostic {
-    fn from(problem: &Problem) -> Self {
+/// Converts a problem for display with source lines.
+impl From<&ExportProblem> for Diagnostic {
+    fn from(problem: &ExportProblem) -> Self {
         let mut message = problem.to_string();
         let mut label = String::new();
         let mut related = Vec::new();
         let mut details = Vec::new();
         match problem {
-            Problem::DuplicateId { id, subjects } => {
+            ExportProblem::DuplicateId { id, subjects } => {
                 message = format!("several instances are the resource {id}");
                 label = "one of them".into();
-                related.extend(subjects[1..].iter().map(|other| other.site.place("another one")));
+                related.extend(
+                    subjects[1..].iter().map(|other| other.location.with_label("another one")),
+                );
             }
-            Problem::PathCollision { path, subjects, reasons } => {
+            ExportProblem::PathCollision { path, subjects, reasons } => {
                 message = format!("several resources manage {path} on one machine");
                 label = subjects[0].to_string();
-                related
-                    .extend(subjects[1..].iter().map(|other| other.site.place(other.to_string())));
+                related.extend(
+                    subjects[1..].iter().map(|other| other.location.with_label(other.to_string())),
+                );
                 details.clone_from(reasons);
             }
-            Problem::Cycle { edges, others } => {
-                message = format!("resources require each other{}", more(others));
+            ExportProblem::Cycle { edges, others } => {
+                message = format!("resources require each other{}", others_text(others));
                 let label_of = |edge: &Edge| format!("{} requires {}", edge.from, edge.to);
                 label = label_of(&edges[0]);
-                related.extend(edges[1..].iter().map(|edge| edge.site.place(label_of(edge))));
+                related
+                    .extend(edges[1..].iter().map(|edge| edge.location.with_label(label_of(edge))));
             }
-            Problem::RequiresLeftOut { cause, .. } => {
-                related.push(cause.site.place("this is what it fails for"));
+            ExportProblem::RequiresLeftOut { cause, .. } => {
+                related.push(cause.location.with_label("this is what it fails for"));
             }
             _ => {}
         }
@@ -281,7 +284,7 @@ impl From<&Problem> for Diagnostic {
             message,
             details,
             notes: Vec::new(),
-            primary: Some(problem.site().place(label)),
+            primary: Some(problem.location().with_label(label)),
             related,
             causes: Vec::new(),
             help: problem.help().map(str::to_owned),
@@ -289,8 +292,8 @@ impl From<&Problem> for Diagnostic {
     }
 }
 
-impl Site {
-    fn place(&self, label: impl Into<String>) -> Place {
-        Place { loc: self.loc, highlight: None, label: label.into() }
+impl ModelLocation {
+    fn with_label(&self, label: impl Into<String>) -> SourceLabel {
+        SourceLabel { loc: self.loc, highlight: None, label: label.into() }
     }
 }

@@ -1,4 +1,4 @@
-//! Resource sets: the members of each `std::ResourceSet` get its name.
+//! Resource sets: assigns the name of each `std::ResourceSet` to its members.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::report::Model;
 use crate::value::{InstanceId, Value};
 
-use super::Note;
-use super::assemble::{Assembly, LeftOut};
+use super::ExportWarning;
+use super::assemble::{Assembly, ExclusionReason};
 use super::plan::entity_of;
-use super::problem::Problem;
+use super::problem::ExportProblem;
 
 /// The instances of `std::ResourceSet`.
 fn resource_sets(model: &Model) -> Vec<InstanceId> {
@@ -37,8 +37,8 @@ impl Assembly<'_, '_> {
         let mut several: BTreeMap<u32, Vec<Arc<str>>> = BTreeMap::new();
         for set in resource_sets(model) {
             let Some(Value::Str(name)) = value_of(model, set, "name") else {
-                let source = self.drafter.site(set).source;
-                self.notes.push(Note::UnknownSet { source });
+                let source = self.drafter.location(set).source;
+                self.warnings.push(ExportWarning::UnknownSet { source });
                 continue;
             };
             let name: Arc<str> = model.text(name).into();
@@ -47,8 +47,12 @@ impl Assembly<'_, '_> {
                 let Value::Instance(member) = member else { continue };
                 if self.nodes_of(member).is_empty() {
                     let entity = model.entity_name(member).into();
-                    let source = self.drafter.site(member).source;
-                    self.notes.push(Note::SetMemberAbsent { set: name.clone(), entity, source });
+                    let source = self.drafter.location(member).source;
+                    self.warnings.push(ExportWarning::SetMemberAbsent {
+                        set: name.clone(),
+                        entity,
+                        source,
+                    });
                 }
                 for node in self.nodes_of(member) {
                     let Some(resource) = &mut self.resources[node as usize] else { continue };
@@ -61,8 +65,8 @@ impl Assembly<'_, '_> {
         for (node, mut sets) in several {
             sets.sort_unstable();
             let resource = self.subject(node);
-            self.left_out[node as usize] = LeftOut::Broken;
-            self.problems.push(Problem::SeveralSets { resource, sets });
+            self.left_out[node as usize] = ExclusionReason::Broken;
+            self.problems.push(ExportProblem::SeveralSets { resource, sets });
         }
     }
 }

@@ -1,60 +1,60 @@
-//! Finds modules: in the project's module path, among those inside the program, and in a Python
-//! environment; and reads what they say about themselves.
+//! Module lookup: in the project's module path, among built-in modules, and in a virtualenv; reads
+//! their metadata.
 
-mod description;
+mod metadata;
 pub(crate) mod python;
+pub mod requirements;
 #[cfg(test)]
 mod tests;
-pub mod wanted;
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::builtin::{self, BuiltinModule};
 use crate::error::{CompileError, Result};
 use crate::files::{Files, Kind};
-use crate::project::{Options, Project};
-use description::Description;
+use crate::project::{Options, ProjectMetadata};
+use metadata::Description;
 use orrery_syntax::Explanation;
 
-use python::{Environment, Package};
+use python::{Package, Virtualenv};
 
-/// Where a module comes from.
+/// Origin of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Below the project's module path, the classic layout.
     ModulePath,
-    /// Installed in a Python environment.
+    /// Installed in a virtualenv.
     Python,
-    /// Inside the program.
+    /// Built into the program.
     Builtin,
 }
 
 #[derive(Clone, Debug)]
 pub struct Module {
     pub name: String,
-    /// The directory with `model/` in it.
+    /// The directory that contains `model/`.
     pub dir: PathBuf,
     pub origin: Origin,
     pub version: Option<String>,
-    /// Where it has code in Python, which may define plugins, if it has any.
+    /// Directory of its Python code, which may define plugins, if any.
     pub code: Option<PathBuf>,
-    /// Where its Python package is, also if there is nothing in it.
+    /// Directory of its Python package, even if that is empty.
     pub package: Option<PathBuf>,
 }
 
-/// A module, and what is to be said about it once it is used.
-pub(crate) struct Located {
+/// A module with its warnings and requirements.
+pub(crate) struct LocatedModule {
     pub(crate) module: Module,
     pub(crate) warnings: Vec<(&'static str, String)>,
-    /// Other modules that it wants, with versions.
+    /// Required modules, with version specifiers.
     pub(crate) requires: Vec<String>,
 }
 
-/// Where to look.
+/// Locations to search.
 pub(crate) struct Search<'f> {
     pub(crate) files: &'f dyn Files,
     pub(crate) options: &'f Options,
-    pub(crate) environment: Option<Environment>,
+    pub(crate) environment: Option<Virtualenv>,
 }
 
 const ADVICE: &str = "This occurs when you install or build modules from source incorrectly. Always use the \
@@ -63,25 +63,30 @@ const ADVICE: &str = "This occurs when you install or build modules from source 
 
 impl<'f> Search<'f> {
     pub(crate) fn new(files: &'f dyn Files, options: &'f Options) -> Self {
-        Search { files, options, environment: Environment::of(files, options) }
+        Search { files, options, environment: Virtualenv::find(files, options) }
     }
 
-    /// Finds a module by name. An installed one goes before one in the module path. What is inside
-    /// the program stands for the installed one unless it gives way to it, and for one that is nowhere
-    /// else; `std` is installed wherever the reference is.
-    pub(crate) fn locate(&self, project: &Project, name: &str) -> Result<Option<Located>> {
+    /// Finds a module by name. An installed one takes precedence over one in the module path. A
+    /// built-in one replaces the installed one unless it yields to it, and serves as fallback;
+    /// `std` is installed wherever the reference compiler is.
+    pub(crate) fn locate(
+        &self,
+        project: &ProjectMetadata,
+        name: &str,
+    ) -> Result<Option<LocatedModule>> {
         let in_path = project
             .module_path
             .iter()
             .map(|base| base.join(name))
             .find(|dir| self.files.kind(dir).is_ok());
-        let package = self.environment.as_ref().and_then(|found| found.find(self.files, name));
+        let package =
+            self.environment.as_ref().and_then(|found| found.find_package(self.files, name));
         let builtin = builtin::builtin_modules().iter().find(|module| module.name == name);
         let is_installed = package.is_some() || name == "std" && builtin.is_some();
         let mut located = match (builtin, package, &in_path) {
             (_, _, Some(dir)) if !is_installed => self.in_module_path(name, dir.clone())?,
             (Some(builtin), package, _) if !self.yields(builtin, package.as_ref()) => {
-                located_inside(builtin, package)
+                locate_builtin(builtin, package)
             }
             (_, Some(package), _) => self.installed(name, package)?,
             (_, None, _) => return Ok(None),
@@ -95,8 +100,8 @@ impl<'f> Search<'f> {
         Ok(Some(located))
     }
 
-    /// Whether an installed package takes the place of a module of the program: one that wants to, or one of the
-    /// generation before, which has other types and resources.
+    /// True if an installed package replaces a built-in module: a module that yields, or a package
+    /// of the previous generation, which has other types and resources.
     fn yields(&self, builtin: &BuiltinModule, package: Option<&Package>) -> bool {
         let Some(Package::Complete { root, .. }) = package else {
             return package.is_some() && builtin.yields_to_installed;
@@ -110,7 +115,7 @@ impl<'f> Search<'f> {
         major.is_some_and(|major: u32| major < builtin.oldest_major)
     }
 
-    fn in_module_path(&self, name: &str, dir: PathBuf) -> Result<Located> {
+    fn in_module_path(&self, name: &str, dir: PathBuf) -> Result<LocatedModule> {
         let shown = self.show(&dir);
         let metadata = dir.join("module.yml");
         if self.files.kind(&metadata).is_err() {
@@ -146,7 +151,7 @@ impl<'f> Search<'f> {
         Ok(self.located(name, dir, Origin::ModulePath, described, warnings, (code, package)))
     }
 
-    fn installed(&self, name: &str, package: Package) -> Result<Located> {
+    fn installed(&self, name: &str, package: Package) -> Result<LocatedModule> {
         let invalid = |text: String| {
             let headline = text.replace(ADVICE, "");
             let explanation = Explanation::new(format!(
@@ -202,12 +207,12 @@ impl<'f> Search<'f> {
         described: Description,
         mut warnings: Vec<(&'static str, String)>,
         (code, package): (Option<PathBuf>, Option<PathBuf>),
-    ) -> Located {
+    ) -> LocatedModule {
         if described.deprecated {
             let text = format!("Module {} has been deprecated", described.name);
             warnings.push(("ModuleDeprecationWarning", text));
         }
-        Located {
+        LocatedModule {
             module: Module {
                 name: name.into(),
                 dir,
@@ -222,11 +227,11 @@ impl<'f> Search<'f> {
     }
 
     pub(crate) fn show(&self, path: &Path) -> String {
-        shown(self.options, path)
+        display_path(self.options, path)
     }
 
-    /// The file of a namespace: below the module's `model`, `a/b/_init.cf` if that directory exists
-    /// and `a/b.cf` if not. `relative` is `a/b`; empty for the module itself.
+    /// The file of a namespace below the module's `model`: `a/b/_init.cf` if that directory exists,
+    /// otherwise `a/b.cf`. `relative` is `a/b`; empty for the module itself.
     pub(crate) fn model_file(&self, module: &Module, relative: &str) -> PathBuf {
         let model = module.dir.join("model");
         if relative.is_empty() {
@@ -242,7 +247,7 @@ impl<'f> Search<'f> {
         if is_directory { directory.join("_init.cf") } else { model.join(format!("{relative}.cf")) }
     }
 
-    /// Reads a model file, wherever its module lies.
+    /// Reads a model file of any module.
     pub(crate) fn read_model(&self, module: &Module, path: &Path) -> std::io::Result<Vec<u8>> {
         if module.origin == Origin::Builtin {
             let inside = path.strip_prefix(&module.dir).unwrap_or(path);
@@ -259,9 +264,9 @@ impl<'f> Search<'f> {
     }
 }
 
-/// A module inside the program.
-/// A module of the program. The code of an installed one of that name is for other modules that import it.
-fn located_inside(builtin: &BuiltinModule, installed: Option<Package>) -> Located {
+/// A built-in module. The code of an installed one of that name is for other modules that import
+/// it.
+fn locate_builtin(builtin: &BuiltinModule, installed: Option<Package>) -> LocatedModule {
     let code = match installed {
         Some(Package::Complete { code, .. }) => Some(code),
         _ => None,
@@ -274,25 +279,25 @@ fn located_inside(builtin: &BuiltinModule, installed: Option<Package>) -> Locate
         package: code.clone(),
         code,
     };
-    Located { module, warnings: Vec::new(), requires: Vec::new() }
+    LocatedModule { module, warnings: Vec::new(), requires: Vec::new() }
 }
 
-/// The Python environment in which modules are looked for, if there is anything of Python in it.
+/// The virtualenv to search for modules, if it contains Python packages.
 pub(crate) fn environment(files: &dyn Files, options: &Options) -> Option<PathBuf> {
-    Environment::of(files, options).filter(Environment::exists).map(|found| found.dir)
+    Virtualenv::find(files, options).filter(Virtualenv::exists).map(|found| found.dir)
 }
 
-/// A path as messages show it: relative to the project where it lies inside.
-pub fn shown(options: &Options, path: &Path) -> String {
+/// The display form of a path: relative to the project if it is inside.
+pub fn display_path(options: &Options, path: &Path) -> String {
     match path.strip_prefix(&options.project_dir) {
         Ok(inside) => format!("./{}", inside.display()),
         Err(_) => path.display().to_string(),
     }
 }
 
-/// Joins a path of a description to the project's directory, without `.` and `..` where they can be
-/// resolved without asking the file system.
-pub(crate) fn join_plainly(base: &Path, path: &str) -> PathBuf {
+/// Joins a metadata path to the project's directory and resolves `.` and `..` where that needs no
+/// file system access.
+pub(crate) fn join_normalized(base: &Path, path: &str) -> PathBuf {
     let mut joined = base.to_owned();
     for part in Path::new(path).components() {
         match part {

@@ -1,5 +1,5 @@
-//! Modules that are installed in a Python environment: the packages below `inmanta_plugins`. No
-//! Python runs for this; the rules by which Python finds packages are followed here.
+//! Modules installed in a virtualenv: the packages below `inmanta_plugins`. This code follows
+//! Python's package lookup rules without running Python.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -9,40 +9,41 @@ use regex::Regex;
 use crate::files::{Files, Kind};
 use crate::project::Options;
 
-/// How many paths an environment may add, and how large a file that adds them may be.
+/// Maximum number of paths that a virtualenv may add, and maximum size of a file that adds them.
 const PATHS_MAX: usize = 1_000;
 const PATH_FILE_BYTES_MAX: usize = 1 << 20;
 
 const NAMESPACE: &str = "inmanta_plugins";
 
-/// A Python environment and where its packages are looked for.
+/// A virtualenv and the search paths of its packages.
 #[derive(Debug)]
-pub(crate) struct Environment {
+pub(crate) struct Virtualenv {
     pub(crate) dir: PathBuf,
-    /// Directories that hold `inmanta_plugins`.
+    /// Directories that contain `inmanta_plugins`.
     paths: Vec<PathBuf>,
-    /// Packages that lie elsewhere by an editable installation: dotted name and directory.
+    /// Packages in other directories because of an editable installation: dotted name and
+    /// directory.
     elsewhere: Vec<(String, PathBuf)>,
 }
 
-/// A module as it is installed.
+/// An installed module.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Package {
-    /// `root` holds `setup.cfg` and `model/`, `code` the Python files; often they are the same.
+    /// `root` contains `setup.cfg` and `model/`, `code` the Python files; often they are the same.
     Complete {
         root: PathBuf,
         code: PathBuf,
     },
-    /// A directory that is no package, for want of an `__init__.py`.
+    /// A directory without `__init__.py`, which is not a package.
     WithoutCode,
     WithoutMetadata {
         dir: PathBuf,
     },
 }
 
-impl Environment {
-    /// The environment that was asked for, or the one that lies in the project.
-    pub(crate) fn of(files: &dyn Files, options: &Options) -> Option<Self> {
+impl Virtualenv {
+    /// Finds the configured virtualenv, or the one inside the project.
+    pub(crate) fn find(files: &dyn Files, options: &Options) -> Option<Self> {
         if let Some(dir) = &options.python_environment {
             return Some(Self::at(files, dir.clone()));
         }
@@ -51,19 +52,19 @@ impl Environment {
     }
 
     fn at(files: &dyn Files, dir: PathBuf) -> Self {
-        let mut environment = Environment { dir, paths: Vec::new(), elsewhere: Vec::new() };
+        let mut environment = Virtualenv { dir, paths: Vec::new(), elsewhere: Vec::new() };
         for site in site_packages(files, &environment.dir) {
             environment.add_site(files, site);
         }
         environment
     }
 
-    /// Whether there is anything of Python in it.
+    /// True if it contains Python packages.
     pub(crate) fn exists(&self) -> bool {
         !self.paths.is_empty()
     }
 
-    /// Adds a directory of packages and what the files `*.pth` in it name.
+    /// Adds a directory of packages and the paths listed in its `*.pth` files.
     fn add_site(&mut self, files: &dyn Files, site: PathBuf) {
         self.add_path(files, site.clone());
         let names = files.list(&site).unwrap_or_default();
@@ -89,8 +90,9 @@ impl Environment {
         }
     }
 
-    /// Editable installations write a Python file with the names and places of their packages, in
-    /// one line: `MAPPING: dict[str, str] = {'inmanta_plugins': '/home/me/shop/inmanta_plugins'}`.
+    /// Adds the packages of an editable installation, which writes a Python file with their names
+    /// and directories in one line: `MAPPING: dict[str, str] = {'inmanta_plugins':
+    /// '/home/me/shop/inmanta_plugins'}`.
     fn add_editable(&mut self, files: &dyn Files, site: &Path, line: &str) {
         static FINDER: LazyLock<Regex> = LazyLock::new(|| pattern(r"^import\s+(__editable___\w+)"));
         static ENTRY: LazyLock<Regex> = LazyLock::new(|| {
@@ -112,7 +114,7 @@ impl Environment {
     }
 
     /// Finds the package of a module.
-    pub(crate) fn find(&self, files: &dyn Files, name: &str) -> Option<Package> {
+    pub(crate) fn find_package(&self, files: &dyn Files, name: &str) -> Option<Package> {
         let dotted = format!("{NAMESPACE}.{name}");
         let below = self.paths.iter().map(|path| path.join(NAMESPACE));
         let mapped =
@@ -158,7 +160,7 @@ fn package(files: &dyn Files, dir: &Path) -> Package {
     Package::WithoutMetadata { dir: code }
 }
 
-/// Whether a package holds more than an empty `__init__.py`.
+/// True if a package contains more than an empty `__init__.py`.
 pub(crate) fn has_code(files: &dyn Files, code: &Path) -> bool {
     let is_blank = |name: &str| {
         name == "__init__.py"
@@ -172,7 +174,7 @@ pub(crate) fn has_code(files: &dyn Files, code: &Path) -> bool {
     files.list(code).unwrap_or_default().iter().any(is_code)
 }
 
-/// The directories of installed packages, newest version of Python first.
+/// Directories of installed packages, newest Python version first.
 fn site_packages(files: &dyn Files, environment: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut real = Vec::new();

@@ -36,7 +36,7 @@ struct Loaded {
 
 fn load_with(files: &Memory, options: &Options) -> Result<Loaded, String> {
     let message = |error: Box<CompileError>, loader: Option<&Loader<'_>>| {
-        error.message(&|loc| loader.map_or(String::new(), |loader| loader.sources.place(loc)))
+        error.message(&|loc| loader.map_or(String::new(), |loader| loader.sources.location(loc)))
     };
     let mut loader = Loader::new(files, options).map_err(|error| message(error, None))?;
     loader.load_all().map_err(|error| message(error, Some(&loader)))?;
@@ -79,7 +79,7 @@ fn files_come_in_the_order_in_which_they_run() {
 }
 
 #[test]
-fn a_module_in_the_module_path_tells_its_version() {
+fn a_module_in_the_module_path_has_its_version() {
     let loaded = load(&[
         ("main.cf", "import m\n"),
         ("libs/m/module.yml", "name: m\nversion: 1.10\nlicense: x\n"),
@@ -88,14 +88,14 @@ fn a_module_in_the_module_path_tells_its_version() {
     ])
     .unwrap();
     let found = module(&loaded, "m");
-    // As the reference, which reads a number.
+    // As in the reference compiler, which reads a number.
     assert_eq!(found.version.as_deref(), Some("1.1"));
     assert!(found.code.is_some());
     assert_eq!(found.origin, Origin::ModulePath);
 }
 
 #[test]
-fn names_that_differ_and_deprecation_are_warned_of() {
+fn different_names_and_deprecation_cause_warnings() {
     let loaded = load(&[
         ("main.cf", "import m\n"),
         ("libs/m/module.yml", "name: other\nversion: 1.0\nlicense: x\ndeprecated: yes\n"),
@@ -131,7 +131,7 @@ fn an_installed_module_is_found_in_the_environment_of_the_project() {
 }
 
 #[test]
-fn a_given_environment_goes_before_that_of_the_project() {
+fn a_configured_virtualenv_takes_precedence_over_that_of_the_project() {
     let files = project(&[
         ("main.cf", "import w\n"),
         ("/env/lib/python3.13/site-packages/inmanta_plugins/w/__init__.py", "def f(): pass\n"),
@@ -147,7 +147,7 @@ fn a_given_environment_goes_before_that_of_the_project() {
 }
 
 #[test]
-fn an_environment_that_is_none_hinders_nothing() {
+fn an_invalid_virtualenv_is_ignored() {
     let files = project(&[("main.cf", "")]);
     let mut options = Options::new("p");
     options.python_environment = Some("/nowhere".into());
@@ -188,7 +188,7 @@ fn editable_installations_are_followed() {
 }
 
 #[test]
-fn the_installed_module_goes_before_the_module_path() {
+fn an_installed_module_takes_precedence_over_the_module_path() {
     let loaded = load(&[
         ("main.cf", "import w\n"),
         ("SITE/inmanta_plugins/w/__init__.py", ""),
@@ -203,7 +203,7 @@ fn the_installed_module_goes_before_the_module_path() {
 }
 
 #[test]
-fn built_in_modules_stand_for_installed_ones() {
+fn built_in_modules_replace_installed_ones() {
     let main = [("main.cf", "import ip\n")];
     let installed = [
         ("SITE/inmanta_plugins/ip/__init__.py", ""),
@@ -239,7 +239,7 @@ fn a_std_in_the_module_path_is_ignored() {
 }
 
 #[test]
-fn a_built_in_module_can_give_way_to_an_installed_one() {
+fn a_built_in_module_can_yield_to_an_installed_one() {
     assert_eq!(
         module(&load(&[("main.cf", "import exec\n")]).unwrap(), "exec").origin,
         Origin::Builtin
@@ -255,7 +255,7 @@ fn a_built_in_module_can_give_way_to_an_installed_one() {
 }
 
 #[test]
-fn broken_packages_are_told_apart() {
+fn errors_of_broken_packages_are_specific() {
     let main = ("main.cf", "import w\n");
     let init = ("SITE/inmanta_plugins/w/__init__.py", "");
     let setup = ("SITE/inmanta_plugins/w/setup.cfg", V2);
@@ -289,7 +289,7 @@ fn broken_packages_are_told_apart() {
 }
 
 #[test]
-fn broken_modules_in_the_module_path_are_told_apart() {
+fn errors_of_broken_modules_in_the_module_path_are_specific() {
     let model = ("libs/m/model/_init.cf", "");
     let metadata = |text| ("libs/m/module.yml", text);
     let cases: [(&[(&str, &str)], &str); 9] = [
@@ -326,7 +326,7 @@ fn broken_modules_in_the_module_path_are_told_apart() {
 }
 
 #[test]
-fn imports_that_cannot_be_names_of_modules() {
+fn invalid_module_names_in_imports() {
     let hyphen =
         "a-b is not a valid module name: hyphens are not allowed, please use underscores instead.";
     assert_eq!(error(&[("main.cf", "import nope\nimport a-b\n")]), hyphen);
@@ -378,7 +378,7 @@ fn requirements_have_to_be_well_formed() {
 }
 
 #[test]
-fn descriptions_have_a_largest_size() {
+fn metadata_files_have_a_maximum_size() {
     let large = format!("{V1}# {}\n", "x".repeat(2 << 20));
     let error = error(&[
         ("main.cf", "import m\n"),
@@ -388,7 +388,7 @@ fn descriptions_have_a_largest_size() {
     assert!(error.contains("it is over 1024 KiB"), "{error}");
 }
 
-/// What only a real file system has: links that lead nowhere or in circles, and files that never end.
+/// Cases of a real file system only: dangling or cyclic links, and files without an end.
 #[cfg(unix)]
 #[test]
 fn links_and_special_files_end_in_errors() {
@@ -419,7 +419,7 @@ fn links_and_special_files_end_in_errors() {
     }
 }
 
-/// The layout that today's installers make for `pip install --editable`, where `lib64` is a link.
+/// The layout of `pip install --editable` by current installers, where `lib64` is a link.
 #[cfg(unix)]
 #[test]
 fn a_linked_library_directory_counts_once() {
@@ -428,7 +428,7 @@ fn a_linked_library_directory_counts_once() {
     std::fs::create_dir_all(&site).unwrap();
     std::os::unix::fs::symlink("lib", scratch.path().join(".venv/lib64")).unwrap();
     std::fs::write(site.join("a.pth"), ".\n..\n").unwrap();
-    let found = Environment::of(&crate::files::Disk, &Options::new(scratch.path())).unwrap();
+    let found = Virtualenv::find(&crate::files::Disk, &Options::new(scratch.path())).unwrap();
     assert!(found.exists());
-    assert_eq!(found.find(&crate::files::Disk, "w"), None);
+    assert_eq!(found.find_package(&crate::files::Disk, "w"), None);
 }

@@ -92,7 +92,7 @@ impl Interface {
         self.address.with_bits(all & !self.host_mask()).unwrap_or(self.address)
     }
 
-    /// Whether the address is that of the network itself.
+    /// True if the address is that of the network itself.
     pub(super) fn is_network(self) -> bool {
         self.address.bits() & self.host_mask() == 0
     }
@@ -115,7 +115,7 @@ pub(super) fn any_address(text: &str) -> Option<Address> {
     v4_address(text).or_else(|| v6_address(text))
 }
 
-/// `address`, `address/prefix`, and for IPv4 `address/netmask` and `address/hostmask`.
+/// Parses `address`, `address/prefix`, and for IPv4 `address/netmask` and `address/hostmask`.
 fn interface(text: &str, address: fn(&str) -> Option<Address>) -> Option<Interface> {
     let (head, mask) = match text.split_once('/') {
         None => (text, None),
@@ -142,7 +142,7 @@ fn prefix(mask: &str, address: Address) -> Option<u32> {
     }
 }
 
-/// Length of the prefix that a netmask means, or a hostmask if it is none.
+/// Prefix length of a netmask, or else of a hostmask.
 pub(super) fn mask_prefix(mask: u32) -> Option<u32> {
     let contiguous = |mask: u32| mask.leading_ones() + mask.trailing_zeros() >= 32;
     if contiguous(mask) {

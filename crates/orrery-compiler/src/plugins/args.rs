@@ -1,12 +1,11 @@
-//! Reading arguments and items of lists the way Python code behind a proxy would, with Python's
-//! complaints.
+//! Reads arguments and list items like Python code behind a proxy, with Python's error messages.
 //!
 //! Arguments arrive validated against their declared types, so a mismatch here is only possible for
 //! parameters of type `any`; it still ends as an error, never as a panic.
 
 use orrery_python::Int;
 
-use super::{Context, Failure, Param, ParamDefault, ParamKind};
+use super::{Failure, Param, ParamDefault, ParamKind, PluginContext};
 use crate::value::Value;
 
 pub(super) const fn required(name: &'static str, ty: &'static str) -> Param {
@@ -25,9 +24,9 @@ pub(super) const fn keywords(name: &'static str, ty: &'static str) -> Param {
     Param { name, ty, default: ParamDefault::Required, kind: ParamKind::VarKeyword }
 }
 
-/// What plugins declare for "any value, references included".
+/// Declared type of "any value, references included".
 pub(super) const ANY: &str = "Reference[any] | any";
-/// What plugins declare for "a list of such".
+/// Declared type of a list of these.
 pub(super) const ANY_LIST: &str = "(Reference[any] | any)[]";
 
 /// One entry of a table of plugins.
@@ -46,7 +45,7 @@ macro_rules! plugin {
 pub(super) use plugin;
 
 /// The class that Python code sees for an argument: lists, dicts and instances are proxies.
-pub(super) fn class_seen(ctx: &dyn Context, value: Value) -> String {
+pub(super) fn class_seen(ctx: &dyn PluginContext, value: Value) -> String {
     match value {
         Value::Null => "NoneType".to_owned(),
         Value::List(_) => "SequenceProxy".to_owned(),
@@ -60,30 +59,30 @@ pub(super) fn class_seen(ctx: &dyn Context, value: Value) -> String {
     }
 }
 
-fn expected(ctx: &dyn Context, what: &str, value: Value) -> Failure {
+fn expected(ctx: &dyn PluginContext, what: &str, value: Value) -> Failure {
     Failure::python("TypeError", format!("expected {what}, not '{}'", class_seen(ctx, value)))
 }
 
-pub(super) fn text(ctx: &dyn Context, value: Value) -> Result<&str, Failure> {
+pub(super) fn text(ctx: &dyn PluginContext, value: Value) -> Result<&str, Failure> {
     match value {
         Value::Str(id) => Ok(ctx.heap().text(id)),
         other => Err(expected(ctx, "str", other)),
     }
 }
 
-pub(super) fn truth(ctx: &dyn Context, value: Value) -> bool {
+pub(super) fn truth(ctx: &dyn PluginContext, value: Value) -> bool {
     ctx.heap().truthy(value)
 }
 
-pub(super) fn items(ctx: &dyn Context, value: Value) -> Result<&[Value], Failure> {
+pub(super) fn items(ctx: &dyn PluginContext, value: Value) -> Result<&[Value], Failure> {
     match value {
         Value::List(id) => Ok(ctx.heap().items(id)),
         other => Err(expected(ctx, "list", other)),
     }
 }
 
-/// Python's `len()`. Models only hand over what fits; templates hand over anything.
-pub(super) fn python_len(ctx: &dyn Context, value: Value) -> Result<usize, Failure> {
+/// Python's `len()`. Models pass only valid arguments; templates may pass anything.
+pub(super) fn python_len(ctx: &dyn PluginContext, value: Value) -> Result<usize, Failure> {
     match value {
         Value::Str(id) => Ok(ctx.heap().text(id).chars().count()),
         Value::List(id) => Ok(ctx.heap().items(id).len()),
@@ -96,7 +95,7 @@ pub(super) fn python_len(ctx: &dyn Context, value: Value) -> Result<usize, Failu
 }
 
 /// An integer argument; booleans count as integers.
-pub(super) fn integer(ctx: &dyn Context, value: Value) -> Result<Int, Failure> {
+pub(super) fn integer(ctx: &dyn PluginContext, value: Value) -> Result<Int, Failure> {
     match value {
         Value::Int(i) => Ok(Int::Small(i)),
         Value::Bool(b) => Ok(Int::Small(i64::from(b))),
@@ -105,8 +104,8 @@ pub(super) fn integer(ctx: &dyn Context, value: Value) -> Result<Int, Failure> {
     }
 }
 
-/// An integer argument where values beyond `i64` act like the nearest end, as in Python's slices.
-pub(super) fn clamped(ctx: &dyn Context, value: Value) -> Result<i64, Failure> {
+/// An integer argument; values beyond `i64` are clamped, as in Python's slices.
+pub(super) fn clamped(ctx: &dyn PluginContext, value: Value) -> Result<i64, Failure> {
     let int = integer(ctx, value)?;
     let end = if int.is_negative() { i64::MIN } else { i64::MAX };
     Ok(int.to_i64().unwrap_or(end))
@@ -114,7 +113,7 @@ pub(super) fn clamped(ctx: &dyn Context, value: Value) -> Result<i64, Failure> {
 
 /// `sequence[index]`: negative indexes count from the end.
 pub(super) fn position(
-    ctx: &dyn Context,
+    ctx: &dyn PluginContext,
     index: Value,
     len: usize,
     sequence: &str,
@@ -129,16 +128,20 @@ pub(super) fn position(
         .ok_or_else(|| Failure::python("IndexError", format!("{sequence} index out of range")))
 }
 
-/// A value that Python code touches: an unknown among them ends the call.
-pub(super) fn known(value: Value) -> Result<Value, Failure> {
+/// A value that Python code reads: an unknown ends the call.
+pub(super) fn require_known(value: Value) -> Result<Value, Failure> {
     if value.is_unknown() { Err(Failure::Unknown(value)) } else { Ok(value) }
 }
 
-/// `getattr(value, name)` of what a plugin gets for a value.
-pub(super) fn attribute(ctx: &mut dyn Context, value: Value, name: &str) -> Result<Value, Failure> {
+/// `getattr(value, name)` of the Python object for a value.
+pub(super) fn attribute(
+    ctx: &mut dyn PluginContext,
+    value: Value,
+    name: &str,
+) -> Result<Value, Failure> {
     let message = match value {
         Value::Instance(instance) => match ctx.attribute(instance, name)? {
-            Some(found) => return known(found),
+            Some(found) => return require_known(found),
             None => format!("(None, '{name}')"),
         },
         Value::List(_) => "'list' object has no attribute 'get_attribute'".to_owned(),

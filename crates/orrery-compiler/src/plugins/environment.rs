@@ -1,11 +1,13 @@
-//! Plugins that ask for the world around the compile: environment variables, the server, facts.
+//! Plugins that read the context of the compile: environment variables, the server, facts.
 //!
-//! A compile without a server knows the defaults of its settings only.
+//! A compile without a server uses the default settings.
 
 use orrery_python::parse_int;
 
 use super::args::{optional, plugin, required, text};
-use super::{Context, Failure, NativePlugin, Outcome, ParamDefault, ServerSide};
+use super::{
+    Failure, NativePlugin, ParamDefault, PluginContext, PluginResult, ServerEnvironmentInfo,
+};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -29,24 +31,24 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
 ];
 
 /// The variable, else the default, else an unknown with a warning.
-fn get_env(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn get_env(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let name = text(ctx, args[0])?.to_owned();
     if let Some(value) = ctx.environment_variable(&name) {
         return Ok(ctx.heap_mut().str(&value));
     }
-    Ok(absent(ctx, &name, args[1]))
+    Ok(missing_variable(ctx, &name, args[1]))
 }
 
-fn get_env_int(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn get_env_int(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let name = text(ctx, args[0])?.to_owned();
     if let Some(value) = ctx.environment_variable(&name) {
         let number = parse_int(&value)?;
         return Ok(ctx.heap_mut().int(number));
     }
-    Ok(absent(ctx, &name, args[1]))
+    Ok(missing_variable(ctx, &name, args[1]))
 }
 
-fn absent(ctx: &mut dyn Context, name: &str, default: Value) -> Value {
+fn missing_variable(ctx: &mut dyn PluginContext, name: &str, default: Value) -> Value {
     if !matches!(default, Value::Null) {
         return default;
     }
@@ -56,12 +58,12 @@ fn absent(ctx: &mut dyn Context, name: &str, default: Value) -> Value {
     ctx.heap_mut().unknown(None)
 }
 
-fn environment(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+fn environment(ctx: &mut dyn PluginContext, _: &[Value]) -> PluginResult {
     let id = server(ctx).ok_or_else(no_environment)?.environment;
     Ok(ctx.heap_mut().str(&id))
 }
 
-fn environment_name(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+fn environment_name(ctx: &mut dyn PluginContext, _: &[Value]) -> PluginResult {
     let name = server(ctx).ok_or_else(no_environment)?.environment_name;
     Ok(ctx.heap_mut().str(&name))
 }
@@ -71,40 +73,40 @@ fn no_environment() -> Failure {
     Failure::python("Exception", message)
 }
 
-fn server(ctx: &dyn Context) -> Option<ServerSide> {
+fn server(ctx: &dyn PluginContext) -> Option<ServerEnvironmentInfo> {
     ctx.server().cloned()
 }
 
-fn environment_server(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+fn environment_server(ctx: &mut dyn PluginContext, _: &[Value]) -> PluginResult {
     let host = server(ctx).map_or_else(|| "localhost".to_owned(), |server| server.host);
     Ok(ctx.heap_mut().str(&host))
 }
 
-fn server_port(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+fn server_port(ctx: &mut dyn PluginContext, _: &[Value]) -> PluginResult {
     Ok(Value::Int(ctx.server().map_or(8888, |server| server.port.into())))
 }
 
-fn server_ssl(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+fn server_ssl(ctx: &mut dyn PluginContext, _: &[Value]) -> PluginResult {
     Ok(Value::Bool(ctx.server().is_some_and(|server| server.tls)))
 }
 
-fn server_ca(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+fn server_ca(ctx: &mut dyn PluginContext, _: &[Value]) -> PluginResult {
     let ca = server(ctx).map_or_else(String::new, |server| server.ca);
     Ok(ctx.heap_mut().str(&ca))
 }
 
-/// None is ever given: it would stand in versions and logs, where everybody who may look at them could use it.
-fn server_token(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+/// Always empty: a token would be visible in versions and logs to every reader.
+fn server_token(ctx: &mut dyn PluginContext, _: &[Value]) -> PluginResult {
     Ok(ctx.heap_mut().str(""))
 }
 
-fn timestamp(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+fn timestamp(ctx: &mut dyn PluginContext, _: &[Value]) -> PluginResult {
     Ok(Value::Int(ctx.now() as i64))
 }
 
-/// A fact of a resource: known, or the default, or an unknown that stands for it. Where nothing is deployed there
-/// is no environment to ask.
-fn getfact(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// A fact of a resource: its value, or the default, or an unknown that represents it. Without a
+/// deployment there is no environment to query.
+fn getfact(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let Value::Instance(resource) = args[0] else {
         let class = match args[0] {
             Value::List(_) | Value::Dict(_) => ctx.heap().class_name(args[0]).to_owned(),
@@ -113,10 +115,10 @@ fn getfact(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
         let message = format!("'{class}' object has no attribute '_type'");
         return Err(Failure::python("AttributeError", message));
     };
-    let id = match super::references::resource_id(ctx, args[0]) {
-        // Other code may know what becomes a resource.
+    let id = match super::late_values::resource_id(ctx, args[0]) {
+        // Module code may define what becomes a resource.
         Err(Failure::Python(error)) if error.kind == "Exception" => {
-            return Err(Failure::NotHere(Box::new(error.into())));
+            return Err(Failure::NeedsOtherHost(Box::new(error.into())));
         }
         id => id?,
     };

@@ -1,20 +1,20 @@
 //! Plugins of the module `exec`.
 
 use super::args::{plugin, required, text};
-use super::{Context, NativePlugin, Outcome};
+use super::{NativePlugin, PluginContext, PluginResult};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] =
     &[plugin!("exec::in_shell", [required("command", "string")] => "string", in_shell)];
 
-fn in_shell(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn in_shell(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let command = for_shell(text(ctx, args[0])?);
     Ok(ctx.heap_mut().str(&command))
 }
 
-/// The command that runs a text in a shell. It identifies a resource, so it is spelled as the reference
-/// does where that survives being split into words: in double quotes, and only if there is a blank.
-/// Elsewhere single quotes keep the text together.
+/// The command that runs a script in a shell. It identifies a resource, so it follows the reference
+/// compiler's spelling where that survives word splitting: in double quotes, and only if there is a
+/// blank. Otherwise single quotes keep the text together.
 fn for_shell(script: &str) -> String {
     let blank = script.is_empty() || script.contains([' ', '\t']);
     let fragile = if blank {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_that_survive_are_spelled_as_by_the_reference() {
+    fn texts_that_survive_splitting_are_spelled_as_by_the_reference_compiler() {
         for (script, command) in [
             ("echo a", r#"sh -c "echo a""#),
             (r#"echo 'it' "b" $HOME"#, r#"sh -c "echo 'it' \"b\" $HOME""#),
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_kept_together_by_single_quotes() {
+    fn single_quotes_keep_other_texts_together() {
         for (script, command) in [
             ("a'b", r#"sh -c 'a'"'"'b'"#),
             (r"a\b", r"sh -c 'a\b'"),

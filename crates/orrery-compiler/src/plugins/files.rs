@@ -5,7 +5,7 @@
 use orrery_python::str_strip;
 
 use super::args::{clamped, optional, plugin, required, text};
-use super::{Context, Failure, FileKind, NativePlugin, Outcome, ParamDefault};
+use super::{Failure, FileKind, NativePlugin, ParamDefault, PluginContext, PluginResult};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -33,8 +33,12 @@ fn join(directory: &str, rest: &str) -> String {
     }
 }
 
-/// The file that a path in the model means, below `files/` or `templates/`.
-pub(super) fn resolve(ctx: &dyn Context, path: &str, folder: &str) -> Result<String, Failure> {
+/// Resolves a path of the model below `files/` or `templates/`.
+pub(super) fn resolve(
+    ctx: &dyn PluginContext,
+    path: &str,
+    folder: &str,
+) -> Result<String, Failure> {
     if path.is_empty() || path.starts_with('/') {
         let rest = path.get(1..).unwrap_or_default();
         return Ok(join(&join(&ctx.project_dir(), folder), rest));
@@ -58,7 +62,7 @@ pub(super) fn resolve(ctx: &dyn Context, path: &str, folder: &str) -> Result<Str
     Ok(join(&join(&directory, folder), rest))
 }
 
-fn source(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn source(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let path = text(ctx, args[0])?;
     let file = resolve(ctx, path, "files")?;
     if ctx.file_kind(&file) != FileKind::File {
@@ -68,8 +72,8 @@ fn source(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().str(&content))
 }
 
-/// Names a file instead of reading it.
-fn file(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// Returns the name of a file without reading it.
+fn file(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let file = resolve(ctx, text(ctx, args[0])?, "files")?;
     if ctx.file_kind(&file) != FileKind::File {
         return Err(exception(format!("{file} isn't a valid file")));
@@ -77,7 +81,7 @@ fn file(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().str(&format!("imp-module-source:file://{file}")))
 }
 
-fn list_files(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn list_files(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let directory = resolve(ctx, text(ctx, args[0])?, "files")?;
     match ctx.file_kind(&directory) {
         FileKind::Directory => {}
@@ -97,13 +101,13 @@ fn list_files(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(heap.list(names))
 }
 
-/// The file that keeps generated passwords, with its lines `id=password`.
+/// The file of generated passwords, with lines `id=password`.
 struct Passwords {
     path: String,
     entries: indexmap::IndexMap<String, String>,
 }
 
-fn read_passwords(ctx: &dyn Context) -> Result<Passwords, Failure> {
+fn read_passwords(ctx: &dyn PluginContext) -> Result<Passwords, Failure> {
     let path = join(&ctx.project_dir(), "data/std/passwordfile.txt");
     let mut entries = indexmap::IndexMap::new();
     if ctx.file_kind(&path) == FileKind::File {
@@ -121,7 +125,7 @@ fn read_passwords(ctx: &dyn Context) -> Result<Passwords, Failure> {
     Ok(Passwords { path, entries })
 }
 
-fn password_id(ctx: &dyn Context, value: Value) -> Result<String, Failure> {
+fn password_id(ctx: &dyn PluginContext, value: Value) -> Result<String, Failure> {
     let id = text(ctx, value)?;
     if id.contains('=') {
         return Err(exception("The password id cannot contain =".to_owned()));
@@ -129,21 +133,21 @@ fn password_id(ctx: &dyn Context, value: Value) -> Result<String, Failure> {
     Ok(id.to_owned())
 }
 
-fn password(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn password(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let id = password_id(ctx, args[0])?;
     let passwords = read_passwords(ctx)?;
     match passwords.entries.get(&id) {
         Some(password) => Ok(ctx.heap_mut().str(password)),
         None => {
-            // The reference names the file from the project's directory.
+            // The reference compiler names the file relative to the project's directory.
             let file = passwords.path.trim_start_matches("./");
             Err(exception(format!("Password {id} does not exist in file {file}")))
         }
     }
 }
 
-/// The same password for the same id in every compile.
-fn generate_password(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// Returns the same password for the same id in every compile.
+fn generate_password(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let id = password_id(ctx, args[0])?;
     let mut passwords = read_passwords(ctx)?;
     if let Some(password) = passwords.entries.get(&id) {
@@ -165,7 +169,7 @@ const PASSWORD_LENGTH_MAX: usize = 1 << 20;
 
 /// Letters and digits. Bytes beyond a multiple of their number are drawn again, so that all are
 /// equally likely.
-fn random_word(ctx: &mut dyn Context, length: usize) -> String {
+fn random_word(ctx: &mut dyn PluginContext, length: usize) -> String {
     const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     let mut word = String::with_capacity(length);
     while word.len() < length {

@@ -2,31 +2,33 @@
 
 use orrery_python::{FormatArg, FormatField, ascii_of_repr, format_value, parse_format, repr_str};
 
-use super::args::{attribute, class_seen, keywords, known, plugin, position, required, rest, text};
-use super::{Context, Failure, NativePlugin, Outcome};
+use super::args::{
+    attribute, class_seen, keywords, plugin, position, require_known, required, rest, text,
+};
+use super::{Failure, NativePlugin, PluginContext, PluginResult};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[plugin!("std::format",
     [required("__string", "string"), rest("args", "any"), keywords("kwargs", "any")] => "string", format)];
 
-/// Fields may hold fields in their specification, but no deeper.
+/// Maximum nesting: a field specification may contain fields, but no deeper.
 const NESTING_MAX: usize = 2;
 
 struct Formatter<'a> {
-    ctx: &'a mut dyn Context,
+    ctx: &'a mut dyn PluginContext,
     positional: Value,
     named: Value,
     numbering: Numbering,
 }
 
-/// `{}` counts for itself, `{0}` says its number; a template must not mix them.
+/// `{}` is numbered automatically, `{0}` explicitly; a template must not mix them.
 enum Numbering {
     Undecided,
     Automatic(usize),
     Manual,
 }
 
-pub(super) fn format(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+pub(super) fn format(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let template = text(ctx, args[0])?.to_owned();
     let mut formatter =
         Formatter { ctx, positional: args[1], named: args[2], numbering: Numbering::Undecided };
@@ -49,13 +51,13 @@ impl Formatter<'_> {
                 } else {
                     field.spec
                 };
-                out.push_str(&self.formatted(value, field.conversion, &spec)?);
+                out.push_str(&self.format_field(value, field.conversion, &spec)?);
             }
         }
         Ok(out)
     }
 
-    fn formatted(
+    fn format_field(
         &self,
         value: Value,
         conversion: Option<char>,
@@ -93,8 +95,8 @@ impl Formatter<'_> {
         Ok(format_value(arg, spec)?)
     }
 
-    /// What a field names: an argument, then attributes and items of it.
-    fn value(&mut self, field: &FormatField) -> Outcome {
+    /// Resolves a field: an argument, then attributes and items of it.
+    fn value(&mut self, field: &FormatField) -> PluginResult {
         let name = field.name.as_str();
         let first = name.find(['.', '[']).unwrap_or(name.len());
         let (argument, mut path) = name.split_at(first);
@@ -125,7 +127,7 @@ impl Formatter<'_> {
         Ok(value)
     }
 
-    fn argument(&mut self, name: &str) -> Outcome {
+    fn argument(&mut self, name: &str) -> PluginResult {
         let index = if name.is_empty() {
             let next = match self.numbering {
                 Numbering::Undecided => 0,
@@ -154,29 +156,29 @@ impl Formatter<'_> {
             Value::List(id) => self.ctx.heap().items(id).get(index).copied(),
             _ => None,
         };
-        known(found.ok_or_else(|| {
+        require_known(found.ok_or_else(|| {
             let message =
                 format!("Replacement index {index} out of range for positional args tuple");
             Failure::python("IndexError", message)
         })?)
     }
 
-    fn keyword(&self, name: &str) -> Outcome {
+    fn keyword(&self, name: &str) -> PluginResult {
         let heap = self.ctx.heap();
         let found = match (self.named, heap.find_text(name)) {
             (Value::Dict(id), Some(key)) => heap.entries(id).get(&key).copied(),
             _ => None,
         };
-        known(found.ok_or_else(|| Failure::python("KeyError", repr_str(name)))?)
+        require_known(found.ok_or_else(|| Failure::python("KeyError", repr_str(name)))?)
     }
 
-    fn item(&mut self, value: Value, index: &str) -> Outcome {
+    fn item(&mut self, value: Value, index: &str) -> PluginResult {
         let number = index.bytes().all(|byte| byte.is_ascii_digit()).then(|| index.parse::<i64>());
         match (value, number) {
             (Value::List(id), Some(Ok(number))) => {
                 let len = self.ctx.heap().items(id).len();
                 let found = position(self.ctx, Value::Int(number), len, "list")?;
-                known(self.ctx.heap().items(id)[found])
+                require_known(self.ctx.heap().items(id)[found])
             }
             (Value::Str(id), Some(Ok(number))) => {
                 let chars: Vec<char> = self.ctx.heap().text(id).chars().collect();
@@ -186,12 +188,12 @@ impl Formatter<'_> {
             (Value::Dict(id), None) => {
                 let heap = self.ctx.heap();
                 let found = heap.find_text(index).and_then(|key| heap.entries(id).get(&key));
-                known(*found.ok_or_else(|| Failure::python("KeyError", repr_str(index)))?)
+                require_known(*found.ok_or_else(|| Failure::python("KeyError", repr_str(index)))?)
             }
             (Value::Dict(_), Some(_)) => {
                 Err(Failure::python("KeyError", index.trim_start_matches('0')))
             }
-            // Proxies of lists take a text for the name of an attribute.
+            // List proxies interpret a text as an attribute name.
             (Value::List(_), _) => attribute(self.ctx, value, index),
             (Value::Str(_), _) => {
                 let message = "string indices must be integers, not 'str'";

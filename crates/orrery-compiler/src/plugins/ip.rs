@@ -1,5 +1,5 @@
-//! Plugins of the module `ip`. Addresses are read the old way of the C library where a single one is
-//! wanted (`1.2` is 1.0.0.2), and strictly in networks.
+//! Plugins of the module `ip`. Single addresses use the C library's legacy syntax (`1.2` is
+//! 1.0.0.2); networks are parsed strictly.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use orrery_python::{Int, parse_int, repr_float};
 
 use super::address::{Address, Interface, mask_prefix, v4_address};
 use super::args::{integer, plugin, required, text};
-use super::{Context, Failure, NativePlugin, Outcome};
+use super::{Failure, NativePlugin, PluginContext, PluginResult};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -30,8 +30,8 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("ip::network", [required("ip", "ip::ip"), required("cidr", "string")] => "string", network),
 ];
 
-/// As the C library's `inet_aton`: one to four numbers, decimal, octal or hexadecimal, the last of
-/// which fills the remaining bytes. What follows a blank is ignored.
+/// Like the C library's `inet_aton`: one to four numbers, decimal, octal or hexadecimal, the last
+/// of which fills the remaining bytes. Text after a blank is ignored.
 fn inet_aton(text: &str) -> Option<Address> {
     let blank = |c: char| c.is_ascii_whitespace() || c == '\u{b}';
     let end = text.find(blank).unwrap_or(text.len());
@@ -59,7 +59,7 @@ fn inet_aton(text: &str) -> Option<Address> {
     Some(Address::V4(Ipv4Addr::from(bits)))
 }
 
-/// A number as C writes it, up to 32 bits.
+/// A number in C syntax, up to 32 bits.
 fn number(text: &str) -> Option<u32> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let (digits, radix) = match (hexadecimal, text.strip_prefix('0')) {
@@ -67,7 +67,7 @@ fn number(text: &str) -> Option<u32> {
         (None, Some(digits)) if !digits.is_empty() => (digits, 8),
         _ => (text, 10),
     };
-    // Rust alone would allow a sign.
+    // Rust's parser would accept a sign.
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return None;
     }
@@ -122,8 +122,8 @@ fn mask_prefix_v6(mask: Ipv6Addr) -> Option<u32> {
     }
 }
 
-/// As the C library prints: addresses that only hold an IPv4 address end like one.
-fn shown(address: Address) -> String {
+/// The C library's format: addresses that only hold an IPv4 address end like one.
+fn inet_text(address: Address) -> String {
     match address {
         Address::V6(v6) => match v6.segments() {
             [0, 0, 0, 0, 0, 0, high, _] if high != 0 => {
@@ -136,64 +136,64 @@ fn shown(address: Address) -> String {
     }
 }
 
-fn give(ctx: &mut dyn Context, address: Address) -> Outcome {
-    Ok(ctx.heap_mut().str(&shown(address)))
+fn text_value(ctx: &mut dyn PluginContext, address: Address) -> PluginResult {
+    Ok(ctx.heap_mut().str(&inet_text(address)))
 }
 
-/// A number, its fraction cut off.
-fn whole(ctx: &dyn Context, value: Value) -> Result<Int, Failure> {
+/// A number, truncated to an integer.
+fn to_int(ctx: &dyn PluginContext, value: Value) -> Result<Int, Failure> {
     match value {
         Value::Float(float) => Ok(Int::from_f64_trunc(float)?),
         other => integer(ctx, other),
     }
 }
 
-fn hostname(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn hostname(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let name = text(ctx, args[0])?.split('.').next().unwrap_or_default().to_owned();
     Ok(ctx.heap_mut().str(&name))
 }
 
-fn concat(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn concat(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let name = format!("{}.{}", text(ctx, args[0])?, text(ctx, args[1])?);
     Ok(ctx.heap_mut().str(&name))
 }
 
-fn network(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn network(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let source = format!("{}/{}", text(ctx, args[0])?, text(ctx, args[1])?);
     let network = parse_network(&source)?.network();
-    give(ctx, network)
+    text_value(ctx, network)
 }
 
-fn cidr_to_network(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn cidr_to_network(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let network = parse_network(text(ctx, args[0])?)?.network();
-    give(ctx, network)
+    text_value(ctx, network)
 }
 
-fn net_to_nm(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn net_to_nm(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let mask = parse_network(text(ctx, args[0])?)?.netmask();
-    give(ctx, mask)
+    text_value(ctx, mask)
 }
 
-fn netmask(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn netmask(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let source = format!("255.255.255.255/{}", ctx.proxy_str(args[0]));
     let mask = parse_network(&source)?.netmask();
-    give(ctx, mask)
+    text_value(ctx, mask)
 }
 
 /// One part of a network; null for a part that it does not have.
-fn ipnet(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn ipnet(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let interface = parse_network(text(ctx, args[0])?)?;
     let part = match text(ctx, args[1])? {
-        "ip" => shown(interface.address),
+        "ip" => inet_text(interface.address),
         "prefixlen" => interface.prefix.to_string(),
-        "netmask" => shown(interface.netmask()),
-        "network" => shown(interface.network()),
+        "netmask" => inet_text(interface.netmask()),
+        "network" => inet_text(interface.network()),
         _ => return Ok(Value::Null),
     };
     Ok(ctx.heap_mut().str(&part))
 }
 
-fn ipindex(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn ipindex(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let interface = parse_network(text(ctx, args[0])?)?;
     if let Value::Float(float) = args[1]
         && !float.is_finite()
@@ -201,21 +201,21 @@ fn ipindex(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
         let message = format!("unsupported index type {}!", repr_float(float));
         return Err(Failure::python("TypeError", message));
     }
-    let position = whole(ctx, args[1])?;
+    let position = to_int(ctx, args[1])?;
     match interface.at(&position) {
-        Some(address) => give(ctx, address),
+        Some(address) => text_value(ctx, address),
         None => Err(Failure::python("IndexError", "index out range for address range size!")),
     }
 }
 
-fn add(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn add(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let source = text(ctx, args[0])?;
     let address = any_address(source).ok_or_else(|| {
         let shown = orrery_python::repr_str(source);
         let message = format!("failed to detect a valid IP address from {shown}");
         Failure::python("netaddr.core.AddrFormatError", message)
     })?;
-    // A float is added as one; the fraction of the sum is cut off, not that of the number.
+    // A float is added as a float; the sum is truncated, not the number.
     let added = match args[1] {
         Value::Float(float) => {
             let bits = num_bigint::BigInt::from(address.bits());
@@ -225,44 +225,44 @@ fn add(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     };
     let sum = super::network::add(address, &added)
         .map_err(|_| Failure::python("IndexError", "result outside valid IP address boundary!"))?;
-    give(ctx, sum)
+    text_value(ctx, sum)
 }
 
-fn check(ctx: &dyn Context, value: Value, accepts: impl Fn(&str) -> bool) -> Outcome {
+fn check(ctx: &dyn PluginContext, value: Value, accepts: impl Fn(&str) -> bool) -> PluginResult {
     Ok(Value::Bool(accepts(text(ctx, value)?)))
 }
 
-fn is_valid_ip(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_valid_ip(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     check(ctx, args[0], |text| inet_aton(text).is_some())
 }
 
-fn is_valid_ip_v6(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_valid_ip_v6(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     check(ctx, args[0], |text| v6(text).is_some())
 }
 
-fn is_valid_ip_v10(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_valid_ip_v10(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     check(ctx, args[0], |text| any_address(text).is_some())
 }
 
-/// The version of a network that is written with a mask.
+/// The IP version of a network with a mask.
 fn cidr_version(text: &str) -> Option<u32> {
     let has_mask = text.contains('/');
     parse_network(text).ok().filter(|_| has_mask).map(|network| network.address.version())
 }
 
-fn is_valid_cidr(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_valid_cidr(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     check(ctx, args[0], |text| cidr_version(text) == Some(4))
 }
 
-fn is_valid_cidr_v6(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_valid_cidr_v6(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     check(ctx, args[0], |text| cidr_version(text) == Some(6))
 }
 
-fn is_valid_cidr_v10(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_valid_cidr_v10(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     check(ctx, args[0], |text| cidr_version(text).is_some())
 }
 
-fn is_valid_netmask(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_valid_netmask(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     check(ctx, args[0], |text| match any_address(text) {
         Some(Address::V4(mask)) => {
             let mask = u32::from(mask);

@@ -1,15 +1,15 @@
-//! `std::json_loads` and `std::json_dumps`: JSON as Python's `json` reads and writes it, messages
-//! included.
+//! `std::json_loads` and `std::json_dumps`: JSON as read and written by Python's `json`, including
+//! its messages.
 //!
-//! Two limits are ours: nesting ends at `DEPTH_MAX` (Python's own limit depends on its stack), and a
-//! lone surrogate is refused, because texts here are Unicode.
+//! Two limits are ours: nesting ends at `DEPTH_MAX` (Python's own limit depends on its stack), and
+//! a lone surrogate is refused, because texts here are Unicode.
 
 use std::fmt::Write;
 
 use orrery_python::{parse_float, parse_int, repr_float};
 
-use super::args::{known, plugin, required, text};
-use super::{Context, Failure, NativePlugin, Outcome};
+use super::args::{plugin, require_known, required, text};
+use super::{Failure, NativePlugin, PluginContext, PluginResult};
 use crate::value::{Dict, Heap, Value};
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -21,13 +21,13 @@ const DEPTH_MAX: usize = 900;
 const NOT_SERIALIZABLE: &str = " is not JSON serializable";
 const DECODE_ERROR: &str = "json.decoder.JSONDecodeError";
 
-fn json_loads(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn json_loads(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let source = text(ctx, args[0])?.to_owned();
     loads(ctx.heap_mut(), &source)
 }
 
 /// Reads one JSON document.
-pub(super) fn loads(heap: &mut Heap, source: &str) -> Outcome {
+pub(super) fn loads(heap: &mut Heap, source: &str) -> PluginResult {
     let mut reader = Reader { source, at: 0, heap, depth: 0 };
     if source.starts_with('\u{feff}') {
         return Err(reader.error("Unexpected UTF-8 BOM (decode using utf-8-sig)", 0));
@@ -72,7 +72,7 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self) -> Outcome {
+    fn value(&mut self) -> PluginResult {
         match self.peek() {
             Some(b'"') => {
                 self.at += 1;
@@ -85,7 +85,7 @@ impl Reader<'_> {
         }
     }
 
-    fn nested(&mut self, kind: &str, read: fn(&mut Self) -> Outcome) -> Outcome {
+    fn nested(&mut self, kind: &str, read: fn(&mut Self) -> PluginResult) -> PluginResult {
         self.at += 1;
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -99,7 +99,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    fn word_or_number(&mut self) -> Outcome {
+    fn word_or_number(&mut self) -> PluginResult {
         let words = [
             ("null", Value::Null),
             ("true", Value::Bool(true)),
@@ -130,7 +130,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    fn array(&mut self) -> Outcome {
+    fn array(&mut self) -> PluginResult {
         let mut items = Vec::new();
         self.skip_blanks();
         if self.peek() == Some(b']') {
@@ -157,7 +157,7 @@ impl Reader<'_> {
         Ok(self.heap.list(items))
     }
 
-    fn object(&mut self) -> Outcome {
+    fn object(&mut self) -> PluginResult {
         let mut entries = Dict::default();
         self.skip_blanks();
         if self.peek() == Some(b'}') {
@@ -199,7 +199,7 @@ impl Reader<'_> {
         Ok(self.heap.dict(entries))
     }
 
-    /// The rest of a string whose opening quote has been read.
+    /// The rest of a string after its opening quote.
     fn string(&mut self) -> Result<String, Failure> {
         let start = self.at - 1;
         let mut out = String::new();
@@ -271,7 +271,7 @@ impl Reader<'_> {
     }
 }
 
-/// Length of the number at the start, and whether it has a fraction or an exponent.
+/// Length of the number at the start, and true if it has a fraction or an exponent.
 fn number_len(bytes: &[u8]) -> (usize, bool) {
     let digits_from = |from: usize| {
         bytes[from.min(bytes.len())..].iter().take_while(|byte| byte.is_ascii_digit()).count()
@@ -298,7 +298,7 @@ fn number_len(bytes: &[u8]) -> (usize, bool) {
     (len, is_float)
 }
 
-fn json_dumps(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn json_dumps(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let mut out = String::new();
     if let Err(failure) = dumps(ctx, args[0], &mut out, 0) {
         if let Failure::Python(error) = &failure
@@ -311,15 +311,20 @@ fn json_dumps(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().str(&out))
 }
 
-fn dumps(ctx: &dyn Context, value: Value, out: &mut String, depth: usize) -> Result<(), Failure> {
+fn dumps(
+    ctx: &dyn PluginContext,
+    value: Value,
+    out: &mut String,
+    depth: usize,
+) -> Result<(), Failure> {
     if depth > DEPTH_MAX {
         return Err(Failure::python("RecursionError", "maximum recursion depth exceeded"));
     }
     let heap = ctx.heap();
-    if heap.cuts(out) {
+    if heap.is_too_long(out) {
         return Err(Failure::python("MemoryError", "the text is too long"));
     }
-    match known(value)? {
+    match require_known(value)? {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),

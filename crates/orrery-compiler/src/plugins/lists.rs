@@ -6,10 +6,10 @@ use hashbrown::HashSet;
 use orrery_python::{Int, num_cmp, parse_int};
 
 use super::args::{
-    ANY, ANY_LIST, attribute, class_seen, integer, items, known, optional, plugin, position,
-    python_len, required, text,
+    ANY, ANY_LIST, attribute, class_seen, integer, items, optional, plugin, position, python_len,
+    require_known, required, text,
 };
-use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
+use super::{Failure, NativePlugin, ParamDefault, PluginContext, PluginResult};
 use crate::value::{MEMBERS_MAX, Value};
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -33,11 +33,11 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::unique", [required("item_list", "list")] => "bool", unique),
 ];
 
-fn at(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn at(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     match args[0] {
         Value::List(_) => {
             let found = position(ctx, args[1], items(ctx, args[0])?.len(), "list")?;
-            known(items(ctx, args[0])?[found])
+            require_known(items(ctx, args[0])?[found])
         }
         Value::Str(_) => {
             let chars: Vec<char> = text(ctx, args[0])?.chars().collect();
@@ -51,12 +51,12 @@ fn at(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     }
 }
 
-fn count(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn count(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     Ok(Value::Int(python_len(ctx, args[0])? as i64))
 }
 
 /// Like `count`, but a list with an unknown member has no known length.
-fn len(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn len(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     if !matches!(args[0], Value::List(_)) {
         return count(ctx, args);
     }
@@ -67,25 +67,25 @@ fn len(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     }
 }
 
-fn contains(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn contains(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     Ok(Value::Bool(entry(ctx, args)?.is_some()))
 }
 
-fn dict_get(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn dict_get(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     match entry(ctx, args)? {
         Some(value) => Ok(value),
         None => Err(Failure::python("KeyError", ctx.repr(args[1]))),
     }
 }
 
-fn entry(ctx: &dyn Context, args: &[Value]) -> Result<Option<Value>, Failure> {
+fn entry(ctx: &dyn PluginContext, args: &[Value]) -> Result<Option<Value>, Failure> {
     let (Value::Dict(dict), Value::Str(key)) = (args[0], args[1]) else {
         return Ok(None);
     };
-    ctx.heap().entries(dict).get(&key).map(|&value| known(value)).transpose()
+    ctx.heap().entries(dict).get(&key).map(|&value| require_known(value)).transpose()
 }
 
-fn dict_keys(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn dict_keys(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let Value::Dict(dict) = args[0] else {
         let message = format!("'{}' object has no attribute 'keys'", class_seen(ctx, args[0]));
         return Err(Failure::python("AttributeError", message));
@@ -94,18 +94,18 @@ fn dict_keys(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().list(keys))
 }
 
-fn filter(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn filter(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let mut kept = Vec::new();
-    for item in iterated(ctx, args[0])? {
-        if !ctx.heap().equal(known(item)?, args[1]) {
+    for item in iterate(ctx, args[0])? {
+        if !ctx.heap().equal(require_known(item)?, args[1]) {
             kept.push(item);
         }
     }
     Ok(ctx.heap_mut().list(kept))
 }
 
-/// What iterating over a value gives. Models only hand over lists; templates hand over anything.
-fn iterated(ctx: &mut dyn Context, value: Value) -> Result<Vec<Value>, Failure> {
+/// The elements of an iterable. Models pass only lists; templates may pass anything.
+fn iterate(ctx: &mut dyn PluginContext, value: Value) -> Result<Vec<Value>, Failure> {
     match value {
         Value::List(list) => Ok(ctx.heap().items(list).to_vec()),
         Value::Dict(dict) => {
@@ -123,25 +123,25 @@ fn iterated(ctx: &mut dyn Context, value: Value) -> Result<Vec<Value>, Failure> 
     }
 }
 
-/// Splices one level: whatever Python can iterate, texts and dicts too.
-fn flatten(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// Flattens one level: everything that Python can iterate, including texts and dicts.
+fn flatten(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let mut flat = Vec::new();
-    for outer in iterated(ctx, args[0])? {
-        for inner in iterated(ctx, known(outer)?)? {
-            flat.push(known(inner)?);
+    for outer in iterate(ctx, args[0])? {
+        for inner in iterate(ctx, require_known(outer)?)? {
+            flat.push(require_known(inner)?);
         }
     }
     Ok(ctx.heap_mut().list(flat))
 }
 
 /// The `index`-th part of every member.
-fn item(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn item(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let mut parts = Vec::new();
-    for object in iterated(ctx, args[0])? {
-        parts.push(match known(object)? {
+    for object in iterate(ctx, args[0])? {
+        parts.push(match require_known(object)? {
             Value::List(list) => {
                 let found = position(ctx, args[1], ctx.heap().items(list).len(), "list")?;
-                known(ctx.heap().items(list)[found])?
+                require_known(ctx.heap().items(list)[found])?
             }
             Value::Str(id) => {
                 let chars: Vec<char> = ctx.heap().text(id).chars().collect();
@@ -161,16 +161,16 @@ fn item(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().list(parts))
 }
 
-fn select(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn select(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let name = text(ctx, args[1])?.to_owned();
     let mut selected = Vec::new();
-    for object in iterated(ctx, args[0])? {
-        selected.push(attribute(ctx, known(object)?, &name)?);
+    for object in iterate(ctx, args[0])? {
+        selected.push(attribute(ctx, require_known(object)?, &name)?);
     }
     Ok(ctx.heap_mut().list(selected))
 }
 
-fn sequence(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn sequence(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let count = match args[0] {
         Value::Str(id) => parse_int(ctx.heap().text(id))?,
         Value::Float(float) => Int::from_f64_trunc(float)?,
@@ -204,8 +204,8 @@ fn sequence(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().list(numbers))
 }
 
-/// Whether no two members are equal, by Python's hashes: `1`, `1.0` and `true` are equal.
-fn unique(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// True if no two members are equal, by Python's hashes: `1`, `1.0` and `true` are equal.
+fn unique(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     #[derive(PartialEq, Eq, Hash)]
     enum Key {
         Null,
@@ -216,11 +216,11 @@ fn unique(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
         Big(Int),
         Other(String),
     }
-    let items = iterated(ctx, args[0])?;
+    let items = iterate(ctx, args[0])?;
     let heap = ctx.heap();
     let mut seen = HashSet::new();
     for item in items {
-        let key = match known(item)? {
+        let key = match require_known(item)? {
             Value::Null => Key::Null,
             Value::Str(id) => Key::Text(id.0),
             Value::Instance(id) => Key::Instance(id.0),
@@ -249,20 +249,20 @@ fn unique(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
 }
 
 /// Sorts by an attribute, or a dotted path of them; stable.
-fn key_sort(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn key_sort(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let Value::Str(path) = args[1] else {
         return Err(Failure::python("TypeError", "attribute name must be a string"));
     };
     let path = ctx.heap().text(path).to_owned();
     let mut keyed = Vec::new();
-    for object in iterated(ctx, args[0])? {
-        let mut key = known(object)?;
+    for object in iterate(ctx, args[0])? {
+        let mut key = require_known(object)?;
         for name in path.split('.') {
             key = attribute(ctx, key, name)?;
         }
         keyed.push((key, object));
     }
-    // Python compares neighbours first: this finds the pair that it would complain about.
+    // Python compares neighbours first: this finds the pair of its error message.
     for pair in keyed.windows(2) {
         less(ctx, pair[1].0, pair[0].0)?;
     }
@@ -284,7 +284,7 @@ fn key_sort(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
 }
 
 /// Python's `left < right`.
-fn less(ctx: &dyn Context, left: Value, right: Value) -> Result<bool, Failure> {
+fn less(ctx: &dyn PluginContext, left: Value, right: Value) -> Result<bool, Failure> {
     let heap = ctx.heap();
     match (left, right) {
         (Value::Int(a), Value::Int(b)) => return Ok(a < b),

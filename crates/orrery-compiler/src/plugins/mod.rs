@@ -1,9 +1,9 @@
-//! Plugins that are written in Rust: their signatures, what they may ask of the compiler, and how
-//! they fail. The standard library's plugins live in the files beside this one.
+//! Plugins written in Rust: their signatures, the services of the compiler, and their failures. The
+//! standard library's plugins are in the files beside this one.
 //!
-//! A plugin sees evaluated, validated arguments. It may read attributes of instances; one that is
-//! not there yet ends the call with `Failure::Unset`, and the call is made again, from scratch,
-//! once that value has arrived.
+//! A plugin receives evaluated, validated arguments. It may read attributes of instances; one
+//! without a value ends the call with `Failure::Unset`, and the call is repeated from scratch once
+//! that value has arrived.
 
 mod address;
 mod args;
@@ -13,9 +13,9 @@ mod files;
 mod format;
 mod ip;
 mod json;
+mod late_values;
 mod lists;
 mod network;
-mod references;
 mod reflection;
 mod strings;
 mod template;
@@ -33,36 +33,37 @@ use crate::value::{Heap, InstanceId, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CellId(pub u32);
 
-/// Why a plugin call gave no value.
+/// Failure of a plugin call.
 #[derive(Debug)]
 pub enum Failure {
-    /// These cells have no value yet: call again when they have.
+    /// These cells have no value yet: repeat the call when they have.
     Unset(Vec<CellId>),
-    /// The plugin read an unknown: it is the result of the call.
+    /// The plugin read an unknown, which is the result of the call.
     Unknown(Value),
-    /// An optional relation without a value was read: `(entity.relation, instance)`.
+    /// An empty optional relation was read: `(entity.relation, instance)`.
     Optional {
         relation: String,
         instance: InstanceId,
-        /// The error is placed at the call.
+        /// The error is attributed to the call.
         placed: bool,
     },
-    /// The plugin's own complaint (the reference's `PluginException`).
+    /// An error raised by the plugin itself (the reference compiler's `PluginException`).
     Plugin(String),
-    /// Only the plugin of the same name in another language can do this; if there is none, it fails so.
-    NotHere(Box<Failure>),
-    /// An error of the compiler itself with this message (the reference's `RuntimeException`), to be
-    /// placed at the call.
+    /// Only the plugin of the same name in another language supports this; if there is none, the
+    /// inner failure applies.
+    NeedsOtherHost(Box<Failure>),
+    /// An error of the compiler itself with this message (the reference compiler's
+    /// `RuntimeException`), attributed to the call.
     Runtime(String),
-    /// An argument that does not fit its parameter, which shows only when it is converted.
+    /// An argument that fails conversion to its parameter's type.
     Argument { name: String, value: String, reason: String },
     /// A failure in a file that the plugin reads, such as a template.
     InFile(Box<FileFailure>),
-    /// What would be a Python exception of another kind.
+    /// The equivalent of another Python exception.
     Python(PyError),
-    /// An exception in a plugin that is not written in Rust: its class, with the module that Python's
-    /// tracebacks have before it, and its text. `explicit`: it is the plugin's own complaint
-    /// (a `PluginException` or one derived from it).
+    /// An exception in a plugin that is not written in Rust: its class, qualified as in Python's
+    /// tracebacks, and its text. `explicit`: the plugin raised it deliberately (a `PluginException`
+    /// or a subclass).
     Exception { class: String, message: String, explicit: bool },
 }
 
@@ -77,154 +78,159 @@ impl Failure {
         Failure::Python(PyError { kind, message: message.into() })
     }
 
-    /// The failure as programs know it: without its place in another file.
-    pub fn plain(self) -> Self {
+    /// The failure without its location in another file, for programs.
+    pub fn without_location(self) -> Self {
         match self {
-            Failure::InFile(of) => of.failure.plain(),
+            Failure::InFile(of) => of.failure.without_location(),
             other => other,
         }
     }
 }
 
-/// A failure that people are told in other words, with its place in a file that is no part of the
-/// model.
+/// A failure with a user-facing explanation and a location in a file outside of the model.
 #[derive(Debug)]
 pub struct FileFailure {
     pub failure: Failure,
-    /// Its page is `docs/diagnostics/ID.md`.
+    /// Diagnostic id; its page is `docs/diagnostics/ID.md`.
     pub id: &'static str,
     pub explanation: Explanation,
-    pub place: Option<FilePlace>,
+    pub location: Option<FileLocation>,
 }
 
-/// A line of a file that is no part of the model.
+/// A line of a file outside of the model.
 #[derive(Clone, Debug)]
-pub struct FilePlace {
+pub struct FileLocation {
     pub path: String,
     pub text: String,
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// What is underlined of the line; if it is not in it, all of it is.
+    /// The underlined part of the line; if absent, the whole line.
     pub word: String,
     pub label: String,
     /// Another line with the word to underline and its label.
     pub related: Option<(usize, String, String)>,
 }
 
-pub type Outcome = Result<Value, Failure>;
+pub type PluginResult = Result<Value, Failure>;
 
-/// What a plugin may ask of the compiler and of the world. Everything outside goes through here, so
-/// that plugins are tested without a project.
-pub trait Context {
+/// Services of the compiler and the outside world for plugins. All access goes through this trait,
+/// so that plugins are tested without a project.
+pub trait PluginContext {
     fn heap(&self) -> &Heap;
     fn heap_mut(&mut self) -> &mut Heap;
 
-    /// Reads an attribute or relation as a plugin sees it. `Ok(None)`: the entity has no such attribute.
+    /// Reads an attribute or relation. `Ok(None)`: the entity has no such attribute.
     fn attribute(&mut self, instance: InstanceId, name: &str) -> Result<Option<Value>, Failure>;
     /// Fully qualified name of the instance's entity.
     fn entity_name(&self, instance: InstanceId) -> String;
-    /// An instance as messages name it: `std::Host (instantiated at ./main.cf:3)`.
+    /// Description of an instance for messages: `std::Host (instantiated at ./main.cf:3)`.
     fn describe(&self, instance: InstanceId) -> String;
-    /// Whether a value is of the named type (entity, typedef or primitive; looked up as the model would
-    /// with its full name). `Err` if there is no such type.
+    /// True if a value is of the named type (entity, typedef or primitive; looked up by its full
+    /// name). `Err` if there is no such type.
     fn is_of_type(&mut self, value: Value, type_name: &str) -> Result<bool, Failure>;
 
-    /// Python's `repr` of a value as model values print inside lists (`'a'`, `1.0`, `null`, instances by type and number).
+    /// Python's `repr` of a value inside lists (`'a'`, `1.0`, `null`, instances by type and
+    /// number).
     fn repr(&self, value: Value) -> String;
-    /// Python's `str` of what a plugin gets for a value: proxies of lists, dicts and instances begin with `@`.
+    /// Python's `str` of the object that a plugin gets for a value: proxies of lists, dicts and
+    /// instances begin with `@`.
     fn proxy_str(&self, value: Value) -> String;
 
-    /// A line on the model's output.
+    /// Prints a line on the model's output.
     fn print(&mut self, text: &str);
     /// A warning that does not end the compile.
     fn warn(&mut self, text: &str);
 
-    /// A variable as the calling statement sees it (for templates). `Ok(None)`: not found.
+    /// Reads a variable as the calling statement sees it (for templates). `Ok(None)`: not found.
     fn variable(&mut self, name: &str) -> Result<Option<Value>, Failure>;
-    /// The names of all variables that `variable` would find, to suggest one of them.
+    /// Names of all variables that `variable` would find, for suggestions.
     fn variable_names(&self) -> Vec<String>;
     /// The names of all attributes and relations of an instance.
     fn attribute_names(&self, instance: InstanceId) -> Vec<String>;
-    /// Treatment of attributes that a template reads and their entity does not declare.
+    /// Treatment of undeclared attributes in templates.
     fn template_mode(&self) -> TemplateMode;
-    /// A path as messages name it.
+    /// The display form of a path.
     fn show_path(&self, path: &str) -> String;
-    /// Calls another plugin by its full name with positional arguments (templates use plugins as filters).
-    fn call(&mut self, plugin: &str, args: &[Value]) -> Outcome;
-    /// Whether a plugin of that full name exists.
+    /// Calls another plugin by its full name with positional arguments (templates use plugins as
+    /// filters).
+    fn call(&mut self, plugin: &str, args: &[Value]) -> PluginResult;
+    /// True if a plugin of that full name exists.
     fn has_plugin(&self, plugin: &str) -> bool;
 
     /// Namespace of the file that holds the calling statement, e.g. `std::testing` or `__config__`.
     fn caller_namespace(&self) -> String;
-    /// Root directory of a loaded module, `None` if it is not loaded; the built-in ones have virtual paths.
+    /// Root directory of a loaded module, `None` if it is not loaded; built-in modules have virtual
+    /// paths.
     fn module_dir(&self, module: &str) -> Option<String>;
     /// Directory of the project.
     fn project_dir(&self) -> String;
-    /// What a path below a module's or the project's directory is.
+    /// Kind of file at a path below a module's or the project's directory.
     fn file_kind(&self, path: &str) -> FileKind;
-    /// Text of a file below a module's or the project's directory. The error is for people.
+    /// Text of a file below a module's or the project's directory. The error is user-facing.
     fn read_text(&self, path: &str) -> Result<String, String>;
     /// Names in a directory, sorted; error as above.
     fn list_dir(&self, path: &str) -> Result<Vec<String>, String>;
     fn write_text(&mut self, path: &str, text: &str) -> Result<(), String>;
     fn environment_variable(&self, name: &str) -> Option<String>;
-    /// The facts that are known about deployed resources; `None` if nothing is ever deployed.
+    /// Facts of deployed resources; `None` if nothing is ever deployed.
     fn facts(&self) -> Option<&dyn Facts>;
-    /// The environment of a server that the model is compiled for; `None` if it is for none.
-    fn server(&self) -> Option<&ServerSide>;
-    /// How an instance becomes a resource: by its own entity, or the nearest one above that is declared to be one.
-    fn identity(&self, instance: InstanceId) -> Option<Identity>;
+    /// The server environment that the model is compiled for, if any.
+    fn server(&self) -> Option<&ServerEnvironmentInfo>;
+    /// The resource identity of an instance: declared by its own entity or its nearest declared
+    /// ancestor.
+    fn identity(&self, instance: InstanceId) -> Option<ResourceIdentity>;
     /// Seconds since the epoch.
     fn now(&self) -> f64;
     /// Random bytes for generated passwords.
     fn random_bytes(&mut self, count: usize) -> Vec<u8>;
 }
 
-/// What is known about deployed resources.
+/// Facts of deployed resources.
 pub trait Facts: std::fmt::Debug + Send + Sync {
-    /// A fact by the id of the resource and its name.
+    /// Looks up a fact by resource id and name.
     fn fact(&self, id: &str, name: &str) -> Option<String>;
 }
 
-/// What the id of a resource is made of.
+/// Components of a resource id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ResourceIdentity {
     pub entity: String,
-    /// The way to the name of the agent, by attributes and relations: `host.name`.
+    /// Path to the agent name, by attributes and relations: `host.name`.
     pub agent: String,
     pub attribute: String,
-    /// Only code can say what the attribute is.
+    /// True if only module code can compute the attribute.
     pub computed: bool,
     pub declared: DeclaredBy,
 }
 
-/// Where it is declared how instances of an entity become resources.
+/// Source of the declaration that makes instances resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeclaredBy {
-    /// In this program, for one of its own modules.
+    /// Built into the program, for a built-in module.
     Program,
     /// In the code of a module.
     Code,
-    /// In the code of a module, and in this program: the class of the module counts, also for descendants of the entity.
+    /// In module code and in this program: the module's class wins, also for descendants of the
+    /// entity.
     CodeInstead,
 }
 
-/// The environment of a server that a model is compiled for.
+/// A server environment that a model is compiled for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerSide {
+pub struct ServerEnvironmentInfo {
     /// The id of the environment.
     pub environment: String,
     pub environment_name: String,
-    /// Where the server is reached.
+    /// Host name of the server.
     pub host: String,
     pub port: u16,
-    /// Whether connections to it are encrypted.
+    /// True if connections use TLS.
     pub tls: bool,
-    /// The certificates by which it is recognized, as PEM; may be empty.
+    /// Trusted certificates of the server, as PEM; may be empty.
     pub ca: String,
 }
 
-/// What a path leads to.
+/// Kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Missing,
@@ -258,15 +264,15 @@ pub enum ParamDefault {
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     pub name: &'static str,
-    /// A type as the model writes it (`string`, `int?`, `std::Host`, `string[]`, `any`, `list`, `dict`), or one
-    /// that only plugins have: `Reference[any] | any`, `(Reference[any] | any)[]`, `dict[string, any]`,
-    /// `Reference[string] | string`. Messages print it as it stands here.
+    /// A type in model syntax (`string`, `int?`, `std::Host`, `string[]`, `any`, `list`, `dict`),
+    /// or a plugin-only type: `Reference[any] | any`, `(Reference[any] | any)[]`, `dict[string,
+    /// any]`, `Reference[string] | string`. Messages print it verbatim.
     pub ty: &'static str,
     pub default: ParamDefault,
     pub kind: ParamKind,
 }
 
-pub type Run = fn(&mut dyn Context, &[Value]) -> Outcome;
+pub type PluginFn = fn(&mut dyn PluginContext, &[Value]) -> PluginResult;
 
 /// A plugin in Rust. Arguments arrive in parameter order with defaults filled in.
 #[derive(Clone, Copy, Debug)]
@@ -274,21 +280,22 @@ pub struct NativePlugin {
     /// Full name, `std::count`.
     pub name: &'static str,
     pub params: &'static [Param],
-    /// Type of the result; `any` where nothing is checked.
+    /// Type of the result; `any` is unchecked.
     pub returns: &'static str,
     pub allow_unknown: bool,
-    /// The name of the plugin that replaces it, if it is deprecated: `Some("")` for none.
+    /// Replacement of a deprecated plugin: `Some("")` if there is none.
     pub deprecated: Option<&'static str>,
-    pub run: Run,
+    pub run: PluginFn,
 }
 
-/// Plugins whose values only the code of the same name can make use of later on: they give way to it.
-pub(crate) fn yields(name: &str) -> bool {
+/// True for plugins with values that only module code can process later: module code
+/// takes precedence.
+pub(crate) fn yields_to_module_code(name: &str) -> bool {
     name.starts_with("std::create_") && name.ends_with("_reference")
 }
 
 impl NativePlugin {
-    /// What most entries of the tables have in common.
+    /// Common defaults of the tables.
     const BASE: NativePlugin = NativePlugin {
         name: "",
         params: &[],
@@ -299,7 +306,7 @@ impl NativePlugin {
     };
 }
 
-/// All plugins that are written in Rust, sorted by name.
+/// All plugins written in Rust, sorted by name.
 pub fn native_plugins() -> &'static [NativePlugin] {
     static ALL: LazyLock<Vec<NativePlugin>> = LazyLock::new(|| {
         let mut all = [
@@ -311,7 +318,7 @@ pub fn native_plugins() -> &'static [NativePlugin] {
             json::PLUGINS,
             lists::PLUGINS,
             network::PLUGINS,
-            references::PLUGINS,
+            late_values::PLUGINS,
             reflection::PLUGINS,
             strings::PLUGINS,
             template::PLUGINS,

@@ -7,7 +7,7 @@ use orrery_python::{Int, repr_str};
 
 use super::address::{Address, Interface, any_address, any_interface, any_network, v4_interface};
 use super::args::{integer, optional, plugin, required, text, truth};
-use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
+use super::{Failure, NativePlugin, ParamDefault, PluginContext, PluginResult};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -31,42 +31,42 @@ fn not_an(what: &str, text: &str) -> Failure {
     Failure::python("ValueError", message)
 }
 
-fn interface_arg(ctx: &dyn Context, value: Value) -> Result<Interface, Failure> {
+fn interface_arg(ctx: &dyn PluginContext, value: Value) -> Result<Interface, Failure> {
     let text = text(ctx, value)?;
     any_interface(text).ok_or_else(|| not_an("interface", text))
 }
 
-fn display(ctx: &mut dyn Context, shown: impl std::fmt::Display) -> Outcome {
+fn display(ctx: &mut dyn PluginContext, shown: impl std::fmt::Display) -> PluginResult {
     Ok(ctx.heap_mut().str(&shown.to_string()))
 }
 
-fn prefixlen(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn prefixlen(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     Ok(Value::Int(i64::from(interface_arg(ctx, args[0])?.prefix)))
 }
 
-fn network_address(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn network_address(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let network = interface_arg(ctx, args[0])?.network();
     display(ctx, network)
 }
 
-fn netmask(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn netmask(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let mask = interface_arg(ctx, args[0])?.netmask();
     display(ctx, mask)
 }
 
-fn ip_address_from_interface(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn ip_address_from_interface(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let address = interface_arg(ctx, args[0])?.address;
     display(ctx, address)
 }
 
-fn prefixlength_to_netmask(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn prefixlength_to_netmask(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let source = format!("255.255.255.255/{}", ctx.proxy_str(args[0]));
     let interface = v4_interface(&source).ok_or_else(|| not_an("interface", &source))?;
     display(ctx, interface.netmask())
 }
 
 /// The address at a position of a network; negative positions count from the end.
-fn ipindex(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn ipindex(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let source = text(ctx, args[0])?;
     let network = any_network(source).ok_or_else(|| not_an("network", source))?;
     let position = integer(ctx, args[1])?;
@@ -80,7 +80,7 @@ fn ipindex(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     }
 }
 
-fn add_to_ip(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn add_to_ip(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let source = text(ctx, args[0])?;
     let address = any_address(source).ok_or_else(|| not_an("address", source))?;
     let added = integer(ctx, args[1])?;
@@ -88,7 +88,7 @@ fn add_to_ip(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     display(ctx, sum)
 }
 
-/// `address + number`, with Python's complaint if it leaves the address space.
+/// `address + number`, with Python's error if it leaves the address space.
 pub(super) fn add(address: Address, added: &Int) -> Result<Address, Failure> {
     let sum = num_bigint::BigInt::from(address.bits()) + &*added.to_big();
     let (width, version) = (address.width(), address.version());

@@ -1,7 +1,7 @@
-//! Plugins that look at instances and at what values are.
+//! Plugins that inspect instances and types.
 
-use super::args::{ANY, attribute, class_seen, known, optional, plugin, required, text};
-use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
+use super::args::{ANY, attribute, class_seen, optional, plugin, require_known, required, text};
+use super::{Failure, NativePlugin, ParamDefault, PluginContext, PluginResult};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -18,13 +18,14 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::type", [required("obj", "any")] => "any", type_of),
 ];
 
-fn attr(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn attr(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let name = text(ctx, args[1])?.to_owned();
     attribute(ctx, args[0], &name)
 }
 
-/// An attribute or a default. An unknown instance has no attributes; an unknown value is the result.
-fn get_attribute(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// An attribute or a default. An unknown instance has no attributes; an unknown value is the
+/// result.
+fn get_attribute(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let Value::Str(name) = args[1] else {
         let class = class_seen(ctx, args[1]);
         let message = format!("attribute name must be string, not '{class}'");
@@ -42,16 +43,16 @@ fn get_attribute(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     }
 }
 
-fn is_unknown(_: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_unknown(_: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     Ok(Value::Bool(args[0].is_unknown()))
 }
 
-fn isset(_: &mut dyn Context, args: &[Value]) -> Outcome {
+fn isset(_: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     Ok(Value::Bool(!matches!(args[0], Value::Null)))
 }
 
 /// Every definition with a full name counts as a type; primitive types have none.
-fn is_instance(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_instance(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let name = text(ctx, args[1])?.to_owned();
     let answer = if name.contains("::") { ctx.is_of_type(args[0], &name).ok() } else { None };
     match (answer, args[0]) {
@@ -66,14 +67,14 @@ fn is_instance(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     }
 }
 
-fn no_instance(ctx: &dyn Context, value: Value) -> Failure {
+fn no_instance(ctx: &dyn PluginContext, value: Value) -> Failure {
     let class = class_seen(ctx, value);
     let message = format!("'{class}' object has no attribute '_get_instance'");
     Failure::python("AttributeError", message)
 }
 
-/// Describes an instance, list or dict; meant for people only.
-fn objid(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// Describes an instance, list or dict for debugging.
+fn objid(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let class = match args[0] {
         Value::Instance(_) => "inmanta.execute.runtime.Instance",
         Value::List(_) => "list",
@@ -90,18 +91,18 @@ fn objid(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().str(&description))
 }
 
-/// Asks the attribute `value` for its type. No value of the language can answer, so this always ends
-/// in an error; it is here because models may name it.
-fn type_of(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// Reads the type of the attribute `value`. No value of the language has one, so this always fails;
+/// it exists because models may name it.
+fn type_of(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let value = attribute(ctx, args[0], "value")?;
     let found = attribute(ctx, value, "type")?;
     let class = class_seen(ctx, found);
     Err(Failure::python("TypeError", format!("'{class}' object is not callable")))
 }
 
-/// Whether an operating system has that name or is below one that has it. A family that itself has
-/// no family counts only for itself.
-fn familyof(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// True if an operating system or one of its families has that name. A family without a family
+/// matches only itself.
+fn familyof(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let wanted = text(ctx, args[1])?.to_owned();
     let mut member = args[0];
     if is_named(ctx, member, &wanted)? {
@@ -112,7 +113,7 @@ fn familyof(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
             return Ok(Value::Bool(false));
         };
         let family = match ctx.attribute(instance, "family") {
-            Ok(family) => known(family.unwrap_or(Value::Null))?,
+            Ok(family) => require_known(family.unwrap_or(Value::Null))?,
             Err(Failure::Optional { .. }) => return Ok(Value::Bool(false)),
             Err(failure) => return Err(failure),
         };
@@ -126,7 +127,7 @@ fn familyof(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     }
 }
 
-fn is_named(ctx: &mut dyn Context, member: Value, wanted: &str) -> Result<bool, Failure> {
+fn is_named(ctx: &mut dyn PluginContext, member: Value, wanted: &str) -> Result<bool, Failure> {
     let name = attribute(ctx, member, "name")?;
     Ok(matches!(name, Value::Str(id) if ctx.heap().text(id) == wanted))
 }

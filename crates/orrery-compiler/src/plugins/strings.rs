@@ -4,7 +4,7 @@ use md5::{Digest, Md5};
 use orrery_python::{str_capitalize, str_lower, str_split, str_upper};
 
 use super::args::{ANY, clamped, class_seen, optional, plugin, python_len, required, text, truth};
-use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
+use super::{Failure, NativePlugin, ParamDefault, PluginContext, PluginResult};
 use crate::value::{TEXT_BYTES_MAX, Value};
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -32,13 +32,13 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::upper", [required("string", "string")] => "string", upper),
 ];
 
-fn print(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn print(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let line = ctx.proxy_str(args[0]);
     ctx.print(&line);
     Ok(Value::Null)
 }
 
-fn assert(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn assert(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     if truth(ctx, args[0]) {
         return Ok(Value::Null);
     }
@@ -46,7 +46,7 @@ fn assert(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Err(Failure::python("AssertionError", message))
 }
 
-fn equals(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn equals(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     if ctx.heap().equal(args[0], args[1]) {
         return Ok(Value::Null);
     }
@@ -58,21 +58,29 @@ fn equals(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Err(Failure::python("AssertionError", message))
 }
 
-fn inlineif(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn inlineif(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     Ok(if truth(ctx, args[0]) { args[1] } else { args[2] })
 }
 
-fn invert(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn invert(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     Ok(Value::Bool(!truth(ctx, args[0])))
 }
 
-fn mapped(ctx: &mut dyn Context, value: Value, map: impl Fn(&str) -> String) -> Outcome {
+fn map_text(
+    ctx: &mut dyn PluginContext,
+    value: Value,
+    map: impl Fn(&str) -> String,
+) -> PluginResult {
     let result = map(text(ctx, value)?);
     Ok(ctx.heap_mut().str(&result))
 }
 
-/// A text whose method is called; templates may hand over something else.
-fn with_method<'c>(ctx: &'c dyn Context, value: Value, method: &str) -> Result<&'c str, Failure> {
+/// The text of a method call; templates may pass another type.
+fn with_method<'c>(
+    ctx: &'c dyn PluginContext,
+    value: Value,
+    method: &str,
+) -> Result<&'c str, Failure> {
     match value {
         Value::Str(id) => Ok(ctx.heap().text(id)),
         other => {
@@ -83,31 +91,31 @@ fn with_method<'c>(ctx: &'c dyn Context, value: Value, method: &str) -> Result<&
     }
 }
 
-fn upper(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn upper(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     with_method(ctx, args[0], "upper")?;
-    mapped(ctx, args[0], str_upper)
+    map_text(ctx, args[0], str_upper)
 }
 
-fn lower(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn lower(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     with_method(ctx, args[0], "lower")?;
-    mapped(ctx, args[0], str_lower)
+    map_text(ctx, args[0], str_lower)
 }
 
-fn capitalize(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn capitalize(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     with_method(ctx, args[0], "capitalize")?;
-    mapped(ctx, args[0], str_capitalize)
+    map_text(ctx, args[0], str_capitalize)
 }
 
-fn hostname(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    mapped(ctx, args[0], |fqdn| fqdn.split('.').next().unwrap_or_default().to_owned())
+fn hostname(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
+    map_text(ctx, args[0], |fqdn| fqdn.split('.').next().unwrap_or_default().to_owned())
 }
 
-fn length(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn length(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     Ok(Value::Int(python_len(ctx, args[0])? as i64))
 }
 
 /// `text[:length]`: a negative length leaves out that many characters at the end.
-fn limit(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn limit(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let (whole, length) = (text(ctx, args[0])?, clamped(ctx, args[1])?);
     let kept = if length >= 0 {
         usize::try_from(length).unwrap_or(usize::MAX)
@@ -115,10 +123,10 @@ fn limit(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
         let dropped = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
         whole.chars().count().saturating_sub(dropped)
     };
-    mapped(ctx, args[0], |whole| whole.chars().take(kept).collect())
+    map_text(ctx, args[0], |whole| whole.chars().take(kept).collect())
 }
 
-fn replace(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn replace(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let whole = with_method(ctx, args[0], "replace")?;
     let (old, new) = (text(ctx, args[1])?, text(ctx, args[2])?);
     if new.len() > old.len() {
@@ -131,7 +139,7 @@ fn replace(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().str(&result))
 }
 
-fn split(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn split(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let whole = with_method(ctx, args[0], "split")?.to_owned();
     let delimiter = text(ctx, args[1])?.to_owned();
     let heap = ctx.heap_mut();
@@ -139,8 +147,8 @@ fn split(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(heap.list(parts))
 }
 
-/// A file name that is always the same for the same seed. The length is accepted and ignored.
-fn unique_file(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+/// A file name that depends only on the seed. The length is accepted and ignored.
+fn unique_file(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let digest = Md5::digest(text(ctx, args[1])?);
     let mut name = text(ctx, args[0])?.to_owned();
     for byte in digest {

@@ -1,29 +1,30 @@
-//! The `orrery` section of `project.yml`: settings that the reference compiler does not have and ignores.
+//! The `orrery` section of `project.yml`: settings that the reference compiler does not have and
+//! ignores.
 
-use crate::metadata::Checks;
+use crate::metadata::MetadataReader;
 use crate::yaml::Yaml;
 
-/// Settings of a project for this program alone.
+/// Project settings that are specific to Orrery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectSettings {
-    /// Agents whose machine is the one that deploys: names, with `*` and `?` as wildcards.
+    /// Agents that run on the deploying machine: names, with `*` and `?` as wildcards.
     pub local_agents: Vec<String>,
     pub templates: TemplateMode,
 }
 
-/// Treatment of an attribute that a template reads and its entity does not declare.
+/// Treatment of undeclared attributes in templates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TemplateMode {
-    /// It is an error.
+    /// An error.
     #[default]
     Strict,
-    /// It is empty, as in the reference.
+    /// Empty, as in the reference compiler.
     Lenient,
 }
 
 impl ProjectSettings {
     /// Reads the section; each problem names its key.
-    pub(super) fn read(fields: &Yaml, checks: &mut Checks<'_>) -> Self {
+    pub(super) fn read(fields: &Yaml, checks: &mut MetadataReader<'_>) -> Self {
         let mut settings = ProjectSettings::default();
         let entries = match fields.get("orrery") {
             None | Some(Yaml::Null) => return settings,

@@ -1,12 +1,13 @@
-//! Resources whose fields are computed by the code of a module: what is asked of it, and what becomes of its
-//! answers.
+//! Resources with fields computed by module code: the requests to the code, and the use of its
+//! outcomes.
 
 use orrery_compiler::compile;
 use orrery_compiler::export::{
-    Answer, Code, CodeError, Computed, Exported, Item, Required, ResourceClass, export_with,
+    ComputeOutcome, ComputeRequest, ComputedFields, ExportResult, ModuleCodeError, RequirementView,
+    ResourceClass, ResourceCode, export_with,
 };
 use orrery_compiler::files::Memory;
-use orrery_compiler::host::{Slot, View};
+use orrery_compiler::host::{InstanceView, SlotState};
 use orrery_compiler::project::Options;
 use orrery_compiler::value::Value;
 use orrery_model::ResourceType;
@@ -24,7 +25,7 @@ c = Shelf(name="c", note="fail", requires=a)
 d = Shelf(name="d", requires=[a])
 "#;
 
-/// Code whose answers depend on the note of a shelf.
+/// Code with outcomes that depend on the note of a shelf.
 struct Shelves {
     classes: Vec<ResourceClass>,
     asked: Vec<String>,
@@ -50,34 +51,38 @@ impl Shelves {
     }
 }
 
-impl Code for Shelves {
+impl ResourceCode for Shelves {
     fn classes(&self) -> &[ResourceClass] {
         &self.classes
     }
 
-    fn serialize(&mut self, view: &dyn View, items: &[Item<'_>]) -> Result<Vec<Answer>, CodeError> {
-        let answer = |item: &Item<'_>| {
+    fn serialize(
+        &mut self,
+        view: &dyn InstanceView,
+        items: &[ComputeRequest<'_>],
+    ) -> Result<Vec<ComputeOutcome>, ModuleCodeError> {
+        let answer = |item: &ComputeRequest<'_>| {
             let entity = view.program().entity(view.entity_of(item.instance));
             let text = |name: &str| {
                 let slot = entity.slot_of[&view.program().interner.get(name).expect("a name")];
                 match view.slot(item.instance, slot) {
-                    Slot::Value(Value::Str(id)) => view.values().text(id).to_owned(),
+                    SlotState::Value(Value::Str(id)) => view.values().text(id).to_owned(),
                     _ => String::new(),
                 }
             };
             self.asked.push(format!("{}: {}", text("name"), item.fields.join(",")));
             match text("note").as_str() {
-                "ignore" => Answer::Ignored,
-                "fail" => Answer::Failed(CodeError {
+                "ignore" => ComputeOutcome::Ignored,
+                "fail" => ComputeOutcome::Failed(ModuleCodeError {
                     class: "ValueError".into(),
                     message: "too high".into(),
                     field: Some("label".into()),
                     explicit: false,
                 }),
-                _ => Answer::Fields(Box::new(Computed {
+                _ => ComputeOutcome::Fields(Box::new(ComputedFields {
                     fields: vec![("label".into(), format!("\"shelf {}\"", text("name")))],
                     references: Some("[1]".into()),
-                    ..Computed::default()
+                    ..ComputedFields::default()
                 })),
             }
         };
@@ -90,15 +95,15 @@ impl Code for Shelves {
 
     fn require(
         &mut self,
-        _: &dyn View,
-        resources: &[Required<'_>],
-    ) -> Result<Vec<(usize, Vec<String>)>, CodeError> {
+        _: &dyn InstanceView,
+        resources: &[RequirementView<'_>],
+    ) -> Result<Vec<(usize, Vec<String>)>, ModuleCodeError> {
         self.asked.extend(resources.iter().map(|of| format!("{} {:?}", of.id, of.requires)));
         Ok(self.required.clone())
     }
 }
 
-fn exported(code: &mut Shelves) -> Result<Exported, CodeError> {
+fn exported(code: &mut Shelves) -> Result<ExportResult, ModuleCodeError> {
     let mut files = Memory::default();
     files.add("/p/project.yml", "name: test\n");
     files.add("/p/main.cf", MODEL);

@@ -1,4 +1,4 @@
-//! Which instances become resources, under which id, and in which set.
+//! Selection of instances that become resources, their ids and sets.
 
 use orrery_model::ResourceType;
 
@@ -53,10 +53,10 @@ m::Device(name="no resource at all")
     );
     assert!(exported.resources.is_empty() && exported.problems.is_empty());
     assert_eq!(
-        exported.note_texts(),
+        exported.warning_texts(),
         ["no handler for entity m::Unhandled: its 2 instances are not deployed"]
     );
-    assert!(exported.notes[0].source().is_some());
+    assert!(exported.warnings[0].source().is_some());
 }
 
 fn id_type(kind: &str) -> (String, [ResourceType; 1]) {
@@ -83,13 +83,13 @@ fn ids_are_texts_as_python_writes_them() {
         declared[0].agent = "agent".into();
         let exported = exported_as(&format!("{model}T(id={value})\n"), &declared);
         assert_eq!(exported.ids(), [format!("__config__::T[a,id={text}]")], "{kind}");
-        // An identifying attribute with this name stands in the id only.
+        // An identifying attribute with this name is part of the id only.
         assert!(!exported.resources[0].attributes.as_str().contains("\"id\""));
     }
 }
 
 #[test]
-fn what_cannot_be_an_id_is_a_problem() {
+fn an_invalid_id_is_a_problem() {
     for (kind, value, problem) in [
         ("list", r#"["a"]"#, "`id` is of the type list, not a text or a number"),
         ("dict", "{}", "`id` is of the type dict, not a text or a number"),
@@ -155,7 +155,7 @@ fn an_agent_needs_a_name_without_commas() {
 }
 
 #[test]
-fn what_has_no_known_identity_is_noted_and_nobody_waits_for_it() {
+fn a_resource_with_an_unknown_identity_is_reported_and_does_not_block_others() {
     let exported = exported(
         r#"u = std::get_env("ORRERY_TEST_THAT_NOBODY_SETS")
 d = m::Device(name="d")
@@ -166,7 +166,7 @@ c = m::Base(name="c", device=d, requires=[a, b])
     );
     assert!(exported.problems.is_empty());
     assert_eq!(exported.ids(), ["m::Base[d,name=c]"]);
-    let mut texts = exported.note_texts();
+    let mut texts = exported.warning_texts();
     texts.sort();
     assert_eq!(texts.len(), 3);
     assert_eq!(texts[0], "a m::Base is not deployed: its id or agent is not known yet");
@@ -188,7 +188,7 @@ std::ResourceSet(name=std::get_env("ORRERY_TEST_THAT_NOBODY_SETS"), resources=[u
     let sets: Vec<Option<&str>> =
         exported.resources.iter().map(|resource| resource.set.as_deref()).collect();
     assert_eq!(sets, [Some("s1"), None, None]);
-    let mut texts = exported.note_texts();
+    let mut texts = exported.warning_texts();
     texts.sort();
     assert_eq!(
         texts,

@@ -1,10 +1,10 @@
-//! The export, seen through the public interface: models in memory, resources and problems out.
+//! The export through its public interface: models in memory, resources and problems out.
 
 mod code;
+mod exclusions;
 mod identity;
-mod left_out;
 mod models;
 mod pages;
 mod properties;
-mod reference;
+mod reference_compiler;
 mod values;

@@ -1,9 +1,9 @@
-//! Compiles and exports small models: their resource types stand in a module of their own.
+//! Compiles and exports small models, with their resource types in a separate module.
 
-use orrery_compiler::export::{Exported, export};
+use orrery_compiler::export::{ExportResult, export};
 use orrery_compiler::files::Memory;
 use orrery_compiler::project::Options;
-use orrery_compiler::{Compiled, compile};
+use orrery_compiler::{Compilation, compile};
 use orrery_model::{Inventory, Resource, ResourceType};
 
 /// A module with an entity of every kind that the tests need.
@@ -78,7 +78,7 @@ pub(crate) fn declarations() -> Vec<ResourceType> {
 
 pub(crate) const NULL_FIELDS: &[&str] = &["agentname", "fail", "int_value", "value"];
 
-pub(crate) fn compiled(main: &str) -> Compiled {
+pub(crate) fn compiled(main: &str) -> Compilation {
     let mut files = Memory::default();
     files.add("/p/project.yml", "name: test\nmodulepath: libs\n");
     files.add("/p/main.cf", main);
@@ -86,24 +86,24 @@ pub(crate) fn compiled(main: &str) -> Compiled {
     files.add("/p/libs/m/model/_init.cf", MODULE);
     let compiled = compile(&files, &Options::new("/p"));
     if let Err(error) = &compiled.outcome {
-        panic!("{}", error.message(&|loc| compiled.sources.place(loc)));
+        panic!("{}", error.message(&|loc| compiled.sources.location(loc)));
     }
     compiled
 }
 
-pub(crate) fn exported_as(main: &str, declarations: &[ResourceType]) -> Exported {
+pub(crate) fn exported_as(main: &str, declarations: &[ResourceType]) -> ExportResult {
     let compiled = compiled(main);
     let model = compiled.model.as_ref().expect("it compiles");
     export(model, &compiled.sources, declarations, &Inventory::default())
 }
 
-/// What a main file exports; line 1 of the file is the first line of `main`.
-pub(crate) fn exported(main: &str) -> Exported {
+/// Exports a main file; line 1 of the file is the first line of `main`.
+pub(crate) fn exported(main: &str) -> ExportResult {
     let main = format!("{main}\nimport m\nimport std::testing\n");
     exported_as(&main, &declarations())
 }
 
-impl Find for Exported {
+impl Find for ExportResult {
     fn find(&self, id: &str) -> &Resource {
         let found = self.resources.iter().find(|resource| resource.id.as_str() == id);
         found.unwrap_or_else(|| panic!("no {id} among {:?}", self.ids()))
@@ -117,8 +117,8 @@ impl Find for Exported {
         self.problems.iter().map(ToString::to_string).collect()
     }
 
-    fn note_texts(&self) -> Vec<String> {
-        self.notes.iter().map(ToString::to_string).collect()
+    fn warning_texts(&self) -> Vec<String> {
+        self.warnings.iter().map(ToString::to_string).collect()
     }
 }
 
@@ -126,7 +126,7 @@ pub(crate) trait Find {
     fn find(&self, id: &str) -> &Resource;
     fn ids(&self) -> Vec<&str>;
     fn problem_texts(&self) -> Vec<String>;
-    fn note_texts(&self) -> Vec<String>;
+    fn warning_texts(&self) -> Vec<String>;
 }
 
 /// The ids that a resource requires.

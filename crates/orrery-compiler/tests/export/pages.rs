@@ -1,4 +1,5 @@
-//! The pages about problems of the export: the example of each has the problem and says so in these words.
+//! Documentation pages of export problems: the example of each page causes the problem with exactly
+//! the documented text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,9 +47,9 @@ fn every_page_shows_its_problem() {
         let text = fs::read_to_string(page(id)).unwrap_or_else(|error| panic!("{id}: {error}"));
         let mut files = Memory::default();
         files.add("/p/project.yml", "name: test\nmodulepath: libs\n");
-        // Resources that no handler of this program declares stand in a module, marked as `cf`: the
-        // command line could not show their problems.
-        // Circles are refused by the command line as early as a compile.
+        // Resources that no native handler declares are defined in a module, marked as `cf`: the
+        // command line could not show their problems. Cycles are refused by the command line during
+        // the compile.
         let mut examples = fences(&text, "inmanta");
         examples.extend(fences(&text, "inmanta,fails,differs"));
         match (&*examples, &*fences(&text, "cf")) {

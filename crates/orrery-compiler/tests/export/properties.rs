@@ -1,4 +1,4 @@
-//! What holds for all models: the text is canonical, and the same model gives the same export.
+//! Properties of all models: the text is canonical, and the same model gives the same export.
 
 use orrery_compiler::export::export;
 use orrery_model::{Attributes, Inventory};
@@ -24,7 +24,7 @@ fn value() -> impl Strategy<Value = String> {
             prop::collection::vec(inner.clone(), 0..4)
                 .prop_map(|items| format!("[{}]", items.join(", "))),
             prop::collection::btree_map(key, inner, 0..4).prop_map(|entries| {
-                // Against the order of the map, so that somebody has to sort.
+                // Reversed map order, so that sorting is required.
                 let entries: Vec<String> = entries
                     .iter()
                     .rev()
@@ -59,8 +59,8 @@ proptest! {
         prop_assert_eq!(&Attributes::parse(attributes.as_str()).expect("it is JSON"), attributes);
     }
 
-    /// Random requirements, duplicate ids, unmanaged and broken ones: twice the same, and what is
-    /// exported is closed.
+    /// Random requirements, duplicate ids, unmanaged and broken instances: exports are
+    /// deterministic and closed under requirements.
     #[test]
     fn exports_are_the_same_twice_and_closed(
         edges in prop::collection::vec((0_usize..12, 0_usize..12), 0..14),
@@ -80,20 +80,20 @@ proptest! {
         }
         let first = compiled(&main);
         let second = compiled(&main);
-        let of = |compiled: &orrery_compiler::Compiled| {
+        let of = |compiled: &orrery_compiler::Compilation| {
             export(compiled.model.as_ref().expect("it compiles"), &compiled.sources, &declarations(), &Inventory::default())
         };
         let (one, two) = (of(&first), of(&second));
         prop_assert_eq!(&one.resources, &two.resources);
         prop_assert_eq!(&one.problems, &two.problems);
-        prop_assert_eq!(&one.notes, &two.notes);
+        prop_assert_eq!(&one.warnings, &two.warnings);
         prop_assert!(one.resources.is_sorted_by(|a, b| a.id < b.id));
 
         let exported = |id| one.resources.binary_search_by(|resource| resource.id.cmp(id)).is_ok();
         for resource in &one.resources {
             prop_assert!(resource.requires.iter().all(exported));
         }
-        // Every instance is somewhere: exported, unmanaged, or named by a problem.
+        // Every instance is exported, unmanaged, or named by a problem.
         let left_out: usize = one.problems.iter().map(|problem| problem.resources().len()).sum();
         prop_assert!(one.resources.len() + one.unmanaged + left_out >= names.len());
         // Nothing is both exported and left out.

@@ -1,6 +1,6 @@
-//! Fields: what values look like outside of the model, and what cannot leave it.
+//! Fields: serialized values, and values that cannot be serialized.
 
-use orrery_compiler::export::{Problem, Unserializable};
+use orrery_compiler::export::{ExportProblem, Unserializable};
 use orrery_model::ResourceType;
 
 use crate::models::{Find, exported, exported_as};
@@ -65,7 +65,7 @@ std::testing::NullResource(name="managed", managed=u)
         assert!(resource.flags.undefined, "{id}");
         assert!(resource.attributes.as_str().contains(text), "{:?}", resource.attributes);
     }
-    // These count as not said.
+    // These count as not set.
     let flags = exported.find("m::Base[d,name=flags]");
     assert!(!flags.flags.undefined && !flags.flags.send_event && flags.flags.receive_events);
     assert!(flags.attributes.as_str().contains(r#""send_event":false"#));
@@ -103,7 +103,7 @@ m::Plain(name="silent", device=d)
 }
 
 #[test]
-fn unmanaged_resources_are_counted_and_left_to_themselves() {
+fn unmanaged_resources_are_counted_and_not_exported() {
     let exported = exported(
         r#"
 a = std::testing::NullResource(name="a", managed=false)
@@ -113,7 +113,7 @@ b = std::testing::NullResource(name="b", requires=a)
     assert_eq!(exported.unmanaged, 1);
     assert_eq!(exported.ids(), ["std::testing::NullResource[internal,name=b]"]);
     assert!(exported.resources[0].requires.is_empty());
-    assert!(exported.notes.is_empty(), "{:?}", exported.note_texts());
+    assert!(exported.warnings.is_empty(), "{:?}", exported.warning_texts());
 }
 
 #[test]
@@ -143,7 +143,7 @@ ok = m::Odd(name="ok", device=d, spare=d)
 #[test]
 fn a_relation_is_no_field() {
     let field = |name| [ResourceType::new("m::Odd", "device.name", "name", &[name])];
-    // Without members there is nothing that cannot be written.
+    // An empty list contains nothing that cannot be serialized.
     let exported = exported_as(ODD, &field("devices"));
     let text = exported.find("m::Odd[d,name=ok]").attributes.as_str();
     assert!(text.starts_with(r#"{"devices":[],"#), "{text}");
@@ -157,7 +157,7 @@ fn a_relation_is_no_field() {
             "`devices[0]` of m::Odd[d,name=bad] cannot be exported: an instance of m::Device is no value"
         ]
     );
-    assert_eq!(exported.problems[0].site().to_string(), "main.cf:5:7");
+    assert_eq!(exported.problems[0].location().to_string(), "main.cf:5:7");
     assert_eq!(exported.problems[0].diagnostic_id(), "unserializable-field");
 
     let model = format!("{ODD}empty = m::Odd(name=\"empty\", device=d)\n");
@@ -166,7 +166,7 @@ fn a_relation_is_no_field() {
         .problems
         .iter()
         .map(|problem| match problem {
-            Problem::Field { cause, .. } => cause,
+            ExportProblem::Field { cause, .. } => cause,
             other => panic!("{other}"),
         })
         .collect();
@@ -206,7 +206,7 @@ fn a_field_that_the_entity_lacks_is_noted_once() {
     let exported = exported_as(&model, &declared);
     assert_eq!(exported.resources.len(), 2);
     assert_eq!(
-        exported.note_texts(),
+        exported.warning_texts(),
         [
             "m::Odd has no attribute `devices.colour`, which its handler can use",
             "m::Odd has no attribute `nothing`, which its handler can use",
@@ -230,7 +230,7 @@ m::Base(name="plain", device=d)
     );
     assert!(exported.problems.is_empty(), "{:?}", exported.problem_texts());
     let text = exported.find("m::Base[d,name=b]").attributes.as_str();
-    // Keys stay sorted: both fields stand where their names belong.
+    // Keys stay sorted: both fields are in alphabetical position.
     assert!(text.starts_with(r#"{"items":[null],"mutators":[{"args":[{"id":"m::Base[d,name=b]","#));
     assert!(text.contains(r#","options":{"it's":["x",null]},"#), "{text}");
     let object: serde_json::Value = serde_json::from_str(text).expect("attributes are JSON");

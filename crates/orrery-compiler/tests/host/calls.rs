@@ -1,9 +1,9 @@
-//! What a call can come to.
+//! Outcomes of plugin calls.
 
 use orrery_compiler::plugins::{CellId, Failure};
 use orrery_compiler::value::Value;
 
-use crate::small_host::{SmallHost, message, read};
+use crate::test_host::{TestHost, message, read};
 
 const THING: &str = "
 entity Thing:
@@ -14,7 +14,7 @@ Thing.other [0:1] -- Thing
 implement Thing using std::none
 ";
 
-fn sum_of_late(host: SmallHost) -> SmallHost {
+fn sum_of_late(host: TestHost) -> TestHost {
     host.with("m::sum", &["thing: Thing"], "int", |context, call| {
         let late = read(context, call, "late")?;
         let later = read(context, call, "later")?;
@@ -28,7 +28,7 @@ fn sum_of_late(host: SmallHost) -> SmallHost {
 #[test]
 fn a_call_that_reads_too_early_is_made_again_for_each_value() {
     let mut host =
-        sum_of_late(SmallHost::default()).with("m::three", &[], "int", |_, _| Ok(Value::Int(3)));
+        sum_of_late(TestHost::default()).with("m::three", &[], "int", |_, _| Ok(Value::Int(3)));
     let main = "import m
 thing = m::Thing()
 std::print(m::sum(thing))
@@ -40,7 +40,7 @@ thing.later = thing.late + 1
     assert_eq!(compiled.output, "9\n");
     let called = host.called.borrow();
     let sums = called.iter().filter(|name| *name == "m::sum").count();
-    // It was called with nothing set, and ended with all set.
+    // The first call ran before any value was set, the last one after all were set.
     assert!((2..=3).contains(&sums), "{called:?}");
     assert_eq!(called.last().map(String::as_str), Some("m::sum"));
     assert!(called.iter().any(|name| name == "m::three"));
@@ -48,7 +48,7 @@ thing.later = thing.late + 1
 
 #[test]
 fn a_call_that_waits_for_ever_is_reported_as_the_value_that_is_missing() {
-    let compiled = sum_of_late(SmallHost::default())
+    let compiled = sum_of_late(TestHost::default())
         .compile(THING, "import m\nthing = m::Thing(later=1)\nx = m::sum(thing)\n");
     let message = message(&compiled);
     assert!(message.contains("is not complete: attribute late"), "{message}");
@@ -56,10 +56,10 @@ fn a_call_that_waits_for_ever_is_reported_as_the_value_that_is_missing() {
 
 #[test]
 fn a_call_that_waits_for_nothing_is_an_error() {
-    let waits: [crate::small_host::Run; 2] =
+    let waits: [crate::test_host::Run; 2] =
         [|_, _| Err(Failure::Unset(vec![])), |_, _| Err(Failure::Unset(vec![CellId(u32::MAX)]))];
     for run in waits {
-        let compiled = SmallHost::default()
+        let compiled = TestHost::default()
             .with("m::wait", &[], "any", run)
             .compile("", "import m\nm::wait()\n");
         assert_eq!(
@@ -73,7 +73,7 @@ fn a_call_that_waits_for_nothing_is_an_error() {
 #[test]
 fn an_exception_is_reported_with_its_text() {
     let raise = |explicit: bool| {
-        let run: crate::small_host::Run = if explicit {
+        let run: crate::test_host::Run = if explicit {
             |_, _| {
                 let class = "inmanta_plugins.m.Own".into();
                 Err(Failure::Exception { class, message: "mine".into(), explicit: true })
@@ -84,9 +84,8 @@ fn an_exception_is_reported_with_its_text() {
                 Err(Failure::Exception { class, message, explicit: false })
             }
         };
-        let compiled = SmallHost::default()
-            .with("m::f", &[], "any", run)
-            .compile("", "import m\nx = m::f()\n");
+        let compiled =
+            TestHost::default().with("m::f", &[], "any", run).compile("", "import m\nx = m::f()\n");
         let class = compiled.outcome.as_ref().err().map(|error| error.class);
         (class, message(&compiled))
     };
@@ -112,7 +111,7 @@ fn an_exception_is_reported_with_its_text() {
 
 #[test]
 fn an_unknown_result_is_a_value_that_others_take_over() {
-    let mut host = SmallHost::default()
+    let mut host = TestHost::default()
         .with("m::unknown", &[], "int", |context, _| Ok(context.heap_mut().unknown(None)))
         .with("m::next", &["x: int"], "int", |_, call| Ok(call.args[0]));
     let main = "import m
@@ -125,15 +124,14 @@ end
     let compiled = host.compile("", main);
     assert_eq!(message(&compiled), "");
     assert_eq!(compiled.output, "unknown\n");
-    // An unknown argument is the result: the plugin need not be asked.
+    // An unknown argument is the result: the plugin is not called.
     assert_eq!(*host.called.borrow(), ["m::unknown"]);
 }
 
 #[test]
 fn reading_an_unknown_makes_the_result_unknown() {
-    let mut host =
-        sum_of_late(SmallHost::default())
-            .with("m::unknown", &[], "int", |context, _| Ok(context.heap_mut().unknown(None)));
+    let mut host = sum_of_late(TestHost::default())
+        .with("m::unknown", &[], "int", |context, _| Ok(context.heap_mut().unknown(None)));
     let main = "import m
 thing = m::Thing(late=m::unknown(), later=2)
 std::print(std::is_unknown(m::sum(thing)))
@@ -144,7 +142,7 @@ std::print(std::is_unknown(m::sum(thing)))
 
 #[test]
 fn an_optional_relation_without_a_value_fails_the_call() {
-    let compiled = SmallHost::default()
+    let compiled = TestHost::default()
         .with("m::other", &["thing: Thing"], "any", |context, call| read(context, call, "other"))
         .compile(THING, "import m\nthing = m::Thing(late=1, later=1)\nx = m::other(thing)\n");
     let message = message(&compiled);
@@ -155,7 +153,7 @@ fn an_optional_relation_without_a_value_fails_the_call() {
 #[test]
 fn templates_use_the_plugins_of_hosts_as_filters() {
     let mut host =
-        SmallHost::default().with("m::twice", &["x: string"], "string", |context, call| {
+        TestHost::default().with("m::twice", &["x: string"], "string", |context, call| {
             let Value::Str(text) = call.args[0] else {
                 return Err(Failure::python("TypeError", "no text"));
             };
@@ -168,8 +166,8 @@ fn templates_use_the_plugins_of_hosts_as_filters() {
     assert_eq!(*host.called.borrow(), ["m::twice"]);
 }
 
-/// A plugin that prints its argument and gives it back.
-fn with_say(host: SmallHost) -> SmallHost {
+/// A plugin that prints and returns its argument.
+fn with_say(host: TestHost) -> TestHost {
     host.with("m::say", &["text: string"], "string", |context, call| {
         let Value::Str(text) = call.args[0] else { return Err(Failure::Plugin("no text".into())) };
         let text = context.heap().text(text).to_owned();
@@ -181,9 +179,9 @@ fn with_say(host: SmallHost) -> SmallHost {
 #[test]
 fn calls_that_come_together_have_the_effects_of_calls_one_by_one() {
     let models = [
-        // Many calls, nothing between them that anybody would notice.
+        // Many calls without observable effects between them.
         "for i in std::sequence(700):\n  x = m::say(\"{{i}}\")\n  m::Thing(late=std::count([x]), later=i)\nend\n",
-        // What the program prints itself has its place among them.
+        // Output of the program itself keeps its position among them.
         "a = m::say(\"a\")\nb = m::say(\"b\")\nstd::print(\"between\")\nc = m::say(\"c\")\nd = m::say(a)\n",
         // The first error is the first in the order of the queue.
         "a = m::say(\"a\")\nb = m::say(\"bad\")\nc = m::say(\"c\")\nd = m::say(d2)\nd2 = 3\n",
@@ -191,8 +189,8 @@ fn calls_that_come_together_have_the_effects_of_calls_one_by_one() {
     let mut largest = 0;
     for model in models {
         let main = format!("import m\n{model}");
-        let mut alone = with_say(SmallHost::default());
-        let mut batching = with_say(SmallHost::default());
+        let mut alone = with_say(TestHost::default());
+        let mut batching = with_say(TestHost::default());
         batching.batches = true;
         let (one, other) = (alone.compile(THING, &main), batching.compile(THING, &main));
         assert_eq!(message(&one), message(&other));

@@ -1,12 +1,12 @@
-//! What a host is asked before the model runs.
+//! Questions to a host before the model runs.
 
-use orrery_compiler::host::{LoadError, Place, Signature};
+use orrery_compiler::host::{CodeLocation, LoadError, Signature};
 use orrery_compiler::value::Value;
 
-use crate::small_host::{SmallHost, message};
+use crate::test_host::{TestHost, message};
 
-fn nothing() -> SmallHost {
-    SmallHost::default().with("m::f", &[], "any", |_, _| Ok(Value::Null))
+fn nothing() -> TestHost {
+    TestHost::default().with("m::f", &[], "any", |_, _| Ok(Value::Null))
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_host_is_asked_once_for_the_modules_that_bring_code() {
 }
 
 #[test]
-fn a_host_is_left_alone_where_no_module_brings_code() {
+fn a_host_is_not_started_without_module_code() {
     let mut host = nothing();
     let compiled = host.compile("", "import plain\nstd::print(std::count([1]))\n");
     assert_eq!(compiled.output, "1\n", "{}", message(&compiled));
@@ -32,8 +32,11 @@ fn code_that_does_not_load_ends_the_compile() {
     let mut host = nothing();
     let problem = "ModuleNotFoundError while loading plugin module inmanta_plugins.m: No module \
                    named 'nowhere' (./libs/m/plugins/__init__.py:1)";
-    host.refuses =
-        Some(LoadError::Code { module: "m".into(), problems: vec![problem.into()], place: None });
+    host.refuses = Some(LoadError::Code {
+        module: "m".into(),
+        problems: vec![problem.into()],
+        location: None,
+    });
     let compiled = host.compile("", "import m\n");
     assert_eq!(
         message(&compiled),
@@ -46,14 +49,14 @@ fn code_that_does_not_load_ends_the_compile() {
 #[test]
 fn native_plugins_go_before_those_of_the_same_name() {
     let mut host =
-        SmallHost::default().with("std::count", &["x: any"], "any", |_, _| Ok(Value::Int(100)));
+        TestHost::default().with("std::count", &["x: any"], "any", |_, _| Ok(Value::Int(100)));
     let compiled = host.compile("", "import m\nstd::print(std::count([1, 2]))\n");
     assert_eq!(compiled.output, "2\n", "{}", message(&compiled));
 }
 
 #[test]
 fn a_plugin_of_a_namespace_that_is_not_loaded_cannot_be_called() {
-    let compiled = SmallHost::default()
+    let compiled = TestHost::default()
         .with("m::sub::f", &["x: Nowhere"], "any", |_, _| Ok(Value::Null))
         .compile("", "import m\nm::sub::f()\n");
     let message = message(&compiled);
@@ -65,7 +68,7 @@ fn a_plugin_of_a_namespace_that_is_not_loaded_cannot_be_called() {
 
 #[test]
 fn a_name_that_the_plugins_of_a_module_lack_is_not_blamed_on_python() {
-    let compiled = SmallHost::default()
+    let compiled = TestHost::default()
         .with("m::gather", &[], "any", |_, _| Ok(Value::Null))
         .compile("", "import m\nm::gahter()\n");
     let error = compiled.outcome.as_ref().expect_err("there is no such plugin");
@@ -74,7 +77,7 @@ fn a_name_that_the_plugins_of_a_module_lack_is_not_blamed_on_python() {
 
 #[test]
 fn a_plugin_and_a_type_cannot_share_a_name() {
-    let compiled = SmallHost::default()
+    let compiled = TestHost::default()
         .with("m::Thing", &[], "any", |_, _| Ok(Value::Null))
         .compile("entity Thing:\nend\n", "import m\n");
     assert_eq!(
@@ -92,9 +95,9 @@ fn a_deprecated_plugin_warns() {
         returns: "any".into(),
         allow_unknown: false,
         deprecated: Some("m::new".into()),
-        place: Some(Place { file: "/p/libs/m/plugins/__init__.py".into(), line: 1 }),
+        location: Some(CodeLocation { file: "/p/libs/m/plugins/__init__.py".into(), line: 1 }),
     };
-    let compiled = SmallHost::default()
+    let compiled = TestHost::default()
         .with_signature(signature, |_, _| Ok(Value::Null))
         .compile("", "import m\nm::old()\n");
     let text = "Plugin 'm::old' is deprecated. It should be replaced by 'm::new'.";

@@ -1,7 +1,7 @@
-//! Plugins of another host than the built-in one, seen through the public interface: what the host is
-//! asked, calls that wait, and everything that a call can come to.
+//! Plugins of a host other than the built-in one, through the public interface: questions to the
+//! host, calls that wait, and all outcomes of a call.
 
 mod calls;
 mod loading;
-mod small_host;
+mod test_host;
 mod types;

@@ -2,7 +2,7 @@
 
 use orrery_compiler::value::Value;
 
-use crate::small_host::{SmallHost, message};
+use crate::test_host::{TestHost, message};
 
 const MODULE: &str = "
 entity T:
@@ -14,7 +14,7 @@ typedef small as int matching self < 10
 /// The message of a call of `m::f`, which has one parameter.
 fn called_with(ty: &str, argument: &str) -> String {
     let mut host =
-        SmallHost::default().with("m::f", &[&format!("a: {ty}")], "any", |_, _| Ok(Value::Null));
+        TestHost::default().with("m::f", &[&format!("a: {ty}")], "any", |_, _| Ok(Value::Null));
     message(&host.compile(MODULE, &format!("import m\nx = m::f({argument})\n")))
 }
 
@@ -95,7 +95,7 @@ fn a_type_that_does_not_exist_is_an_error_of_the_plugin() {
 
 #[test]
 fn a_result_of_another_type_is_refused() {
-    let compiled = SmallHost::default()
+    let compiled = TestHost::default()
         .with("m::f", &[], "int", |context, _| Ok(context.heap_mut().str("x")))
         .compile("", "import m\nx = m::f()\n");
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_result_of_another_type_is_refused() {
 }
 
 #[test]
-fn defaults_arrive_unchecked_and_are_told_apart_from_what_was_given() {
+fn defaults_are_unchecked_and_marked_as_omitted() {
     let params = [
         "a: int = null",
         "b: any = 'text'",
@@ -116,7 +116,7 @@ fn defaults_arrive_unchecked_and_are_told_apart_from_what_was_given() {
         "*e: int",
         "**f: int",
     ];
-    let mut host = SmallHost::default().with("m::f", &params, "any", |context, call| {
+    let mut host = TestHost::default().with("m::f", &params, "any", |context, call| {
         let shown: Vec<String> = call.args.iter().map(|&arg| context.repr(arg)).collect();
         context.print(&format!("{} omitted {:?}", shown.join(" "), call.omitted));
         Ok(Value::Null)

@@ -1,6 +1,6 @@
-//! Plugins whose answers depend on the world: passwords, time, references.
+//! Plugins that depend on the outside world: passwords, time, references.
 
-use orrery_compiler::plugins::{Context, Failure, native_plugins};
+use orrery_compiler::plugins::{Failure, PluginContext, native_plugins};
 use orrery_compiler::value::Value;
 
 use crate::memory::{Memory, bind};
@@ -11,7 +11,7 @@ fn call(memory: &mut Memory, name: &str, args: &[Value]) -> Result<Value, Failur
     let plugin = native_plugins().iter().find(|plugin| plugin.name == name);
     let plugin = plugin.expect("the plugin exists");
     let args = bind(memory, plugin, args.to_vec(), Vec::new())?;
-    (plugin.run)(memory, &args).map_err(Failure::plain)
+    (plugin.run)(memory, &args).map_err(Failure::without_location)
 }
 
 fn text(memory: &mut Memory, name: &str, args: &[&str]) -> Result<String, String> {
@@ -44,7 +44,7 @@ fn a_length_of_nothing_gives_an_empty_password() {
 }
 
 #[test]
-fn password_files_are_read_as_people_write_them() {
+fn hand_written_password_files_are_accepted() {
     let mut memory = Memory::with_prelude();
     let written = "manual= a b = c \n\ndup=1\ndup=2\nx=\n  sp = z\nfinal=nonl";
     memory.files.insert(FILE.to_owned(), written.to_owned());

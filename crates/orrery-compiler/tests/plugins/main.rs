@@ -1,6 +1,7 @@
-//! The standard plugins, asked what the reference was asked.
+//! The standard plugins, compared with the reference compiler.
 //!
-//! `tests/recorded` holds calls with the reference's answers; `tools/oracle` records them.
+//! `tests/recorded` contains calls with the answers of the reference compiler; `tools/oracle`
+//! records them.
 
 mod effects;
 mod memory;

@@ -1,10 +1,10 @@
-//! A `Context` without a compiler: values, a few instances and files in memory.
+//! A `PluginContext` without a compiler: values, a few instances and files in memory.
 
 use std::collections::BTreeMap;
 
 use orrery_compiler::plugins::{
-    CellId, Context, DeclaredBy, Facts, Failure, FileKind, Identity, Outcome, ServerSide,
-    native_plugins,
+    CellId, DeclaredBy, Facts, Failure, FileKind, PluginContext, PluginResult, ResourceIdentity,
+    ServerEnvironmentInfo, native_plugins,
 };
 use orrery_compiler::project::TemplateMode;
 use orrery_compiler::value::{Dict, Heap, InstanceId, Value};
@@ -42,7 +42,7 @@ pub(crate) struct Memory {
     pub(crate) templates: TemplateMode,
 }
 
-/// Names that exist as definitions but are no entities of the instances below.
+/// Names that exist as definitions but are not entities of the instances below.
 const DEFINITIONS: [&str; 3] = ["std::port", "std::Host", "std::Resource"];
 
 impl Memory {
@@ -50,7 +50,7 @@ impl Memory {
     pub(crate) fn with_prelude() -> Memory {
         let mut memory = Memory {
             namespace: "__config__".to_owned(),
-            // What was recorded comes from the reference.
+            // The recordings come from the reference compiler.
             templates: TemplateMode::Lenient,
             ..Memory::default()
         };
@@ -168,7 +168,7 @@ impl Memory {
         })
     }
 
-    /// The other way round.
+    /// Converts a value to the form of the recordings.
     pub(crate) fn json(&self, value: Value) -> Json {
         match value {
             Value::Null => Json::Null,
@@ -203,7 +203,7 @@ impl Memory {
     }
 }
 
-impl Context for Memory {
+impl PluginContext for Memory {
     fn heap(&self) -> &Heap {
         &self.heap
     }
@@ -308,7 +308,7 @@ impl Context for Memory {
         path.to_owned()
     }
 
-    fn call(&mut self, plugin: &str, args: &[Value]) -> Outcome {
+    fn call(&mut self, plugin: &str, args: &[Value]) -> PluginResult {
         let found = native_plugins().iter().find(|native| native.name == plugin);
         let found = found.ok_or_else(|| Failure::python("KeyError", plugin))?;
         let args = bind(self, found, args.to_vec(), Vec::new())?;
@@ -361,13 +361,13 @@ impl Context for Memory {
         None
     }
 
-    fn server(&self) -> Option<&ServerSide> {
+    fn server(&self) -> Option<&ServerEnvironmentInfo> {
         None
     }
 
-    fn identity(&self, instance: InstanceId) -> Option<Identity> {
+    fn identity(&self, instance: InstanceId) -> Option<ResourceIdentity> {
         let entity = self.entity_name(instance);
-        (entity == "std::testing::NullResource").then(|| Identity {
+        (entity == "std::testing::NullResource").then(|| ResourceIdentity {
             entity,
             agent: "agentname".to_owned(),
             attribute: "name".to_owned(),

@@ -1,8 +1,8 @@
-//! Whatever stands in a main file, the compiler answers: with a model or with an error, within its
-//! limits. Models are made from pieces that belong together, so that many of them get far.
+//! The compiler terminates for every main file with a model or an error, within its limits. Models
+//! are assembled from compatible pieces, so that many of them get far.
 
 use orrery_compiler::files::Memory;
-use orrery_compiler::project::{Limits, Options};
+use orrery_compiler::project::{CompileLimits, Options};
 use proptest::prelude::*;
 
 fn answers(text: &[u8]) {
@@ -10,11 +10,12 @@ fn answers(text: &[u8]) {
     files.add("/p/project.yml", "name: p\nmodulepath: libs\n");
     files.add("/p/main.cf", text);
     let mut options = Options::new("/p");
-    options.limits = Limits { instances: 500, creation_depth: 50, ..Limits::default() };
+    options.limits =
+        CompileLimits { instances: 500, creation_depth: 50, ..CompileLimits::default() };
     let compiled = orrery_compiler::compile(&files, &options);
     if let Err(error) = &compiled.outcome {
         assert!(!error.class.is_empty());
-        let _ = error.message(&|loc| compiled.sources.place(loc));
+        let _ = error.message(&|loc| compiled.sources.location(loc));
     }
 }
 

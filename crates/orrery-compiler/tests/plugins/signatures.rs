@@ -1,15 +1,15 @@
-//! Names, parameters, defaults and types of all plugins are those of the reference.
+//! Names, parameters, defaults and types of all plugins equal those of the reference compiler.
 
 use orrery_compiler::plugins::{NativePlugin, ParamDefault, ParamKind, native_plugins};
 use serde_json::{Value as Json, json};
 
 const RECORDED: &str = include_str!("../recorded/signatures.json");
 
-/// Plugins that only this program has.
+/// Plugins that only Orrery has.
 const OWN: [&str; 3] =
     ["std::create_command_reference", "std::create_file_reference", "std::create_secret_reference"];
 
-fn described(plugin: &NativePlugin) -> Json {
+fn description(plugin: &NativePlugin) -> Json {
     let params: Vec<Json> = plugin
         .params
         .iter()
@@ -45,13 +45,13 @@ fn described(plugin: &NativePlugin) -> Json {
 }
 
 #[test]
-fn every_plugin_has_the_signature_of_the_reference() {
+fn every_plugin_has_the_signature_of_the_reference_compiler() {
     let recorded: Vec<Json> = serde_json::from_str(RECORDED).expect("recorded signatures are JSON");
-    // The module `exec` is no part of what was recorded.
+    // The module `exec` is not part of the recordings.
     let recordable = native_plugins()
         .iter()
         .filter(|plugin| !plugin.name.starts_with("exec::") && !OWN.contains(&plugin.name));
-    let ours: Vec<Json> = recordable.map(described).collect();
+    let ours: Vec<Json> = recordable.map(description).collect();
     let missing: Vec<&Json> = recorded.iter().filter(|row| !ours.contains(row)).collect();
     assert!(missing.is_empty(), "missing or different: {missing:#?}");
     assert_eq!(ours.len(), recorded.len(), "plugins that the reference does not have");

@@ -1,9 +1,9 @@
-//! `std::template` renders what the reference renders, and complains where it complains.
+//! `std::template` renders and fails like the reference compiler.
 //!
-//! A larger table, made by `tools/oracle/templates.py --random`, is compared when the variable
-//! `ORRERY_TEMPLATE_TABLE` names it; templates that are refused do not count there.
+//! A larger table, created by `tools/oracle/templates.py --random`, is compared if the environment
+//! variable `ORRERY_TEMPLATE_TABLE` names it; refused templates do not count there.
 
-use orrery_compiler::plugins::{CellId, Context, Failure, native_plugins};
+use orrery_compiler::plugins::{CellId, Failure, PluginContext, native_plugins};
 use orrery_compiler::project::TemplateMode;
 use orrery_compiler::value::Value;
 use serde_json::{Value as Json, json};
@@ -31,7 +31,7 @@ fn with_variables() -> Memory {
     memory
 }
 
-/// Numbers of instances differ from one machine to the next.
+/// Replaces instance numbers, which differ between machines.
 fn neutral(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -57,7 +57,7 @@ fn call(memory: &mut Memory, path: &str, named: Vec<(String, Value)>) -> Json {
     let plugin = plugin.expect("the plugin exists");
     let path = memory.heap.str(path);
     let args = bind(memory, plugin, vec![path], named).expect("the arguments fit");
-    let mut outcome = match (plugin.run)(memory, &args).map_err(Failure::plain) {
+    let mut outcome = match (plugin.run)(memory, &args).map_err(Failure::without_location) {
         Ok(Value::Str(id)) => json!({"output": neutral(memory.heap().text(id))}),
         Ok(other) => json!({"output": memory.json(other)}),
         Err(Failure::Unknown(_)) => json!({"unknown": true}),
@@ -111,7 +111,7 @@ fn outcome(row: &Json) -> Json {
     call(&mut memory, path, named)
 }
 
-/// The stack that a render may ask for.
+/// The stack that a render may need.
 const STACK_BYTES: usize = 10 << 20;
 
 fn on_a_large_stack(work: fn()) {
@@ -120,7 +120,7 @@ fn on_a_large_stack(work: fn()) {
 }
 
 #[test]
-fn recorded_templates_have_the_outcome_of_the_reference() {
+fn recorded_templates_have_the_outcome_of_the_reference_compiler() {
     on_a_large_stack(compare_recorded_templates);
 }
 
@@ -158,7 +158,7 @@ fn a_value_that_is_not_there_yet_ends_the_render() {
 }
 
 #[test]
-fn what_only_python_can_do_is_refused_by_name_and_line() {
+fn python_only_features_are_refused_by_name_and_line() {
     let refused = [
         ("\n{{ l | random }}", "the filter `random` at line 2"),
         ("{{ l.append(1) }}", "the attribute `append` of a JinjaSequenceProxy at line 1"),
@@ -170,8 +170,8 @@ fn what_only_python_can_do_is_refused_by_name_and_line() {
         memory.files.insert("/project/templates/t.j2".to_owned(), text.to_owned());
         let outcome = call(&mut memory, "/t.j2", Vec::new());
         let message = format!("this template needs the Python host: it uses {what}");
-        // There may be somebody who can do it.
-        let failure = Failure::NotHere(Box::new(Failure::Plugin(message)));
+        // Another host may support it.
+        let failure = Failure::NeedsOtherHost(Box::new(Failure::Plugin(message)));
         assert_eq!(outcome["error"], json!(format!("{failure:?}")));
     }
 }
@@ -216,7 +216,7 @@ fn render_deep_templates() {
         let outcome = call(&mut memory, "/t.j2", Vec::new());
         assert!(outcome["error"].is_object(), "{shown}: {outcome}");
     }
-    // What is deep but not too deep is rendered.
+    // Templates within the depth limit are rendered.
     let fine = [
         (format!("{{{{ {} }}}}", deep("(", "1", ")", 40)), "1"),
         (format!("{{{{ 0{} }}}}", " + 1".repeat(400)), "400"),
@@ -230,7 +230,7 @@ fn render_deep_templates() {
     }
 }
 
-/// What a template comes to if undeclared attributes are errors: its text, or where it failed.
+/// Renders with undeclared attributes as errors: the text, or the location of the failure.
 fn strictly(files: &[(&str, &str)]) -> Result<String, String> {
     let mut memory = with_variables();
     memory.templates = TemplateMode::Strict;
@@ -244,10 +244,11 @@ fn strictly(files: &[(&str, &str)]) -> Result<String, String> {
     match (plugin.run)(&mut memory, &args) {
         Ok(Value::Str(id)) => Ok(memory.heap().text(id).to_owned()),
         Err(Failure::InFile(of)) => {
-            let place = of.place.map(|place| format!("{}:{} ", place.path, place.line));
-            let place = place.unwrap_or_default().replace("/project/templates/", "");
+            let location =
+                of.location.map(|location| format!("{}:{} ", location.path, location.line));
+            let location = location.unwrap_or_default().replace("/project/templates/", "");
             let help = of.explanation.help.unwrap_or_default();
-            Err(format!("[{}] {place}{} ({help})", of.id, of.explanation.headline))
+            Err(format!("[{}] {location}{} ({help})", of.id, of.explanation.headline))
         }
         other => Err(format!("{other:?}")),
     }
@@ -261,7 +262,7 @@ fn an_attribute_that_an_entity_does_not_declare_is_an_error_at_its_line() {
         let text = format!("one\n{use_of_it}");
         assert_eq!(strictly(&[("t.j2", &text)]), Err(wrong.to_owned()), "{text}");
     }
-    // Asking is not using, and optional relations may be empty.
+    // A test is not a use, and optional relations may be empty.
     let asked = "{{ h.nmae is defined }} {{ h.nmae | default('none') }}";
     assert_eq!(strictly(&[("t.j2", asked)]), Ok("False none".to_owned()));
 }

@@ -1,7 +1,7 @@
-//! `std::validate_type` accepts and refuses what the reference does.
+//! `std::validate_type` accepts and refuses the same values as the reference compiler.
 //!
-//! A larger table, made by `tools/oracle/validation.py --mutants`, is compared when the variable
-//! `ORRERY_VALIDATION_TABLE` names it.
+//! A larger table, created by `tools/oracle/validation.py --mutants`, is compared if the
+//! environment variable `ORRERY_VALIDATION_TABLE` names it.
 
 use orrery_compiler::plugins::{NativePlugin, native_plugins};
 use orrery_compiler::value::Value;
@@ -22,7 +22,7 @@ fn accepts(memory: &mut Memory, plugin: &NativePlugin, kind: &str, value: &Json)
 }
 
 #[test]
-fn types_accept_and_refuse_what_the_reference_does() {
+fn types_accept_and_refuse_the_same_values_as_the_reference_compiler() {
     let table = match std::env::var_os("ORRERY_VALIDATION_TABLE") {
         Some(path) => std::fs::read_to_string(path).expect("the table that was asked for"),
         None => RECORDED.to_owned(),

@@ -1,7 +1,7 @@
-//! The engine through its public interface: resources that do what they are told, a store in memory, real threads.
+//! The engine through its public interface: scripted resources, a store in memory, real threads.
 
-mod live;
 mod remote;
+mod updates;
 mod world;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +19,7 @@ use orrery_store::Store;
 use world::{World, file, scripted};
 
 #[test]
-fn everything_is_deployed_once_and_then_left_alone() {
+fn everything_is_deployed_once_and_then_unchanged() {
     let world = World::new();
     let resources = vec![scripted("a", "{}", &[]), scripted("b", "{}", &["a"])];
     let first = world.deploy(&resources);
@@ -27,12 +27,12 @@ fn everything_is_deployed_once_and_then_left_alone() {
     assert_eq!(world.status("a"), Status::Deployed);
     let second = world.deploy(&resources);
     assert_eq!((second.tally.deployed, second.tally.changed()), (2, 0));
-    // What found everything as it was is no entry in the log.
+    // Unchanged results leave no log entry.
     assert_eq!(world.actions("b").len(), 1);
 }
 
 #[test]
-fn files_are_made_and_only_what_drifted_is_mended() {
+fn files_are_created_and_only_drift_is_repaired() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
@@ -91,20 +91,20 @@ fn an_entity_without_a_handler_is_unavailable() {
 }
 
 #[test]
-fn what_is_no_longer_wanted_is_an_orphan() {
+fn removed_resources_become_orphans() {
     let world = World::new();
     world.deploy(&[scripted("a", "{}", &[]), scripted("b", "{}", &[])]);
     world.deploy(&[scripted("a", "{}", &[])]);
     assert_eq!(world.status("b"), Status::Orphaned);
     assert_eq!(world.status("a"), Status::Deployed);
-    // It comes back as if it had never been there.
+    // It returns like a new resource.
     let ran = world.deploy(&[scripted("a", "{}", &[]), scripted("b", "{}", &[])]);
     assert_eq!(ran.tally.deployed, 2);
     assert_eq!(world.status("b"), Status::Deployed);
 }
 
 #[test]
-fn what_requires_something_unknown_is_blocked_and_says_so() {
+fn dependents_of_undefined_resources_are_blocked() {
     let world = World::new();
     let mut unknown = scripted("a", "{}", &[]);
     unknown.flags.undefined = true;
@@ -112,7 +112,7 @@ fn what_requires_something_unknown_is_blocked_and_says_so() {
     assert_eq!((ran.tally.deployed, ran.tally.done()), (1, 1));
     assert_eq!(world.status("a"), Status::Undefined);
     assert_eq!(world.status("b"), Status::SkippedForUndefined);
-    // Once it is known, both follow.
+    // Once it is defined, both are deployed.
     let ran = world.deploy(&[
         scripted("a", r#"{"value":"now"}"#, &[]),
         scripted("b", "{}", &["a"]),
@@ -123,7 +123,7 @@ fn what_requires_something_unknown_is_blocked_and_says_so() {
 }
 
 #[test]
-fn agents_work_side_by_side_and_each_one_in_a_row() {
+fn agents_run_in_parallel_and_each_one_serially() {
     let world = World::new();
     let slow = r#"{"delay_ms":60}"#;
     let resources: Vec<_> = (0..8)
@@ -142,7 +142,7 @@ fn agents_work_side_by_side_and_each_one_in_a_row() {
 }
 
 #[test]
-fn a_task_that_takes_too_long_is_stopped_and_fails() {
+fn a_task_past_its_deadline_is_cancelled_and_fails() {
     let mut world = World::new();
     world.settings.task_time_max = Some(Duration::from_millis(80));
     let started = std::time::Instant::now();
@@ -154,13 +154,13 @@ fn a_task_that_takes_too_long_is_stopped_and_fails() {
 }
 
 #[test]
-fn a_cancelled_run_leaves_what_it_did_not_reach_for_the_next() {
+fn a_cancelled_deploy_leaves_the_rest_for_the_next() {
     let world = World::new();
     let resources: Vec<_> =
         (0..30).map(|at| scripted(&format!("r{at:02}"), r#"{"delay_ms":20}"#, &[])).collect();
     let cancelled = world.deploy_until(&resources, |engine, progress| {
         if progress.tally.deployed >= 3 {
-            engine.tell(Event::Cancel(Filter::all()));
+            engine.handle_event(Event::Cancel(Filter::all()));
         }
     });
     let done = cancelled.tally.deployed;
@@ -171,7 +171,7 @@ fn a_cancelled_run_leaves_what_it_did_not_reach_for_the_next() {
 }
 
 #[test]
-fn a_change_is_told_to_those_that_reload() {
+fn dependents_reload_for_a_change() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
@@ -192,10 +192,10 @@ fn a_change_is_told_to_those_that_reload() {
     }
 }
 
-/// The first of all deploys is killed after it has made the file, before it could say so: in one case even before it could say
-/// that it had begun with the version.
+/// The first deploy is killed after it created the file, before the result: in one case even before
+/// the version was processed.
 #[test]
-fn a_creation_that_was_interrupted_is_told_to_those_that_reload() {
+fn dependents_reload_for_an_interrupted_creation() {
     for begun in [true, false] {
         let world = World::new();
         let directory = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn a_creation_that_was_interrupted_is_told_to_those_that_reload() {
 }
 
 #[test]
-fn a_change_that_was_interrupted_is_told_to_those_that_reload() {
+fn dependents_reload_for_an_interrupted_change() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
@@ -239,20 +239,20 @@ fn a_change_that_was_interrupted_is_told_to_those_that_reload() {
     assert_eq!(world.status("config"), Status::Deploying);
     world.deploy(&resources);
     assert_eq!(reloads(), 1);
-    // The log tells of it, beside the run that followed.
+    // The log has an entry, beside the run that followed.
     assert!(world.actions("config").iter().any(|action| action.outcome.is_none()));
     world.deploy(&resources);
     assert_eq!((reloads(), world.status("config")), (1, Status::Deployed));
 }
 
-/// Finds nothing to change, but for one run of which a part was lost.
-struct Repeated(AtomicBool);
+/// Finds nothing to change, except in one run with a lost part.
+struct RepeatedRun(AtomicBool);
 
-impl Handler for Repeated {
+impl Handler for RepeatedRun {
     fn run(&self, _: &Attributes, context: &mut Context<'_>) -> Outcome {
         context.announce_change().unwrap();
         if self.0.swap(false, Ordering::Relaxed) {
-            context.note_repetition();
+            context.mark_repeated();
         }
         context.finish(OutcomeStatus::Deployed, Change::default())
     }
@@ -267,10 +267,10 @@ impl Handler for Repeated {
 }
 
 #[test]
-fn what_a_lost_part_of_a_run_may_have_changed_is_told_to_those_that_reload() {
+fn dependents_reload_for_a_partly_lost_run() {
     let mut world = World::new();
-    let handler = Arc::new(Repeated(AtomicBool::new(false)));
-    world.registry.serve("test::Repeated".to_owned(), Arc::clone(&handler) as _);
+    let handler = Arc::new(RepeatedRun(AtomicBool::new(false)));
+    world.registry.register_hosted("test::Repeated".to_owned(), Arc::clone(&handler) as _);
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let mut config = world::resource("test::Repeated", "config", "{}", &[]);
@@ -290,7 +290,7 @@ fn what_a_lost_part_of_a_run_may_have_changed_is_told_to_those_that_reload() {
 }
 
 #[test]
-fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
+fn a_change_that_triggers_reloads_is_recorded_before_it_is_made() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     let flag = directory.path().join("flag");
@@ -313,7 +313,7 @@ fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
 }
 
 #[test]
-fn who_does_not_receive_events_is_not_told() {
+fn only_event_receivers_reload() {
     let world = World::new();
     let mut changes = scripted("a", r#"{"outcome":"changed"}"#, &[]);
     changes.flags.send_event = true;
@@ -327,7 +327,7 @@ fn who_does_not_receive_events_is_not_told() {
 }
 
 #[test]
-fn a_plan_says_what_a_deploy_does_and_changes_nothing() {
+fn a_plan_predicts_a_deploy_and_changes_nothing() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("motd").display().to_string();
@@ -343,7 +343,7 @@ fn a_plan_says_what_a_deploy_does_and_changes_nothing() {
 }
 
 #[test]
-fn facts_are_kept() {
+fn facts_are_stored() {
     let world = World::new();
     world.deploy(&[scripted("a", r#"{"facts":{"address":"10.0.0.1"}}"#, &[])]);
     let id = world::id("a");
@@ -352,7 +352,7 @@ fn facts_are_kept() {
 }
 
 #[test]
-fn thousands_of_resources_with_requirements_come_to_an_end() {
+fn thousands_of_resources_with_requirements_are_deployed() {
     let world = World::new();
     let resources: Vec<_> = (0..3000)
         .map(|at| {

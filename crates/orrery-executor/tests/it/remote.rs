@@ -1,16 +1,17 @@
-//! Agents that are elsewhere: what is sent there, and what becomes of the answers.
+//! Remote agents: commands sent to them, and handling of their results.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orrery_executor::{
-    Bench, NoTarget, Order, Performed, Place, Purpose, Remote, RemoteError, Targets,
+    ExecutionSite, NoTarget, Purpose, Remote, RemoteCommand, RemoteError, RunContext, RunOutcome,
+    TargetResolver,
 };
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{
-    Contents, Durability, HandlerError, LocalTarget, NoContents, Reference, Registry, SecretError,
-    Secrets, Session,
+    Contents, Durability, HandlerError, LocalTarget, NoContents, Registry, SecretError,
+    SecretSource, Secrets, TargetCache,
 };
 use orrery_model::{
     Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, SecretText, Status, Timestamp,
@@ -19,11 +20,11 @@ use orrery_scheduler::{Event, Filter};
 use orrery_store::Store;
 use serde_json::json;
 
-use crate::world::{Ran, World, command, file, resource, scripted};
+use crate::world::{DeployResult, World, command, file, resource, scripted};
 
-/// What somebody elsewhere saw of an order.
+/// Fields of a command as a remote agent sees them.
 #[derive(Clone, Debug)]
-struct Seen {
+struct SeenCommand {
     id: String,
     purpose: Purpose,
     epoch: Option<u64>,
@@ -32,73 +33,73 @@ struct Seen {
     wants_announcement: bool,
 }
 
-type Answer = dyn Fn(&Order<'_>) -> Result<Performed, RemoteError> + Send + Sync;
+type RemoteScript = dyn Fn(&RemoteCommand<'_>) -> Result<RunOutcome, RemoteError> + Send + Sync;
 
-/// Somebody elsewhere, who does what a test says.
-struct Elsewhere {
-    seen: Mutex<Vec<Seen>>,
-    answer: Box<Answer>,
+/// A scripted remote agent.
+struct ScriptedRemote {
+    seen: Mutex<Vec<SeenCommand>>,
+    answer: Box<RemoteScript>,
 }
 
-impl Remote for Elsewhere {
-    fn run(&self, order: &Order<'_>) -> Result<Performed, RemoteError> {
-        self.seen.lock().unwrap().push(Seen {
-            id: order.task.resource.id.to_string(),
-            purpose: order.task.purpose,
-            epoch: order.epoch,
-            contents: order.contents.iter().map(|(key, it)| (key.clone(), it.to_vec())).collect(),
-            secrets: order
+impl Remote for ScriptedRemote {
+    fn run(&self, command: &RemoteCommand<'_>) -> Result<RunOutcome, RemoteError> {
+        self.seen.lock().unwrap().push(SeenCommand {
+            id: command.run.resource.id.to_string(),
+            purpose: command.run.purpose,
+            epoch: command.epoch,
+            contents: command.contents.iter().map(|(key, it)| (key.clone(), it.to_vec())).collect(),
+            secrets: command
                 .secrets
                 .iter()
                 .map(|(name, secret)| (name.clone(), secret.expose().to_owned()))
                 .collect(),
-            wants_announcement: order.task.announce.is_some(),
+            wants_announcement: command.run.before_change.is_some(),
         });
-        (self.answer)(order)
+        (self.answer)(command)
     }
 }
 
-impl Elsewhere {
+impl ScriptedRemote {
     fn new(
-        answer: impl Fn(&Order<'_>) -> Result<Performed, RemoteError> + Send + Sync + 'static,
+        answer: impl Fn(&RemoteCommand<'_>) -> Result<RunOutcome, RemoteError> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Elsewhere { seen: Mutex::default(), answer: Box::new(answer) })
+        Arc::new(ScriptedRemote { seen: Mutex::default(), answer: Box::new(answer) })
     }
 
     fn failing(error: RemoteError) -> Arc<Self> {
-        Elsewhere::new(move |_| Err(error.clone()))
+        ScriptedRemote::new(move |_| Err(error.clone()))
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<SeenCommand> {
         self.seen.lock().unwrap().clone()
     }
 }
 
-/// Every agent is there.
-struct AllThere(Arc<Elsewhere>);
+/// Resolves every agent to the remote one.
+struct AllRemote(Arc<ScriptedRemote>);
 
-impl Targets for AllThere {
-    fn place(&self, _agent: &str) -> Result<Place, NoTarget> {
-        Ok(Place::Remote(Arc::clone(&self.0) as Arc<dyn Remote>))
+impl TargetResolver for AllRemote {
+    fn resolve(&self, _agent: &str) -> Result<ExecutionSite, NoTarget> {
+        Ok(ExecutionSite::Remote(Arc::clone(&self.0) as Arc<dyn Remote>))
     }
 
     fn sync(&self) {}
 }
 
-fn world(elsewhere: &Arc<Elsewhere>) -> World {
-    World { targets: Arc::new(AllThere(Arc::clone(elsewhere))), ..World::new() }
+fn world(remote: &Arc<ScriptedRemote>) -> World {
+    World { targets: Arc::new(AllRemote(Arc::clone(remote))), ..World::new() }
 }
 
-/// Runs an order as a remote agent does.
-fn carry_out(order: &Order<'_>) -> Performed {
+/// Runs a command like a remote agent.
+fn run_locally(command: &RemoteCommand<'_>) -> RunOutcome {
     let target = LocalTarget::new(Durability::None);
-    order.task.run(&Bench {
+    command.run.run(&RunContext {
         registry: &Registry::native(),
         target: &target,
-        session: &Session::new(),
+        cache: &TargetCache::new(),
         contents: &NoContents,
         secrets: &orrery_handlers::LocalSecrets,
-        log_level: order.log_level,
+        log_level: command.log_level,
     })
 }
 
@@ -107,7 +108,7 @@ fn line(message: &str) -> LogLine {
     LogLine { at: Timestamp(1), level: LogLevel::Info, message: message.to_owned(), values }
 }
 
-fn done(message: &str) -> Performed {
+fn done(message: &str) -> RunOutcome {
     Outcome {
         status: OutcomeStatus::Deployed,
         change: Change::default(),
@@ -117,32 +118,32 @@ fn done(message: &str) -> Performed {
     .into()
 }
 
-/// Of the one resource.
-fn message(ran: &Ran) -> (OutcomeStatus, String) {
+/// Status and message of the only resource.
+fn message(ran: &DeployResult) -> (OutcomeStatus, String) {
     let finished = &ran.finished[0];
     (finished.status, finished.message.clone().unwrap_or_default())
 }
 
 #[test]
-fn what_is_elsewhere_is_deployed_there_under_the_lease() {
-    let elsewhere = Elsewhere::new(|order| Ok(carry_out(order)));
-    let world = world(&elsewhere);
+fn remote_resources_are_deployed_under_the_lease() {
+    let remote = ScriptedRemote::new(|command| Ok(run_locally(command)));
+    let world = world(&remote);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("motd").display().to_string();
     let ran = world.deploy(&[file(&path, "hello\n"), scripted("a", "{}", &[])]);
     assert_eq!((ran.tally.deployed, ran.tally.created), (2, 1));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "hello\n");
-    let seen = elsewhere.seen();
+    let seen = remote.seen();
     assert_eq!(seen.len(), 2);
     assert!(seen.iter().all(|one| one.purpose == Purpose::Deploy && one.epoch.is_some()));
     // A plan holds no lease.
     world.plan(&[file(&path, "hello\n")]);
-    let last = elsewhere.seen().pop().unwrap();
+    let last = remote.seen().pop().unwrap();
     assert_eq!((last.purpose, last.epoch), (Purpose::DryRun, None));
 }
 
 #[test]
-fn errors_of_the_way_say_what_is_known() {
+fn remote_errors_determine_status_and_message() {
     let at = "2026-11-16T09:30:00.000000Z".parse().unwrap();
     let agent = || "web1".to_owned();
     for (error, status, says) in [
@@ -154,10 +155,10 @@ fn errors_of_the_way_say_what_is_known() {
         (
             RemoteError::NotConnected { agent: agent(), last_seen: None },
             OutcomeStatus::Unavailable,
-            "never been seen",
+            "never connected",
         ),
-        (RemoteError::Busy { agent: agent() }, OutcomeStatus::Skipped, "too much to do"),
-        (RemoteError::Fenced, OutcomeStatus::Failed, "another server acts"),
+        (RemoteError::Busy { agent: agent() }, OutcomeStatus::Skipped, "is busy"),
+        (RemoteError::Fenced, OutcomeStatus::Failed, "another server holds the lease"),
         (
             RemoteError::Rejected { reason: "the disk is full".to_owned() },
             OutcomeStatus::Failed,
@@ -166,32 +167,32 @@ fn errors_of_the_way_say_what_is_known() {
         (
             RemoteError::Unknown { reason: "the session broke".to_owned() },
             OutcomeStatus::Failed,
-            "may have been done",
+            "the effect is unknown",
         ),
     ] {
-        let ran = world(&Elsewhere::failing(error)).deploy(&[scripted("a", "{}", &[])]);
-        let (told, text) = message(&ran);
-        assert_eq!(told, status, "{text}");
+        let ran = world(&ScriptedRemote::failing(error)).deploy(&[scripted("a", "{}", &[])]);
+        let (reported, text) = message(&ran);
+        assert_eq!(reported, status, "{text}");
         assert!(text.contains(says), "{text}");
     }
 }
 
 #[test]
-fn handlers_in_the_code_of_modules_do_not_run_elsewhere() {
-    let elsewhere = Elsewhere::new(|order| Ok(carry_out(order)));
-    let mut world = world(&elsewhere);
-    // As the code of a module does, which wins over what this program has.
+fn python_handlers_do_not_run_on_remote_agents() {
+    let remote = ScriptedRemote::new(|command| Ok(run_locally(command)));
+    let mut world = world(&remote);
+    // Like a Python handler, which overrides a native one.
     let scripted_handler = world.registry.handler("std::testing::ScriptedResource").unwrap();
     let handler = Arc::clone(scripted_handler);
-    world.registry.serve("corp::Thing".to_owned(), handler);
+    world.registry.register_hosted("corp::Thing".to_owned(), handler);
     let ran = world.deploy(&[resource("corp::Thing", "a", "{}", &[])]);
     let (status, text) = message(&ran);
     assert_eq!(status, OutcomeStatus::Unavailable);
-    assert!(text.contains("corp::Thing") && text.contains("code of a module"), "{text}");
-    assert!(elsewhere.seen().is_empty());
+    assert!(text.contains("corp::Thing") && text.contains("Python handler"), "{text}");
+    assert!(remote.seen().is_empty());
 }
 
-/// One content that there is.
+/// A store of one content.
 struct OneContent(ContentDigest, &'static [u8]);
 
 impl Contents for OneContent {
@@ -203,9 +204,9 @@ impl Contents for OneContent {
 struct OneSecret;
 
 impl Secrets for OneSecret {
-    fn resolve(&self, reference: &Reference) -> Result<SecretText, SecretError> {
+    fn resolve(&self, reference: &SecretSource) -> Result<SecretText, SecretError> {
         match reference {
-            Reference::Stored(name) if name == "db" => Ok(SecretText::new("hunter2")),
+            SecretSource::Stored(name) if name == "db" => Ok(SecretText::new("hunter2")),
             other => Err(SecretError::NotText { what: format!("{other:?}") }),
         }
     }
@@ -217,9 +218,9 @@ fn file_with(path: &str, attributes: serde_json::Value) -> Resource {
 }
 
 #[test]
-fn contents_and_secrets_go_with_the_order_and_no_secret_comes_back() {
-    let elsewhere = Elsewhere::new(|_| Ok(done("the password is hunter2, as asked")));
-    let mut world = world(&elsewhere);
+fn commands_carry_contents_and_secrets_and_results_are_redacted() {
+    let remote = ScriptedRemote::new(|_| Ok(done("the password is hunter2, as asked")));
+    let mut world = world(&remote);
     let known = Algorithm::Sha1.digest(b"content");
     world.contents = Arc::new(OneContent(known, b"content"));
     world.secrets = Arc::new(OneSecret);
@@ -242,8 +243,8 @@ fn contents_and_secrets_go_with_the_order_and_no_secret_comes_back() {
         file_with("/unknown", json!({"hash": unknown})),
         secret.clone(),
     ]);
-    let seen: BTreeMap<String, Seen> =
-        elsewhere.seen().into_iter().map(|one| (one.id.clone(), one)).collect();
+    let seen: BTreeMap<String, SeenCommand> =
+        remote.seen().into_iter().map(|one| (one.id.clone(), one)).collect();
     let of = |path: &str| &seen[&format!("std::File[here,path={path}]")];
     assert_eq!(of("/known").contents, BTreeMap::from([(known, b"content".to_vec())]));
     assert!(of("/removed").contents.is_empty());
@@ -256,95 +257,95 @@ fn contents_and_secrets_go_with_the_order_and_no_secret_comes_back() {
 }
 
 #[test]
-fn a_content_that_does_not_fit_is_told() {
+fn too_large_content_is_an_error() {
     const LARGE: &[u8] = &[0; 41 * 1024 * 1024];
-    let elsewhere = Elsewhere::new(|_| Ok(done("")));
-    let mut world = world(&elsewhere);
+    let remote = ScriptedRemote::new(|_| Ok(done("")));
+    let mut world = world(&remote);
     let digest = Algorithm::Sha1.digest(b"large");
     world.contents = Arc::new(OneContent(digest, LARGE));
     let ran = world.deploy(&[file_with("/large", json!({"hash": digest.to_string()}))]);
     let (status, text) = message(&ran);
     assert_eq!(status, OutcomeStatus::Failed);
     assert!(text.contains("bytes"), "{text}");
-    assert!(elsewhere.seen().is_empty());
+    assert!(remote.seen().is_empty());
 }
 
 #[test]
-fn a_change_elsewhere_is_noted_before_it_is_made_and_counts_even_if_the_answer_is_lost() {
-    let lost = Arc::new(Mutex::new(false));
+fn a_remote_change_is_recorded_first_and_counts_even_if_its_result_is_lost() {
+    let result_is_lost = Arc::new(Mutex::new(false));
     let answer = {
-        let lost = Arc::clone(&lost);
-        move |order: &Order<'_>| {
-            if !*lost.lock().unwrap() || order.task.announce.is_none() {
+        let result_is_lost = Arc::clone(&result_is_lost);
+        move |command: &RemoteCommand<'_>| {
+            if !*result_is_lost.lock().unwrap() || command.run.before_change.is_none() {
                 return Ok(done("nothing to do"));
             }
-            let announce = order.task.announce.unwrap();
-            // Twice: the agent began anew.
+            let announce = command.run.before_change.unwrap();
+            // Twice: the agent was restarted.
             (announce.0)().unwrap();
             (announce.0)().unwrap();
             Err(RemoteError::Unknown { reason: "the session broke".to_owned() })
         }
     };
-    let elsewhere = Elsewhere::new(answer);
-    let world = world(&elsewhere);
+    let remote = ScriptedRemote::new(answer);
+    let world = world(&remote);
     let mut changes = scripted("a", "{}", &[]);
     changes.flags.send_event = true;
     let reloads = command("true", r#"{"reload_only":true}"#, &[&changes]);
     let resources = [changes.clone(), reloads];
     world.deploy(&resources);
-    assert!(elsewhere.seen().iter().any(|one| one.wants_announcement), "also the first time");
-    *lost.lock().unwrap() = true;
+    assert!(remote.seen().iter().any(|one| one.wants_announcement), "also the first time");
+    *result_is_lost.lock().unwrap() = true;
     world.deploy(&resources);
     assert_eq!(world.status("a"), Status::Failed);
-    // It may have changed: whoever reloads for it is told when it is well again.
-    *lost.lock().unwrap() = false;
-    let told = Arc::new(Mutex::new(Vec::new()));
+    // It may have changed: dependents reload after its next success.
+    *result_is_lost.lock().unwrap() = false;
+    let reported = Arc::new(Mutex::new(Vec::new()));
     let listening = {
-        let told = Arc::clone(&told);
-        Elsewhere::new(move |order| {
-            let changed = order.task.changed_dependencies.iter().map(ToString::to_string);
-            told.lock().unwrap().extend(changed);
+        let reported = Arc::clone(&reported);
+        ScriptedRemote::new(move |command| {
+            let changed = command.run.changed_dependencies.iter().map(ToString::to_string);
+            reported.lock().unwrap().extend(changed);
             Ok(done("well"))
         })
     };
-    let world = World { targets: Arc::new(AllThere(listening)), ..world };
+    let world = World { targets: Arc::new(AllRemote(listening)), ..world };
     world.deploy(&resources);
-    assert_eq!(*told.lock().unwrap(), [changes.id.to_string()]);
+    assert_eq!(*reported.lock().unwrap(), [changes.id.to_string()]);
 }
 
-/// First here, then elsewhere.
-struct Moving {
-    elsewhere: Arc<Elsewhere>,
+/// Local at first, then remote.
+struct MovingAgent {
+    remote: Arc<ScriptedRemote>,
     moved: Mutex<bool>,
 }
 
-impl Targets for Moving {
-    fn place(&self, _agent: &str) -> Result<Place, NoTarget> {
+impl TargetResolver for MovingAgent {
+    fn resolve(&self, _agent: &str) -> Result<ExecutionSite, NoTarget> {
         if *self.moved.lock().unwrap() {
-            return Ok(Place::Remote(Arc::clone(&self.elsewhere) as Arc<dyn Remote>));
+            return Ok(ExecutionSite::Remote(Arc::clone(&self.remote) as Arc<dyn Remote>));
         }
-        Ok(Place::Here(Arc::new(LocalTarget::new(Durability::None))))
+        Ok(ExecutionSite::Local(Arc::new(LocalTarget::new(Durability::None))))
     }
 
     fn sync(&self) {}
 }
 
 #[test]
-fn an_agent_that_moves_is_found_again() {
-    let elsewhere = Elsewhere::new(|order| Ok(carry_out(order)));
-    let moving = Arc::new(Moving { elsewhere: Arc::clone(&elsewhere), moved: Mutex::new(false) });
-    let world = World { targets: Arc::clone(&moving) as Arc<dyn Targets>, ..World::new() };
+fn a_moved_agent_is_resolved_again() {
+    let remote = ScriptedRemote::new(|command| Ok(run_locally(command)));
+    let moving = Arc::new(MovingAgent { remote: Arc::clone(&remote), moved: Mutex::new(false) });
+    let world = World { targets: Arc::clone(&moving) as Arc<dyn TargetResolver>, ..World::new() };
     let mut moved = false;
     world.deploy_until(&[scripted("a", "{}", &[])], |engine, progress| {
         if progress.idle && !moved {
-            assert!(elsewhere.seen().is_empty());
+            assert!(remote.seen().is_empty());
             *moving.moved.lock().unwrap() = true;
-            engine.forget_places();
-            engine.tell(Event::Repair(Filter::all()));
+            engine.invalidate_sites();
+            engine.handle_event(Event::Verify(Filter::all()));
             while !engine.wait(Duration::from_millis(10)).idle {}
             moved = true;
         }
     });
     assert!(moved);
-    assert_eq!(elsewhere.seen().len(), 1);
+    assert_eq!(remote.seen().len(), 1);
 }

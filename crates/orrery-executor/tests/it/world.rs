@@ -1,11 +1,11 @@
-//! A store in memory, resources that do what they are told, and an engine that is waited for.
+//! Test harness: a store in memory, scripted resources, and an engine to wait for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_executor::{
-    Desired, Engine, Finished, Keeper, LocalTargets, Planned, Progress, Setup, Tally, Targets,
-    Workers, note_interrupted, plan, recovery,
+    DesiredState, Engine, EngineSetup, FinishedRun, LocalTargets, PlanEntry, Progress, StoreHandle,
+    Tally, TargetResolver, WorkerLimits, plan, record_interrupted, recover,
 };
 use orrery_handlers::{
     Contents, Durability, LocalSecrets, LocalTarget, NoContents, Permit, Registry, Secrets,
@@ -13,8 +13,8 @@ use orrery_handlers::{
 use orrery_model::{Attributes, LogLevel, Resource, ResourceId, Status, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Filter, Interval, Settings};
 use orrery_store::{
-    Action, ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, Scope,
-    SqliteStore, Started, Store,
+    Action, ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutScope,
+    SqliteStore, StartedAction, Store,
 };
 
 pub(crate) struct World {
@@ -22,15 +22,15 @@ pub(crate) struct World {
     pub(crate) environment: EnvironmentKey,
     pub(crate) settings: Settings,
     pub(crate) registry: Registry,
-    pub(crate) targets: Arc<dyn Targets>,
+    pub(crate) targets: Arc<dyn TargetResolver>,
     pub(crate) contents: Arc<dyn Contents>,
     pub(crate) secrets: Arc<dyn Secrets>,
 }
 
-/// What a deploy came to.
-pub(crate) struct Ran {
+/// Result of a deploy.
+pub(crate) struct DeployResult {
     pub(crate) tally: Tally,
-    pub(crate) finished: Vec<Finished>,
+    pub(crate) finished: Vec<FinishedRun>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the engine under test reads the clock, too")]
@@ -62,21 +62,21 @@ impl World {
         }
     }
 
-    pub(crate) fn setup(&self, keeper: Option<Keeper>) -> Setup {
-        Setup {
+    pub(crate) fn setup(&self, store_handle: Option<StoreHandle>) -> EngineSetup {
+        EngineSetup {
             registry: Arc::new(self.registry.clone()),
             targets: Arc::clone(&self.targets),
             contents: Arc::clone(&self.contents),
             secrets: Arc::clone(&self.secrets),
             settings: self.settings.clone(),
-            workers: Workers::growing_from(8),
+            workers: WorkerLimits::starting_at(8),
             log_level: LogLevel::Debug,
-            keeper,
+            store_handle,
             listener: None,
         }
     }
 
-    pub(crate) fn deploy(&self, resources: &[Resource]) -> Ran {
+    pub(crate) fn deploy(&self, resources: &[Resource]) -> DeployResult {
         self.deploy_until(resources, |_, _| {})
     }
 
@@ -86,8 +86,8 @@ impl World {
         self.store.acquire_lease(self.environment, &request).unwrap()
     }
 
-    /// Stores a released version, as somebody else would.
-    pub(crate) fn put(&self, resources: &[Resource]) -> Desired {
+    /// Stores a released version, like another process.
+    pub(crate) fn put(&self, resources: &[Resource]) -> DesiredState {
         let mut resources = resources.to_vec();
         resources.sort_by(|one, other| one.id.cmp(&other.id));
         let version = NewVersion {
@@ -95,7 +95,7 @@ impl World {
             base: None,
             made_at: now(),
             info: &serde_json::Value::Null,
-            scope: Scope::All,
+            scope: PutScope::All,
             resources: &resources,
             unknowns: &[],
             project: None,
@@ -104,14 +104,14 @@ impl World {
             lease: None,
         };
         let put = self.store.put_version(self.environment, &version).unwrap();
-        Desired { version: put.number, resources, keys: put.keys }
+        DesiredState { version: put.number, resources, keys: put.keys }
     }
 
     pub(crate) fn deploy_until(
         &self,
         resources: &[Resource],
         mut look: impl FnMut(&Engine, &Progress),
-    ) -> Ran {
+    ) -> DeployResult {
         let holder = Holder::this_process("test", now());
         let request = LeaseRequest { holder, now: now(), expires: None };
         let lease = self.store.acquire_lease(self.environment, &request).unwrap();
@@ -125,7 +125,7 @@ impl World {
                     number: None,
                     made_at: now(),
                     info: &serde_json::Value::Null,
-                    scope: Scope::All,
+                    scope: PutScope::All,
                     resources: &resources,
                     base: None,
                     unknowns: &[],
@@ -136,16 +136,16 @@ impl World {
                 },
             )
             .unwrap();
-        let desired = Desired { version: put.number, resources, keys: put.keys };
-        note_interrupted(&*self.store, &lease, now()).unwrap();
-        let start = recovery(&*self.store, self.environment, desired).unwrap();
-        let keeper = Keeper {
+        let desired = DesiredState { version: put.number, resources, keys: put.keys };
+        record_interrupted(&*self.store, &lease, now()).unwrap();
+        let start = recover(&*self.store, self.environment, desired).unwrap();
+        let store_handle = StoreHandle {
             store: Arc::clone(&self.store) as Arc<dyn Store>,
             lease,
             permit: Permit::unlimited(),
         };
-        let first = vec![Event::Repair(Filter::all())];
-        let engine = Engine::start(self.setup(Some(keeper)), start, first).unwrap();
+        let first = vec![Event::Verify(Filter::all())];
+        let engine = Engine::start(self.setup(Some(store_handle)), start, first).unwrap();
         let mut finished = Vec::new();
         loop {
             let progress = engine.wait(Duration::from_millis(10));
@@ -155,23 +155,23 @@ impl World {
                 break;
             }
         }
-        engine.with_scheduler(|scheduler| scheduler.verify()).unwrap();
+        engine.with_scheduler(|scheduler| scheduler.check_invariants()).unwrap();
         let tally = engine.finish().unwrap();
         self.store.release_lease(&lease).unwrap();
-        Ran { tally, finished }
+        DeployResult { tally, finished }
     }
 
-    /// The kind of change of each resource, in the order of ids, and how many attributes it concerns.
+    /// Kind of change of each resource, sorted by id, and its number of attributes.
     pub(crate) fn plan(&self, resources: &[Resource]) -> Vec<(String, usize)> {
         let mut resources = resources.to_vec();
         resources.sort_by(|one, other| one.id.cmp(&other.id));
         let states = vec![None; resources.len()];
-        let desired = Desired { version: VersionNumber(0), resources, keys: Vec::new() };
+        let desired = DesiredState { version: VersionNumber(0), resources, keys: Vec::new() };
         let answers = plan(self.setup(None), desired, states, &mut |_| true).unwrap();
         answers
             .into_iter()
             .map(|answer| match answer {
-                Planned::Asked(outcome) => {
+                PlanEntry::Evaluated(outcome) => {
                     (outcome.change.kind.as_str().to_owned(), outcome.change.attributes.len())
                 }
                 other => panic!("{other:?}"),
@@ -179,7 +179,7 @@ impl World {
             .collect()
     }
 
-    /// As if a process had been killed in the middle of changing a resource.
+    /// Simulates a process killed during a change of a resource.
     pub(crate) fn interrupt(&self, resource: &Resource) {
         let holder = Holder::this_process("test", now());
         let request = LeaseRequest { holder, now: now(), expires: None };
@@ -187,8 +187,8 @@ impl World {
         let version = self.store.versions(self.environment).unwrap().pop().unwrap().number;
         let found = self.store.find_resource(self.environment, resource.id.as_str()).unwrap();
         let resource = found.unwrap().key;
-        let started = Started { resource, kind: ActionKind::Deploy, version, at: now() };
-        self.store.begin(&lease, &[started]).unwrap();
+        let started = StartedAction { resource, kind: ActionKind::Deploy, version, at: now() };
+        self.store.begin_actions(&lease, &[started]).unwrap();
         self.store.release_lease(&lease).unwrap();
     }
 

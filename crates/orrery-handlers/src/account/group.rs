@@ -1,13 +1,13 @@
 //! `user::Group`.
 
-use orrery_model::{AttributeChange, Fact};
+use orrery_model::{AttributeDiff, Fact};
 use serde::Deserialize;
 
 use crate::context::Context;
 use crate::error::HandlerError;
 use crate::handler::Crud;
 use crate::target::{AccountName, CommandLine, Group as Account};
-use crate::tools::{check_name, tell};
+use crate::tools::{check_name, run_checked};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupHandler;
@@ -38,28 +38,28 @@ impl Crud for GroupHandler {
         Ok(context.target().group(AccountName::Name(name))?)
     }
 
-    /// Its number was chosen when it was made, and stays.
+    /// Its gid was assigned at its creation, and stays.
     fn diff(
         &self,
         _desired: &Group,
         _current: &Account,
         _context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         Ok(Vec::new())
     }
 
     fn create(&self, desired: &Group, context: &mut Context<'_>) -> Result<(), HandlerError> {
-        context.session().forget_accounts();
+        context.cache().invalidate_accounts();
         let system = desired.system.then_some("--system");
         let words = ["groupadd"].into_iter().chain(system).chain(["--", context.id().value()]);
-        tell(context, CommandLine::new(words))
+        run_checked(context, CommandLine::new(words))
     }
 
     fn update(
         &self,
         _: &Group,
         _: &Account,
-        _: &[AttributeChange],
+        _: &[AttributeDiff],
         _: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         Ok(())
@@ -71,11 +71,11 @@ impl Crud for GroupHandler {
         _current: &Account,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        context.session().forget_accounts();
-        tell(context, CommandLine::new(["groupdel", "--", context.id().value()]))
+        context.cache().invalidate_accounts();
+        run_checked(context, CommandLine::new(["groupdel", "--", context.id().value()]))
     }
 
-    /// The number that it got.
+    /// Reports its gid.
     fn facts(&self, _: &Group, context: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
         let group = context.target().group(AccountName::Name(context.id().value()))?;
         let fact = |group: Account| Fact {

@@ -1,4 +1,4 @@
-//! `user::User` and `user::Group`: accounts of a host, with its own tools.
+//! `user::User` and `user::Group`: accounts of a host, managed with its own tools.
 
 mod group;
 mod user;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orrery_model::{AttributeChange, Fact};
+use orrery_model::{AttributeDiff, Fact};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::context::{Context, changed};
 use crate::error::HandlerError;
 use crate::handler::Crud;
 use crate::target::{AccountName, CommandLine, Group, User as Account};
-use crate::tools::{ask_checked, check_name, tell};
+use crate::tools::{check_name, query_checked, run_checked};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserHandler;
@@ -28,10 +28,10 @@ pub(crate) struct User {
     system: bool,
 }
 
-/// What was found of a user.
-pub(crate) struct Found {
+/// Current state of a user.
+pub(crate) struct UserState {
     account: Account,
-    /// Further groups that it should be in and is not.
+    /// Desired supplementary groups that it is not in.
     missing_groups: Vec<String>,
 }
 
@@ -39,21 +39,21 @@ pub(crate) struct Found {
 struct Groups(Vec<Group>);
 
 fn groups(context: &Context<'_>) -> Result<Arc<Groups>, HandlerError> {
-    context.session().cached(|| {
-        let text = ask_checked(context, CommandLine::new(["getent", "group"]))?;
+    context.cache().get_or_query(|| {
+        let text = query_checked(context, CommandLine::new(["getent", "group"]))?;
         Ok(Groups(text.lines().filter_map(Group::parse).collect()))
     })
 }
 
 impl User {
-    /// Refuses what would break the lines of the account files.
+    /// Rejects values that would corrupt the account files.
     fn check(&self, name: &str) -> Result<(), HandlerError> {
         check_name("user", name)?;
         check_name("group", &self.group)?;
         self.groups.iter().try_for_each(|group| check_name("group", group))?;
         for path in [&self.homedir, &self.shell] {
             if path.contains([':', '\n']) || path.starts_with('-') {
-                let text = format!("{path:?} cannot be the home or shell of a user");
+                let text = format!("invalid home or shell {path:?}");
                 return Err(HandlerError::failed(text));
             }
         }
@@ -61,14 +61,14 @@ impl User {
     }
 }
 
-fn forget(context: &Context<'_>) {
-    context.session().forget_accounts();
-    context.session().forget::<Groups>();
+fn invalidate(context: &Context<'_>) {
+    context.cache().invalidate_accounts();
+    context.cache().invalidate::<Groups>();
 }
 
 impl Crud for UserHandler {
     type Desired = User;
-    type Current = Found;
+    type Current = UserState;
 
     fn is_purged(desired: &User) -> bool {
         desired.purged
@@ -78,7 +78,7 @@ impl Crud for UserHandler {
         &self,
         desired: &User,
         context: &mut Context<'_>,
-    ) -> Result<Option<Found>, HandlerError> {
+    ) -> Result<Option<UserState>, HandlerError> {
         let name = context.id().value();
         desired.check(name)?;
         let Some(account) = context.target().user(AccountName::Name(name))? else {
@@ -87,24 +87,24 @@ impl Crud for UserHandler {
         let mut missing_groups = Vec::new();
         if !desired.groups.is_empty() && !desired.purged {
             let groups = groups(context)?;
-            // Being in a group as the first one counts for the first one that is wanted only: the one
-            // that is there may be about to change.
-            let is_in = |wanted: &str| {
+            // The desired primary group counts as a membership; the current one does not, since it
+            // may be about to change.
+            let is_in = |desired_group: &str| {
                 let has = |group: &Group| group.members.iter().any(|member| member == name);
-                wanted == desired.group
-                    || groups.0.iter().any(|group| group.name == wanted && has(group))
+                desired_group == desired.group
+                    || groups.0.iter().any(|group| group.name == desired_group && has(group))
             };
             missing_groups = desired.groups.iter().filter(|group| !is_in(group)).cloned().collect();
         }
-        Ok(Some(Found { account, missing_groups }))
+        Ok(Some(UserState { account, missing_groups }))
     }
 
     fn diff(
         &self,
         desired: &User,
-        current: &Found,
+        current: &UserState,
         context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         let mut changes = Vec::new();
         let account = &current.account;
         if context.gid(&desired.group)? != Some(account.gid) {
@@ -113,8 +113,8 @@ impl Crud for UserHandler {
             changes.push(changed("group", name, desired.group.as_str()));
         }
         if !current.missing_groups.is_empty() {
-            let wanted = desired.groups.iter();
-            let present = wanted.filter(|group| !current.missing_groups.contains(group));
+            let desired_group = desired.groups.iter();
+            let present = desired_group.filter(|group| !current.missing_groups.contains(group));
             let present: Vec<Value> = present.map(|group| Value::from(&**group)).collect();
             changes.push(changed("groups", present, desired.groups.clone()));
         }
@@ -128,7 +128,7 @@ impl Crud for UserHandler {
     }
 
     fn create(&self, desired: &User, context: &mut Context<'_>) -> Result<(), HandlerError> {
-        forget(context);
+        invalidate(context);
         let mut words = vec!["useradd", "--gid", &desired.group, "--shell", &desired.shell];
         words.extend(["--home-dir", &desired.homedir]);
         let groups = desired.groups.join(",");
@@ -137,17 +137,17 @@ impl Crud for UserHandler {
         }
         words.push(if desired.system { "--system" } else { "--create-home" });
         words.extend(["--", context.id().value()]);
-        tell(context, CommandLine::new(words))
+        run_checked(context, CommandLine::new(words))
     }
 
     fn update(
         &self,
         desired: &User,
-        current: &Found,
-        changes: &[AttributeChange],
+        current: &UserState,
+        changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        forget(context);
+        invalidate(context);
         let changes = |name: &str| changes.iter().any(|change| change.name == name);
         let groups = current.missing_groups.join(",");
         let mut words = vec!["usermod"];
@@ -161,25 +161,25 @@ impl Crud for UserHandler {
             words.extend(["--shell", &desired.shell]);
         }
         if changes("homedir") {
-            // The old directory stays where it is: moving it is not ours to decide.
+            // The old directory stays: moving data is left to the operator.
             words.extend(["--home", &desired.homedir]);
         }
         words.extend(["--", context.id().value()]);
-        tell(context, CommandLine::new(words))
+        run_checked(context, CommandLine::new(words))
     }
 
-    /// Without its home directory: data is purged as data.
+    /// Keeps the home directory: data is purged as data.
     fn delete(
         &self,
         _desired: &User,
-        _current: &Found,
+        _current: &UserState,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        forget(context);
-        tell(context, CommandLine::new(["userdel", "--", context.id().value()]))
+        invalidate(context);
+        run_checked(context, CommandLine::new(["userdel", "--", context.id().value()]))
     }
 
-    /// The number that it got.
+    /// Reports its uid.
     fn facts(&self, _: &User, context: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
         let user = context.target().user(AccountName::Name(context.id().value()))?;
         let fact = |user: Account| Fact {

@@ -2,22 +2,22 @@
 
 use std::collections::HashMap;
 
-use super::{Manager, versions_by_name};
+use super::{PackageManager, versions_by_name};
 use crate::context::Context;
 use crate::error::HandlerError;
 use crate::target::CommandLine;
-use crate::tools::{ask, ask_checked, complaint, tell};
+use crate::tools::{command_error, query, query_checked, run_checked};
 
 pub(super) struct Dnf {
-    /// `dnf`, or `yum` where there is no other.
+    /// `dnf`, or `yum` without it.
     pub(super) program: &'static str,
 }
 
-impl Manager for Dnf {
+impl PackageManager for Dnf {
     fn installed(&self, context: &Context<'_>) -> Result<HashMap<String, String>, HandlerError> {
         let format = "%{NAME}\\t%{ARCH}\\t%{VERSION}-%{RELEASE}\\n";
         let command = CommandLine::new(["rpm", "--query", "--all", "--queryformat", format]);
-        let text = ask_checked(context, command)?;
+        let text = query_checked(context, command)?;
         Ok(versions_by_name(&text, |fields| match fields {
             [name, architecture, version] => {
                 Some([(*name).to_owned(), format!("{name}.{architecture}"), (*version).to_owned()])
@@ -26,17 +26,17 @@ impl Manager for Dnf {
         }))
     }
 
-    fn newer(
+    fn newer_version(
         &self,
         name: &str,
         _installed: &str,
         context: &Context<'_>,
     ) -> Result<Option<String>, HandlerError> {
-        /// Of `check-update`: there are updates.
+        /// Exit code of `check-update` with available updates.
         const UPDATES: i32 = 100;
         let command = CommandLine::new([self.program, "--quiet", "check-update", name]);
-        let shown = command.display();
-        let output = ask(context, command)?;
+        let displayed = command.display();
+        let output = query(context, command)?;
         match output.code {
             0 => Ok(None),
             UPDATES => {
@@ -47,23 +47,32 @@ impl Manager for Dnf {
                     let plain = package.rsplit_once('.').map_or(package, |(plain, _)| plain);
                     (plain == name || package == name).then(|| version.to_owned())
                 });
-                // Of a package that obsoletes it, only the other name is listed.
+                // For an obsoleting package, only the other name is listed.
                 Ok(Some(version.unwrap_or_else(|| "newer".to_owned())))
             }
-            _ => Err(complaint(&shown, &output)),
+            _ => Err(command_error(&displayed, &output)),
         }
     }
 
     fn install(&self, name: &str, context: &mut Context<'_>) -> Result<(), HandlerError> {
-        tell(context, CommandLine::new([self.program, "--assumeyes", "--quiet", "install", name]))
+        run_checked(
+            context,
+            CommandLine::new([self.program, "--assumeyes", "--quiet", "install", name]),
+        )
     }
 
     fn upgrade(&self, name: &str, context: &mut Context<'_>) -> Result<(), HandlerError> {
-        // The word that both programs know.
-        tell(context, CommandLine::new([self.program, "--assumeyes", "--quiet", "update", name]))
+        // The subcommand that both programs support.
+        run_checked(
+            context,
+            CommandLine::new([self.program, "--assumeyes", "--quiet", "update", name]),
+        )
     }
 
     fn remove(&self, name: &str, context: &mut Context<'_>) -> Result<(), HandlerError> {
-        tell(context, CommandLine::new([self.program, "--assumeyes", "--quiet", "remove", name]))
+        run_checked(
+            context,
+            CommandLine::new([self.program, "--assumeyes", "--quiet", "remove", name]),
+        )
     }
 }

@@ -6,7 +6,7 @@ mod dnf;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use orrery_model::{AttributeChange, Fact, ResourceType};
+use orrery_model::{AttributeDiff, Fact, ResourceType};
 use serde::Deserialize;
 
 use crate::context::{Context, changed};
@@ -36,20 +36,20 @@ enum State {
     Latest,
 }
 
-/// What differs between families of distributions.
-trait Manager: Send + Sync {
+/// Package manager of a family of distributions.
+trait PackageManager: Send + Sync {
     /// Versions of all installed packages, by name and by name with architecture.
     fn installed(&self, context: &Context<'_>) -> Result<HashMap<String, String>, HandlerError>;
 
-    /// A newer version than the installed one, if it can be had.
-    fn newer(
+    /// Returns a newer available version.
+    fn newer_version(
         &self,
         name: &str,
         installed: &str,
         context: &Context<'_>,
     ) -> Result<Option<String>, HandlerError>;
 
-    /// Installs the newest version of what is not there.
+    /// Installs the newest version of a missing package.
     fn install(&self, name: &str, context: &mut Context<'_>) -> Result<(), HandlerError>;
 
     /// Installs the newest version in place of an older one.
@@ -58,44 +58,44 @@ trait Manager: Send + Sync {
     fn remove(&self, name: &str, context: &mut Context<'_>) -> Result<(), HandlerError>;
 }
 
-/// What one query said about all packages.
-struct Installed(HashMap<String, String>);
+/// Versions of all packages, from one query.
+struct InstalledPackages(HashMap<String, String>);
 
-/// The manager of this host.
-struct Chosen(Box<dyn Manager>);
+/// Package manager of this host.
+struct DetectedManager(Box<dyn PackageManager>);
 
-fn manager(context: &Context<'_>) -> Result<Arc<Chosen>, HandlerError> {
-    context.session().cached(|| {
+fn manager(context: &Context<'_>) -> Result<Arc<DetectedManager>, HandlerError> {
+    context.cache().get_or_query(|| {
         let has = |command: &str| context.target().which(command, None).map(|path| path.is_some());
         if has("dpkg-query")? {
-            return Ok(Chosen(Box::new(apt::Apt)));
+            return Ok(DetectedManager(Box::new(apt::Apt)));
         }
         if has("rpm")? {
             let program = if has("dnf")? { "dnf" } else { "yum" };
-            return Ok(Chosen(Box::new(dnf::Dnf { program })));
+            return Ok(DetectedManager(Box::new(dnf::Dnf { program })));
         }
         Err(HandlerError::failed_with_hint(
-            "there is no package manager: neither dpkg-query nor rpm was found",
+            "no package manager: neither dpkg-query nor rpm was found",
             "packages are managed on Debian, Fedora and their relatives",
         ))
     })
 }
 
-fn installed(context: &Context<'_>) -> Result<Arc<Installed>, HandlerError> {
+fn installed(context: &Context<'_>) -> Result<Arc<InstalledPackages>, HandlerError> {
     let manager = manager(context)?;
-    context.session().cached(|| manager.0.installed(context).map(Installed))
+    context.cache().get_or_query(|| manager.0.installed(context).map(InstalledPackages))
 }
 
-/// What was found of one package.
-pub(crate) struct Found {
+/// Current state of one package.
+pub(crate) struct PackageState {
     version: String,
-    /// A newer version that should be installed.
+    /// A newer version to install.
     newer: Option<String>,
 }
 
 impl Crud for PackageHandler {
     type Desired = Package;
-    type Current = Found;
+    type Current = PackageState;
 
     fn is_purged(desired: &Package) -> bool {
         desired.state == State::Removed
@@ -105,58 +105,58 @@ impl Crud for PackageHandler {
         &self,
         desired: &Package,
         context: &mut Context<'_>,
-    ) -> Result<Option<Found>, HandlerError> {
+    ) -> Result<Option<PackageState>, HandlerError> {
         let name = context.id().value();
         tools::check_name("package", name)?;
         let Some(version) = installed(context)?.0.get(name).cloned() else {
             return Ok(None);
         };
         let newer = if desired.state == State::Latest {
-            manager(context)?.0.newer(name, &version, context)?
+            manager(context)?.0.newer_version(name, &version, context)?
         } else {
             None
         };
-        Ok(Some(Found { version, newer }))
+        Ok(Some(PackageState { version, newer }))
     }
 
     fn diff(
         &self,
         _desired: &Package,
-        current: &Found,
+        current: &PackageState,
         _context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         let change = |newer: &String| changed("version", &*current.version, newer.as_str());
         Ok(current.newer.iter().map(change).collect())
     }
 
     fn create(&self, _desired: &Package, context: &mut Context<'_>) -> Result<(), HandlerError> {
-        // Whatever comes of it, other packages may have come along.
-        context.session().forget::<Installed>();
+        // Even a failed installation may have installed other packages.
+        context.cache().invalidate::<InstalledPackages>();
         manager(context)?.0.install(context.id().value(), context)
     }
 
     fn update(
         &self,
         _desired: &Package,
-        _current: &Found,
-        _changes: &[AttributeChange],
+        _current: &PackageState,
+        _changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        context.session().forget::<Installed>();
+        context.cache().invalidate::<InstalledPackages>();
         manager(context)?.0.upgrade(context.id().value(), context)
     }
 
     fn delete(
         &self,
         _desired: &Package,
-        _current: &Found,
+        _current: &PackageState,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        context.session().forget::<Installed>();
+        context.cache().invalidate::<InstalledPackages>();
         manager(context)?.0.remove(context.id().value(), context)
     }
 
-    /// The version that is installed.
+    /// Reports the installed version.
     fn facts(
         &self,
         desired: &Package,
@@ -173,7 +173,7 @@ impl Crud for PackageHandler {
     }
 }
 
-/// A map from lines of fields with tabs between them.
+/// Parses lines of tab-separated fields into a map.
 fn versions_by_name(
     text: &str,
     mut entry: impl FnMut(&[&str]) -> Option<[String; 3]>,
@@ -189,7 +189,7 @@ fn versions_by_name(
     versions
 }
 
-/// The value after `name: ` in the output of a tool.
+/// Returns the value after `name: ` in the output of a tool.
 fn value_after<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

@@ -1,4 +1,4 @@
-//! References on a machine that has secrets of its own: what a server lets models refer to.
+//! Late-bound values on a server: sources that models may use there.
 
 use std::fs::File;
 use std::io::{Read as _, Result as IoResult};
@@ -10,30 +10,30 @@ use std::sync::Arc;
 use orrery_model::SecretText;
 use rustix::fs::{Mode, OFlags};
 
-use super::{COMMAND_TIME, Reference, SecretError, VALUE_MAX, run, text, variable};
+use super::{COMMAND_TIMEOUT, SecretError, SecretSource, VALUE_MAX, run, text, variable};
 use crate::error::Cause;
-use crate::target::{CommandLine, FileKind, Stop, Target, Variables, is_own};
+use crate::target::{CancelToken, CommandLine, FileKind, Target, Variables, is_orrery_variable};
 
-/// Links that lead to a file, one after the other.
+/// Maximum length of a chain of links.
 const LINKS_MAX: usize = 16;
 
-/// Files and directories of a server that no model may refer to.
+/// Files and directories of a server that models must not read.
 #[derive(Clone, Debug, Default)]
 pub struct ProtectedPaths(Arc<[PathBuf]>);
 
 impl ProtectedPaths {
-    /// Paths that do not exist are protected, too: they may come.
+    /// Protects paths that do not exist, too: they may be created.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         let both =
             paths.into_iter().flat_map(|path| [std::fs::canonicalize(&path).ok(), Some(path)]);
         ProtectedPaths(both.flatten().collect())
     }
 
-    /// Whether an open file is one of them, whatever it was called.
+    /// Returns true if an open file is protected, whatever its name.
     fn include(&self, file: &File) -> IoResult<bool> {
         let found = file.metadata()?;
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        // What the kernel tells of processes has variables and memory in it.
+        // `/proc` exposes environment variables and memory of processes.
         if path.starts_with("/proc") {
             return Ok(true);
         }
@@ -49,28 +49,29 @@ fn refused(what: impl Into<String>) -> SecretError {
     SecretError::Own { what: what.into() }
 }
 
-/// Finds a value with the rights of this process, where the model may be trusted with those: its own secrets are not told.
+/// Resolves a value with the rights of this process, for trusted models; the process's own secrets
+/// are refused.
 ///
 /// # Errors
-/// If it cannot be had, or is one of this process itself.
+/// If the value is unavailable, or belongs to this process.
 pub fn resolve_guarded(
-    reference: &Reference,
+    reference: &SecretSource,
     protected: &ProtectedPaths,
 ) -> Result<SecretText, SecretError> {
     match reference {
-        Reference::Environment(name) if is_own(name.as_ref()) => {
+        SecretSource::Environment(name) if is_orrery_variable(name.as_ref()) => {
             Err(refused(format!("the environment variable {name}")))
         }
-        Reference::Environment(name) => variable(name),
-        Reference::File(path) => read(path, protected),
-        Reference::Command(words) => run(words, Variables::Usual),
-        Reference::Stored(name) => Err(SecretError::NoServer(name.clone())),
+        SecretSource::Environment(name) => variable(name),
+        SecretSource::File(path) => read(path, protected),
+        SecretSource::Command(words) => run(words, Variables::Standard),
+        SecretSource::Stored(name) => Err(SecretError::NoServer(name.clone())),
     }
 }
 
 fn read(path: &Path, protected: &ProtectedPaths) -> Result<SecretText, SecretError> {
     let failed = |source| SecretError::File { path: path.to_owned(), source };
-    // A pipe that nobody writes to is not waited for.
+    // Does not block on a pipe without a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file =
         rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
@@ -79,29 +80,31 @@ fn read(path: &Path, protected: &ProtectedPaths) -> Result<SecretText, SecretErr
         return Err(refused(format!("the file {}", path.display())));
     }
     if !file.metadata().map_err(failed)?.is_file() {
-        return Err(failed(std::io::Error::other("it is not a regular file")));
+        return Err(failed(std::io::Error::other("not a regular file")));
     }
     let mut bytes = Vec::new();
     file.take(VALUE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     text(bytes, || path.display().to_string())
 }
 
-/// Finds a value with the rights of a target, where the model may be trusted with no more than those. Variables of this process
-/// are not the target's.
+/// Resolves a value with the rights of a target, for models with no further trust. Variables of
+/// this process are not available.
 ///
 /// # Errors
-/// If it cannot be had there.
-pub fn resolve_on(
-    reference: &Reference,
+/// If the value is unavailable there.
+pub fn resolve_on_target(
+    reference: &SecretSource,
     target: &dyn Target,
-    stop: &Stop,
+    stop: &CancelToken,
 ) -> Result<SecretText, SecretError> {
     match reference {
-        Reference::Environment(name) if Variables::Usual.include(name.as_ref()) => variable(name),
-        Reference::Environment(name) => Err(refused(format!("the environment variable {name}"))),
-        Reference::File(path) => read_on(path, target),
-        Reference::Command(words) => run_on(words, target, stop),
-        Reference::Stored(name) => Err(SecretError::NoServer(name.clone())),
+        SecretSource::Environment(name) if Variables::Standard.include(name.as_ref()) => {
+            variable(name)
+        }
+        SecretSource::Environment(name) => Err(refused(format!("the environment variable {name}"))),
+        SecretSource::File(path) => read_on(path, target),
+        SecretSource::Command(words) => run_on(words, target, stop),
+        SecretSource::Stored(name) => Err(SecretError::NoServer(name.clone())),
     }
 }
 
@@ -111,7 +114,7 @@ fn read_on(path: &Path, target: &dyn Target) -> Result<SecretText, SecretError> 
         source: std::io::Error::other(text),
     };
     let mut place =
-        path.to_str().ok_or_else(|| failed("its path is no text".to_owned()))?.to_owned();
+        path.to_str().ok_or_else(|| failed("its path is not UTF-8".to_owned()))?.to_owned();
     for _ in 0..LINKS_MAX {
         let stat = target.stat(&place).map_err(|error| failed(error.cause.to_string()))?;
         let Some(stat) = stat else { return Err(failed(Cause::NotFound.to_string())) };
@@ -131,7 +134,7 @@ fn read_on(path: &Path, target: &dyn Target) -> Result<SecretText, SecretError> 
     Err(failed(Cause::TooManyLinks.to_string()))
 }
 
-/// Where a link leads, as a path without `.` and `..`.
+/// Destination of a link, as a path without `.` and `..`.
 fn follow(link: &str, leads_to: &str) -> String {
     let directory = link.rsplit_once('/').map_or("", |(directory, _)| directory);
     let whole = match leads_to.starts_with('/') {
@@ -149,10 +152,14 @@ fn follow(link: &str, leads_to: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-fn run_on(words: &[String], target: &dyn Target, stop: &Stop) -> Result<SecretText, SecretError> {
+fn run_on(
+    words: &[String],
+    target: &dyn Target,
+    stop: &CancelToken,
+) -> Result<SecretText, SecretError> {
     let program = words.first().cloned().unwrap_or_default();
     let mut command = CommandLine::new(words.iter().cloned());
-    command.timeout = Some(COMMAND_TIME);
+    command.timeout = Some(COMMAND_TIMEOUT);
     command.output_limit = usize::try_from(VALUE_MAX).unwrap_or(usize::MAX) + 1;
     let output = target.run(&command, stop).map_err(|error| match error.cause {
         Cause::TimedOut => SecretError::CommandTime { program: program.clone() },
@@ -173,11 +180,11 @@ mod tests {
     use super::*;
     use crate::target::LocalTarget;
 
-    fn file(path: impl AsRef<Path>) -> Reference {
-        Reference::File(path.as_ref().to_owned())
+    fn file(path: impl AsRef<Path>) -> SecretSource {
+        SecretSource::File(path.as_ref().to_owned())
     }
 
-    /// What belongs to the server is refused under every name that leads to it.
+    /// Protected files are refused under every name.
     #[test]
     fn secrets_of_the_process_itself_are_refused() {
         let base = tempfile::tempdir().unwrap();
@@ -206,20 +213,23 @@ mod tests {
         ] {
             let error = resolve_guarded(&file(&path), &protected).unwrap_err();
             assert!(matches!(error, SecretError::Own { .. }), "{}: {error}", path.display());
-            let told = error.to_string();
-            assert!(told.contains("orrery secret set") && !told.contains("hunter2"), "{told}");
+            let error_text = error.to_string();
+            assert!(
+                error_text.contains("orrery secret set") && !error_text.contains("hunter2"),
+                "{error_text}"
+            );
         }
         let fine = resolve_guarded(&file(other.join("fine")), &protected).unwrap();
         assert_eq!(fine.expose(), "hunter2");
         for name in ["ORRERY_ADMIN_PASSWORD", "ORRERY_NOT_SET", "orrery_database"] {
-            let error = resolve_guarded(&Reference::Environment(name.to_owned()), &protected);
+            let error = resolve_guarded(&SecretSource::Environment(name.to_owned()), &protected);
             assert!(matches!(error, Err(SecretError::Own { .. })), "{name}");
         }
-        assert!(resolve_guarded(&Reference::Environment("PATH".to_owned()), &protected).is_ok());
+        assert!(resolve_guarded(&SecretSource::Environment("PATH".to_owned()), &protected).is_ok());
     }
 
     #[test]
-    fn a_target_is_asked_for_files_and_commands() {
+    fn a_target_resolves_files_and_commands() {
         let base = tempfile::tempdir().unwrap();
         let path = |name: &str| base.path().join(name);
         std::fs::write(path("secret"), "value\n").unwrap();
@@ -228,20 +238,20 @@ mod tests {
         std::fs::create_dir(path("d")).unwrap();
         std::os::unix::fs::symlink("../link", path("d/link")).unwrap();
         let target = LocalTarget::default();
-        let resolve = |reference| resolve_on(&reference, &target, &Stop::never());
+        let resolve = |reference| resolve_on_target(&reference, &target, &CancelToken::never());
         for name in ["secret", "link", "d/link"] {
             assert_eq!(resolve(file(path(name))).unwrap().expose(), "value", "{name}");
         }
         assert!(resolve(file(path("none"))).unwrap_err().to_string().contains("does not exist"));
         let command = |words: &[&str]| {
-            Reference::Command(words.iter().map(|word| (*word).to_owned()).collect())
+            SecretSource::Command(words.iter().map(|word| (*word).to_owned()).collect())
         };
         assert_eq!(resolve(command(&["printf", "a b"])).unwrap().expose(), "a b");
         let failed = resolve(command(&["sh", "-c", "echo hunter2 >&2; exit 3"])).unwrap_err();
         assert!(failed.to_string().contains('3') && !failed.to_string().contains("hunter2"));
-        // Whatever the server was started with is not the target's.
+        // Variables of the server process are not the target's.
         for name in ["PGPASSWORD", "ORRERY_DATABASE", "CARGO_MANIFEST_DIR"] {
-            let error = resolve(Reference::Environment(name.to_owned())).unwrap_err();
+            let error = resolve(SecretSource::Environment(name.to_owned())).unwrap_err();
             assert!(matches!(error, SecretError::Own { .. }), "{name}");
         }
     }

@@ -1,8 +1,9 @@
-//! Where the values of references come from, on the machine that runs handlers. They are asked for when a handler runs and forgotten when it has.
+//! Sources of late-bound values on the machine that runs handlers. Values are read for each run and
+//! not retained.
 
 mod guarded;
 
-pub use guarded::{ProtectedPaths, resolve_guarded, resolve_on};
+pub use guarded::{ProtectedPaths, resolve_guarded, resolve_on_target};
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -14,86 +15,86 @@ use orrery_model::SecretText;
 
 use crate::target::Variables;
 
-/// Nothing longer is a secret.
+/// Maximum size of a secret, in bytes.
 const VALUE_MAX: u64 = 64 * 1024;
 
-/// A program that tells a secret has this long.
-const COMMAND_TIME: Duration = Duration::from_secs(30);
+/// Timeout of a command that prints a secret.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What says where a value is.
+/// Source of a late-bound value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Reference {
-    /// A variable of this process.
+pub enum SecretSource {
+    /// An environment variable of this process.
     Environment(String),
-    /// The content of a file of this machine.
+    /// Content of a file on this machine.
     File(PathBuf),
-    /// What a program of this machine writes.
+    /// Output of a command on this machine.
     Command(Vec<String>),
-    /// A secret of the server's own store.
+    /// A secret in the server's vault.
     Stored(String),
 }
 
-/// Why a value cannot be had. It tells where it should be, and nothing of what it is.
+/// Error of a late-bound value. Names its source, never the value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
     #[error("the environment variable {0} is not set")]
     NoVariable(String),
-    #[error("the value of {what} is no text")]
+    #[error("the value of {what} is not UTF-8 text")]
     NotText { what: String },
     #[error("the value of {what} is longer than {VALUE_MAX} bytes")]
     TooLong { what: String },
     #[error("{} cannot be read: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    #[error("the command {program} cannot be run: {source}")]
+    #[error("cannot run the command {program}: {source}")]
     Command { program: String, source: std::io::Error },
     #[error("the command {program} ended with {status}; run it by hand to see why")]
     CommandFailed { program: String, status: String },
-    #[error("the command {program} took more than {} s", COMMAND_TIME.as_secs())]
+    #[error("the command {program} timed out after {} s", COMMAND_TIMEOUT.as_secs())]
     CommandTime { program: String },
     #[error(
-        "the secret {0} is kept by a server; deploy through the server, or take it from the environment, a file or a command"
+        "the secret {0} is in the vault of a server; deploy through the server, or use an environment variable, a file or a command"
     )]
     NoServer(String),
     #[error(
-        "the name of a secret of the server comes from {what}, which only the machine of the remote agent knows; write the name into the model"
+        "the name of the secret comes from {what}, which only the remote agent's machine can read; write the name into the model"
     )]
     Elsewhere { what: String },
     #[error("secret {0:?} not found; set it with `orrery secret set {0}`")]
     NotFound(String),
-    /// It is no business of models.
+    /// Reserved for the server itself.
     #[error(
-        "{what} belongs to the server itself and cannot be referred to; keep the value as a secret of the server, with `orrery secret set`"
+        "{what} belongs to the server itself and cannot be used in models; store the value with `orrery secret set`"
     )]
     Own { what: String },
     #[error("the secret {name}: {reason}")]
     Stored { name: String, reason: String },
 }
 
-/// Finds the values of references.
+/// Resolves late-bound values.
 pub trait Secrets: Send + Sync {
     /// # Errors
-    /// If it cannot be had.
-    fn resolve(&self, reference: &Reference) -> Result<SecretText, SecretError>;
+    /// If the value is unavailable.
+    fn resolve(&self, reference: &SecretSource) -> Result<SecretText, SecretError>;
 }
 
-/// Values that this machine has. Those of a server are not among them.
+/// Values of this machine; those of a server's vault are not among them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalSecrets;
 
 impl Secrets for LocalSecrets {
-    fn resolve(&self, reference: &Reference) -> Result<SecretText, SecretError> {
+    fn resolve(&self, reference: &SecretSource) -> Result<SecretText, SecretError> {
         match reference {
-            Reference::Environment(name) => variable(name),
-            Reference::File(path) => {
+            SecretSource::Environment(name) => variable(name),
+            SecretSource::File(path) => {
                 let failed = |source| SecretError::File { path: path.clone(), source };
                 let file = std::fs::File::open(path).map_err(failed)?;
                 let mut bytes = Vec::new();
                 file.take(VALUE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
                 text(bytes, || path.display().to_string())
             }
-            Reference::Command(words) => run(words, Variables::All),
-            Reference::Stored(name) => Err(SecretError::NoServer(name.clone())),
+            SecretSource::Command(words) => run(words, Variables::All),
+            SecretSource::Stored(name) => Err(SecretError::NoServer(name.clone())),
         }
     }
 }
@@ -106,7 +107,7 @@ fn variable(name: &str) -> Result<SecretText, SecretError> {
     }
 }
 
-/// The value in what was read: without the line break at its end that editors and programs add.
+/// Converts bytes to a value, without the trailing newline that editors and programs add.
 fn text(bytes: Vec<u8>, what: impl Fn() -> String) -> Result<SecretText, SecretError> {
     if bytes.len() as u64 > VALUE_MAX {
         return Err(SecretError::TooLong { what: what() });
@@ -124,7 +125,7 @@ fn text(bytes: Vec<u8>, what: impl Fn() -> String) -> Result<SecretText, SecretE
 fn run(words: &[String], variables: Variables) -> Result<SecretText, SecretError> {
     let program = words.first().cloned().unwrap_or_default();
     let failed = |source| SecretError::Command { program: program.clone(), source };
-    // What it says about failures may have the secret in it: nobody keeps it.
+    // Standard error may contain the secret: it is discarded.
     let mut child = Command::new(&program)
         .args(&words[1.min(words.len())..])
         .env_clear()
@@ -135,15 +136,15 @@ fn run(words: &[String], variables: Variables) -> Result<SecretText, SecretError
         .spawn()
         .map_err(failed)?;
     let output = child.stdout.take();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let read =
             output.map_or(Ok(0), |output| output.take(VALUE_MAX + 1).read_to_end(&mut bytes));
-        // Whoever asked may have given up.
-        let _ = tell.send(read.map(|_| bytes));
+        // The receiver may have timed out.
+        let _ = sender.send(read.map(|_| bytes));
     });
-    let read = told.recv_timeout(COMMAND_TIME);
+    let read = receiver.recv_timeout(COMMAND_TIMEOUT);
     let Ok(read) = read else {
         let _ = child.kill();
         let _ = child.wait();
@@ -165,38 +166,38 @@ fn run(words: &[String], variables: Variables) -> Result<SecretText, SecretError
 mod tests {
     use super::*;
 
-    fn resolve(reference: Reference) -> Result<SecretText, SecretError> {
+    fn resolve(reference: SecretSource) -> Result<SecretText, SecretError> {
         LocalSecrets.resolve(&reference)
     }
 
-    fn command(words: &[&str]) -> Reference {
-        Reference::Command(words.iter().map(|word| (*word).to_owned()).collect())
+    fn command(words: &[&str]) -> SecretSource {
+        SecretSource::Command(words.iter().map(|word| (*word).to_owned()).collect())
     }
 
     #[test]
-    fn values_come_from_variables_files_and_programs() {
+    fn values_come_from_variables_files_and_commands() {
         let path = std::env::var("PATH").unwrap();
-        let variable = resolve(Reference::Environment("PATH".to_owned())).unwrap();
+        let variable = resolve(SecretSource::Environment("PATH".to_owned())).unwrap();
         assert_eq!(variable.expose(), path);
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("secret");
         std::fs::write(&file, "two\nlines\n").unwrap();
-        assert_eq!(resolve(Reference::File(file)).unwrap().expose(), "two\nlines");
-        let told = resolve(command(&["printf", "%s\\n", "from a program"])).unwrap();
-        assert_eq!(told.expose(), "from a program");
+        assert_eq!(resolve(SecretSource::File(file)).unwrap().expose(), "two\nlines");
+        let value = resolve(command(&["printf", "%s\\n", "from a program"])).unwrap();
+        assert_eq!(value.expose(), "from a program");
     }
 
     #[test]
-    fn failures_say_where_and_not_what() {
-        let told = |reference| resolve(reference).unwrap_err().to_string();
-        let none = told(Reference::Environment("ORRERY_NOT_SET".to_owned()));
+    fn errors_name_the_source_and_not_the_value() {
+        let error_text = |reference| resolve(reference).unwrap_err().to_string();
+        let none = error_text(SecretSource::Environment("ORRERY_NOT_SET".to_owned()));
         assert!(none.contains("ORRERY_NOT_SET"), "{none}");
-        let failed = told(command(&["sh", "-c", "echo hunter2; echo hunter2 >&2; exit 3"]));
+        let failed = error_text(command(&["sh", "-c", "echo hunter2; echo hunter2 >&2; exit 3"]));
         assert!(failed.contains("sh") && failed.contains('3'), "{failed}");
         assert!(!failed.contains("hunter2"), "{failed}");
-        assert!(told(command(&["/no/such/program"])).contains("/no/such/program"));
-        assert!(told(Reference::File("/no/such/file".into())).contains("/no/such/file"));
-        assert!(told(Reference::File("/dev/zero".into())).contains("longer"));
-        assert!(told(Reference::Stored("db".to_owned())).contains("server"));
+        assert!(error_text(command(&["/no/such/program"])).contains("/no/such/program"));
+        assert!(error_text(SecretSource::File("/no/such/file".into())).contains("/no/such/file"));
+        assert!(error_text(SecretSource::File("/dev/zero".into())).contains("longer"));
+        assert!(error_text(SecretSource::Stored("db".to_owned())).contains("server"));
     }
 }

@@ -1,12 +1,11 @@
-//! `std::Service`: a service of the host's init system: whether it runs, and whether it is started with
-//! the host.
+//! `std::Service`: a service of the host's init system: its state, and its start at boot.
 
 mod systemd;
 mod sysv;
 
 use std::sync::Arc;
 
-use orrery_model::{AttributeChange, Change, ChangeKind, ResourceType};
+use orrery_model::{AttributeDiff, Change, ChangeKind, ResourceType};
 use serde::Deserialize;
 
 use crate::context::{Context, changed};
@@ -37,7 +36,7 @@ enum State {
 }
 
 impl State {
-    fn of(running: bool) -> Self {
+    fn from_running(running: bool) -> Self {
         if running { State::Running } else { State::Stopped }
     }
 
@@ -49,11 +48,11 @@ impl State {
     }
 }
 
-/// What was found of a service.
+/// Current state of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ServiceState {
     running: bool,
-    /// `None` if it cannot be chosen: others start it when they need it.
+    /// `None` if it cannot be enabled: other units start it on demand.
     onboot: Option<bool>,
 }
 
@@ -74,12 +73,13 @@ impl Action {
     }
 }
 
-/// What differs between init systems.
-trait Manager: Send + Sync {
-    /// `None` if there is no such service.
-    fn find(&self, name: &str, context: &Context<'_>) -> Result<Option<Found>, HandlerError>;
+/// Service manager of an init system.
+trait ServiceManager: Send + Sync {
+    /// Returns `None` if the service does not exist.
+    fn find(&self, name: &str, context: &Context<'_>)
+    -> Result<Option<ServiceState>, HandlerError>;
 
-    fn act(
+    fn control(
         &self,
         action: Action,
         name: &str,
@@ -94,19 +94,19 @@ trait Manager: Send + Sync {
     ) -> Result<(), HandlerError>;
 }
 
-struct Chosen(Box<dyn Manager>);
+struct DetectedManager(Box<dyn ServiceManager>);
 
-fn manager(context: &Context<'_>) -> Result<Arc<Chosen>, HandlerError> {
-    context.session().cached(|| {
-        // There if and only if systemd is what this host was started with.
+fn manager(context: &Context<'_>) -> Result<Arc<DetectedManager>, HandlerError> {
+    context.cache().get_or_query(|| {
+        // Exists if and only if systemd is the running init system.
         if context.target().stat("/run/systemd/system")?.is_some() {
-            return Ok(Chosen(Box::new(systemd::Systemd)));
+            return Ok(DetectedManager(Box::new(systemd::Systemd)));
         }
         if context.target().stat("/etc/init.d")?.is_some() {
-            return Ok(Chosen(Box::new(sysv::SysV)));
+            return Ok(DetectedManager(Box::new(sysv::SysV)));
         }
         Err(HandlerError::failed_with_hint(
-            "there is no init system: neither /run/systemd/system nor /etc/init.d exists",
+            "no init system: neither /run/systemd/system nor /etc/init.d exists",
             "services are managed on hosts with systemd or SysV init; containers mostly have neither",
         ))
     })
@@ -114,7 +114,7 @@ fn manager(context: &Context<'_>) -> Result<Arc<Chosen>, HandlerError> {
 
 impl Crud for ServiceHandler {
     type Desired = Service;
-    type Current = Found;
+    type Current = ServiceState;
 
     /// Services come and go with their packages.
     fn is_purged(_desired: &Service) -> bool {
@@ -125,19 +125,20 @@ impl Crud for ServiceHandler {
         &self,
         desired: &Service,
         context: &mut Context<'_>,
-    ) -> Result<Option<Found>, HandlerError> {
+    ) -> Result<Option<ServiceState>, HandlerError> {
         let name = context.id().value();
         tools::check_name("service", name)?;
         let found = manager(context)?.0.find(name, context)?;
-        // What does not exist neither runs nor is started; and in a dry run it may come with a package.
+        // A missing service neither runs nor starts at boot; in a dry run it may come with a
+        // package.
         let may_be_missing = desired.state == State::Stopped && !desired.onboot;
         if found.is_none() && (may_be_missing || context.is_dry_run()) {
-            return Ok(Some(Found { running: false, onboot: Some(false) }));
+            return Ok(Some(ServiceState { running: false, onboot: Some(false) }));
         }
         let missing = || {
             HandlerError::failed_with_hint(
                 format!("there is no service {name}"),
-                "declare the std::Package that brings it and require it",
+                "declare the std::Package that provides it and require it",
             )
         };
         found.map(Some).ok_or_else(missing)
@@ -146,12 +147,12 @@ impl Crud for ServiceHandler {
     fn diff(
         &self,
         desired: &Service,
-        current: &Found,
+        current: &ServiceState,
         _context: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         let mut changes = Vec::new();
-        if State::of(current.running) != desired.state {
-            let current = State::of(current.running).as_str();
+        if State::from_running(current.running) != desired.state {
+            let current = State::from_running(current.running).as_str();
             changes.push(changed("state", current, desired.state.as_str()));
         }
         if let Some(onboot) = current.onboot
@@ -169,22 +170,27 @@ impl Crud for ServiceHandler {
     fn update(
         &self,
         desired: &Service,
-        current: &Found,
-        _changes: &[AttributeChange],
+        current: &ServiceState,
+        _changes: &[AttributeDiff],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         let (manager, name) = (manager(context)?, context.id().value());
         if current.onboot.is_some_and(|onboot| onboot != desired.onboot) {
             manager.0.set_onboot(desired.onboot, name, context)?;
         }
-        match (State::of(current.running), desired.state) {
-            (State::Stopped, State::Running) => manager.0.act(Action::Start, name, context),
-            (State::Running, State::Stopped) => manager.0.act(Action::Stop, name, context),
+        match (State::from_running(current.running), desired.state) {
+            (State::Stopped, State::Running) => manager.0.control(Action::Start, name, context),
+            (State::Running, State::Stopped) => manager.0.control(Action::Stop, name, context),
             _ => Ok(()),
         }
     }
 
-    fn delete(&self, _: &Service, _: &Found, _: &mut Context<'_>) -> Result<(), HandlerError> {
+    fn delete(
+        &self,
+        _: &Service,
+        _: &ServiceState,
+        _: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
         Ok(())
     }
 
@@ -196,6 +202,6 @@ impl Crud for ServiceHandler {
     }
 
     fn reload(&self, _desired: &Service, context: &mut Context<'_>) -> Result<(), HandlerError> {
-        manager(context)?.0.act(Action::Restart, context.id().value(), context)
+        manager(context)?.0.control(Action::Restart, context.id().value(), context)
     }
 }

@@ -1,30 +1,29 @@
-//! Services of systemd. One query answers for all units that are loaded; only others are asked for one
-//! by one.
+//! Services of systemd. One query covers all loaded units; others are queried one by one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Action, Found, Manager};
+use super::{Action, ServiceManager, ServiceState};
 use crate::context::Context;
 use crate::error::HandlerError;
 use crate::target::CommandLine;
-use crate::tools::{ask_checked, tell};
+use crate::tools::{query_checked, run_checked};
 
 pub(super) struct Systemd;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unit {
-    found: Found,
-    /// Whether its file changed since systemd read it.
+    found: ServiceState,
+    /// True if its file changed since systemd read it.
     outdated: bool,
 }
 
-/// All loaded services, by all of their names.
-struct Loaded(HashMap<String, Unit>);
+/// All loaded services, by each of their names.
+struct LoadedUnits(HashMap<String, Unit>);
 
 const PROPERTIES: &str = "--property=Id,Names,LoadState,ActiveState,UnitFileState,NeedDaemonReload";
 
-/// The name of the unit: without an end it is a service.
+/// Returns the unit name; `.service` is the default suffix.
 fn unit_name(name: &str) -> String {
     let ends = [".service", ".socket", ".timer", ".target", ".path", ".mount", ".slice"];
     if ends.iter().any(|end| name.ends_with(end)) {
@@ -34,7 +33,7 @@ fn unit_name(name: &str) -> String {
     }
 }
 
-/// Reads blocks of `Name=value`, with an empty line between two units.
+/// Parses blocks of `Name=value`, separated by empty lines.
 fn parse(text: &str) -> HashMap<String, Unit> {
     let mut units = HashMap::new();
     for block in text.split("\n\n") {
@@ -44,7 +43,7 @@ fn parse(text: &str) -> HashMap<String, Unit> {
         if matches!(value("LoadState"), "" | "not-found") {
             continue;
         }
-        let found = Found {
+        let found = ServiceState {
             running: matches!(
                 value("ActiveState"),
                 "active" | "activating" | "reloading" | "refreshing"
@@ -54,7 +53,7 @@ fn parse(text: &str) -> HashMap<String, Unit> {
                 "disabled" | "masked" | "masked-runtime" | "linked" | "linked-runtime" => {
                     Some(false)
                 }
-                // Static, generated, alias and the like have nothing to switch on.
+                // Static, generated and alias units cannot be enabled.
                 _ => None,
             },
         };
@@ -66,11 +65,11 @@ fn parse(text: &str) -> HashMap<String, Unit> {
     units
 }
 
-fn loaded(context: &Context<'_>) -> Result<Arc<Loaded>, HandlerError> {
-    context.session().cached(|| {
+fn loaded(context: &Context<'_>) -> Result<Arc<LoadedUnits>, HandlerError> {
+    context.cache().get_or_query(|| {
         let command =
             CommandLine::new(["systemctl", "show", "--no-pager", PROPERTIES, "*.service"]);
-        ask_checked(context, command).map(|text| Loaded(parse(&text)))
+        query_checked(context, command).map(|text| LoadedUnits(parse(&text)))
     })
 }
 
@@ -79,31 +78,35 @@ fn find(name: &str, context: &Context<'_>) -> Result<Option<Unit>, HandlerError>
     if let Some(unit) = loaded(context)?.0.get(&name) {
         return Ok(Some(*unit));
     }
-    // It may be there without being loaded, since nothing refers to it.
+    // Unreferenced units are not loaded.
     let command = CommandLine::new(["systemctl", "show", "--no-pager", PROPERTIES, "--", &name]);
-    let units = parse(&ask_checked(context, command)?);
+    let units = parse(&query_checked(context, command)?);
     Ok(units.get(&name).or_else(|| units.values().next()).copied())
 }
 
-impl Manager for Systemd {
-    fn find(&self, name: &str, context: &Context<'_>) -> Result<Option<Found>, HandlerError> {
+impl ServiceManager for Systemd {
+    fn find(
+        &self,
+        name: &str,
+        context: &Context<'_>,
+    ) -> Result<Option<ServiceState>, HandlerError> {
         Ok(find(name, context)?.map(|unit| unit.found))
     }
 
-    fn act(
+    fn control(
         &self,
         action: Action,
         name: &str,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         if action != Action::Stop && find(name, context)?.is_some_and(|unit| unit.outdated) {
-            tell(context, CommandLine::new(["systemctl", "daemon-reload"]))?;
+            run_checked(context, CommandLine::new(["systemctl", "daemon-reload"]))?;
         }
-        context.session().forget::<Loaded>();
+        context.cache().invalidate::<LoadedUnits>();
         let unit = unit_name(name);
-        tell(context, CommandLine::new(["systemctl", action.as_str(), "--", &unit])).map_err(
+        run_checked(context, CommandLine::new(["systemctl", action.as_str(), "--", &unit])).map_err(
             |error| {
-                let hint = format!("`journalctl --unit {unit}` may say why");
+                let hint = format!("`journalctl --unit {unit}` has the details");
                 HandlerError::failed_with_hint(error.to_string(), hint)
             },
         )
@@ -115,9 +118,12 @@ impl Manager for Systemd {
         name: &str,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        context.session().forget::<Loaded>();
+        context.cache().invalidate::<LoadedUnits>();
         let action = if onboot { "enable" } else { "disable" };
-        tell(context, CommandLine::new(["systemctl", action, "--quiet", "--", &unit_name(name)]))
+        run_checked(
+            context,
+            CommandLine::new(["systemctl", action, "--quiet", "--", &unit_name(name)]),
+        )
     }
 }
 
@@ -134,10 +140,10 @@ mod tests {
                     Id=dbus.service\nNames=dbus.service\nLoadState=loaded\nActiveState=failed\n\
                     UnitFileState=static\nNeedDaemonReload=yes\n";
         let units = parse(text);
-        let ssh = Found { running: true, onboot: Some(true) };
+        let ssh = ServiceState { running: true, onboot: Some(true) };
         assert_eq!(units["ssh.service"], Unit { found: ssh, outdated: false });
         assert_eq!(units["sshd.service"].found, ssh);
-        let dbus = Found { running: false, onboot: None };
+        let dbus = ServiceState { running: false, onboot: None };
         assert_eq!(units["dbus.service"], Unit { found: dbus, outdated: true });
         assert_eq!(units.len(), 3);
     }

@@ -1,21 +1,21 @@
 //! Services with a script in `/etc/init.d`.
 
-use super::{Action, Found, Manager};
+use super::{Action, ServiceManager, ServiceState};
 use crate::context::Context;
 use crate::error::{Cause, HandlerError, TargetError};
 use crate::target::CommandLine;
-use crate::tools::{ask, complaint, tell};
+use crate::tools::{command_error, query, run_checked};
 
 pub(super) struct SysV;
 
-/// Run levels in which a host with several users may be.
+/// Multi-user run levels.
 const RUN_LEVELS: [u8; 4] = [2, 3, 4, 5];
 
 fn script(name: &str) -> String {
     format!("/etc/init.d/{name}")
 }
 
-/// Whether a link in a run level's directory starts a script: `S01cron`.
+/// Returns true if a link in a run level's directory starts a script: `S01cron`.
 fn starts(link: &str, name: &str) -> bool {
     let number_ends = |rest: &str| {
         rest.len() > 2
@@ -25,7 +25,7 @@ fn starts(link: &str, name: &str) -> bool {
     link.strip_prefix('S').is_some_and(|rest| number_ends(rest) && &rest[2..] == name)
 }
 
-/// The names of all links that start something.
+/// Names of all links that start a script.
 struct Links(Vec<String>);
 
 fn links(context: &Context<'_>) -> Result<Vec<String>, HandlerError> {
@@ -40,34 +40,38 @@ fn links(context: &Context<'_>) -> Result<Vec<String>, HandlerError> {
     Ok(links)
 }
 
-impl Manager for SysV {
-    fn find(&self, name: &str, context: &Context<'_>) -> Result<Option<Found>, HandlerError> {
-        /// By the rules for such scripts: not running, with a few kinds of why.
+impl ServiceManager for SysV {
+    fn find(
+        &self,
+        name: &str,
+        context: &Context<'_>,
+    ) -> Result<Option<ServiceState>, HandlerError> {
+        /// Exit codes of a stopped service, by the LSB.
         const STOPPED: [i32; 3] = [1, 2, 3];
         let script = script(name);
         if context.target().stat_following(&script)?.is_none() {
             return Ok(None);
         }
         let command = CommandLine::new([&*script, "status"]);
-        let shown = command.display();
-        let output = ask(context, command)?;
+        let displayed = command.display();
+        let output = query(context, command)?;
         let running = match output.code {
             0 => true,
             code if STOPPED.contains(&code) => false,
-            _ => return Err(complaint(&shown, &output)),
+            _ => return Err(command_error(&displayed, &output)),
         };
-        let links = context.session().cached(|| links(context).map(Links))?;
+        let links = context.cache().get_or_query(|| links(context).map(Links))?;
         let onboot = links.0.iter().any(|link| starts(link, name));
-        Ok(Some(Found { running, onboot: Some(onboot) }))
+        Ok(Some(ServiceState { running, onboot: Some(onboot) }))
     }
 
-    fn act(
+    fn control(
         &self,
         action: Action,
         name: &str,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        tell(context, CommandLine::new([&*script(name), action.as_str()]))
+        run_checked(context, CommandLine::new([&*script(name), action.as_str()]))
     }
 
     fn set_onboot(
@@ -76,17 +80,17 @@ impl Manager for SysV {
         name: &str,
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        context.session().forget::<Links>();
+        context.cache().invalidate::<Links>();
         if context.target().which("update-rc.d", None)?.is_some() {
             if onboot {
-                // Makes the links if there are none; what there is, it leaves as it is.
-                tell(context, CommandLine::new(["update-rc.d", name, "defaults"]))?;
+                // Creates missing links; existing ones stay.
+                run_checked(context, CommandLine::new(["update-rc.d", name, "defaults"]))?;
             }
             let action = if onboot { "enable" } else { "disable" };
-            return tell(context, CommandLine::new(["update-rc.d", name, action]));
+            return run_checked(context, CommandLine::new(["update-rc.d", name, action]));
         }
         let state = if onboot { "on" } else { "off" };
-        tell(context, CommandLine::new(["chkconfig", name, state]))
+        run_checked(context, CommandLine::new(["chkconfig", name, state]))
     }
 }
 
@@ -95,7 +99,7 @@ mod tests {
     use super::starts;
 
     #[test]
-    fn links_that_start_are_told_from_others() {
+    fn start_links_are_recognized() {
         assert!(starts("S01cron", "cron"));
         for link in ["K01cron", "S01crond", "S1cron", "Scron", "S01", "README", "Sé1cron"] {
             assert!(!starts(link, "cron"), "{link}");

@@ -1,6 +1,6 @@
-//! Users and groups, as targets know them.
+//! Users and groups of a target.
 
-/// How an account is named.
+/// Name or id of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountName<'a> {
     Name(&'a str),
@@ -20,12 +20,12 @@ pub struct User {
 pub struct Group {
     pub name: String,
     pub gid: u32,
-    /// Names of the users for whom it is a further group.
+    /// Users with this supplementary group.
     pub members: Vec<String>,
 }
 
 impl User {
-    /// One line of `/etc/passwd`.
+    /// Parses a line of `/etc/passwd`.
     pub fn parse(line: &str) -> Option<Self> {
         let mut parts = line.split(':');
         let name = parts.next().filter(|name| !name.is_empty())?.to_owned();
@@ -43,7 +43,7 @@ impl User {
 }
 
 impl Group {
-    /// One line of `/etc/group`.
+    /// Parses a line of `/etc/group`.
     pub fn parse(line: &str) -> Option<Self> {
         let mut parts = line.split(':');
         let name = parts.next().filter(|name| !name.is_empty())?.to_owned();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_account_files_are_read() {
+    fn account_files_are_parsed() {
         let user = User::parse("jo:x:1000:100:Jo,,,:/home/jo:/bin/sh").unwrap();
         assert_eq!(
             (user.uid, user.gid, &*user.home, &*user.shell),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_account_is_ignored() {
+    fn malformed_lines_are_ignored() {
         for line in ["", "jo", "jo:x:many:100:::", ":x:1:1:::", "+::::::"] {
             assert_eq!(User::parse(line), None, "{line}");
         }

@@ -1,37 +1,37 @@
-//! Commands: what to run, and what came of it.
+//! Commands and their output.
 
 use std::time::Duration;
 
-/// A command to run. Nothing passes a shell unless the program is one.
+/// A command to run, without a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
-    /// The program, then its arguments.
+    /// Program and arguments.
     pub arguments: Vec<String>,
-    /// Set in addition to what the target has.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
     pub directory: Option<String>,
     pub input: Vec<u8>,
-    /// Where a program without a slash is looked for, instead of the target's own places.
+    /// Search path for a program without a slash, instead of the target's.
     pub search_path: Option<String>,
     pub timeout: Option<Duration>,
-    /// Bytes of each output stream that are kept; the rest is read and dropped.
+    /// Limit of each output stream in bytes; the rest is read and dropped.
     pub output_limit: usize,
 }
 
-/// What a command left behind.
+/// Output of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// The exit code; for a process that was ended by a signal 128 and the signal's number.
+    /// Exit code; 128 plus the signal number for a process that a signal ended.
     pub code: i32,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// Whether some output was dropped.
+    /// True if output was dropped.
     pub truncated: bool,
 }
 
 impl CommandLine {
     pub const OUTPUT_LIMIT_DEFAULT: usize = 256 * 1024;
-    /// For lists of all packages or services of a machine.
+    /// Limit for lists of all packages or services of a machine.
     pub const OUTPUT_LIMIT_LIST: usize = 64 * 1024 * 1024;
 
     pub fn new<A: Into<String>>(arguments: impl IntoIterator<Item = A>) -> Self {
@@ -46,7 +46,7 @@ impl CommandLine {
         }
     }
 
-    /// A text for a shell.
+    /// Creates a command that runs a shell script.
     pub fn shell(script: &str) -> Self {
         CommandLine::new(["/bin/sh", "-c", script])
     }
@@ -56,7 +56,7 @@ impl CommandLine {
         self
     }
 
-    /// Asks the program to speak plainly, so that its output can be read.
+    /// Sets the C locale, for parseable output.
     pub fn plain(self) -> Self {
         self.env("LC_ALL", "C")
     }
@@ -70,9 +70,9 @@ impl CommandLine {
         self.arguments.first().map_or("", String::as_str)
     }
 
-    /// The command as a person would type it.
+    /// Formats the command with shell quoting.
     pub fn display(&self) -> String {
-        // A zero byte cannot be quoted; such a command is refused when it is run.
+        // A NUL byte cannot be quoted; running such a command fails.
         let quoted = |argument: &String| {
             shlex::try_quote(argument).map_or_else(|_| argument.clone(), |text| text.into_owned())
         };
@@ -81,7 +81,7 @@ impl CommandLine {
 }
 
 impl Output {
-    pub fn of(code: i32, stdout: &str, stderr: &str) -> Self {
+    pub fn new(code: i32, stdout: &str, stderr: &str) -> Self {
         Output { code, stdout: stdout.into(), stderr: stderr.into(), truncated: false }
     }
 
@@ -97,8 +97,8 @@ impl Output {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// The last lines of what it said, errors first: for messages.
-    pub fn complaint(&self) -> String {
+    /// Last lines of standard error, or else of standard output: for messages.
+    pub fn error_excerpt(&self) -> String {
         const LINES_MAX: usize = 5;
         let text = if self.stderr.trim_ascii().is_empty() { &self.stdout } else { &self.stderr };
         let text = String::from_utf8_lossy(text);

@@ -1,4 +1,4 @@
-//! Digests of contents. How long a hexadecimal text is says which algorithm made it.
+//! Content digests. The length of the hexadecimal text determines the algorithm.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -15,11 +15,11 @@ pub enum Algorithm {
     Sha256,
 }
 
-/// The digest of some content.
+/// Digest of a content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContentDigest {
     pub algorithm: Algorithm,
-    /// Shorter digests are followed by zeros.
+    /// Padded with zeros.
     bytes: [u8; 32],
 }
 
@@ -40,7 +40,7 @@ impl Algorithm {
         }
     }
 
-    /// The digest of all that can be read, a piece at a time.
+    /// Digest of a stream, read in chunks.
     pub fn digest_stream(self, stream: &mut dyn Read) -> io::Result<ContentDigest> {
         match self {
             Algorithm::Md5 => Ok(ContentDigest::new(self, &feed::<Md5>(stream)?)),
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_those_that_everybody_computes() {
+    fn digests_match_known_values() {
         for (algorithm, text) in [
             (Algorithm::Md5, "900150983cd24fb0d6963f7d28e17f72"),
             (Algorithm::Sha1, "a9993e364706816aba3e25717850c26c9cd0d89d"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_digests() {
+    fn invalid_digests_are_rejected() {
         for text in
             ["", "abc", "zz0150983cd24fb0d6963f7d28e17f72", "é00150983cd24fb0d6963f7d28e17f7"]
         {

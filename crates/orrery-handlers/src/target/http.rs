@@ -1,4 +1,4 @@
-//! HTTP requests and their answers, as far as handlers care.
+//! HTTP requests and responses of handlers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
     pub body: Option<Vec<u8>>,
     pub timeout: Duration,
-    /// Bytes of the answer that are kept; the rest is dropped.
+    /// Limit of the response body in bytes; the rest is dropped.
     pub body_limit: usize,
 }
 

@@ -1,37 +1,40 @@
-//! The one way to the outside: everything that a handler reads or changes goes through a `Target`, so
-//! that the same handlers run on this machine, over a connection, or in memory.
+//! Targets: the only access of handlers to machines, so the same handlers run on this machine, over
+//! a connection, or in memory.
 //!
-//! Paths are absolute and UTF-8. No operation follows a symbolic link in the last part of a path
-//! unless its name says so. Links in the directories before it are followed if root or the user of
-//! this process controls them, or if the user who does also owns the directory that they lead to.
+//! Paths are absolute and UTF-8. No operation follows a symbolic link in the last component unless
+//! its name says so. Links in parent directories are followed if root or the user of this process
+//! controls them, or if their user also owns the destination directory.
 
 mod account;
+mod cancellation;
 mod command;
 mod digest;
-mod faulty;
+mod fault_injection;
 mod http;
 mod local;
 mod memory;
 mod outward;
 mod permit;
-mod stop;
 
 pub use account::{AccountName, Group, User};
+pub use cancellation::{CancelCause, CancelToken};
 pub use command::{CommandLine, Output};
 pub use digest::{Algorithm, ContentDigest};
-pub use faulty::{Fault, FaultyTarget};
+pub use fault_injection::{Fault, FaultyTarget};
 pub use http::{Request, Response};
-pub use local::{Durability, LocalTarget, Variables, host_name, is_own, patiently};
+pub use local::{
+    Durability, LocalTarget, Variables, host_name, is_orrery_variable,
+    retry_on_descriptor_exhaustion,
+};
 pub use memory::{Content, Invocation, MemoryTarget, Node};
 pub use outward::OutwardTarget;
 pub use permit::{Moment, Permit};
-pub use stop::{Stop, StopReason};
 
 use crate::error::{Cause, Operation, TargetError};
 
 pub type Result<T> = std::result::Result<T, TargetError>;
 
-/// What a path leads to.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     File,
@@ -52,18 +55,18 @@ impl FileKind {
     }
 }
 
-/// What is known of a path without reading its content.
+/// Attributes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub kind: FileKind,
-    /// Permission bits, with those for set-id and sticky.
+    /// Permission bits, with set-id and sticky bits.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
     pub size: u64,
 }
 
-/// Who owns something and who may do what with it; `None` leaves a part as it is.
+/// Owner, group and mode; `None` leaves a part unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
     pub mode: Option<u32>,
@@ -71,107 +74,106 @@ pub struct Ownership {
     pub gid: Option<u32>,
 }
 
-/// What a file should hold.
+/// Expected content of a file.
 #[derive(Clone, Copy, Debug)]
-pub enum Expected<'a> {
+pub enum ExpectedContent<'a> {
     Bytes(&'a [u8]),
     Digest(&'a ContentDigest),
 }
 
-/// What `Target::compare` found.
+/// Result of `Target::compare`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compared {
+pub struct FileComparison {
     pub stat: Stat,
-    /// Whether it is a regular file that holds what was expected.
+    /// True if it is a regular file with the expected content.
     pub same: bool,
 }
 
-/// Whether a directory may be removed with what is in it.
+/// Removal mode of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tree {
+pub enum RemovalMode {
     OnlyIfEmpty,
     WithContent,
 }
 
-/// Machine of an agent, for handlers whose code makes its own way there.
+/// Machine of an agent, for handlers that connect to it themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Machine<'a> {
-    /// The one that the target is.
+pub enum AgentMachine<'a> {
+    /// The target itself.
     Here,
-    /// Another one, at this address.
+    /// Another machine, at this address.
     Address(&'a str),
-    /// None that can be reached.
+    /// No reachable machine.
     None { reason: &'a str, help: &'a str },
 }
 
-/// Something that can be managed: a machine, as handlers see it.
+/// A machine, as handlers access it.
 pub trait Target: Send + Sync {
-    /// The machine of the agent that this target stands for.
-    fn machine(&self) -> Machine<'_> {
-        Machine::Here
+    /// Returns the machine of the agent.
+    fn machine(&self) -> AgentMachine<'_> {
+        AgentMachine::Here
     }
 
-    /// `None` if there is nothing.
+    /// Returns `None` if the path does not exist.
     fn stat(&self, path: &str) -> Result<Option<Stat>>;
 
-    /// As `stat`, for what a symbolic link leads to; `None` too if it leads nowhere.
+    /// Like `stat`, following a symbolic link; `None` for a dangling one, too.
     fn stat_following(&self, path: &str) -> Result<Option<Stat>>;
 
-    /// The whole content of a regular file; `None` if there is nothing.
+    /// Reads a regular file; `None` if it does not exist.
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>>;
 
-    /// The digest of a regular file's content; `None` if there is nothing.
+    /// Digest of a regular file; `None` if it does not exist.
     fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>>;
 
-    /// Looks at a file and at whether it holds what is expected, in as few steps as possible: this is
-    /// what most runs of most handlers come to. `None` if there is nothing.
-    fn compare(&self, path: &str, expected: Expected<'_>) -> Result<Option<Compared>>;
+    /// Reads the attributes of a file and compares its content, in as few steps as possible: most
+    /// runs of most handlers do only this. `None` if it does not exist.
+    fn compare(&self, path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>>;
 
-    /// Puts a whole file in place, at once: whoever looks sees the old one or the new one, with its
-    /// owner and permissions. A symbolic link in its place is replaced, not followed. A `mode` of
-    /// `None` means 0600 for a new file, and what the old one had otherwise.
+    /// Replaces a file atomically: readers see the old or the new one, with its owner and mode. A
+    /// symbolic link at the path is replaced, not followed. A `mode` of `None` means 0600 for a new
+    /// file, and otherwise keeps the old mode.
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()>;
 
-    /// Changes owner and permissions of a file or directory; refuses symbolic links.
+    /// Sets owner and mode of a file or directory; rejects symbolic links.
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()>;
 
-    /// Makes one directory; its parent must exist.
+    /// Creates one directory; its parent must exist.
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()>;
 
-    /// Makes a symbolic link, or turns an existing one at once; refuses to replace anything else.
+    /// Creates a symbolic link, or redirects an existing one atomically; rejects any other file.
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()>;
 
-    /// Where a symbolic link leads; `None` if there is nothing.
+    /// Destination of a symbolic link; `None` if it does not exist.
     fn read_link(&self, path: &str) -> Result<Option<String>>;
 
-    /// Removes a file or symbolic link; whether there was one.
+    /// Removes a file or symbolic link; returns true if it existed.
     fn remove_file(&self, path: &str) -> Result<bool>;
 
-    /// Removes a directory; whether there was one.
-    fn remove_directory(&self, path: &str, tree: Tree) -> Result<bool>;
+    /// Removes a directory; returns true if it existed.
+    fn remove_directory(&self, path: &str, tree: RemovalMode) -> Result<bool>;
 
     /// Names in a directory, sorted.
     fn list_directory(&self, path: &str) -> Result<Vec<String>>;
 
-    /// Makes all that was written so far survive a loss of power. Whoever records that resources are
-    /// deployed calls this first, once for many of them.
+    /// Makes all writes durable against power loss. Called before resources are recorded as
+    /// deployed, once per batch.
     fn sync(&self) -> Result<()>;
 
-    /// Runs a command until it ends or `stop` says so; then its whole process group is ended.
-    fn run(&self, command: &CommandLine, stop: &Stop) -> Result<Output>;
+    /// Runs a command until it ends or `stop` is triggered, which ends its whole process group.
+    fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output>;
 
-    /// Sends an HTTP request from where the target is.
-    fn request(&self, request: &Request, stop: &Stop) -> Result<Response>;
+    /// Sends an HTTP request from the target.
+    fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response>;
 
     fn user(&self, name: AccountName<'_>) -> Result<Option<User>>;
 
     fn group(&self, name: AccountName<'_>) -> Result<Option<Group>>;
 
-    /// Directories in which commands without a slash are looked for.
+    /// Search path for commands without a slash.
     fn search_path(&self) -> String;
 
-    /// The full path of a command, if it is installed; looked for in `search_path`, or where the target
-    /// usually looks.
+    /// Returns the full path of an installed command, from `search_path` or the target's default.
     fn which(&self, command: &str, search_path: Option<&str>) -> Result<Option<String>> {
         let executable = |path: &str| -> Result<bool> {
             let stat = self.stat_following(path)?;
@@ -193,7 +195,7 @@ pub trait Target: Send + Sync {
             match executable(&path) {
                 Ok(true) => return Ok(Some(path)),
                 Ok(false) => {}
-                // Search paths name many a place that is relative, or not for this user; shells pass by, too.
+                // Skip relative and inaccessible directories, like shells.
                 Err(TargetError {
                     cause:
                         Cause::PermissionDenied
@@ -209,8 +211,8 @@ pub trait Target: Send + Sync {
     }
 }
 
-/// A path as it is used: without slashes at its end, which would have the system follow a link. Refuses
-/// paths whose meaning depends on something else than the path.
+/// Validates a path and removes trailing slashes, which would follow a link. Rejects relative and
+/// non-normal paths.
 pub fn check_path(operation: Operation, path: &str) -> Result<&str> {
     let trimmed = path.trim_end_matches('/');
     let normal = trimmed.starts_with('/')
@@ -219,7 +221,7 @@ pub fn check_path(operation: Operation, path: &str) -> Result<&str> {
     if normal { Ok(trimmed) } else { Err(TargetError::new(operation, path, Cause::InvalidPath)) }
 }
 
-/// The directory that holds a path, and its name there. The path has passed `check_path`.
+/// Splits a path into directory and name. The path has passed `check_path`.
 pub(crate) fn split_path(path: &str) -> (&str, &str) {
     match path.rsplit_once('/') {
         Some(("", name)) => ("/", name),

@@ -1,12 +1,13 @@
-//! The target of an agent without a machine of its own here: requests go out, and nothing on this machine is read or changed.
+//! Target of an agent without a local machine: sends requests, and rejects access to this machine.
 
 use super::{
-    AccountName, Algorithm, CommandLine, Compared, ContentDigest, Expected, Group, LocalTarget,
-    Machine, Output, Ownership, Request, Response, Result, Stat, Stop, Target, Tree, User,
+    AccountName, AgentMachine, Algorithm, CancelToken, CommandLine, ContentDigest, ExpectedContent,
+    FileComparison, Group, LocalTarget, Output, Ownership, RemovalMode, Request, Response, Result,
+    Stat, Target, User,
 };
 use crate::error::{Cause, Operation, TargetError};
 
-/// Sends requests from this machine, and refuses everything that would act on it.
+/// Sends requests from this machine, and rejects everything that would act on it.
 #[derive(Debug)]
 pub struct OutwardTarget {
     local: LocalTarget,
@@ -35,10 +36,10 @@ impl OutwardTarget {
 }
 
 impl Target for OutwardTarget {
-    fn machine(&self) -> Machine<'_> {
+    fn machine(&self) -> AgentMachine<'_> {
         match &self.address {
-            Some(address) => Machine::Address(address),
-            None => Machine::None { reason: &self.reason, help: &self.help },
+            Some(address) => AgentMachine::Address(address),
+            None => AgentMachine::None { reason: &self.reason, help: &self.help },
         }
     }
 
@@ -58,7 +59,7 @@ impl Target for OutwardTarget {
         self.refuse(Operation::Read, path)
     }
 
-    fn compare(&self, path: &str, _: Expected<'_>) -> Result<Option<Compared>> {
+    fn compare(&self, path: &str, _: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
         self.refuse(Operation::Read, path)
     }
 
@@ -86,7 +87,7 @@ impl Target for OutwardTarget {
         self.refuse(Operation::Remove, path)
     }
 
-    fn remove_directory(&self, path: &str, _: Tree) -> Result<bool> {
+    fn remove_directory(&self, path: &str, _: RemovalMode) -> Result<bool> {
         self.refuse(Operation::Remove, path)
     }
 
@@ -98,11 +99,11 @@ impl Target for OutwardTarget {
         Ok(())
     }
 
-    fn run(&self, command: &CommandLine, _: &Stop) -> Result<Output> {
+    fn run(&self, command: &CommandLine, _: &CancelToken) -> Result<Output> {
         self.refuse(Operation::Run, command.program())
     }
 
-    fn request(&self, request: &Request, stop: &Stop) -> Result<Response> {
+    fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response> {
         self.local.request(request, stop)
     }
 

@@ -1,13 +1,14 @@
 //! The right to act, which ends by the clock of this machine.
 //!
-//! Whoever acts for an environment under a lease must stop before the lease ends, whether or not the store can be asked. So each
-//! renewal that worked moves the end of a [`Permit`] on, and everything that acts looks at the permit.
+//! A process that acts for an environment under a lease must stop before the lease ends, even if
+//! the store is unavailable. Each successful renewal extends a [`Permit`], and every action checks
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A moment of a clock that never goes back, and that goes on while the machine is suspended.
+/// Time of a monotonic clock that includes suspend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
@@ -19,22 +20,22 @@ impl Moment {
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        // The greatest number stands for no end.
+        // The maximum value means no end.
         Moment(self.0.saturating_add(nanoseconds).min(UNLIMITED - 1))
     }
 
-    /// The moment as a number that every process of this machine understands, until it is started anew.
+    /// Nanoseconds since boot, comparable across processes of this machine.
     pub fn to_nanoseconds(self) -> u64 {
         self.0
     }
 
-    /// A moment that another process of this machine told.
+    /// Creates a moment from another process of this machine.
     pub fn from_nanoseconds(nanoseconds: u64) -> Self {
         Moment(nanoseconds.min(UNLIMITED - 1))
     }
 
-    /// Time from now until then; none if it has passed.
-    pub fn left(self) -> Duration {
+    /// Remaining time; zero if it has passed.
+    pub fn remaining(self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(nanoseconds()))
     }
 }
@@ -57,12 +58,13 @@ fn nanoseconds() -> u64 {
 const UNLIMITED: u64 = u64::MAX;
 const OVER: u64 = 0;
 
-/// The right to act until a moment that its holder moves on. Clones share it. One that is over stays over.
+/// The right to act until a moment that its holder extends. Clones share it. An ended permit stays
+/// ended.
 #[derive(Clone, Debug)]
 pub struct Permit(Arc<AtomicU64>);
 
 impl Permit {
-    /// For holders that nobody can take over from while they live.
+    /// Creates a permit without end, for exclusive holders.
     pub fn unlimited() -> Self {
         Permit(Arc::new(AtomicU64::new(UNLIMITED)))
     }
@@ -71,8 +73,8 @@ impl Permit {
         Permit(Arc::new(AtomicU64::new(end.0)))
     }
 
-    /// Moves the end on, never back. Answers whether the permit holds: one that was over meanwhile is not revived, since
-    /// something may have been given up because of that.
+    /// Extends the permit, never shortens it. Returns true if it holds: an ended permit is not
+    /// revived, since work may have been abandoned meanwhile.
     pub fn extend(&self, end: Moment) -> bool {
         let moved = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
             (current > nanoseconds()).then(|| current.max(end.0))
@@ -83,7 +85,7 @@ impl Permit {
         moved.is_ok()
     }
 
-    /// Ends it now.
+    /// Ends the permit.
     pub fn revoke(&self) {
         self.0.store(OVER, Ordering::Release);
     }
@@ -93,7 +95,7 @@ impl Permit {
         end != UNLIMITED && end <= nanoseconds()
     }
 
-    /// When it ends, if it does.
+    /// End of the permit, if it has one.
     pub fn end(&self) -> Option<Moment> {
         let end = self.0.load(Ordering::Acquire);
         (end != UNLIMITED).then_some(Moment(end))
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_permit_ends_by_itself_and_is_not_revived() {
+    fn a_permit_ends_on_time_and_is_not_revived() {
         let permit = Permit::until(Moment::now().after(Duration::from_millis(20)));
         let shared = permit.clone();
         assert!(!shared.is_over());
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_never_moved_back() {
+    fn a_permit_is_never_shortened() {
         let permit = Permit::until(Moment::now().after(Duration::from_secs(60)));
         assert!(permit.extend(Moment::now()));
         assert!(!permit.is_over());

@@ -1,4 +1,4 @@
-//! Users and groups, on a machine in memory whose tools edit its account files.
+//! Users and groups, on a machine in memory with tools that edit its account files.
 
 use orrery_handlers::target::Output;
 use orrery_handlers::{MemoryTarget, Mode};
@@ -43,7 +43,7 @@ fn without(lines: &str, name: &str) -> String {
 }
 
 pub(crate) fn prepare(target: &MemoryTarget) {
-    target.on("getent group", |invocation| Output::of(0, &text(invocation.target, GROUP), ""));
+    target.on("getent group", |invocation| Output::new(0, &text(invocation.target, GROUP), ""));
     edits(target, "useradd", PASSWD, |passwd, invocation| {
         let words = &invocation.command.arguments;
         let gid = gid(&text(invocation.target, GROUP), option(words, "--gid").unwrap());
@@ -84,7 +84,7 @@ pub(crate) fn prepare(target: &MemoryTarget) {
 }
 
 #[test]
-fn a_user_gets_what_it_needs_when_it_is_made() {
+fn a_user_is_created_with_its_attributes() {
     let target = MemoryTarget::new();
     prepare(&target);
     let wanted = r#"{"group":"adm","groups":["jo","root"],"homedir":"/srv/web","shell":"/bin/sh","system":true}"#;
@@ -108,7 +108,7 @@ fn only_what_differs_of_a_user_is_changed() {
 }
 
 #[test]
-fn an_unknown_group_fails_with_what_to_do_but_not_in_a_plan() {
+fn an_unknown_group_fails_with_a_hint_but_not_in_a_plan() {
     let target = MemoryTarget::new();
     prepare(&target);
     let wanted = r#"{"group":"nosuch","homedir":"/home/jo","shell":"/bin/sh"}"#;

@@ -1,29 +1,29 @@
-//! `exec::Run`, and how commands run on this machine.
+//! `exec::Run`, and commands on this machine.
 
 use std::time::{Duration, Instant};
 
 use orrery_handlers::target::{CommandLine, Content, Output};
-use orrery_handlers::{Cause, MemoryTarget, Mode, Stop, Target};
+use orrery_handlers::{CancelToken, Cause, MemoryTarget, Mode, Target};
 use orrery_model::{ChangeKind, OutcomeStatus};
 use tempfile::TempDir;
 
 use crate::harness::{Agent, changed, reason, run};
 use crate::this_machine;
 
-/// Gives a machine in memory the command `touch`.
+/// Adds the command `touch` to a machine in memory.
 pub(crate) fn prepare(target: &MemoryTarget) {
     target.on("touch", |invocation| {
         invocation.target.put(invocation.last(), Content::File(Vec::new()), 0o644);
         Output::default()
     });
     target.on("true", |_| Output::default());
-    target.on("false", |_| Output::of(1, "", "no luck\n"));
+    target.on("false", |_| Output::new(1, "", "no luck\n"));
 }
 
 /// Names of the user and group of this process.
-pub(crate) fn who_am_i(target: &dyn Target) -> (String, String) {
+pub(crate) fn current_user(target: &dyn Target) -> (String, String) {
     let ask = |option: &str| {
-        let output = target.run(&CommandLine::new(["id", option]), &Stop::never()).unwrap();
+        let output = target.run(&CommandLine::new(["id", option]), &CancelToken::never()).unwrap();
         output.stdout_text().trim().to_owned()
     };
     (ask("-un"), ask("-gn"))
@@ -36,7 +36,7 @@ fn machine() -> MemoryTarget {
 }
 
 #[test]
-fn conditions_decide_whether_a_command_is_run() {
+fn conditions_decide_if_a_command_runs() {
     for (attributes, runs) in [
         ("{}", true),
         (r#"{"onlyif":"true"}"#, true),
@@ -61,7 +61,7 @@ fn conditions_decide_whether_a_command_is_run() {
 }
 
 #[test]
-fn what_is_to_be_done_once_is_not_done_again() {
+fn a_once_command_is_not_repeated() {
     let target = machine();
     let mut agent = Agent::new(&target);
     agent.deployed_before = true;
@@ -72,7 +72,7 @@ fn what_is_to_be_done_once_is_not_done_again() {
         (OutcomeStatus::Deployed, ChangeKind::NoChange)
     );
     assert!(target.history().is_empty(), "{:?}", target.history());
-    // But what is to be done on changes is.
+    // But a reload on changes is.
     let reload = r#"{"once":true,"reload":"touch /srv/reloaded"}"#;
     assert_eq!(changed(&agent.deploy("exec::Run[a,command=touch /srv/x]", reload)), ["reload"]);
     assert_eq!(target.history(), ["touch /srv/reloaded"]);
@@ -94,7 +94,7 @@ fn a_command_is_repeated_on_changes_but_not_twice_in_one_run() {
 }
 
 #[test]
-fn a_failed_command_says_why() {
+fn a_failed_command_reports_its_error() {
     let target = machine();
     for (attributes, status) in [
         ("{}", OutcomeStatus::Failed),
@@ -104,17 +104,17 @@ fn a_failed_command_says_why() {
         let outcome = run(&target, "exec::Run[a,command=false]", attributes, Mode::Deploy);
         assert_eq!(outcome.status, status, "{attributes}");
         if status != OutcomeStatus::Deployed {
-            assert_eq!(reason(&outcome), "false ended with code 1: no luck");
+            assert_eq!(reason(&outcome), "false exited with code 1: no luck");
         }
     }
     let missing = run(&target, "exec::Run[a,command=nosuchcommand]", "{}", Mode::Deploy);
     assert_eq!(reason(&missing), "cannot run nosuchcommand: command not found");
     let unclosed = run(&target, "exec::Run[a,command=echo 'x]", "{}", Mode::Deploy);
-    assert!(reason(&unclosed).contains("cannot be split into words"));
+    assert!(reason(&unclosed).contains("cannot parse the command"));
 }
 
 #[test]
-fn a_command_of_this_machine_gets_its_environment_directory_and_words() {
+fn local_commands_get_environment_directory_and_arguments() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().to_str().unwrap();
     let attributes = serde_json::json!({
@@ -128,20 +128,20 @@ fn a_command_of_this_machine_gets_its_environment_directory_and_words() {
 }
 
 #[test]
-fn programs_are_found_in_the_given_places_only() {
+fn programs_are_found_only_in_the_search_path() {
     let target = this_machine();
     let mut command = CommandLine::new(["true"]);
-    assert!(target.run(&command, &Stop::never()).unwrap().success());
+    assert!(target.run(&command, &CancelToken::never()).unwrap().success());
     command.search_path = Some("/nosuch".to_owned());
-    let error = target.run(&command, &Stop::never()).unwrap_err();
+    let error = target.run(&command, &CancelToken::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::CommandNotFound));
     let command = CommandLine::new(["true"]).env("PATH", "/nosuch");
-    let error = target.run(&command, &Stop::never()).unwrap_err();
+    let error = target.run(&command, &CancelToken::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::CommandNotFound));
 }
 
 #[test]
-fn a_program_can_be_named_from_its_directory() {
+fn a_program_can_be_relative_to_its_directory() {
     let directory = TempDir::new().unwrap();
     let script = directory.path().join("script");
     std::fs::write(&script, "#!/bin/sh\necho $0\n").unwrap();
@@ -149,23 +149,23 @@ fn a_program_can_be_named_from_its_directory() {
     std::fs::set_permissions(&script, permissions).unwrap();
     let target = this_machine();
     let mut command = CommandLine::new(["./script"]);
-    let error = target.run(&command, &Stop::never()).unwrap_err();
+    let error = target.run(&command, &CancelToken::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::CommandNotFound), "{error}");
     command.directory = Some(directory.path().to_str().unwrap().to_owned());
-    let output = target.run(&command, &Stop::never()).unwrap();
+    let output = target.run(&command, &CancelToken::never()).unwrap();
     assert_eq!(output.stdout_text().trim(), script.to_str().unwrap());
 }
 
 #[test]
-fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
+fn a_timed_out_command_is_ended_with_its_children() {
     let directory = TempDir::new().unwrap();
     let late = directory.path().join("late");
-    // The child of the child would write; it ignores the polite request.
+    // The grandchild would write; it ignores SIGTERM.
     let script = format!("(trap '' TERM; sleep 4; touch {}) & sleep 100", late.display());
     let mut command = CommandLine::shell(&script);
     command.timeout = Some(Duration::from_millis(200));
     let begin = Instant::now();
-    let error = this_machine().run(&command, &Stop::never()).unwrap_err();
+    let error = this_machine().run(&command, &CancelToken::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::TimedOut), "{error}");
     assert!(begin.elapsed() < Duration::from_secs(4));
     std::thread::sleep(Duration::from_millis(4200).saturating_sub(begin.elapsed()));
@@ -174,7 +174,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
 
 #[test]
 fn a_cancelled_command_ends_soon() {
-    let stop = Stop::never();
+    let stop = CancelToken::never();
     let begin = Instant::now();
     let error = std::thread::scope(|scope| {
         let running = scope
@@ -190,8 +190,9 @@ fn a_cancelled_command_ends_soon() {
 #[test]
 fn a_daemon_that_keeps_the_output_open_is_not_waited_for() {
     let begin = Instant::now();
-    let output =
-        this_machine().run(&CommandLine::shell("sleep 5 & echo started"), &Stop::never()).unwrap();
+    let output = this_machine()
+        .run(&CommandLine::shell("sleep 5 & echo started"), &CancelToken::never())
+        .unwrap();
     assert_eq!((output.code, output.stdout_text().trim()), (0, "started"));
     assert!(begin.elapsed() < Duration::from_secs(4));
 }
@@ -202,24 +203,25 @@ fn input_is_given_and_output_is_kept_up_to_a_limit() {
     let mut command = CommandLine::new(["cat"]);
     command.input = vec![b'x'; 1_000_000];
     command.output_limit = 2_000_000;
-    let output = target.run(&command, &Stop::never()).unwrap();
+    let output = target.run(&command, &CancelToken::never()).unwrap();
     assert_eq!((output.stdout.len(), output.truncated), (1_000_000, false));
     command.output_limit = 10;
-    let output = target.run(&command, &Stop::never()).unwrap();
+    let output = target.run(&command, &CancelToken::never()).unwrap();
     assert_eq!((output.stdout.len(), output.truncated), (10, true));
-    // A program that does not read is none that fails.
+    // A program that does not read its input does not fail.
     command.arguments = vec!["true".to_owned()];
-    assert!(target.run(&command, &Stop::never()).unwrap().success());
+    assert!(target.run(&command, &CancelToken::never()).unwrap().success());
 }
 
 #[test]
 fn a_process_that_was_killed_has_a_code() {
-    let output = this_machine().run(&CommandLine::shell("kill -9 $$"), &Stop::never()).unwrap();
+    let output =
+        this_machine().run(&CommandLine::shell("kill -9 $$"), &CancelToken::never()).unwrap();
     assert_eq!(output.code, 128 + 9);
 }
 
 #[test]
-fn places_of_the_search_path_that_are_no_good_are_passed_by() {
+fn invalid_directories_of_the_search_path_are_skipped() {
     let directory = TempDir::new().unwrap();
     let place = |name: &str| directory.path().join(name).display().to_string();
     std::fs::write(place("file"), "").unwrap();

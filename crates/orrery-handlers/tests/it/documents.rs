@@ -56,7 +56,7 @@ fn every_declared_field_is_an_attribute_of_its_entity() {
     files.add("p/main.cf", model);
     let compiled = orrery_compiler::compile(&files, &Options::new("p"));
     if let Err(error) = &compiled.outcome {
-        panic!("{}", error.message(&|loc| compiled.sources.place(loc)));
+        panic!("{}", error.message(&|loc| compiled.sources.location(loc)));
     }
     assert!(compiled.output.contains("sh -c \"a b\"\n"), "{}", compiled.output);
 }

@@ -1,12 +1,12 @@
-//! Files, directories and links: what is particular to them. And resources that are nothing at all.
+//! Files, directories and links; and scripted resources.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use orrery_handlers::target::{Algorithm, Content, ContentDigest};
 use orrery_handlers::{
-    Contents, Context, HandlerError, MemoryTarget, Mode, Registry, Run, Session, Stop,
-    Surroundings, Target,
+    CancelToken, Contents, Context, HandlerError, MemoryTarget, Mode, Registry, Run, RunServices,
+    Target, TargetCache,
 };
 use orrery_model::{Attributes, ChangeKind, LogLevel, OutcomeStatus, ResourceId, Timestamp};
 use serde_json::json;
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::harness::{Agent, changed, reason, run, text};
 
 const ID: &str = "std::File[a,path=/srv/f]";
-const WANTED: &str = r#"{"content":"new\n","owner":"root","group":"root","mode":644}"#;
+const DESIRED: &str = r#"{"content":"new\n","owner":"root","group":"root","mode":644}"#;
 
 fn with(content: Content, mode: u32) -> MemoryTarget {
     let target = MemoryTarget::new();
@@ -25,7 +25,7 @@ fn with(content: Content, mode: u32) -> MemoryTarget {
 #[test]
 fn a_changed_text_is_shown_as_it_is() {
     let target = with(Content::File("old\n".into()), 0o644);
-    let plan = run(&target, ID, WANTED, Mode::DryRun);
+    let plan = run(&target, ID, DESIRED, Mode::DryRun);
     let change = &plan.change.attributes[0];
     assert_eq!(
         (&*change.name, &change.current, &change.desired),
@@ -34,8 +34,8 @@ fn a_changed_text_is_shown_as_it_is() {
 }
 
 #[test]
-fn contents_that_not_everybody_may_read_are_shown_as_digests() {
-    for (mode, wanted) in [(0o600, WANTED.to_owned()), (0o644, WANTED.replace("644", "640"))] {
+fn private_contents_are_shown_as_digests() {
+    for (mode, wanted) in [(0o600, DESIRED.to_owned()), (0o644, DESIRED.replace("644", "640"))] {
         let target = with(Content::File("secret\n".into()), mode);
         let plan = run(&target, ID, &wanted, Mode::DryRun);
         assert_eq!(changed(&plan), ["hash", "mode"]);
@@ -47,14 +47,14 @@ fn contents_that_not_everybody_may_read_are_shown_as_digests() {
 #[test]
 fn only_what_differs_is_changed() {
     let target = with(Content::File("new\n".into()), 0o600);
-    let outcome = run(&target, ID, WANTED, Mode::Deploy);
+    let outcome = run(&target, ID, DESIRED, Mode::Deploy);
     assert_eq!(changed(&outcome), ["mode"]);
     let nobody_cares = run(&target, ID, r#"{"content":"new\n"}"#, Mode::Deploy);
     assert_eq!(nobody_cares.change.kind, ChangeKind::NoChange);
 }
 
 #[test]
-fn an_empty_owner_or_group_is_left_as_it_is() {
+fn an_empty_owner_or_group_is_unchanged() {
     let target = with(Content::File("new\n".into()), 0o644);
     let wanted = r#"{"content":"new\n","owner":"","group":"","mode":644}"#;
     let outcome = run(&target, ID, wanted, Mode::Deploy);
@@ -64,23 +64,23 @@ fn an_empty_owner_or_group_is_left_as_it_is() {
 }
 
 #[test]
-fn a_link_in_its_place_is_replaced_and_what_it_leads_to_is_left_alone() {
+fn a_link_at_the_path_is_replaced_and_its_destination_is_unchanged() {
     let target = with(Content::Symlink("/etc/passwd".into()), 0o777);
     let before = text(&target, "/etc/passwd");
-    let outcome = run(&target, ID, WANTED, Mode::Deploy);
+    let outcome = run(&target, ID, DESIRED, Mode::Deploy);
     assert_eq!(changed(&outcome), ["type"]);
     assert_eq!(text(&target, "/srv/f"), "new\n");
     assert_eq!(text(&target, "/etc/passwd"), before);
 
     let target = with(Content::Symlink("/etc/passwd".into()), 0o777);
-    let purged = WANTED.replace('}', r#","purged":true}"#);
+    let purged = DESIRED.replace('}', r#","purged":true}"#);
     assert_eq!(run(&target, ID, &purged, Mode::Deploy).change.kind, ChangeKind::Purged);
     assert_eq!(target.stat("/srv/f").unwrap(), None);
     assert_eq!(text(&target, "/etc/passwd"), before);
 }
 
 #[test]
-fn what_must_not_be_replaced_is_an_error_with_help() {
+fn files_of_another_kind_are_an_error_with_a_hint() {
     let hint = |id: &str, wanted: &str, content: Content| {
         let target = with(content.clone(), 0o755);
         let before = target.snapshot();
@@ -91,8 +91,8 @@ fn what_must_not_be_replaced_is_an_error_with_help() {
     };
     let directory = r#"{"mode":755,"owner":"root","group":"root"}"#;
     let link = r#"{"source":"/x"}"#;
-    assert!(hint(ID, WANTED, Content::Directory).contains("directory in its place"));
-    assert!(hint(ID, WANTED, Content::Special).contains("by hand"));
+    assert!(hint(ID, DESIRED, Content::Directory).contains("a directory exists"));
+    assert!(hint(ID, DESIRED, Content::Special).contains("by hand"));
     let id = "std::Directory[a,path=/srv/f]";
     assert!(hint(id, directory, Content::File(Vec::new())).contains("std::File"));
     assert!(hint(id, directory, Content::Symlink("/etc".into())).contains("std::Symlink"));
@@ -101,18 +101,18 @@ fn what_must_not_be_replaced_is_an_error_with_help() {
 }
 
 #[test]
-fn a_missing_directory_and_a_missing_user_say_what_to_declare() {
+fn a_missing_directory_or_user_has_a_hint() {
     let target = MemoryTarget::new();
-    let missing = run(&target, "std::File[a,path=/no/f]", WANTED, Mode::Deploy);
+    let missing = run(&target, "std::File[a,path=/no/f]", DESIRED, Mode::Deploy);
     assert_eq!(reason(&missing), "cannot write /no/f: its directory does not exist");
     assert!(missing.log[0].values["hint"].as_str().unwrap().contains("std::Directory"));
 
-    let wanted = WANTED.replace(r#""owner":"root""#, r#""owner":"nobodyknows""#);
+    let wanted = DESIRED.replace(r#""owner":"root""#, r#""owner":"nobodyknows""#);
     let missing = run(&target, ID, &wanted, Mode::Deploy);
     assert_eq!(reason(&missing), "cannot look up user nobodyknows: there is no such user");
     assert!(missing.log[0].values["hint"].as_str().unwrap().contains("user::User"));
     assert_eq!(target.stat("/srv/f").unwrap(), None);
-    // In a plan it may come before.
+    // In a plan it may be created before.
     assert_eq!(run(&target, ID, &wanted, Mode::DryRun).change.kind, ChangeKind::Created);
 }
 
@@ -129,10 +129,10 @@ fn a_directory_is_purged_with_its_content_only_when_asked() {
     assert_eq!(target.stat("/srv/f").unwrap(), None);
 }
 
-/// Contents by their digests, as a store would keep them.
-struct Stored(HashMap<ContentDigest, Arc<[u8]>>);
+/// Contents by digest, like a store.
+struct StoredContents(HashMap<ContentDigest, Arc<[u8]>>);
 
-impl Contents for Stored {
+impl Contents for StoredContents {
     fn content(&self, digest: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError> {
         Ok(self.0.get(digest).cloned())
     }
@@ -143,19 +143,19 @@ fn a_content_can_be_given_by_its_digest() {
     let target = MemoryTarget::new();
     for algorithm in [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha256] {
         let digest = algorithm.digest(b"stored");
-        let stored = Stored(HashMap::from([(digest, Arc::from(&b"stored"[..]))]));
-        let deploy = |contents: &Stored, hash: String| {
+        let stored = StoredContents(HashMap::from([(digest, Arc::from(&b"stored"[..]))]));
+        let deploy = |contents: &StoredContents, hash: String| {
             let id: ResourceId = ID.parse().unwrap();
             let attributes = Attributes::parse(&json!({"hash": hash}).to_string()).unwrap();
-            let session = Session::new();
-            let surroundings = Surroundings {
+            let cache = TargetCache::new();
+            let surroundings = RunServices {
                 target: &target,
-                session: &session,
+                cache: &cache,
                 contents,
                 clock: &|| Timestamp(0),
                 log_level: LogLevel::Info,
             };
-            let stop = Stop::never();
+            let stop = CancelToken::never();
             let run = Run {
                 mode: Mode::Deploy,
                 stop: &stop,
@@ -169,8 +169,8 @@ fn a_content_can_be_given_by_its_digest() {
         target.remove_file("/srv/f").unwrap();
         assert_eq!(deploy(&stored, digest.to_string()).change.kind, ChangeKind::Created);
         assert_eq!(text(&target, "/srv/f"), "stored");
-        // It need not be fetched to see that it is there.
-        let none = Stored(HashMap::new());
+        // The content is not needed to see that it is unchanged.
+        let none = StoredContents(HashMap::new());
         assert_eq!(deploy(&none, digest.to_string()).change.kind, ChangeKind::NoChange);
         let unknown = deploy(&none, algorithm.digest(b"other").to_string());
         assert!(reason(&unknown).contains("is not in the store"), "{}", reason(&unknown));
@@ -183,13 +183,13 @@ fn a_content_can_be_given_by_its_digest() {
 fn paths_that_lead_elsewhere_are_refused() {
     let target = MemoryTarget::new();
     for path in ["relative", "/srv/../etc/passwd", "/"] {
-        let outcome = run(&target, &format!("std::File[a,path={path}]"), WANTED, Mode::Deploy);
+        let outcome = run(&target, &format!("std::File[a,path={path}]"), DESIRED, Mode::Deploy);
         assert_eq!(outcome.status, OutcomeStatus::Failed, "{path}");
     }
 }
 
 #[test]
-fn a_scripted_resource_does_what_it_is_told() {
+fn a_scripted_resource_has_the_scripted_outcome() {
     let target = MemoryTarget::new();
     let id = "std::testing::ScriptedResource[a,name=x]";
     for (attributes, status, kind) in [
@@ -212,11 +212,11 @@ fn a_scripted_resource_does_what_it_is_told() {
 }
 
 #[test]
-fn a_slow_resource_ends_when_it_is_cancelled_or_its_time_is_over() {
+fn a_slow_resource_ends_on_cancellation_or_deadline() {
     let target = MemoryTarget::new();
     let id = "std::testing::ScriptedResource[a,name=x]";
     let mut agent = Agent::new(&target);
-    agent.stop = Stop::never().within(std::time::Duration::from_millis(30));
+    agent.stop = CancelToken::never().within(std::time::Duration::from_millis(30));
     let late = agent.deploy(id, r#"{"delay_ms":60000}"#);
     assert_eq!((late.status, &*reason(&late)), (OutcomeStatus::Failed, "the deadline has passed"));
     assert_eq!(Agent::new(&target).deploy(id, r#"{"delay_ms":1}"#).status, OutcomeStatus::Deployed);

@@ -1,17 +1,18 @@
-//! Running handlers as the executor would.
+//! Runs handlers like the executor.
 
 use orrery_handlers::target::{Content, Invocation, Output};
 use orrery_handlers::{
-    Context, MemoryTarget, Mode, NoContents, Registry, Run, Session, Stop, Surroundings, Target,
+    CancelToken, Context, MemoryTarget, Mode, NoContents, Registry, Run, RunServices, Target,
+    TargetCache,
 };
 use orrery_model::{Attributes, LogLevel, Outcome, ResourceId, Timestamp};
 
-/// One agent with its target; every run has a session of its own unless one is kept.
+/// One agent with its target; every run has a new cache unless one is reused.
 pub(crate) struct Agent<'t> {
     pub(crate) target: &'t dyn Target,
     pub(crate) registry: Registry,
-    pub(crate) session: Session,
-    pub(crate) stop: Stop,
+    pub(crate) cache: TargetCache,
+    pub(crate) stop: CancelToken,
     pub(crate) deployed_before: bool,
     pub(crate) changed_dependencies: Vec<ResourceId>,
 }
@@ -21,8 +22,8 @@ impl<'t> Agent<'t> {
         Agent {
             target,
             registry: Registry::native(),
-            session: Session::new(),
-            stop: Stop::never(),
+            cache: TargetCache::new(),
+            stop: CancelToken::never(),
             deployed_before: false,
             changed_dependencies: Vec::new(),
         }
@@ -32,9 +33,9 @@ impl<'t> Agent<'t> {
     pub(crate) fn run(&self, id: &str, attributes: &str, mode: Mode) -> Outcome {
         let id: ResourceId = id.parse().unwrap();
         let attributes = Attributes::parse(attributes).unwrap();
-        let surroundings = Surroundings {
+        let surroundings = RunServices {
             target: self.target,
-            session: &self.session,
+            cache: &self.cache,
             contents: &NoContents,
             clock: &|| Timestamp(0),
             log_level: LogLevel::Debug,
@@ -54,12 +55,12 @@ impl<'t> Agent<'t> {
     }
 }
 
-/// A run with a new session: nothing is remembered.
+/// A run with a new cache.
 pub(crate) fn run(target: &dyn Target, id: &str, attributes: &str, mode: Mode) -> Outcome {
     Agent::new(target).run(id, attributes, mode)
 }
 
-/// The last line of the log: why a run failed.
+/// Last log line: the error of a run.
 pub(crate) fn reason(outcome: &Outcome) -> String {
     let line = outcome.log.last().map(|line| line.message.clone());
     line.unwrap_or_default()
@@ -70,7 +71,7 @@ pub(crate) fn changed(outcome: &Outcome) -> Vec<&str> {
     outcome.change.attributes.iter().map(|change| &*change.name).collect()
 }
 
-/// Lets a command of a machine in memory have an effect on a text file, and succeed.
+/// Adds a command to a machine in memory that edits a text file and succeeds.
 pub(crate) fn edits(
     target: &MemoryTarget,
     words: &str,
@@ -85,7 +86,7 @@ pub(crate) fn edits(
     });
 }
 
-/// The text of a file, or nothing.
+/// Text of a file; empty if it does not exist.
 pub(crate) fn text(target: &dyn Target, path: &str) -> String {
     let content = target.read_file(path, u64::MAX).unwrap().unwrap_or_default();
     String::from_utf8(content).unwrap()

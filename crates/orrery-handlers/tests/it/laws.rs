@@ -1,6 +1,5 @@
-//! The laws that every handler obeys: a dry run changes nothing; deploying twice changes nothing the second
-//! time; what was deployed is what is read; purging removes; after a fault anywhere, the next run
-//! gets to where an undisturbed one would have got.
+//! The laws of all handlers: a dry run changes nothing; a second deploy changes nothing; a read
+//! returns what was deployed; purging removes; after a fault anywhere, the next run converges.
 
 use orrery_handlers::target::{Fault, FaultyTarget};
 use orrery_handlers::{MemoryTarget, Mode, Target};
@@ -11,14 +10,14 @@ use crate::harness::{changed, reason, run};
 use crate::this_machine;
 use crate::{accounts, commands, packages, requests, services};
 
-/// A resource that is to come, to change and to go.
+/// A resource to create, update and purge.
 struct Case {
     prepare: fn(&MemoryTarget),
     id: &'static str,
     wanted: &'static str,
     /// Other attributes of the same resource, for an update.
     other: Option<&'static str>,
-    /// The attributes that make it go.
+    /// Attributes that purge it.
     purged: Option<&'static str>,
 }
 
@@ -54,10 +53,10 @@ const RUN: Case = Case {
     purged: None,
 };
 
-/// Cases that this machine can show in a directory.
+/// Cases for a directory of this machine.
 const ANYWHERE: [Case; 4] = [FILE, DIRECTORY, SYMLINK, RUN];
 
-/// Cases for a machine in memory, which has the tools that they need.
+/// Cases for a machine in memory with the needed tools.
 const IN_MEMORY: [Case; 8] = [
     Case {
         prepare: packages::prepare_apt,
@@ -115,13 +114,13 @@ const IN_MEMORY: [Case; 8] = [
     Case {
         prepare: requests::prepare,
         id: "http::Request[a,name=thing]",
-        wanted: requests::WANTED,
+        wanted: requests::DESIRED,
         other: Some(requests::OTHER),
         purged: Some(requests::PURGED),
     },
 ];
 
-/// A machine in memory that is ready for a case; `$dir` stands for a directory there.
+/// A machine in memory prepared for a case; `$dir` is a directory there.
 fn machine(case: &Case) -> MemoryTarget {
     let target = MemoryTarget::new();
     (case.prepare)(&target);
@@ -136,7 +135,7 @@ fn all() -> impl Iterator<Item = Case> {
     ANYWHERE.into_iter().chain(IN_MEMORY)
 }
 
-/// Runs a case through its life, with the laws that need no look inside of the target.
+/// Runs a case through its life cycle, with the laws that need no access to the target.
 fn live(target: &dyn Target, case: &Case, fill: &dyn Fn(&str) -> String) {
     let id = fill(case.id);
     let step = |attributes: &str, mode: Mode| run(target, &id, &fill(attributes), mode);
@@ -173,17 +172,17 @@ fn live(target: &dyn Target, case: &Case, fill: &dyn Fn(&str) -> String) {
 }
 
 #[test]
-fn resources_come_change_and_go_and_every_second_run_does_nothing() {
+fn every_resource_converges_and_a_second_run_does_nothing() {
     for case in all() {
         live(&machine(&case), &case, &in_memory);
     }
 }
 
 #[test]
-fn resources_live_the_same_on_this_machine() {
+fn every_resource_converges_on_this_machine() {
     let directory = TempDir::new().unwrap();
     let target = this_machine();
-    let (user, group) = commands::who_am_i(&target);
+    let (user, group) = commands::current_user(&target);
     for case in ANYWHERE {
         live(&target, &case, &|text| {
             text.replace("$dir", directory.path().to_str().unwrap())
@@ -213,7 +212,7 @@ fn a_dry_run_and_a_report_change_nothing() {
 }
 
 #[test]
-fn after_any_fault_the_next_run_gets_there() {
+fn after_any_fault_the_next_run_converges() {
     for case in all() {
         let id = in_memory(case.id);
         let mut lives = vec![vec![case.wanted]];
@@ -253,7 +252,7 @@ fn after_any_fault_the_next_run_gets_there() {
 }
 
 #[test]
-fn bad_attributes_are_an_outcome_and_no_crash() {
+fn invalid_attributes_are_an_outcome_and_not_a_panic() {
     for case in all() {
         let target = machine(&case);
         let bad = r#"{"state":7,"mode":"rwx","source":[],"system":3,"creates":1,"method":[]}"#;

@@ -1,5 +1,4 @@
-//! What holds for all handlers, and what each of them does: on a machine in memory, and in a directory of
-//! this one.
+//! Laws of all handlers, and tests of each: on a machine in memory, and in a directory of this one.
 
 mod accounts;
 mod commands;
@@ -13,7 +12,8 @@ mod requests;
 mod services;
 mod this_machine;
 
-/// The target that tests with real files and commands use. The same tests are run for other targets that stand for a machine.
+/// Target for tests with real files and commands. The same tests run for other targets of a
+/// machine.
 fn this_machine() -> orrery_handlers::LocalTarget {
     orrery_handlers::LocalTarget::default()
 }

@@ -1,5 +1,5 @@
-//! Packages: a machine in memory whose tools answer in the form of the real ones, written by hand from what is
-//! known of them; and, where there is one, the real `dpkg-query`.
+//! Packages: a machine in memory with tools that print the format of the real ones, written by
+//! hand; and the real `dpkg-query`, where it exists.
 
 use orrery_handlers::target::{Content, Output};
 use orrery_handlers::{LocalTarget, MemoryTarget, Mode, Target};
@@ -7,16 +7,16 @@ use orrery_model::{ChangeKind, OutcomeStatus};
 
 use crate::harness::{Agent, edits, reason, run, text};
 
-/// The packages of the machine in memory, one in a line: name, architecture, state and version.
+/// Packages of the machine in memory, one per line: name, architecture, state and version.
 const DATABASE: &str = "/var/packages";
 
-/// In the form of `dpkg-query --show` on a Debian 12; the lines are examples.
+/// Format of `dpkg-query --show` on Debian 12; the lines are examples.
 const DPKG: &str = "adduser\tall\tinstalled\t3.134\n\
                     libc6\tamd64\tinstalled\t2.36-9+deb12u13\n\
                     libc6\ti386\tinstalled\t2.36-9+deb12u13\n\
                     nano\tamd64\tconfig-files\t7.2-1+deb12u1\n";
 
-/// In the form that `rpm --query --all` is asked for; the lines are made up, no rpm printed them.
+/// Format of `rpm --query --all`; the lines are made up.
 const RPM: &str =
     "glibc\tx86_64\t2.41-3.fc42\nglibc\ti686\t2.41-3.fc42\nvim-minimal\tx86_64\t9.1.1227-1.fc42\n";
 
@@ -25,7 +25,7 @@ const UNKNOWN: &str = "Reading package lists...\nBuilding dependency tree...\n\
 
 pub(crate) fn prepare_apt(target: &MemoryTarget) {
     target.put(DATABASE, Content::File(DPKG.into()), 0o644);
-    target.on("dpkg-query", |invocation| Output::of(0, &text(invocation.target, DATABASE), ""));
+    target.on("dpkg-query", |invocation| Output::new(0, &text(invocation.target, DATABASE), ""));
     target.on("apt-cache policy", |invocation| {
         let name = invocation.last();
         let installed = text(invocation.target, DATABASE)
@@ -38,7 +38,7 @@ pub(crate) fn prepare_apt(target: &MemoryTarget) {
             "{name}:\n  Installed: {installed}\n  Candidate: 3.0pl1-163\n  Version table:\n     \
              3.0pl1-163 500\n        500 http://mirror.example.org/debian bookworm/main amd64 Packages\n"
         );
-        Output::of(0, &answer, "")
+        Output::new(0, &answer, "")
     });
     target.on("apt-get", |invocation| {
         let database = text(invocation.target, DATABASE);
@@ -52,9 +52,9 @@ pub(crate) fn prepare_apt(target: &MemoryTarget) {
             invocation.target.put(marker, Content::File(Vec::new()), 0o644);
             database
         } else if says("install") {
-            // The lists are not there yet; and the first time, an older version is installed.
+            // The lists are missing at first, and then an older version is installed.
             if invocation.target.stat(marker).unwrap().is_none() {
-                return Output::of(100, "", UNKNOWN);
+                return Output::new(100, "", UNKNOWN);
             }
             let known = database.contains(&format!("{name}\t"));
             let version = if known { "3.0pl1-163" } else { "3.0pl1-162" };
@@ -69,10 +69,10 @@ pub(crate) fn prepare_apt(target: &MemoryTarget) {
 
 pub(crate) fn prepare_dnf(target: &MemoryTarget) {
     target.put(DATABASE, Content::File(RPM.into()), 0o644);
-    target.on("rpm", |invocation| Output::of(0, &text(invocation.target, DATABASE), ""));
+    target.on("rpm", |invocation| Output::new(0, &text(invocation.target, DATABASE), ""));
     target.on("dnf --quiet check-update", |invocation| {
         if text(invocation.target, DATABASE).contains("cronie\tx86_64\t1.7.1-1.fc42") {
-            Output::of(100, "\ncronie.x86_64    1.7.2-2.fc42    updates\n", "")
+            Output::new(100, "\ncronie.x86_64    1.7.2-2.fc42    updates\n", "")
         } else {
             Output::default()
         }
@@ -98,7 +98,7 @@ pub(crate) fn prepare_dnf(target: &MemoryTarget) {
 }
 
 #[test]
-fn one_query_answers_for_all_packages() {
+fn one_query_covers_all_packages() {
     for (prepare, query, names) in [
         (prepare_apt as fn(&MemoryTarget), "dpkg-query", ["adduser", "libc6", "libc6:i386"]),
         (prepare_dnf, "rpm", ["glibc", "glibc.i686", "vim-minimal"]),
@@ -127,13 +127,13 @@ fn a_removed_package_with_configuration_left_is_not_installed() {
 }
 
 #[test]
-fn the_lists_are_fetched_when_a_package_is_unknown_and_only_once() {
+fn package_lists_are_fetched_once_for_an_unknown_package() {
     let target = MemoryTarget::new();
     prepare_apt(&target);
     let agent = Agent::new(&target);
     let wanted = r#"{"state":"installed"}"#;
     assert_eq!(agent.deploy("std::Package[a,name=cron]", wanted).status, OutcomeStatus::Deployed);
-    target.on("apt-get", |_| Output::of(100, "", UNKNOWN));
+    target.on("apt-get", |_| Output::new(100, "", UNKNOWN));
     let failed = agent.deploy("std::Package[a,name=nosuch]", wanted);
     assert_eq!(failed.status, OutcomeStatus::Failed);
     assert!(reason(&failed).contains("Unable to locate package"), "{}", reason(&failed));
@@ -154,16 +154,16 @@ fn names_that_would_be_options_are_refused() {
 }
 
 #[test]
-fn a_machine_without_package_manager_says_so() {
+fn a_machine_without_package_manager_is_an_error() {
     let outcome =
         run(&MemoryTarget::new(), "std::Package[a,name=x]", r#"{"state":"latest"}"#, Mode::DryRun);
     assert_eq!(outcome.status, OutcomeStatus::Failed);
     assert!(reason(&outcome).contains("no package manager"));
 }
 
-/// The real `dpkg-query`, where there is one.
+/// The real `dpkg-query`, where it exists.
 #[test]
-fn the_query_of_debian_is_understood() {
+fn the_output_of_dpkg_query_is_parsed() {
     let target = LocalTarget::default();
     if target.which("dpkg-query", None).unwrap().is_none() {
         return;

@@ -1,22 +1,22 @@
-//! Runs that fail after a part of their work is done.
+//! Runs that fail after a part of their work.
 
 use std::sync::Arc;
 
 use orrery_handlers::{Context, Crud, HandlerError, MemoryTarget};
-use orrery_model::{AttributeChange, ChangeKind, Fact, OutcomeStatus, ResourceType};
+use orrery_model::{AttributeDiff, ChangeKind, Fact, OutcomeStatus, ResourceType};
 use serde::Deserialize;
 
 use crate::harness::{Agent, reason};
 
-/// Creates something that does not exist, and fails at one step.
-struct Brittle {
+/// Creates a missing object, and fails at one step.
+struct FailingHandler {
     step: &'static str,
 }
 
 #[derive(Deserialize)]
 struct Thing {}
 
-impl Brittle {
+impl FailingHandler {
     fn take(&self, step: &str) -> Result<(), HandlerError> {
         match self.step == step {
             true => Err(HandlerError::failed(format!("{step} fails"))),
@@ -25,7 +25,7 @@ impl Brittle {
     }
 }
 
-impl Crud for Brittle {
+impl Crud for FailingHandler {
     type Desired = Thing;
     type Current = ();
 
@@ -42,7 +42,7 @@ impl Crud for Brittle {
         _: &Thing,
         (): &(),
         _: &mut Context<'_>,
-    ) -> Result<Vec<AttributeChange>, HandlerError> {
+    ) -> Result<Vec<AttributeDiff>, HandlerError> {
         Ok(Vec::new())
     }
 
@@ -54,7 +54,7 @@ impl Crud for Brittle {
         &self,
         _: &Thing,
         (): &(),
-        _: &[AttributeChange],
+        _: &[AttributeDiff],
         _: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         Ok(())
@@ -79,7 +79,7 @@ fn a_creation_before_a_failure_is_reported() {
         let target = MemoryTarget::default();
         let mut agent = Agent::new(&target);
         let declaration = ResourceType::new("test::Thing", "agent", "name", &[]);
-        agent.registry.register(declaration, Arc::new(Brittle { step }));
+        agent.registry.register(declaration, Arc::new(FailingHandler { step }));
         let outcome = agent.deploy("test::Thing[localhost,name=x]", "{}");
         assert_eq!(outcome.status, OutcomeStatus::Failed, "{step}");
         assert_eq!(reason(&outcome), format!("{step} fails"));

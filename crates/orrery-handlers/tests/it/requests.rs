@@ -1,20 +1,20 @@
-//! HTTP resources: against a server in memory, and against one behind a socket of this machine.
+//! HTTP resources: against a server in memory, and against one on a local socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
 use orrery_handlers::target::{Content, Request, Response};
-use orrery_handlers::{Cause, MemoryTarget, Mode, Stop, Target};
+use orrery_handlers::{CancelToken, Cause, MemoryTarget, Mode, Target};
 use orrery_model::OutcomeStatus;
 
 use crate::harness::{reason, run};
 use crate::this_machine;
 
-/// What the server in memory keeps.
-const KEPT: &str = "/var/kept";
+/// State of the server in memory.
+const SERVER_STATE: &str = "/var/kept";
 
-pub(crate) const WANTED: &str = r#"{"url":"http://server/thing","method":"PUT","body":"{\"a\":1,\"b\":2}",
+pub(crate) const DESIRED: &str = r#"{"url":"http://server/thing","method":"PUT","body":"{\"a\":1,\"b\":2}",
     "expected_body":"{\"a\":1}","expected_status":[200],"success_status":[200,201,204],"timeout":5,
     "headers":{"Content-Type":"application/json"}}"#;
 pub(crate) const OTHER: &str = r#"{"url":"http://server/thing","method":"PUT","body":"{\"a\":3}",
@@ -24,30 +24,30 @@ pub(crate) const PURGED: &str = r#"{"url":"http://server/thing","method":"PUT","
 
 pub(crate) fn prepare(target: &MemoryTarget) {
     target.on_request("GET http://server/thing", |_, target| {
-        match target.read_file(KEPT, u64::MAX).unwrap() {
+        match target.read_file(SERVER_STATE, u64::MAX).unwrap() {
             Some(body) => Response { status: 200, body },
             None => Response { status: 404, body: b"no such thing".to_vec() },
         }
     });
     target.on_request("PUT http://server/thing", |request, target| {
-        target.put(KEPT, Content::File(request.body.clone().unwrap_or_default()), 0o644);
+        target.put(SERVER_STATE, Content::File(request.body.clone().unwrap_or_default()), 0o644);
         Response { status: 201, body: Vec::new() }
     });
     target.on_request("DELETE http://server/thing", |_, target| {
-        let status = if target.remove_file(KEPT).unwrap() { 204 } else { 404 };
+        let status = if target.remove_file(SERVER_STATE).unwrap() { 204 } else { 404 };
         Response { status, body: Vec::new() }
     });
 }
 
 #[test]
-fn what_the_server_refuses_is_told() {
+fn a_refused_request_reports_the_response() {
     let target = MemoryTarget::new();
     prepare(&target);
     target.on_request("PUT http://server/thing", |_, _| Response {
         status: 422,
         body: b"a must be even".to_vec(),
     });
-    let failed = run(&target, "http::Request[a,name=x]", WANTED, Mode::Deploy);
+    let failed = run(&target, "http::Request[a,name=x]", DESIRED, Mode::Deploy);
     assert_eq!(failed.status, OutcomeStatus::Failed);
     assert!(reason(&failed).contains("status 422: a must be even"), "{}", reason(&failed));
 }
@@ -56,7 +56,7 @@ fn what_the_server_refuses_is_told() {
 fn a_check_sends_nothing_and_can_wait_for_a_server() {
     let target = MemoryTarget::new();
     prepare(&target);
-    let check = WANTED.replace("PUT", "GET");
+    let check = DESIRED.replace("PUT", "GET");
     let failed = run(&target, "http::Request[a,name=x]", &check, Mode::Deploy);
     assert_eq!(failed.status, OutcomeStatus::Failed);
     assert_eq!(target.history(), ["GET http://server/thing"]);
@@ -65,12 +65,12 @@ fn a_check_sends_nothing_and_can_wait_for_a_server() {
     let skipped = run(&target, "http::Request[a,name=x]", &patient, Mode::Deploy);
     assert_eq!(skipped.status, OutcomeStatus::Skipped);
 
-    target.put(KEPT, Content::File(r#"{"a":1}"#.into()), 0o644);
+    target.put(SERVER_STATE, Content::File(r#"{"a":1}"#.into()), 0o644);
     let good = run(&target, "http::Request[a,name=x]", &check, Mode::Deploy);
     assert_eq!(good.status, OutcomeStatus::Deployed);
 }
 
-/// Answers one request after the other with what it was sent: the request line, headers and body.
+/// Echoes each request: request line, headers and body.
 fn echo_server() -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -110,9 +110,9 @@ fn requests_of_this_machine_carry_method_headers_and_body() {
     let mut request = Request::new("PATCH", format!("{url}/a"));
     request.headers = vec![("X-Token".to_owned(), "secret".to_owned())];
     request.body = Some(b"hello".to_vec());
-    let answer = target.request(&request, &Stop::never()).unwrap();
+    let answer = target.request(&request, &CancelToken::never()).unwrap();
     assert_eq!(answer, Response { status: 409, body: b"busy".to_vec() });
-    let answer = target.request(&Request::new("GET", url), &Stop::never()).unwrap();
+    let answer = target.request(&Request::new("GET", url), &CancelToken::never()).unwrap();
     assert_eq!(answer.status, 409);
     let seen = server.join().unwrap();
     assert!(seen[0].starts_with("PATCH /a HTTP/1.1"), "{}", seen[0]);
@@ -126,10 +126,10 @@ fn a_server_that_does_not_answer_is_not_waited_for_longer_than_allowed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let target = this_machine();
-    let stop = Stop::never().within(Duration::from_millis(100));
+    let stop = CancelToken::never().within(Duration::from_millis(100));
     let error = target.request(&Request::new("GET", &*url), &stop).unwrap_err();
     assert!(matches!(error.cause, Cause::TimedOut), "{error}");
     drop(listener);
-    let refused = target.request(&Request::new("GET", url), &Stop::never()).unwrap_err();
+    let refused = target.request(&Request::new("GET", url), &CancelToken::never()).unwrap_err();
     assert!(!matches!(refused.cause, Cause::TimedOut), "{refused}");
 }

@@ -1,5 +1,5 @@
-//! Services: a machine in memory whose tools answer in the form of the real ones, written by hand from what is
-//! known of them.
+//! Services: a machine in memory with tools that print the format of the real ones, written by
+//! hand.
 
 use orrery_handlers::target::{Content, Output};
 use orrery_handlers::{MemoryTarget, Mode};
@@ -23,7 +23,7 @@ fn set(target: &MemoryTarget, at: usize, word: &str) -> Output {
     Output::default()
 }
 
-/// In the form of `systemctl show` with these properties; made up, no systemd printed it.
+/// Format of `systemctl show` with these properties; made up.
 fn shown(target: &MemoryTarget, id: &str) -> String {
     let state = text(target, STATE);
     let (active, enabled) = state.split_once(' ').unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn prepare_systemd(target: &MemoryTarget) {
             }
             one => shown(invocation.target, one),
         };
-        Output::of(0, &text, "")
+        Output::new(0, &text, "")
     });
     target.on("systemctl start", |invocation| set(invocation.target, 0, "active"));
     target.on("systemctl restart", |invocation| set(invocation.target, 0, "active"));
@@ -70,9 +70,9 @@ pub(crate) fn prepare_sysv(target: &MemoryTarget) {
     target.put("/etc/rc3.d", Content::Directory, 0o755);
     target.on("/etc/init.d/cron status", |invocation| {
         if text(invocation.target, STATE).starts_with("active") {
-            Output::of(0, "cron is running.\n", "")
+            Output::new(0, "cron is running.\n", "")
         } else {
-            Output::of(3, "cron is not running ... failed!\n", "")
+            Output::new(3, "cron is not running ... failed!\n", "")
         }
     });
     target.on("/etc/init.d/cron start", |invocation| set(invocation.target, 0, "active"));
@@ -99,7 +99,7 @@ fn ready() -> MemoryTarget {
 }
 
 #[test]
-fn one_query_answers_for_all_loaded_services() {
+fn one_query_covers_all_loaded_services() {
     let target = ready();
     set(&target, 0, "active");
     set(&target, 1, "enabled");
@@ -112,7 +112,7 @@ fn one_query_answers_for_all_loaded_services() {
 }
 
 #[test]
-fn a_missing_service_is_only_missed_when_it_is_wanted() {
+fn a_missing_service_fails_only_if_desired() {
     let target = ready();
     let id = "std::Service[a,name=nosuch]";
     let failed = run(&target, id, RUNNING, Mode::Deploy);
@@ -124,7 +124,7 @@ fn a_missing_service_is_only_missed_when_it_is_wanted() {
 }
 
 #[test]
-fn a_running_service_is_restarted_when_something_that_it_requires_changed() {
+fn a_running_service_restarts_after_a_change_of_a_requirement() {
     let target = ready();
     let mut agent = Agent::new(&target);
     agent.changed_dependencies = vec!["std::File[a,path=/etc/crontab]".parse().unwrap()];
@@ -151,7 +151,7 @@ fn a_changed_unit_is_read_again_before_it_is_started() {
     let target = ready();
     target.on("systemctl show", |invocation| {
         let text = shown(invocation.target, "cron.service");
-        Output::of(0, &text.replace("Reload=no", "Reload=yes"), "")
+        Output::new(0, &text.replace("Reload=no", "Reload=yes"), "")
     });
     run(&target, "std::Service[a,name=cron]", RUNNING, Mode::Deploy);
     let history = target.history();
@@ -160,10 +160,10 @@ fn a_changed_unit_is_read_again_before_it_is_started() {
 }
 
 #[test]
-fn a_service_that_does_not_start_says_where_to_look() {
+fn a_failed_start_refers_to_the_journal() {
     let target = ready();
     target.on("systemctl start", |_| {
-        Output::of(
+        Output::new(
             1,
             "",
             "Job for cron.service failed because the control process exited with error code.\n",
@@ -177,7 +177,7 @@ fn a_service_that_does_not_start_says_where_to_look() {
 }
 
 #[test]
-fn a_machine_without_init_system_says_so() {
+fn a_machine_without_init_system_is_an_error() {
     let failed = run(&MemoryTarget::new(), "std::Service[a,name=cron]", RUNNING, Mode::DryRun);
     assert_eq!(failed.status, OutcomeStatus::Failed);
     assert!(reason(&failed).contains("no init system"));

@@ -1,12 +1,12 @@
-//! What the file system of this machine shows: nothing half-written, no link followed, errors that say what to do.
+//! Files on this machine: nothing half-written, no link followed, errors with hints.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use orrery_handlers::target::{
-    Algorithm, CommandLine, Expected, FileKind, Ownership, Result, Target, Tree,
+    Algorithm, CommandLine, ExpectedContent, FileKind, Ownership, RemovalMode, Result, Target,
 };
-use orrery_handlers::{Cause, Stop};
+use orrery_handlers::{CancelToken, Cause};
 use tempfile::TempDir;
 
 use crate::this_machine;
@@ -40,7 +40,7 @@ fn links_are_replaced_and_never_followed() {
     symlink(&victim, &path).unwrap();
     let target = this_machine();
 
-    let compared = target.compare(&path, Expected::Bytes(b"precious")).unwrap().unwrap();
+    let compared = target.compare(&path, ExpectedContent::Bytes(b"precious")).unwrap().unwrap();
     assert_eq!((compared.stat.kind, compared.same), (FileKind::Symlink, false));
     assert!(matches!(target.read_file(&path, 100).unwrap_err().cause, Cause::NotARegularFile));
     assert!(matches!(
@@ -56,7 +56,7 @@ fn links_are_replaced_and_never_followed() {
 }
 
 #[test]
-fn a_slash_at_the_end_does_not_make_a_link_be_followed() {
+fn a_trailing_slash_does_not_follow_a_link() {
     let scratch = Scratch::new();
     let target = this_machine();
     fs::create_dir(scratch.path("d")).unwrap();
@@ -66,12 +66,16 @@ fn a_slash_at_the_end_does_not_make_a_link_be_followed() {
     assert_eq!(kind(scratch.path("l") + "/"), FileKind::Symlink);
     target.write_file(&(scratch.path("f") + "/"), b"x", mode(0o644)).unwrap();
     assert!(
-        target.compare(&(scratch.path("f") + "/"), Expected::Bytes(b"x")).unwrap().unwrap().same
+        target
+            .compare(&(scratch.path("f") + "/"), ExpectedContent::Bytes(b"x"))
+            .unwrap()
+            .unwrap()
+            .same
     );
 }
 
 #[test]
-fn a_link_where_the_new_file_is_made_is_not_followed() {
+fn a_link_at_the_temporary_name_is_not_followed() {
     let scratch = Scratch::new();
     let victim = scratch.path("victim");
     fs::write(&victim, "precious").unwrap();
@@ -103,7 +107,7 @@ fn two_writers_of_one_file_do_not_mix() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_have_hints() {
     let scratch = Scratch::new();
     let target = this_machine();
     let missing = target.write_file(&scratch.path("no/a"), b"", mode(0o644)).unwrap_err();
@@ -115,9 +119,9 @@ fn errors_say_what_to_do() {
     assert!(matches!(directory.cause, Cause::IsADirectory), "{directory}");
 
     fs::write(scratch.path("d/x"), "").unwrap();
-    let full = target.remove_directory(&scratch.path("d"), Tree::OnlyIfEmpty).unwrap_err();
+    let full = target.remove_directory(&scratch.path("d"), RemovalMode::OnlyIfEmpty).unwrap_err();
     assert!(matches!(full.cause, Cause::NotEmpty), "{full}");
-    assert!(target.remove_directory(&scratch.path("d"), Tree::WithContent).unwrap());
+    assert!(target.remove_directory(&scratch.path("d"), RemovalMode::WithContent).unwrap());
 
     fs::write(scratch.path("f"), "").unwrap();
     let below = target.write_file(&scratch.path("f/a"), b"", mode(0o644)).unwrap_err();
@@ -130,20 +134,20 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
-fn pipes_are_neither_waited_for_nor_replaced() {
+fn pipes_neither_block_nor_are_replaced() {
     let scratch = Scratch::new();
     let path = scratch.path("pipe");
     let target = this_machine();
-    let made = target.run(&CommandLine::new(["mkfifo", &path]), &Stop::never()).unwrap();
+    let made = target.run(&CommandLine::new(["mkfifo", &path]), &CancelToken::never()).unwrap();
     assert!(made.success());
-    let compared = target.compare(&path, Expected::Bytes(b"")).unwrap().unwrap();
+    let compared = target.compare(&path, ExpectedContent::Bytes(b"")).unwrap().unwrap();
     assert_eq!((compared.stat.kind, compared.same), (FileKind::Other, false));
     let error = target.write_file(&path, b"", mode(0o644)).unwrap_err();
     assert!(matches!(error.cause, Cause::NotARegularFile));
 }
 
 #[test]
-fn a_replaced_file_keeps_what_nobody_asked_to_change() {
+fn a_replaced_file_keeps_unspecified_attributes() {
     let scratch = Scratch::new();
     let path = scratch.path("a");
     fs::write(&path, "old").unwrap();
@@ -168,11 +172,12 @@ fn large_and_small_contents_are_compared_to_the_last_byte() {
     for size in [0, 1, 64 * 1024, 64 * 1024 + 1, 700_000] {
         let content = vec![b'x'; size];
         fs::write(&path, &content).unwrap();
-        let same =
-            |content: &[u8]| target.compare(&path, Expected::Bytes(content)).unwrap().unwrap().same;
+        let same = |content: &[u8]| {
+            target.compare(&path, ExpectedContent::Bytes(content)).unwrap().unwrap().same
+        };
         assert!(same(&content), "{size}");
         let digest = Algorithm::Sha1.digest(&content);
-        let compared = target.compare(&path, Expected::Digest(&digest)).unwrap().unwrap();
+        let compared = target.compare(&path, ExpectedContent::Digest(&digest)).unwrap().unwrap();
         assert!(compared.same, "{size}");
         if let Some((_, head)) = content.split_last() {
             assert!(!same(head));
@@ -183,7 +188,8 @@ fn large_and_small_contents_are_compared_to_the_last_byte() {
 
 const STRANGER: u32 = 65_534;
 
-/// A home directory of an ordinary user, and a directory of root that the user would like to write to. `None` if this is not run by root.
+/// A home directory of an ordinary user, and a root directory as the attacker's goal. `None` if not
+/// run as root.
 fn home() -> Option<(TempDir, String, String)> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -201,15 +207,15 @@ fn home() -> Option<(TempDir, String, String)> {
     Some((base, text(home), text(other)))
 }
 
-/// A link that `STRANGER` made.
+/// A link of `STRANGER`.
 fn foreign_link(leads_to: &str, at: &str) {
     symlink(leads_to, at).unwrap();
     std::os::unix::fs::lchown(at, Some(STRANGER), Some(STRANGER)).unwrap();
 }
 
-/// Whatever root is to do below a directory of another user, a link of that user does not choose where.
+/// A link of another user does not redirect any operation of root.
 #[test]
-fn links_that_a_user_puts_into_a_path_are_not_followed_elsewhere() {
+fn links_of_a_user_are_not_followed_to_foreign_directories() {
     let Some((_base, home, other)) = home() else { return };
     let target = this_machine();
     let theirs = Ownership { mode: Some(0o755), uid: Some(STRANGER), gid: Some(STRANGER) };
@@ -218,7 +224,7 @@ fn links_that_a_user_puts_into_a_path_are_not_followed_elsewhere() {
     fs::write(format!("{other}/tree/kept"), "").unwrap();
     symlink("x", format!("{other}/link")).unwrap();
     foreign_link(&other, &format!("{home}/.config"));
-    // Not directly, nor in a roundabout way.
+    // Neither directly nor through another link.
     foreign_link(".config", &format!("{home}/second"));
     foreign_link("../profile.d", &format!("{home}/third"));
     for way in [".config", "second", "third"] {
@@ -231,10 +237,10 @@ fn links_that_a_user_puts_into_a_path_are_not_followed_elsewhere() {
             ("link", target.make_symlink(&path("new"), "/etc")),
             ("turn", target.make_symlink(&path("link"), "/etc")),
             ("remove", target.remove_file(&path("root.sh")).map(drop)),
-            ("tree", target.remove_directory(&path("tree"), Tree::WithContent).map(drop)),
+            ("tree", target.remove_directory(&path("tree"), RemovalMode::WithContent).map(drop)),
             ("read", target.read_file(&path("root.sh"), 100).map(drop)),
             ("digest", target.digest(&path("root.sh"), Algorithm::Sha256).map(drop)),
-            ("compare", target.compare(&path("root.sh"), Expected::Bytes(b"x")).map(drop)),
+            ("compare", target.compare(&path("root.sh"), ExpectedContent::Bytes(b"x")).map(drop)),
             ("read link", target.read_link(&path("link")).map(drop)),
             ("list", target.list_directory(&path("tree")).map(drop)),
             ("stat", target.stat(&path("root.sh")).map(drop)),
@@ -257,9 +263,9 @@ fn links_that_a_user_puts_into_a_path_are_not_followed_elsewhere() {
     assert!(fs::exists(format!("{other}/tree/kept")).unwrap());
 }
 
-/// Links of root lead anywhere, and those of a user to what is that user's own.
+/// Links of root lead anywhere, and those of a user to that user's own directories.
 #[test]
-fn links_that_choose_nothing_are_followed() {
+fn trusted_links_are_followed() {
     let Some((_base, home, other)) = home() else { return };
     let target = this_machine();
     foreign_link("real", &format!("{home}/current"));
@@ -274,7 +280,7 @@ fn links_that_choose_nothing_are_followed() {
     assert!(matches!(error.cause, Cause::TooManyLinks), "{error}");
 }
 
-/// What is in a tree is removed, and what its links lead to is not.
+/// The tree is removed, the destinations of its links are not.
 #[test]
 fn a_tree_is_removed_without_following_its_links() {
     let base = TempDir::new().unwrap();
@@ -286,7 +292,7 @@ fn a_tree_is_removed_without_following_its_links() {
     }
     symlink(path("other"), path("tree/a/b/link")).unwrap();
     let target = this_machine();
-    assert!(target.remove_directory(&path("tree"), Tree::WithContent).unwrap());
+    assert!(target.remove_directory(&path("tree"), RemovalMode::WithContent).unwrap());
     assert!(!fs::exists(path("tree")).unwrap() && fs::exists(path("other/kept")).unwrap());
-    assert!(!target.remove_directory(&path("tree"), Tree::WithContent).unwrap());
+    assert!(!target.remove_directory(&path("tree"), RemovalMode::WithContent).unwrap());
 }

@@ -1,4 +1,5 @@
-//! One connection between a server and a target host: messages with bytes, and connections handed over to the host.
+//! Connection between a server and a target host: messages with bytes, and passing of sockets to
+//! the host.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -13,19 +14,19 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::wire::{Reader, WireError, Writer, parse};
+use crate::framing::{Reader, WireError, Writer, parse};
 
-/// One end of a socket that is read and written at the same time.
+/// One end of a socket that is read and written concurrently.
 #[derive(Clone, Debug)]
-pub(super) struct Half(Arc<UnixStream>);
+pub(super) struct SocketHalf(Arc<UnixStream>);
 
-impl Read for Half {
+impl Read for SocketHalf {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         (&*self.0).read(buffer)
     }
 }
 
-impl Write for Half {
+impl Write for SocketHalf {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         (&*self.0).write(bytes)
     }
@@ -39,16 +40,16 @@ impl Write for Half {
 #[derive(Debug)]
 pub(super) struct Channel {
     stream: Arc<UnixStream>,
-    reader: Reader<Half>,
-    writer: Writer<Half>,
-    /// A line whose bytes have not all come, with those that have.
+    reader: Reader<SocketHalf>,
+    writer: Writer<SocketHalf>,
+    /// A line with incomplete bytes, and the bytes so far.
     pending: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Channel {
     pub(super) fn new(stream: UnixStream) -> Self {
         let stream = Arc::new(stream);
-        let half = || Half(Arc::clone(&stream));
+        let half = || SocketHalf(Arc::clone(&stream));
         let (reader, writer) = (Reader::new(half()), Writer::new(half()));
         Channel { stream, reader, writer, pending: None }
     }
@@ -57,17 +58,17 @@ impl Channel {
         &self.stream
     }
 
-    /// Another writer of the same connection. Only one of them may be used at a time.
-    pub(super) fn writer(&self) -> Writer<Half> {
-        Writer::new(Half(Arc::clone(&self.stream)))
+    /// Returns another writer of the same connection. Only one may be used at a time.
+    pub(super) fn writer(&self) -> Writer<SocketHalf> {
+        Writer::new(SocketHalf(Arc::clone(&self.stream)))
     }
 
     pub(super) fn send(&mut self, message: &impl Serialize, bytes: &[u8]) -> Result<(), WireError> {
         self.writer.send_with_bytes(message, bytes)
     }
 
-    /// The next message with its bytes; `length` says how many there are, or refuses them. After `TimedOut` it may be called
-    /// again and goes on where it was.
+    /// Receives the next message with its bytes; `length` returns their number or rejects them.
+    /// After `TimedOut` a further call resumes.
     pub(super) fn receive<T: DeserializeOwned>(
         &mut self,
         length: impl Fn(&T) -> Result<usize, WireError>,
@@ -88,8 +89,8 @@ impl Channel {
     }
 }
 
-/// Hands one end of a new connection over to the process at the other end of `control`.
-pub(super) fn hand_over(control: &UnixStream, connection: &UnixStream) -> io::Result<()> {
+/// Sends one end of a new connection to the process at the other end of `control`.
+pub(super) fn send_connection(control: &UnixStream, connection: &UnixStream) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let given = [connection.as_fd()];
@@ -100,8 +101,8 @@ pub(super) fn hand_over(control: &UnixStream, connection: &UnixStream) -> io::Re
     if sent == 1 { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// The next connection that is handed over; `None` when there will be no more. Programs that this process starts do not get it.
-pub(super) fn take_over(control: impl AsFd) -> io::Result<Option<UnixStream>> {
+/// Receives the next connection; `None` at the end. Child processes do not inherit it.
+pub(super) fn receive_connection(control: impl AsFd) -> io::Result<Option<UnixStream>> {
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -124,7 +125,7 @@ pub(super) fn take_over(control: impl AsFd) -> io::Result<Option<UnixStream>> {
                 found.extend(given);
             }
         }
-        // Without descriptors to spare the kernel drops it, and the other side notices that it is closed.
+        // Without free descriptors the kernel drops it, and the other side sees it closed.
         if let Some(given) = found.pop() {
             return Ok(Some(UnixStream::from(given)));
         }

@@ -1,5 +1,5 @@
-//! The process of a target host, as the server has it: started when it is needed, ended when it is not, and replaced when it is
-//! lost.
+//! Process of a target host, on the server's side: started when needed, ended when idle, replaced
+//! when lost.
 
 use std::fmt;
 use std::net::Shutdown;
@@ -10,63 +10,64 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use orrery_handlers::{Moment, Permit, Stop, StopReason};
+use orrery_handlers::{CancelCause, CancelToken, Moment, Permit};
 
+use crate::framing::WireError;
+use crate::handshake::LostHost;
 use crate::process::HostProcess;
-use crate::session::Lost;
-use crate::wire::WireError;
 
-use super::channel::{Channel, hand_over};
-use super::message::{Answer, Call, Reply, What};
+use super::channel::{Channel, send_connection};
+use super::message::{Answer, Call, Reply, TargetOperation};
 
-/// A process that has answered its first question is ready. Starting takes milliseconds; this is for machines that are overloaded.
+/// Time limit for the first answer. A start takes milliseconds; the limit is for overloaded
+/// machines.
 const READY_WITHIN: Duration = Duration::from_secs(30);
-/// Hosts that are lost at once are not started more often than this.
+/// Minimum interval between starts of hosts that are lost at once.
 const START_EVERY: Duration = Duration::from_secs(1);
-/// A host that nothing was asked of for so long is ended, with all that commands have left running in it.
+/// Idle time after which a host is ended, with all processes that commands left in it.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
-/// Connections that are kept for the next call.
+/// Maximum number of idle connections.
 const CONNECTIONS_KEPT: usize = 64;
 /// Poll interval for cancellation.
 const POLL: Duration = Duration::from_millis(50);
-/// How long a host may be silent before it is asked whether it is alive.
+/// Silence after which a host is pinged.
 const SILENT_MAX: Duration = Duration::from_secs(5);
-/// How long it may take to say so.
+/// Time limit for the answer to a ping.
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
-/// How long it may take nothing of a message.
+/// Time limit for a send without progress.
 const SEND_WITHIN: Duration = Duration::from_secs(60);
-/// How long a cancelled command may take to end. The host kills it after two seconds.
+/// Grace period of a cancelled command. The host kills it after two seconds.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
-/// As above, when the right to act is over: another process may be about to begin the same.
+/// Grace period after the permit ends: another process may be about to start the same command.
 const UNAUTHORIZED_WITHIN: Duration = Duration::from_secs(3);
-/// How long it takes at most until the end of a process is seen, after that of its connections.
+/// Maximum delay between the end of a process's connections and its exit.
 const END_SEEN_WITHIN: Duration = Duration::from_millis(300);
 
-/// Gives the command that becomes a target host, or says why there can be none.
+/// Returns the command that becomes a target host, or the reason that there is none.
 pub type Spawn = dyn Fn() -> Result<Command, String> + Send + Sync;
 
-/// Why there is no answer.
+/// Error of a call.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// There is no host; nothing was done.
+pub(super) enum CallError {
+    /// No host; nothing was done.
     Unavailable(String),
-    /// There are not enough descriptors or processes; nothing was done.
+    /// Out of descriptors or processes; nothing was done.
     Exhausted,
-    /// It may have been done.
+    /// The host was lost; the call may have taken effect.
     Lost(String),
-    Stopped(StopReason),
-    /// The right to act is over; nothing was done.
+    Stopped(CancelCause),
+    /// The permit has ended; nothing was done.
     Unauthorized,
 }
 
-/// What is asked of a host.
-pub(super) struct Question<'a> {
-    pub(super) what: What,
+/// Request to a host.
+pub(super) struct HostRequest<'a> {
+    pub(super) what: TargetOperation,
     pub(super) bytes: &'a [u8],
     pub(super) permit: Option<&'a Permit>,
-    /// For what may take long.
-    pub(super) stop: Option<&'a Stop>,
-    /// Bytes of the answer, at most.
+    /// Cancellation of long operations.
+    pub(super) stop: Option<&'a CancelToken>,
+    /// Maximum bytes of the answer.
     pub(super) answer_max: u64,
 }
 
@@ -76,7 +77,7 @@ pub struct TargetHost {
     spawn: Box<Spawn>,
     idle_max: Duration,
     state: Mutex<State>,
-    /// Something was changed since the last sync.
+    /// True if something changed since the last sync.
     unsynced: AtomicBool,
 }
 
@@ -90,7 +91,7 @@ impl fmt::Debug for TargetHost {
 struct State {
     running: Option<Arc<Running>>,
     started: Option<Instant>,
-    /// A host was ended before what it wrote was synced.
+    /// True if a host ended before its writes were synced.
     lost_unsynced: bool,
 }
 
@@ -100,13 +101,13 @@ struct Running {
     process: HostProcess,
     control: UnixStream,
     connections: Mutex<Connections>,
-    /// When it was last known to be alive.
+    /// Time of the last sign of life.
     alive: Mutex<Instant>,
 }
 
 #[derive(Debug)]
 struct Connections {
-    kept: Vec<Connection>,
+    idle: Vec<Connection>,
     busy: usize,
     used: Instant,
 }
@@ -117,10 +118,10 @@ struct Connection {
     seq: u64,
 }
 
-/// A conversation that is over.
-struct Broken {
+/// A broken connection.
+struct BrokenConnection {
     error: WireError,
-    /// Whether the host may have begun what it was asked for.
+    /// True if the host may have begun the operation.
     begun: bool,
 }
 
@@ -129,12 +130,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl TargetHost {
-    /// A host that is started when something is asked of it. `name` is for log lines.
+    /// Creates a host that starts on first use. `name` is for log lines.
     pub fn new(name: impl Into<String>, spawn: Box<Spawn>) -> Arc<Self> {
         Self::with_idle_time(name, spawn, IDLE_MAX)
     }
 
-    /// The same, with another time after which it is ended when nothing is asked of it.
+    /// Creates a host with another idle time.
     pub fn with_idle_time(
         name: impl Into<String>,
         spawn: Box<Spawn>,
@@ -149,33 +150,33 @@ impl TargetHost {
         })
     }
 
-    /// The process, while there is one.
+    /// Returns the process id, if running.
     pub fn pid(&self) -> Option<u32> {
         lock(&self.state).running.as_ref().map(|running| running.process.pid())
     }
 
-    /// Ends the process with all that runs in it.
+    /// Ends the process and all processes in it.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         if let Some(running) = state.running.take() {
             state.lost_unsynced |= self.unsynced.load(Ordering::Acquire);
             drop(state);
             if lock(&running.connections).busy > 0 {
-                // It cancels what runs.
+                // The host cancels its running commands.
                 let _ = running.control.shutdown(Shutdown::Both);
                 running.process.wait(STOP_WITHIN);
             }
-            // Callers that still wait for an answer see that their connections are closed.
+            // Waiting callers see their connections closed.
             let _ = running.process.kill();
         }
     }
 
-    /// Notes that something is about to be changed.
+    /// Records an imminent change.
     pub(super) fn note_change(&self) {
         self.unsynced.store(true, Ordering::Release);
     }
 
-    /// What the next sync has to do; from now on counts what is changed later.
+    /// Returns the work of the next sync, and resets the record.
     pub(super) fn take_unsynced(&self) -> Unsynced {
         let mut state = lock(&self.state);
         let changed = self.unsynced.swap(false, Ordering::AcqRel);
@@ -186,19 +187,19 @@ impl TargetHost {
         }
     }
 
-    /// Asks, and waits for the answer. A host that is missing is started; one that was lost before it could begin, or while it
-    /// only looked, is replaced once.
+    /// Sends a request and waits for the answer. A missing host is started; a host lost before it
+    /// could begin, or during a read-only operation, is replaced once.
     pub(super) fn ask(
         self: &Arc<Self>,
-        question: &Question<'_>,
-    ) -> Result<(Reply, Vec<u8>), Trouble> {
+        question: &HostRequest<'_>,
+    ) -> Result<(Reply, Vec<u8>), CallError> {
         let mut replaced = false;
         loop {
             if question.permit.is_some_and(Permit::is_over) {
-                return Err(Trouble::Unauthorized);
+                return Err(CallError::Unauthorized);
             }
-            if let Some(reason) = question.stop.and_then(Stop::reason) {
-                return Err(Trouble::Stopped(reason));
+            if let Some(reason) = question.stop.and_then(CancelToken::reason) {
+                return Err(CallError::Stopped(reason));
             }
             let running = self.running()?;
             let broken = match running.connection() {
@@ -207,41 +208,41 @@ impl TargetHost {
                         running.give_back(Some(connection));
                         return Ok(answer);
                     }
-                    // Something may still come on the connection: it is not used again.
-                    Ok(Err(trouble)) => {
+                    // A late answer may arrive on the connection: it is not reused.
+                    Ok(Err(error)) => {
                         running.give_back(None);
-                        return Err(trouble);
+                        return Err(error);
                     }
                     Err(broken) => {
                         running.give_back(None);
                         let closed =
                             matches!(broken.error, WireError::Closed | WireError::Truncated);
                         if closed && !running.process.wait(END_SEEN_WITHIN) {
-                            // It lives, and had no room for a new connection.
+                            // The host is alive, but has no capacity for a new connection.
                             return Err(match is_new {
-                                true => Trouble::Exhausted,
-                                false => Trouble::Lost("it closed a connection".to_owned()),
+                                true => CallError::Exhausted,
+                                false => CallError::Lost("it closed a connection".to_owned()),
                             });
                         }
                         broken
                     }
                 },
                 Err(error) if error.raw_os_error().is_some_and(is_shortage) => {
-                    return Err(Trouble::Exhausted);
+                    return Err(CallError::Exhausted);
                 }
-                Err(error) => Broken { error: error.into(), begun: false },
+                Err(error) => BrokenConnection { error: error.into(), begun: false },
             };
-            let how = self.lose(&running, &broken.error);
-            if replaced || (broken.begun && !question.what.only_looks()) {
-                return Err(Trouble::Lost(how));
+            let how = self.mark_lost(&running, &broken.error);
+            if replaced || (broken.begun && !question.what.only_reads()) {
+                return Err(CallError::Lost(how));
             }
             tracing::debug!(host = self.name, how, "the target host is replaced");
             replaced = true;
         }
     }
 
-    /// The host; started, if there is none.
-    fn running(self: &Arc<Self>) -> Result<Arc<Running>, Trouble> {
+    /// Returns the host, started if missing.
+    fn running(self: &Arc<Self>) -> Result<Arc<Running>, CallError> {
         let mut state = lock(&self.state);
         if let Some(running) = &state.running {
             return Ok(Arc::clone(running));
@@ -262,11 +263,11 @@ impl TargetHost {
         Ok(running)
     }
 
-    fn start(&self) -> Result<Running, Trouble> {
-        let unavailable = |reason: String| Trouble::Unavailable(reason);
+    fn start(&self) -> Result<Running, CallError> {
+        let unavailable = |reason: String| CallError::Unavailable(reason);
         let failed = |error: std::io::Error| match error.raw_os_error() {
-            Some(number) if is_shortage(number) => Trouble::Exhausted,
-            _ => Trouble::Unavailable(format!("its process could not be started: {error}")),
+            Some(number) if is_shortage(number) => CallError::Exhausted,
+            _ => CallError::Unavailable(format!("its process could not be started: {error}")),
         };
         let mut command = (self.spawn)().map_err(unavailable)?;
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
@@ -274,7 +275,7 @@ impl TargetHost {
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         let process = HostProcess::spawn(&self.name, command).map_err(failed)?;
         let now = Instant::now();
-        let connections = Connections { kept: Vec::new(), busy: 0, used: now };
+        let connections = Connections { idle: Vec::new(), busy: 0, used: now };
         let running = Running {
             process,
             control,
@@ -283,14 +284,14 @@ impl TargetHost {
         };
         match running.ping(READY_WITHIN) {
             Ok(()) => Ok(running),
-            Err(error) => {
-                Err(Trouble::Unavailable(Lost::after(&running.process, &error).to_string()))
-            }
+            Err(error) => Err(CallError::Unavailable(
+                LostHost::from_error(&running.process, &error).to_string(),
+            )),
         }
     }
 
-    /// Ends a host after an error, unless somebody did already, and says how it was lost.
-    fn lose(&self, running: &Arc<Running>, error: &WireError) -> String {
+    /// Ends a host after an error, unless already done, and describes the loss.
+    fn mark_lost(&self, running: &Arc<Running>, error: &WireError) -> String {
         {
             let mut state = lock(&self.state);
             if state.running.as_ref().is_some_and(|current| Arc::ptr_eq(current, running)) {
@@ -298,16 +299,16 @@ impl TargetHost {
                 state.lost_unsynced |= self.unsynced.load(Ordering::Acquire);
             }
         }
-        Lost::after(&running.process, error).to_string()
+        LostHost::from_error(&running.process, error).to_string()
     }
 }
 
-/// What a sync has to do.
+/// Work of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unsynced {
     Nothing,
     Changed,
-    /// A host was lost that had changed something.
+    /// A host with changes was lost.
     Lost,
 }
 
@@ -316,7 +317,7 @@ fn is_shortage(number: i32) -> bool {
     [Errno::MFILE, Errno::NFILE, Errno::AGAIN].iter().any(|errno| errno.raw_os_error() == number)
 }
 
-/// Ends a host that nothing is asked of.
+/// Ends an idle host.
 fn end_when_idle(host: &Weak<TargetHost>, watched: &Weak<Running>, idle_max: Duration) {
     let step = (idle_max / 10).clamp(Duration::from_millis(10), Duration::from_secs(5));
     loop {
@@ -339,11 +340,11 @@ fn end_when_idle(host: &Weak<TargetHost>, watched: &Weak<Running>, idle_max: Dur
 }
 
 impl Running {
-    /// A connection for one call, and whether it is a new one.
+    /// Returns a connection for one call, and true if it is new.
     fn connection(&self) -> std::io::Result<(Connection, bool)> {
-        let kept = lock(&self.connections).kept.pop();
-        let is_new = kept.is_none();
-        let connection = kept.map_or_else(|| self.connect(), Ok)?;
+        let reused = lock(&self.connections).idle.pop();
+        let is_new = reused.is_none();
+        let connection = reused.map_or_else(|| self.connect(), Ok)?;
         lock(&self.connections).busy += 1;
         Ok((connection, is_new))
     }
@@ -351,7 +352,7 @@ impl Running {
     fn connect(&self) -> std::io::Result<Connection> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_write_timeout(Some(SEND_WITHIN))?;
-        hand_over(&self.control, &theirs)?;
+        send_connection(&self.control, &theirs)?;
         Ok(Connection { channel: Channel::new(ours), seq: 0 })
     }
 
@@ -359,20 +360,22 @@ impl Running {
         let mut connections = lock(&self.connections);
         connections.busy -= 1;
         connections.used = Instant::now();
-        if connections.kept.len() < CONNECTIONS_KEPT {
-            connections.kept.extend(connection);
+        if connections.idle.len() < CONNECTIONS_KEPT {
+            connections.idle.extend(connection);
         }
     }
 
-    /// Asks the host whether it is alive.
+    /// Pings the host.
     fn ping(&self, within: Duration) -> Result<(), WireError> {
         let mut connection = match self.connect() {
-            // Without descriptors nothing is known.
+            // Without descriptors the state is unknown.
             Err(error) if error.raw_os_error().is_some_and(is_shortage) => return Ok(()),
             other => other?,
         };
         connection.channel.stream().set_read_timeout(Some(within))?;
-        connection.channel.send(&Call { seq: 1, until: None, bytes: 0, what: What::Ping }, &[])?;
+        connection
+            .channel
+            .send(&Call { seq: 1, until: None, bytes: 0, what: TargetOperation::Ping }, &[])?;
         match connection.channel.receive(|_: &Answer| Ok(0)) {
             Ok(_) => Ok(()),
             Err(WireError::TimedOut) => Err(WireError::Silent(within)),
@@ -380,7 +383,7 @@ impl Running {
         }
     }
 
-    /// Whether a host that says nothing is alive. Of many that wait, one asks.
+    /// Checks a silent host. Of many waiting callers, one pings.
     fn check_alive(&self) -> Result<(), WireError> {
         let Ok(mut alive) = self.alive.try_lock() else { return Ok(()) };
         if alive.elapsed() >= SILENT_MAX {
@@ -392,17 +395,17 @@ impl Running {
 }
 
 impl Connection {
-    /// One call and its answer.
+    /// Performs one call.
     fn exchange(
         &mut self,
         running: &Running,
-        question: &Question<'_>,
-    ) -> Result<Result<(Reply, Vec<u8>), Trouble>, Broken> {
-        let Question { bytes, stop, answer_max, .. } = *question;
+        question: &HostRequest<'_>,
+    ) -> Result<Result<(Reply, Vec<u8>), CallError>, BrokenConnection> {
+        let HostRequest { bytes, stop, answer_max, .. } = *question;
         self.seq += 1;
-        let permit = stop.and_then(Stop::permit).or(question.permit);
+        let permit = stop.and_then(CancelToken::permit).or(question.permit);
         let mut until = permit.and_then(Permit::end);
-        let begin = CallOf {
+        let begin = CallRef {
             seq: self.seq,
             until: until.map(Moment::to_nanoseconds),
             bytes: bytes.len() as u64,
@@ -410,20 +413,22 @@ impl Connection {
         };
         let timeout = if stop.is_some() { POLL } else { SILENT_MAX };
         let prepared = self.channel.stream().set_read_timeout(Some(timeout));
-        prepared.map_err(|error| Broken { error: error.into(), begun: false })?;
-        self.channel.send(&begin, bytes).map_err(|error| Broken { error, begun: false })?;
-        let broken = |error| Broken { error, begun: true };
+        prepared.map_err(|error| BrokenConnection { error: error.into(), begun: false })?;
+        self.channel
+            .send(&begin, bytes)
+            .map_err(|error| BrokenConnection { error, begun: false })?;
+        let broken = |error| BrokenConnection { error, begun: true };
         let length = |answer: &Answer| {
             usize::try_from(answer.bytes)
                 .ok()
                 .filter(|_| answer.bytes <= answer_max)
                 .ok_or(WireError::TooLong)
         };
-        let mut cancelled: Option<(StopReason, Instant)> = None;
+        let mut cancelled: Option<(CancelCause, Instant)> = None;
         loop {
             match self.channel.receive(length) {
                 Ok((Answer { seq: 0, reply: Reply::Failed(_), .. }, _)) => {
-                    return Ok(Err(Trouble::Exhausted));
+                    return Ok(Err(CallError::Exhausted));
                 }
                 Ok((Answer { seq, reply, .. }, bytes)) if seq == self.seq => {
                     return Ok(Ok((reply, bytes)));
@@ -436,21 +441,21 @@ impl Connection {
                 let now = permit.and_then(Permit::end);
                 if now != until && cancelled.is_none() {
                     until = now;
-                    self.say(What::Extend, until).map_err(broken)?;
+                    self.send(TargetOperation::Extend, until).map_err(broken)?;
                 }
                 match (stop.reason(), cancelled) {
                     (Some(reason), None) => {
                         cancelled = Some((reason, Instant::now()));
-                        self.say(What::Cancel, None).map_err(broken)?;
+                        self.send(TargetOperation::Cancel, None).map_err(broken)?;
                     }
                     (_, Some((reason, since))) => {
                         if stop.is_unauthorized() && since.elapsed() > UNAUTHORIZED_WITHIN {
-                            // With all that runs in it: another process may act from now on.
+                            // With all its processes: another process may act from now on.
                             let _ = running.process.kill();
-                            return Ok(Err(Trouble::Stopped(reason)));
+                            return Ok(Err(CallError::Stopped(reason)));
                         }
                         if since.elapsed() > STOP_WITHIN {
-                            return Ok(Err(Trouble::Stopped(reason)));
+                            return Ok(Err(CallError::Stopped(reason)));
                         }
                     }
                     (None, None) => {}
@@ -460,18 +465,18 @@ impl Connection {
         }
     }
 
-    fn say(&mut self, what: What, until: Option<Moment>) -> Result<(), WireError> {
+    fn send(&mut self, what: TargetOperation, until: Option<Moment>) -> Result<(), WireError> {
         let until = until.map(Moment::to_nanoseconds);
         self.channel.send(&Call { seq: self.seq, until, bytes: 0, what }, &[])
     }
 }
 
-/// A [`Call`] that is only written.
+/// Borrowed form of [`Call`] for serialization.
 #[derive(serde::Serialize)]
-struct CallOf<'a> {
+struct CallRef<'a> {
     seq: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
     bytes: u64,
-    what: &'a What,
+    what: &'a TargetOperation,
 }

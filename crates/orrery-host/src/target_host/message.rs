@@ -1,29 +1,32 @@
-//! Messages between a server and a target host: one line each, followed by as many raw bytes as it says.
+//! Messages between a server and a target host: one line each, followed by the announced number of
+//! raw bytes.
 //!
-//! The types of targets are described here a second time for the wire (`serde(remote)`): a type that changes does not compile
-//! until its description follows.
+//! Types of targets are declared a second time for serialization (`serde(remote)`): a changed type
+//! does not compile until its declaration follows.
 
 use std::io;
 use std::time::Duration;
 
 use orrery_handlers::target::{
-    AccountName, Algorithm, CommandLine, Compared, FileKind, Group, Ownership, Request, Stat, User,
+    AccountName, Algorithm, CommandLine, FileComparison, FileKind, Group, Ownership, Request, Stat,
+    User,
 };
 use orrery_handlers::{Cause, Operation, TargetError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What the server asks for, and what it says meanwhile.
+/// Message of the server: an operation, a cancellation or an extension.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Call {
-    /// The answer has the same.
+    /// Sequence number, repeated in the answer.
     pub(super) seq: u64,
-    /// End of the right to act, as [`Moment::to_nanoseconds`](orrery_handlers::Moment::to_nanoseconds); without, it has none.
+    /// End of the permit, as [`Moment::to_nanoseconds`](orrery_handlers::Moment::to_nanoseconds);
+    /// `None`: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<u64>,
-    /// Raw bytes that follow.
+    /// Number of raw bytes that follow.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) bytes: u64,
-    pub(super) what: What,
+    pub(super) what: TargetOperation,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
@@ -31,10 +34,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Operations of `Target`. What is neither path nor short is in the bytes that follow.
+/// Operations of `Target`. Data that is neither a path nor short is in the bytes that follow.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum What {
+pub(super) enum TargetOperation {
     Stat {
         path: String,
     },
@@ -52,7 +55,7 @@ pub(super) enum What {
     },
     Compare {
         path: String,
-        /// Without, the bytes are what is expected.
+        /// Without it, the bytes are the expected content.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<String>,
     },
@@ -89,13 +92,13 @@ pub(super) enum What {
         path: String,
     },
     Sync,
-    /// The bytes are its input.
+    /// The bytes are the input.
     Run {
         #[serde(with = "WireCommand")]
         command: CommandLine,
         time_left: Option<Duration>,
     },
-    /// The bytes are its body.
+    /// The bytes are the body.
     Request {
         #[serde(with = "WireRequest")]
         request: Request,
@@ -110,73 +113,74 @@ pub(super) enum What {
         search_path: Option<String>,
     },
     Ping,
-    /// Ends the command or request with this number; it has its own answer.
+    /// Cancels the command or request with this number, which still sends its own answer.
     Cancel,
-    /// Moves the end of its right to act on.
+    /// Extends the permit.
     Extend,
 }
 
-impl What {
-    /// What is done to which path, if it is to one.
+impl TargetOperation {
+    /// Returns the operation and its path, if it has one.
     pub(super) fn path(&self) -> Option<(Operation, &str)> {
         Some(match self {
-            What::Stat { path } | What::StatFollowing { path } => (Operation::Stat, path),
-            What::ReadFile { path, .. }
-            | What::Digest { path, .. }
-            | What::Compare { path, .. } => (Operation::Read, path),
-            What::WriteFile { path, .. } => (Operation::Write, path),
-            What::SetAttributes { path, .. } => (Operation::SetAttributes, path),
-            What::MakeDirectory { path, .. } => (Operation::MakeDirectory, path),
-            What::MakeSymlink { path, .. } => (Operation::MakeSymlink, path),
-            What::ReadLink { path } => (Operation::ReadLink, path),
-            What::RemoveFile { path } | What::RemoveDirectory { path, .. } => {
-                (Operation::Remove, path)
+            TargetOperation::Stat { path } | TargetOperation::StatFollowing { path } => {
+                (Operation::Stat, path)
             }
-            What::ListDirectory { path } => (Operation::List, path),
-            What::Sync
-            | What::Run { .. }
-            | What::Request { .. }
-            | What::User(_)
-            | What::Group(_)
-            | What::SearchPath
-            | What::Which { .. }
-            | What::Ping
-            | What::Cancel
-            | What::Extend => return None,
+            TargetOperation::ReadFile { path, .. }
+            | TargetOperation::Digest { path, .. }
+            | TargetOperation::Compare { path, .. } => (Operation::Read, path),
+            TargetOperation::WriteFile { path, .. } => (Operation::Write, path),
+            TargetOperation::SetAttributes { path, .. } => (Operation::SetAttributes, path),
+            TargetOperation::MakeDirectory { path, .. } => (Operation::MakeDirectory, path),
+            TargetOperation::MakeSymlink { path, .. } => (Operation::MakeSymlink, path),
+            TargetOperation::ReadLink { path } => (Operation::ReadLink, path),
+            TargetOperation::RemoveFile { path }
+            | TargetOperation::RemoveDirectory { path, .. } => (Operation::Remove, path),
+            TargetOperation::ListDirectory { path } => (Operation::List, path),
+            TargetOperation::Sync
+            | TargetOperation::Run { .. }
+            | TargetOperation::Request { .. }
+            | TargetOperation::User(_)
+            | TargetOperation::Group(_)
+            | TargetOperation::SearchPath
+            | TargetOperation::Which { .. }
+            | TargetOperation::Ping
+            | TargetOperation::Cancel
+            | TargetOperation::Extend => return None,
         })
     }
 
-    /// Whether it may be done again when nobody knows whether it was done.
-    pub(super) fn only_looks(&self) -> bool {
+    /// Returns true if the operation is safe to repeat.
+    pub(super) fn only_reads(&self) -> bool {
         match self {
-            What::Stat { .. }
-            | What::StatFollowing { .. }
-            | What::ReadFile { .. }
-            | What::Digest { .. }
-            | What::Compare { .. }
-            | What::ReadLink { .. }
-            | What::ListDirectory { .. }
-            | What::User(_)
-            | What::Group(_)
-            | What::SearchPath
-            | What::Which { .. }
-            | What::Ping => true,
-            What::WriteFile { .. }
-            | What::SetAttributes { .. }
-            | What::MakeDirectory { .. }
-            | What::MakeSymlink { .. }
-            | What::RemoveFile { .. }
-            | What::RemoveDirectory { .. }
-            | What::Sync
-            | What::Run { .. }
-            | What::Request { .. }
-            | What::Cancel
-            | What::Extend => false,
+            TargetOperation::Stat { .. }
+            | TargetOperation::StatFollowing { .. }
+            | TargetOperation::ReadFile { .. }
+            | TargetOperation::Digest { .. }
+            | TargetOperation::Compare { .. }
+            | TargetOperation::ReadLink { .. }
+            | TargetOperation::ListDirectory { .. }
+            | TargetOperation::User(_)
+            | TargetOperation::Group(_)
+            | TargetOperation::SearchPath
+            | TargetOperation::Which { .. }
+            | TargetOperation::Ping => true,
+            TargetOperation::WriteFile { .. }
+            | TargetOperation::SetAttributes { .. }
+            | TargetOperation::MakeDirectory { .. }
+            | TargetOperation::MakeSymlink { .. }
+            | TargetOperation::RemoveFile { .. }
+            | TargetOperation::RemoveDirectory { .. }
+            | TargetOperation::Sync
+            | TargetOperation::Run { .. }
+            | TargetOperation::Request { .. }
+            | TargetOperation::Cancel
+            | TargetOperation::Extend => false,
         }
     }
 }
 
-/// How an account is named.
+/// Identifier of an account.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Account {
@@ -202,10 +206,10 @@ impl Account {
     }
 }
 
-/// What the host answers. The server trusts none of it.
+/// Answer of the host, untrusted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// That of the call; 0 if the host could not even read it.
+    /// Number of the call; 0 if the host could not read it.
     pub(super) seq: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) bytes: u64,
@@ -217,12 +221,12 @@ pub(super) struct Answer {
 pub(super) enum Reply {
     Done,
     Stat(Option<StatOf>),
-    /// Whether there is a file; its content follows.
+    /// True if the file exists; its content follows.
     Content(bool),
     Text(Option<String>),
     Compared(Option<ComparedOf>),
     Flag(bool),
-    /// They follow, each with a zero byte at its end.
+    /// The names follow, each terminated by a zero byte.
     Names,
     /// `stdout` bytes of standard output follow, and then standard error.
     Output {
@@ -236,7 +240,7 @@ pub(super) enum Reply {
     User(Option<UserOf>),
     Group(Option<GroupOf>),
     Failed(Failure),
-    /// The right to act was over: nothing was done.
+    /// The permit had ended: nothing was done.
     Unauthorized,
 }
 
@@ -264,7 +268,7 @@ impl From<Failure> for TargetError {
     }
 }
 
-/// Makes values that have a description for the wire, where an attribute cannot name it.
+/// Newtypes for values with a remote declaration, where an attribute cannot name it.
 macro_rules! described {
     ($name:ident, $inner:ty, $description:literal) => {
         #[derive(Debug, Serialize, Deserialize)]
@@ -274,7 +278,7 @@ macro_rules! described {
 }
 
 described!(StatOf, Stat, "WireStat");
-described!(ComparedOf, Compared, "WireCompared");
+described!(ComparedOf, FileComparison, "WireCompared");
 described!(UserOf, User, "WireUser");
 described!(GroupOf, Group, "WireGroup");
 
@@ -307,7 +311,7 @@ struct WireStat {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Compared")]
+#[serde(remote = "FileComparison")]
 struct WireCompared {
     #[serde(with = "WireStat")]
     stat: Stat,
@@ -411,7 +415,7 @@ enum WireCause {
     Io(#[serde(serialize_with = "write_io", deserialize_with = "read_io")] io::Error),
 }
 
-/// An error of the system: its number, or what it says.
+/// A system error: its number, or its text.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum WireIo {
@@ -451,9 +455,9 @@ mod tests {
         error.cause
     }
 
-    /// What handlers decide by, and what people read, is the same on the other side.
+    /// Causes and texts of errors survive the round trip.
     #[test]
-    fn errors_survive_the_way() {
+    fn errors_survive_the_round_trip() {
         let numbers = [1, 2, 5, 13, 23, 24, 28, 39, 110, 111];
         let system = |number| Cause::Io(io::Error::from_raw_os_error(number));
         let mut causes: Vec<(Cause, Cause)> =
@@ -501,14 +505,18 @@ mod tests {
     }
 
     #[test]
-    fn a_command_survives_the_way_without_its_input() {
+    fn a_command_survives_the_round_trip_without_its_input() {
         let mut command = CommandLine::new(["sh", "-c", "a\nb"]).env("A", "ü\0");
         command.directory = Some("/tmp".to_owned());
         command.timeout = Some(Duration::from_millis(1_500));
         command.input = vec![1, 2];
-        let what = What::Run { command: command.clone(), time_left: Some(Duration::from_nanos(7)) };
+        let what = TargetOperation::Run {
+            command: command.clone(),
+            time_left: Some(Duration::from_nanos(7)),
+        };
         let text = serde_json::to_string(&what).unwrap();
-        let What::Run { command: mut read, time_left } = serde_json::from_str(&text).unwrap()
+        let TargetOperation::Run { command: mut read, time_left } =
+            serde_json::from_str(&text).unwrap()
         else {
             panic!("{text}")
         };

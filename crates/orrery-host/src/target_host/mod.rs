@@ -1,26 +1,27 @@
-//! Targets in a process of their own, so that what tenants have done to this machine is not done with the server's rights.
+//! Targets in a sandboxed process, so that tenants' operations on this machine do not have the
+//! server's privileges.
 //!
 //! ```text
 //!   handlers ──► SandboxedTarget ──► TargetHost ══ connections ══► serve() ──► LocalTarget
 //!            (in the server)                   (sockets)       (in the sandbox)
 //! ```
 //!
-//! Handlers of this program stay in the server; what they do to the machine goes through a [`SandboxedTarget`]. Its
-//! [`TargetHost`] starts a process, whose standard input is a socket over which connections are handed over. Each connection has one
-//! call at a time, and as many are open as there are handlers that wait. Messages are lines of [`crate::wire`], with raw bytes
-//! after them.
+//! Native handlers stay in the server; their operations on the machine go through a
+//! [`SandboxedTarget`]. Its [`TargetHost`] starts a process with a socket as standard input, over
+//! which connections are passed. Each connection has one call at a time, and there are as many as
+//! concurrently waiting handlers. Messages are lines of [`crate::framing`], followed by raw bytes.
 //!
-//! A host may die at any moment, and nothing that it says is trusted. The end of the right to act goes with every call, so that
-//! a host acts no longer than the server may, even if the server is frozen.
+//! A host may die at any moment, and its output is untrusted. Every call carries the end of the
+//! permit, so that a host acts no longer than the server may, even if the server is frozen.
 
 mod channel;
-mod confines;
 mod host;
 mod message;
+mod sandbox_boundary;
 mod serve;
 mod target;
 
-pub use confines::Confines;
 pub use host::{Spawn, TargetHost};
+pub use sandbox_boundary::SandboxBoundary;
 pub use serve::serve;
 pub use target::SandboxedTarget;

@@ -1,4 +1,5 @@
-//! The host's side: does on this machine what the server asks for, with the rights of this process.
+//! The host's side: executes the server's operations on this machine, with the privileges of this
+//! process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,30 +9,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use orrery_handlers::target::{ContentDigest, Expected, Result, Tree};
-use orrery_handlers::{Cause, LocalTarget, Moment, Operation, Permit, Stop, Target, TargetError};
+use orrery_handlers::target::{ContentDigest, ExpectedContent, RemovalMode, Result};
+use orrery_handlers::{
+    CancelToken, Cause, LocalTarget, Moment, Operation, Permit, Target, TargetError,
+};
 use rustix::io::Errno;
 
-use crate::wire::{WireError, Writer};
+use crate::framing::{WireError, Writer};
 
-use super::channel::{Channel, Half, take_over};
-use super::confines::Confines;
-use super::message::{Answer, Call, ComparedOf, GroupOf, Reply, StatOf, UserOf, What};
+use super::channel::{Channel, SocketHalf, receive_connection};
+use super::message::{Answer, Call, ComparedOf, GroupOf, Reply, StatOf, TargetOperation, UserOf};
+use super::sandbox_boundary::SandboxBoundary;
 
-/// How long what runs may take to end when the server is gone. A command that does not end is killed after two seconds.
+/// Grace period of running commands when the server is gone. A command that does not end is killed
+/// after two seconds.
 const END_WITHIN: Duration = Duration::from_secs(5);
-/// More bytes do not belong to one call. The server does not send more.
+/// Maximum bytes of one call. The server sends no more.
 const BYTES_MAX: u64 = 4 << 30;
 
-/// Serves until the other end of `control` is closed, within the confines of this process. Each connection that comes over it is served by
-/// a thread of its own.
+/// Serves until the other end of `control` is closed, within the sandbox of this process. Each
+/// connection gets a thread of its own.
 ///
 /// # Errors
-/// If `control` fails.
-pub fn serve(control: impl AsFd, confines: Confines) -> io::Result<()> {
+/// Fails if `control` fails.
+pub fn serve(control: impl AsFd, confines: SandboxBoundary) -> io::Result<()> {
     let target = Arc::new(Machine { target: LocalTarget::default(), confines });
-    let stops = Arc::new(Stops::default());
-    while let Some(stream) = take_over(control.as_fd())? {
+    let stops = Arc::new(CancelTokens::default());
+    while let Some(stream) = receive_connection(control.as_fd())? {
         let (target, stops) = (Arc::clone(&target), Arc::clone(&stops));
         let refused = stream.try_clone();
         let thread = std::thread::Builder::new().name("target".to_owned());
@@ -39,7 +43,7 @@ pub fn serve(control: impl AsFd, confines: Confines) -> io::Result<()> {
             Connection { channel: Channel::new(stream), target, stops, running: None }.serve();
         });
         if let (Err(_), Ok(stream)) = (served, refused) {
-            // The limit of processes counts threads, too. Nothing was read yet, so nothing was begun.
+            // The process limit includes threads. Nothing was read yet, so nothing was begun.
             let error = exhausted(Operation::Run, "a thread");
             let reply = Reply::Failed(error.into());
             let _ = Channel::new(stream).send(&Answer { seq: 0, bytes: 0, reply }, &[]);
@@ -52,76 +56,76 @@ pub fn serve(control: impl AsFd, confines: Confines) -> io::Result<()> {
     Ok(())
 }
 
-/// A shortage that passes. Handlers treat it as they treat one of file descriptors.
+/// A temporary shortage, which handlers treat like one of file descriptors.
 fn exhausted(operation: Operation, subject: &str) -> TargetError {
     let error = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
     TargetError::new(operation, subject, Cause::Io(error))
 }
 
-/// Everything that runs and can be cancelled.
+/// Cancel tokens of all running operations.
 #[derive(Default)]
-struct Stops {
+struct CancelTokens {
     next: AtomicU64,
-    known: Mutex<BTreeMap<u64, Stop>>,
+    registered: Mutex<BTreeMap<u64, CancelToken>>,
 }
 
-impl Stops {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Stop>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+impl CancelTokens {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CancelToken>> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Knows of it until the answer is dropped.
-    fn add(self: &Arc<Self>, stop: &Stop) -> Known {
+    /// Registers a token until the guard is dropped.
+    fn add(self: &Arc<Self>, stop: &CancelToken) -> CancelGuard {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, stop.clone());
-        Known { stops: Arc::clone(self), number }
+        CancelGuard { stops: Arc::clone(self), number }
     }
 
-    /// Cancels all, and says how many there are.
+    /// Cancels all. Returns their number.
     fn cancel_all(&self) -> usize {
-        let known = self.lock();
-        known.values().for_each(Stop::cancel);
-        known.len()
+        let registered = self.lock();
+        registered.values().for_each(CancelToken::cancel);
+        registered.len()
     }
 }
 
-struct Known {
-    stops: Arc<Stops>,
+struct CancelGuard {
+    stops: Arc<CancelTokens>,
     number: u64,
 }
 
-impl Drop for Known {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.stops.lock().remove(&self.number);
     }
 }
 
-/// A command or request that runs while the connection is listened to.
+/// A running command or request, while the connection is read.
 struct Running {
     seq: u64,
-    stop: Stop,
+    stop: CancelToken,
     permit: Permit,
     thread: JoinHandle<()>,
 }
 
-/// The machine, as far as this process reaches.
+/// The machine, as visible to this process.
 struct Machine {
     target: LocalTarget,
-    confines: Confines,
+    confines: SandboxBoundary,
 }
 
 struct Connection {
     channel: Channel,
     target: Arc<Machine>,
-    stops: Arc<Stops>,
+    stops: Arc<CancelTokens>,
     running: Option<Running>,
 }
 
 impl Connection {
     fn serve(mut self) {
-        // Whatever ends the conversation, the server sees that it is over.
+        // The server sees the end of the connection, whatever its cause.
         while let Ok((call, bytes)) = self.channel.receive(|call: &Call| length(call.bytes)) {
-            if self.take(call, bytes).is_err() {
+            if self.handle_call(call, bytes).is_err() {
                 break;
             }
         }
@@ -131,53 +135,55 @@ impl Connection {
         }
     }
 
-    fn take(&mut self, call: Call, bytes: Vec<u8>) -> std::result::Result<(), WireError> {
+    fn handle_call(&mut self, call: Call, bytes: Vec<u8>) -> std::result::Result<(), WireError> {
         let Call { seq, until, what, .. } = call;
         match what {
-            What::Cancel => {
+            TargetOperation::Cancel => {
                 if let Some(running) = self.running.as_ref().filter(|running| running.seq == seq) {
                     running.stop.cancel();
                 }
                 Ok(())
             }
-            What::Extend => {
+            TargetOperation::Extend => {
                 let running = self.running.as_ref().filter(|running| running.seq == seq);
                 if let (Some(running), Some(until)) = (running, until) {
                     running.permit.extend(Moment::from_nanoseconds(until));
                 }
                 Ok(())
             }
-            What::Run { .. } | What::Request { .. } => self.begin(seq, until, what, bytes),
+            TargetOperation::Run { .. } | TargetOperation::Request { .. } => {
+                self.begin(seq, until, what, bytes)
+            }
             what => {
                 let (reply, bytes) = match permit(until).is_over() {
                     true => (Reply::Unauthorized, Vec::new()),
-                    false => settle(self.target.look_or_change(what, &bytes)),
+                    false => to_reply(self.target.apply_file_operation(what, &bytes)),
                 };
                 self.channel.send(&Answer { seq, bytes: bytes.len() as u64, reply }, &bytes)
             }
         }
     }
 
-    /// Starts what may take long beside the conversation, so that it can be cancelled.
+    /// Starts a long operation on another thread, so that it can be cancelled.
     fn begin(
         &mut self,
         seq: u64,
         until: Option<u64>,
-        what: What,
+        what: TargetOperation,
         bytes: Vec<u8>,
     ) -> std::result::Result<(), WireError> {
         if let Some(former) = self.running.take() {
-            // It has answered, or the server would not have asked for another one.
+            // It has answered already: the server sends one operation at a time.
             let _ = former.thread.join();
         }
         let permit = permit(until);
-        let stop = Stop::never().under(&permit);
+        let stop = CancelToken::never().under(&permit);
         let (target, writer, own) = (Arc::clone(&self.target), self.channel.writer(), stop.clone());
-        let known = self.stops.add(&stop);
+        let registered = self.stops.add(&stop);
         let thread = std::thread::Builder::new().name("command".to_owned());
         let thread = thread.spawn(move || {
-            let _known = known;
-            answer(writer, seq, target.act(what, bytes, &own));
+            let _known = registered;
+            answer(writer, seq, target.execute(what, bytes, &own));
         });
         match thread {
             Ok(thread) => self.running = Some(Running { seq, stop, permit, thread }),
@@ -200,35 +206,52 @@ fn permit(until: Option<u64>) -> Permit {
     until.map_or_else(Permit::unlimited, |end| Permit::until(Moment::from_nanoseconds(end)))
 }
 
-fn settle(done: Result<(Reply, Vec<u8>)>) -> (Reply, Vec<u8>) {
+fn to_reply(done: Result<(Reply, Vec<u8>)>) -> (Reply, Vec<u8>) {
     done.unwrap_or_else(|error| (Reply::Failed(error.into()), Vec::new()))
 }
 
-fn answer(mut writer: Writer<Half>, seq: u64, done: Result<(Reply, Vec<u8>)>) {
-    let (reply, bytes) = settle(done);
-    // A server that is gone needs no answer.
+fn answer(mut writer: Writer<SocketHalf>, seq: u64, done: Result<(Reply, Vec<u8>)>) {
+    let (reply, bytes) = to_reply(done);
+    // Ignores a lost server.
     let _ = writer.send_with_bytes(&Answer { seq, bytes: bytes.len() as u64, reply }, &bytes);
 }
 
 impl Machine {
-    fn act(&self, what: What, bytes: Vec<u8>, stop: &Stop) -> Result<(Reply, Vec<u8>)> {
-        let done = self.confines.check(&what).and_then(|()| act(&self.target, what, bytes, stop));
+    fn execute(
+        &self,
+        what: TargetOperation,
+        bytes: Vec<u8>,
+        stop: &CancelToken,
+    ) -> Result<(Reply, Vec<u8>)> {
+        let done = self
+            .confines
+            .check(&what)
+            .and_then(|()| execute_operation(&self.target, what, bytes, stop));
         done.map_err(|error| self.confines.explain(error))
     }
 
-    fn look_or_change(&self, what: What, bytes: &[u8]) -> Result<(Reply, Vec<u8>)> {
+    fn apply_file_operation(
+        &self,
+        what: TargetOperation,
+        bytes: &[u8],
+    ) -> Result<(Reply, Vec<u8>)> {
         let done = self.confines.check(&what);
-        let done = done.and_then(|()| look_or_change(&self.target, what, bytes));
+        let done = done.and_then(|()| apply_file_operation(&self.target, what, bytes));
         done.map_err(|error| self.confines.explain(error))
     }
 }
 
 /// Runs a command or sends a request.
-fn act(target: &LocalTarget, what: What, bytes: Vec<u8>, stop: &Stop) -> Result<(Reply, Vec<u8>)> {
+fn execute_operation(
+    target: &LocalTarget,
+    what: TargetOperation,
+    bytes: Vec<u8>,
+    stop: &CancelToken,
+) -> Result<(Reply, Vec<u8>)> {
     let within =
         |left: Option<Duration>| left.map_or_else(|| stop.clone(), |left| stop.within(left));
     match what {
-        What::Run { mut command, time_left } => {
+        TargetOperation::Run { mut command, time_left } => {
             command.input = bytes;
             let output = target.run(&command, &within(time_left))?;
             let stdout = output.stdout.len() as u64;
@@ -237,58 +260,66 @@ fn act(target: &LocalTarget, what: What, bytes: Vec<u8>, stop: &Stop) -> Result<
             bytes.extend_from_slice(&output.stderr);
             Ok((reply, bytes))
         }
-        What::Request { mut request, has_body, time_left } => {
+        TargetOperation::Request { mut request, has_body, time_left } => {
             request.body = has_body.then_some(bytes);
             let response = target.request(&request, &within(time_left))?;
             Ok((Reply::Response { status: response.status }, response.body))
         }
-        what => look_or_change(target, what, &bytes),
+        what => apply_file_operation(target, what, &bytes),
     }
 }
 
-/// Does what takes no longer than the disk.
-fn look_or_change(target: &LocalTarget, what: What, bytes: &[u8]) -> Result<(Reply, Vec<u8>)> {
+/// Executes a file operation, bounded by the disk.
+fn apply_file_operation(
+    target: &LocalTarget,
+    what: TargetOperation,
+    bytes: &[u8],
+) -> Result<(Reply, Vec<u8>)> {
     let reply = match what {
-        What::Stat { path } => Reply::Stat(target.stat(&path)?.map(StatOf)),
-        What::StatFollowing { path } => Reply::Stat(target.stat_following(&path)?.map(StatOf)),
-        What::ReadFile { path, limit } => {
+        TargetOperation::Stat { path } => Reply::Stat(target.stat(&path)?.map(StatOf)),
+        TargetOperation::StatFollowing { path } => {
+            Reply::Stat(target.stat_following(&path)?.map(StatOf))
+        }
+        TargetOperation::ReadFile { path, limit } => {
             let content = target.read_file(&path, limit)?;
             return Ok((Reply::Content(content.is_some()), content.unwrap_or_default()));
         }
-        What::Digest { path, algorithm } => {
+        TargetOperation::Digest { path, algorithm } => {
             Reply::Text(target.digest(&path, algorithm)?.map(|digest| digest.to_string()))
         }
-        What::Compare { path, digest } => {
+        TargetOperation::Compare { path, digest } => {
             let digest = digest.map(|text| text.parse::<ContentDigest>()).transpose();
             let digest = digest.map_err(|error| {
                 TargetError::new(Operation::Read, &*path, Cause::Unexpected(error.to_string()))
             })?;
-            let expected = digest.as_ref().map_or(Expected::Bytes(bytes), Expected::Digest);
+            let expected =
+                digest.as_ref().map_or(ExpectedContent::Bytes(bytes), ExpectedContent::Digest);
             Reply::Compared(target.compare(&path, expected)?.map(ComparedOf))
         }
-        What::WriteFile { path, ownership } => {
+        TargetOperation::WriteFile { path, ownership } => {
             target.write_file(&path, bytes, ownership)?;
             Reply::Done
         }
-        What::SetAttributes { path, ownership } => {
+        TargetOperation::SetAttributes { path, ownership } => {
             target.set_attributes(&path, ownership)?;
             Reply::Done
         }
-        What::MakeDirectory { path, ownership } => {
+        TargetOperation::MakeDirectory { path, ownership } => {
             target.make_directory(&path, ownership)?;
             Reply::Done
         }
-        What::MakeSymlink { path, leads_to } => {
+        TargetOperation::MakeSymlink { path, leads_to } => {
             target.make_symlink(&path, &leads_to)?;
             Reply::Done
         }
-        What::ReadLink { path } => Reply::Text(target.read_link(&path)?),
-        What::RemoveFile { path } => Reply::Flag(target.remove_file(&path)?),
-        What::RemoveDirectory { path, with_content } => {
-            let tree = if with_content { Tree::WithContent } else { Tree::OnlyIfEmpty };
+        TargetOperation::ReadLink { path } => Reply::Text(target.read_link(&path)?),
+        TargetOperation::RemoveFile { path } => Reply::Flag(target.remove_file(&path)?),
+        TargetOperation::RemoveDirectory { path, with_content } => {
+            let tree =
+                if with_content { RemovalMode::WithContent } else { RemovalMode::OnlyIfEmpty };
             Reply::Flag(target.remove_directory(&path, tree)?)
         }
-        What::ListDirectory { path } => {
+        TargetOperation::ListDirectory { path } => {
             let names = target.list_directory(&path)?;
             let mut bytes = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
             for name in names {
@@ -297,19 +328,19 @@ fn look_or_change(target: &LocalTarget, what: What, bytes: &[u8]) -> Result<(Rep
             }
             return Ok((Reply::Names, bytes));
         }
-        What::Sync => {
+        TargetOperation::Sync => {
             target.sync()?;
             Reply::Done
         }
-        What::User(account) => Reply::User(target.user(account.name())?.map(UserOf)),
-        What::Group(account) => Reply::Group(target.group(account.name())?.map(GroupOf)),
-        What::SearchPath => Reply::Text(Some(target.search_path())),
-        What::Which { command, search_path } => {
+        TargetOperation::User(account) => Reply::User(target.user(account.name())?.map(UserOf)),
+        TargetOperation::Group(account) => Reply::Group(target.group(account.name())?.map(GroupOf)),
+        TargetOperation::SearchPath => Reply::Text(Some(target.search_path())),
+        TargetOperation::Which { command, search_path } => {
             Reply::Text(target.which(&command, search_path.as_deref())?)
         }
-        What::Ping | What::Cancel | What::Extend => Reply::Done,
-        What::Run { .. } | What::Request { .. } => {
-            let cause = Cause::Unexpected("it was asked for in the wrong place".to_owned());
+        TargetOperation::Ping | TargetOperation::Cancel | TargetOperation::Extend => Reply::Done,
+        TargetOperation::Run { .. } | TargetOperation::Request { .. } => {
+            let cause = Cause::Unexpected("the operation is not a file operation".to_owned());
             return Err(TargetError::new(Operation::Run, "it", cause));
         }
     };

@@ -1,8 +1,8 @@
-//! The example of a host in another language does what it says.
+//! Test of the example host in JavaScript.
 
 use std::path::Path;
 
-use orrery_handlers::{Handler, Mode, Stop};
+use orrery_handlers::{CancelToken, Handler, Mode};
 use orrery_model::{Attributes, ChangeKind, Outcome, OutcomeStatus};
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::world::{World, limits, messages, script, with_context};
 fn world() -> World {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut limits = limits();
-    // Node.js reserves more than it uses.
+    // Node.js reserves more memory than it uses.
     limits.memory_max = None;
     World::with(
         script("node", root.join("../../examples/hosts/javascript/host.mjs")),
@@ -26,7 +26,7 @@ fn the_host_in_javascript_keeps_notes() {
     let path = world.dir.path().join("note");
     let run = |text: &str, purged: bool, mode| -> Outcome {
         let attributes = json!({ "path": path, "text": text, "purged": purged });
-        world.run("notes::Note[a,path=/note]", attributes, mode, &Stop::never())
+        world.run("notes::Note[a,path=/note]", attributes, mode, &CancelToken::never())
     };
     let change = |outcome: &Outcome| {
         assert_eq!(outcome.status, OutcomeStatus::Deployed, "{}", messages(outcome));
@@ -49,15 +49,17 @@ fn the_host_in_javascript_keeps_notes() {
 }
 
 #[test]
-fn the_host_in_javascript_tells_what_went_wrong_and_facts() {
+fn the_host_in_javascript_reports_errors_and_facts() {
     let world = world();
     let attributes = json!({ "path": "/nowhere/note", "text": "x" });
-    let outcome = world.run("notes::Note[a,path=/note]", attributes, Mode::Deploy, &Stop::never());
+    let outcome =
+        world.run("notes::Note[a,path=/note]", attributes, Mode::Deploy, &CancelToken::never());
     assert_eq!(outcome.status, OutcomeStatus::Failed);
     assert!(messages(&outcome).contains("error Error: ENOENT"), "{}", messages(&outcome));
-    let facts = with_context("notes::Note[a,path=/n]", Mode::Deploy, &Stop::never(), |context| {
-        let attributes = Attributes::parse(r#"{"path":"/n","text":"four"}"#).unwrap();
-        world.handler.facts(&attributes, context)
-    });
+    let facts =
+        with_context("notes::Note[a,path=/n]", Mode::Deploy, &CancelToken::never(), |context| {
+            let attributes = Attributes::parse(r#"{"path":"/n","text":"four"}"#).unwrap();
+            world.handler.facts(&attributes, context)
+        });
     assert_eq!(facts.unwrap()[0].value, "4");
 }

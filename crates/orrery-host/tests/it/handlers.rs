@@ -1,15 +1,15 @@
-//! Handlers in hosts that behave, and what is told about it.
+//! Handlers in well-behaved hosts.
 
 use std::time::{Duration, Instant};
 
-use orrery_handlers::{Mode, Stop};
+use orrery_handlers::{CancelToken, Mode};
 use orrery_model::{ChangeKind, LogLevel, OutcomeStatus};
 use serde_json::json;
 
 use crate::world::{World, limits, messages, pid_of};
 
 #[test]
-fn an_operation_is_told_everything_and_its_report_is_the_outcome() {
+fn an_operation_receives_its_inputs_and_its_report_is_the_outcome() {
     let world = World::new(limits());
     let outcome = world.deploy_with("web1", json!({ "mode": "echo", "text": "a\n\"b\" ü" }));
     assert_eq!(outcome.status, OutcomeStatus::Deployed);
@@ -45,7 +45,7 @@ fn one_process_serves_an_agent_until_it_is_closed() {
 
 #[test]
 fn agents_are_shared_between_processes_and_keep_theirs() {
-    let world = World::new(crate::world::Limits { processes_max: 2, ..limits() });
+    let world = World::new(crate::world::HostLimits { processes_max: 2, ..limits() });
     let pids = ["a", "b", "c", "a"].map(|agent| pid_of(&world.deploy(agent, "ok")));
     assert_eq!((pids[0], pids[0]), (pids[2], pids[3]));
     assert_ne!(pids[0], pids[1]);
@@ -57,7 +57,7 @@ fn states_are_those_of_the_report() {
     let state = |name: &str, mode| {
         let attributes =
             json!({ "mode": "state", "report": { "state": name, "change": "nochange" } });
-        world.run("m::R[a,name=x]", attributes, mode, &Stop::never()).status
+        world.run("m::R[a,name=x]", attributes, mode, &CancelToken::never()).status
     };
     for (name, status) in [
         ("deployed", OutcomeStatus::Deployed),
@@ -76,20 +76,24 @@ fn states_are_those_of_the_report() {
 fn a_dry_run_and_facts_are_asked_for_by_name() {
     let world = World::new(limits());
     let attributes = json!({ "mode": "ok" });
-    let dry = world.run("m::R[a,name=x]", attributes, Mode::DryRun, &Stop::never());
+    let dry = world.run("m::R[a,name=x]", attributes, Mode::DryRun, &CancelToken::never());
     assert_eq!(dry.log[0].values["operation"], "dryrun");
-    let facts =
-        crate::world::with_context("m::R[a,name=x]", Mode::Deploy, &Stop::never(), |context| {
+    let facts = crate::world::with_context(
+        "m::R[a,name=x]",
+        Mode::Deploy,
+        &CancelToken::never(),
+        |context| {
             let attributes = orrery_model::Attributes::parse(r#"{"mode":"ok"}"#).unwrap();
             orrery_handlers::Handler::facts(&world.handler, &attributes, context)
-        });
+        },
+    );
     assert_eq!(facts.unwrap()[0].name, "pid");
 }
 
 #[test]
-fn an_entity_without_a_handler_is_unavailable_and_the_reason_is_told() {
+fn an_entity_without_a_handler_is_unavailable_with_a_reason() {
     let world = World::new(limits());
-    let run = |id| world.run(id, json!({ "mode": "ok" }), Mode::Deploy, &Stop::never());
+    let run = |id| world.run(id, json!({ "mode": "ok" }), Mode::Deploy, &CancelToken::never());
     let outcome = run("m::Other[a,name=x]");
     assert_eq!(outcome.status, OutcomeStatus::Unavailable);
     assert!(messages(&outcome).contains("the module m has no handler for m::Other"));
@@ -99,10 +103,10 @@ fn an_entity_without_a_handler_is_unavailable_and_the_reason_is_told() {
 }
 
 #[test]
-fn who_heeds_a_cancellation_keeps_its_process() {
+fn a_handler_that_honours_cancellation_keeps_its_process() {
     let world = World::new(limits());
     let before = pid_of(&world.deploy("a", "ok"));
-    let stop = Stop::never();
+    let stop = CancelToken::never();
     let outcome = std::thread::scope(|scope| {
         let run =
             || world.run("m::R[a,name=x]", json!({ "mode": "obedient" }), Mode::Deploy, &stop);
@@ -112,7 +116,7 @@ fn who_heeds_a_cancellation_keeps_its_process() {
         thread.join().unwrap()
     });
     assert_eq!(outcome.status, OutcomeStatus::Skipped);
-    let deadline = Stop::at(Instant::now() + Duration::from_millis(200));
+    let deadline = CancelToken::at(Instant::now() + Duration::from_millis(200));
     let outcome =
         world.run("m::R[a,name=x]", json!({ "mode": "obedient" }), Mode::Deploy, &deadline);
     assert_eq!(outcome.status, OutcomeStatus::Failed);
@@ -121,7 +125,7 @@ fn who_heeds_a_cancellation_keeps_its_process() {
 }
 
 #[test]
-fn handlers_may_call_what_is_offered() {
+fn handlers_may_use_the_offered_callbacks() {
     let world = World::new(limits());
     let reply = |method: &str, arguments| {
         let attributes = json!({ "mode": "server", "call": [method, arguments] });
@@ -137,9 +141,11 @@ fn handlers_may_call_what_is_offered() {
 }
 
 #[test]
-fn what_is_not_used_is_retired() {
-    let world =
-        World::new(crate::world::Limits { idle_time_max: Duration::from_millis(200), ..limits() });
+fn idle_processes_are_retired() {
+    let world = World::new(crate::world::HostLimits {
+        idle_time_max: Duration::from_millis(200),
+        ..limits()
+    });
     let first = pid_of(&world.deploy("a", "ok"));
     let path = format!("/proc/{first}");
     let until = Instant::now() + Duration::from_secs(10);
@@ -150,11 +156,11 @@ fn what_is_not_used_is_retired() {
     assert_ne!(pid_of(&world.deploy("a", "ok")), first);
 }
 
-/// Neither in the middle of a call, nor soon after one.
+/// Neither during a call nor soon after.
 #[test]
-fn what_is_used_is_not_retired() {
+fn busy_processes_are_not_retired() {
     let idle_time_max = Duration::from_millis(500);
-    let world = World::new(crate::world::Limits { idle_time_max, ..limits() });
+    let world = World::new(crate::world::HostLimits { idle_time_max, ..limits() });
     let first = pid_of(&world.deploy("a", "ok"));
     let slow = world.deploy_with("a", json!({ "mode": "slow", "seconds": 2 }));
     assert_eq!(slow.status, OutcomeStatus::Deployed, "{:?}", messages(&slow));
@@ -169,11 +175,11 @@ fn many_agents_are_served_at_once() {
     assert_eq!(outcomes.iter().filter(|one| one.log[0].level == LogLevel::Debug).count(), 40);
 }
 
-/// Operations that only wait do not wait for each other; there are as many threads as the process bears.
+/// Waiting operations do not block each other; a process runs as many threads as its memory allows.
 #[test]
-fn as_many_operations_run_at_once_as_a_process_bears() {
+fn operations_run_concurrently_up_to_the_limit_of_a_process() {
     let took = |operations_max: usize, count: usize| {
-        let limits = crate::world::Limits { operations_max, memory_max: None, ..limits() };
+        let limits = crate::world::HostLimits { operations_max, memory_max: None, ..limits() };
         let world = World::new(limits);
         world.deploy("first", "ok");
         let began = std::time::Instant::now();

@@ -1,13 +1,13 @@
-//! Hosts as real processes: how they are started, what they are allowed, what they do, and how they end.
+//! Tests of hosts as real processes: start, limits, operations and end.
 
-mod environments;
 mod example;
 mod faults;
 mod handlers;
 mod processes;
+mod virtualenvs;
 mod world;
 
-/// What holds for the machine itself holds through a target host: these are the tests of targets and handlers.
+/// The tests of targets and handlers, run through a target host.
 #[path = "../../../orrery-handlers/tests/it/accounts.rs"]
 mod accounts;
 #[path = "../../../orrery-handlers/tests/it/commands.rs"]

@@ -1,4 +1,4 @@
-"""A host in plain Python whose handlers misbehave in the way that the attribute `mode` of a resource says."""
+"""A host in plain Python with handlers that misbehave as the attribute `mode` of a resource selects."""
 
 import ctypes
 import json
@@ -149,6 +149,6 @@ def main():
 try:
     main()
 except OSError:
-    # Somebody closed the socket: goes on without it.
+    # The handler closed the socket: continues without it.
     time.sleep(300)
 os._exit(0)

@@ -1,9 +1,9 @@
-//! Starting and ending processes, with shells that play the host.
+//! Start and end of processes, with shell scripts as hosts.
 
 use std::time::{Duration, Instant};
 
+use orrery_host::handshake::{HandshakeError, HostSession};
 use orrery_host::process::{HostCommand, HostProcess, describe};
-use orrery_host::session::{Session, SessionError};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -17,7 +17,7 @@ fn script(text: &str) -> HostCommand {
     }
 }
 
-/// One that says hello before it does something else.
+/// A host that sends hello before it does something else.
 fn greeting(then: &str) -> HostCommand {
     let hello = r#"{"k":"hello","protocol":1,"language":"sh","version":"1","pid":1}"#;
     script(&format!("echo '{hello}' >&$ORRERY_HOST_FD; {then}"))
@@ -35,7 +35,7 @@ fn the_socket_is_where_it_should_be_and_nowhere_else() {
         for fd in /proc/$$/fd/*; do [ "$(readlink $fd)" = "$socket" ] && fds="$fds${fd##*/} "; done
         input=$(readlink /proc/$$/fd/0)
         printf '{"k":"fds","stdin":"%s","fds":"%s"}\n' "$input" "$fds" >&$ORRERY_HOST_FD"#;
-    let mut session = Session::open(&greeting(text), SOON).unwrap();
+    let mut session = HostSession::open(&greeting(text), SOON).unwrap();
     assert_eq!(session.hello.language, "sh");
     let answer: serde_json::Value = session.expect("fds", SOON).unwrap();
     assert_eq!(answer["stdin"], "/dev/null");
@@ -43,12 +43,12 @@ fn the_socket_is_where_it_should_be_and_nowhere_else() {
 }
 
 #[test]
-fn what_it_prints_is_kept_within_bounds() {
+fn captured_output_is_bounded() {
     let text = "echo early; i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); done; \
                 head -c 3000000 /dev/zero | tr '\\0' x >&2; exit 3";
     let (process, _socket) = HostProcess::start(&script(text)).unwrap();
     assert!(process.wait(SOON));
-    let words = process.last_words();
+    let words = process.final_output();
     assert_eq!(words.len(), 50);
     assert!(words.contains(&"line 99".to_owned()));
     assert!(words.iter().any(|line| line.len() == 2000), "a long line is cut");
@@ -58,7 +58,7 @@ fn what_it_prints_is_kept_within_bounds() {
 }
 
 #[test]
-fn who_ignores_the_request_to_end_is_killed_with_its_children() {
+fn a_process_that_ignores_sigterm_is_killed_with_its_children() {
     let text = "trap '' TERM; sleep 300 & echo child $!; while :; do sleep 1; done";
     let (process, _socket) = HostProcess::start(&script(text)).unwrap();
     let started = Instant::now();
@@ -85,7 +85,7 @@ fn who_ignores_the_request_to_end_is_killed_with_its_children() {
 }
 
 #[test]
-fn a_dropped_host_does_not_stay() {
+fn a_dropped_host_is_ended() {
     let (process, _socket) = HostProcess::start(&script("sleep 300")).unwrap();
     let pid = process.pid();
     drop(process);
@@ -98,14 +98,14 @@ fn memory_is_limited_from_the_start() {
     command.memory_max = Some(256 << 20);
     let (process, _socket) = HostProcess::start(&command).unwrap();
     assert!(process.wait(SOON));
-    let words = process.last_words().join("\n");
+    let words = process.final_output().join("\n");
     assert!(words.contains("MemoryError"), "{words}");
 }
 
 #[test]
-fn the_beginning_of_a_conversation_is_checked() {
+fn the_handshake_is_checked() {
     let open =
-        |command: HostCommand, limit| Session::open(&command, limit).unwrap_err().to_string();
+        |command: HostCommand, limit| HostSession::open(&command, limit).unwrap_err().to_string();
     let error = open(script("echo 'no such module' >&2; exit 7"), SOON);
     assert!(error.contains("exit status 7") && error.contains("no such module"), "{error}");
     let error = open(script("echo nonsense >&3; sleep 300"), SOON);
@@ -123,5 +123,5 @@ fn the_beginning_of_a_conversation_is_checked() {
     assert!(open(missing, SOON).contains("exit status 127"));
     let mut nowhere = script("");
     nowhere.directory = Some("/nowhere".into());
-    assert!(matches!(Session::open(&nowhere, SOON), Err(SessionError::Start(_))));
+    assert!(matches!(HostSession::open(&nowhere, SOON), Err(HandshakeError::Start(_))));
 }

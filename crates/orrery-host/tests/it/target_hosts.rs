@@ -1,4 +1,4 @@
-//! Target hosts: how they are started and lost, what they may do when the right to act ends, and what that costs.
+//! Target hosts: start, loss, end of the permit, and performance.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,15 +6,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use orrery_handlers::target::{CommandLine, Ownership};
-use orrery_handlers::{Cause, LocalTarget, Moment, Permit, Stop, Target};
-use orrery_host::target_host::{Confines, SandboxedTarget, TargetHost};
+use orrery_handlers::{CancelToken, Cause, LocalTarget, Moment, Permit, Target};
+use orrery_host::target_host::{SandboxBoundary, SandboxedTarget, TargetHost};
 use tempfile::TempDir;
 
-/// The process of a target host, when this program is started as one.
+/// Entry point of a target host process.
 #[test]
 #[ignore = "started by other tests, with a socket as its standard input"]
 fn serve_as_target_host() {
-    orrery_host::target_host::serve(std::io::stdin(), Confines::none()).unwrap();
+    orrery_host::target_host::serve(std::io::stdin(), SandboxBoundary::none()).unwrap();
 }
 
 fn command() -> Command {
@@ -31,7 +31,7 @@ fn target() -> SandboxedTarget {
     SandboxedTarget::new(host(), None)
 }
 
-/// This machine through a target host, which all tests share.
+/// This machine through a target host that all tests share.
 pub(crate) fn this_machine() -> SandboxedTarget {
     static HOST: OnceLock<Arc<TargetHost>> = OnceLock::new();
     SandboxedTarget::new(Arc::clone(HOST.get_or_init(host)), None)
@@ -61,7 +61,7 @@ fn a_host_is_another_process_and_is_started_when_it_is_needed() {
     assert_eq!(target.host().pid(), None);
     target.sync().unwrap();
     assert_eq!(target.host().pid(), None, "there was nothing to sync");
-    let output = target.run(&CommandLine::shell("echo $PPID"), &Stop::never()).unwrap();
+    let output = target.run(&CommandLine::shell("echo $PPID"), &CancelToken::never()).unwrap();
     let parent: u32 = output.stdout_text().trim().parse().unwrap();
     assert_ne!(parent, std::process::id());
     assert_eq!(target.host().pid(), Some(parent));
@@ -70,9 +70,9 @@ fn a_host_is_another_process_and_is_started_when_it_is_needed() {
     assert!(!is_alive(pid), "a host without a server stays");
 }
 
-/// A lost host is replaced. What only looks does not notice; what may have changed something says that nobody knows.
+/// A lost host is replaced. Read-only operations are repeated; others report an unknown effect.
 #[test]
-fn a_lost_host_is_replaced_and_what_it_was_doing_is_unknown() {
+fn a_lost_host_is_replaced_and_its_effect_is_unknown() {
     let target = target();
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -83,24 +83,24 @@ fn a_lost_host_is_replaced_and_what_it_was_doing_is_unknown() {
     assert_eq!(target.read_file(&path("a"), 9).unwrap().unwrap(), b"1");
     let second = target.host().pid().unwrap();
     assert_ne!(first, second);
-    // What could not be begun is done by the next one.
+    // An operation that was not begun is done by the next host.
     signal(second, "-KILL");
     wait_until(|| !is_alive(second), "it was killed");
     target.write_file(&path("a"), b"2", Ownership::default()).unwrap();
     target.sync().unwrap();
     // A command that ends its own host.
     let error = target
-        .run(&CommandLine::shell("kill -9 $PPID; sleep 30"), &Stop::never())
-        .expect_err("nobody knows what it did");
+        .run(&CommandLine::shell("kill -9 $PPID; sleep 30"), &CancelToken::never())
+        .expect_err("its effect is unknown");
     assert!(matches!(error.cause, Cause::Unexpected(_)) && error.cause.is_unclear(), "{error}");
     let told = error.to_string();
-    assert!(told.contains("may have been done") && told.contains("SIGKILL"), "{told}");
+    assert!(told.contains("may have taken effect") && told.contains("SIGKILL"), "{told}");
     assert_eq!(target.read_file(&path("a"), 9).unwrap().unwrap(), b"2");
 }
 
-/// A host that is frozen is noticed, whatever it was asked for, and replaced.
+/// A frozen host is detected during any operation, and replaced.
 #[test]
-fn a_frozen_host_holds_nobody_up() {
+fn a_frozen_host_delays_no_other_call() {
     let target = target();
     target.stat("/tmp").unwrap();
     let pid = target.host().pid().unwrap();
@@ -113,7 +113,7 @@ fn a_frozen_host_holds_nobody_up() {
 }
 
 #[test]
-fn a_host_that_cannot_be_started_says_why_and_nothing_was_done() {
+fn a_host_that_cannot_be_started_reports_why_and_does_nothing() {
     let refused = TargetHost::new("none", Box::new(|| Err("no namespaces here".to_owned())));
     let error = SandboxedTarget::new(refused, None).stat("/tmp").unwrap_err();
     assert!(
@@ -132,9 +132,9 @@ fn a_host_that_cannot_be_started_says_why_and_nothing_was_done() {
     assert!(told.contains("permission denied") && told.contains("exit status 3"), "{told}");
 }
 
-/// A host whose every word is wrong ends neither this process nor its patience.
+/// A host with only invalid answers harms neither this process nor its progress.
 #[test]
-fn a_host_that_lies_is_ended() {
+fn a_host_with_invalid_answers_is_ended() {
     let spawn = || {
         let mut command = Command::new("python3");
         command.arg("-c").arg(LIAR);
@@ -147,7 +147,7 @@ fn a_host_that_lies_is_ended() {
     assert!(error.to_string().contains("longer than"), "{error}");
 }
 
-/// Answers pings as it should, and everything else with more bytes than anybody wants.
+/// Answers pings correctly, and everything else with too many bytes.
 const LIAR: &str = r#"
 import array, json, socket, threading
 control = socket.socket(fileno=0)
@@ -178,7 +178,7 @@ fn count(ticks: &std::path::Path) -> usize {
     std::fs::read_to_string(ticks).unwrap_or_default().lines().count()
 }
 
-/// A server that runs a command for a second and a half of its right to act.
+/// A server that runs a command with a permit of a second and a half.
 #[test]
 #[ignore = "started by another test"]
 fn act_as_server() {
@@ -186,12 +186,12 @@ fn act_as_server() {
     let target = target();
     target.stat("/tmp").unwrap();
     let permit = Permit::until(Moment::now().after(Duration::from_millis(1_500)));
-    target.run(&ticking(ticks.as_ref()), &Stop::never().under(&permit)).unwrap_err();
+    target.run(&ticking(ticks.as_ref()), &CancelToken::never().under(&permit)).unwrap_err();
 }
 
-/// The right to act ends by the clock of the host as well: a server that is frozen cannot tell it.
+/// The permit ends by the host's own clock as well: a frozen server cannot end it.
 #[test]
-fn a_host_stops_by_itself_when_the_right_to_act_of_a_frozen_server_ends() {
+fn a_host_stops_when_the_permit_of_a_frozen_server_ends() {
     let directory = TempDir::new().unwrap();
     let ticks = directory.path().join("ticks");
     let server = Killed(
@@ -214,7 +214,7 @@ fn a_host_stops_by_itself_when_the_right_to_act_of_a_frozen_server_ends() {
     assert_eq!(count(&ticks), ended, "the command goes on after the right to act has ended");
 }
 
-/// A process that does not outlive the test.
+/// A process that ends with the test.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -224,21 +224,21 @@ impl Drop for Killed {
     }
 }
 
-/// Renewals reach a command that runs, and its end ends it. Nothing is begun later.
+/// Renewals of the permit reach a running command, and its end cancels it. Nothing starts later.
 #[test]
-fn a_command_runs_as_long_as_the_right_to_act_lasts() {
+fn a_command_runs_as_long_as_the_permit_lasts() {
     let directory = TempDir::new().unwrap();
     let ticks = directory.path().join("ticks");
     let host = host();
     SandboxedTarget::new(Arc::clone(&host), None).stat("/tmp").unwrap();
     let permit = Permit::until(Moment::now().after(Duration::from_millis(400)));
-    let stop = Stop::never().under(&permit);
+    let stop = CancelToken::never().under(&permit);
     let target = SandboxedTarget::new(host, Some(permit.clone()));
     let count = || count(&ticks);
     let (host, running) = std::thread::scope(|scope| {
         let running = scope.spawn(|| target.run(&ticking(&ticks), &stop));
         wait_until(|| count() > 0, "it runs");
-        // A renewal is told to the host while the command runs.
+        // A renewal is sent to the host while the command runs.
         assert!(permit.extend(Moment::now().after(Duration::from_millis(1_500))));
         std::thread::sleep(Duration::from_millis(800));
         let after_first_end = count();
@@ -252,14 +252,14 @@ fn a_command_runs_as_long_as_the_right_to_act_lasts() {
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(count(), ended, "it goes on after the right to act has ended");
     assert!(is_alive(host), "only the command had to end");
-    // Nothing new begins either, neither here nor there.
+    // Nothing new begins, neither here nor in the host.
     let path = directory.path().join("late").to_str().unwrap().to_owned();
     let late = target.write_file(&path, b"", Ownership::default()).unwrap_err();
     assert!(matches!(late.cause, Cause::Cancelled), "{late}");
     assert!(!directory.path().join("late").exists());
 }
 
-/// A host that is closed ends the commands that run in it, also where no namespace ends with it.
+/// A closed host ends its running commands, also without a namespace.
 #[test]
 fn a_host_ends_its_commands_when_it_is_closed() {
     let directory = TempDir::new().unwrap();
@@ -267,7 +267,8 @@ fn a_host_ends_its_commands_when_it_is_closed() {
     let script = format!("echo $$ > {}; exec sleep 300", pid_file.display());
     let target = target();
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| target.run(&CommandLine::shell(&script), &Stop::never()));
+        let running =
+            scope.spawn(|| target.run(&CommandLine::shell(&script), &CancelToken::never()));
         let read = || std::fs::read_to_string(&pid_file).unwrap_or_default();
         wait_until(|| read().ends_with('\n'), "it runs");
         let pid: u32 = read().trim().parse().unwrap();
@@ -280,7 +281,7 @@ fn a_host_ends_its_commands_when_it_is_closed() {
 }
 
 #[test]
-fn a_host_that_nothing_is_asked_of_is_ended() {
+fn an_idle_host_is_ended() {
     let started = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&started);
     let spawn = move || {
@@ -292,15 +293,15 @@ fn a_host_that_nothing_is_asked_of_is_ended() {
     let target = SandboxedTarget::new(Arc::clone(&host), None);
     target.stat("/tmp").unwrap();
     let pid = host.pid().unwrap();
-    // A command that takes longer is something to do.
-    target.run(&CommandLine::shell("sleep 2.5"), &Stop::never()).unwrap();
+    // A long command counts as activity.
+    target.run(&CommandLine::shell("sleep 2.5"), &CancelToken::never()).unwrap();
     assert_eq!(host.pid(), Some(pid));
     wait_until(|| host.pid().is_none() && !is_alive(pid), "it is ended");
     target.stat("/tmp").unwrap();
     assert_eq!(started.load(Ordering::Relaxed), 2);
 }
 
-/// Many handlers at once, each with a command that waits for all others.
+/// Many concurrent handlers, each with a command that waits for all others.
 #[test]
 fn many_commands_run_at_once() {
     let directory = TempDir::new().unwrap();
@@ -314,7 +315,7 @@ fn many_commands_run_at_once() {
                 let script = format!(
                     "touch {path}/{number}; while [ $(ls {path} | wc -l) -lt 60 ]; do sleep 0.1; done"
                 );
-                let stop = Stop::never().within(Duration::from_secs(60));
+                let stop = CancelToken::never().within(Duration::from_secs(60));
                 let output = target.run(&CommandLine::shell(&script), &stop).unwrap();
                 assert!(output.success());
             });
@@ -323,7 +324,7 @@ fn many_commands_run_at_once() {
     assert!(began.elapsed() < Duration::from_secs(60));
 }
 
-/// Compares writing and checking many files in this process and through a host. Prints figures; run by hand.
+/// Benchmark: writes and checks many files in this process and through a host. Run by hand.
 #[test]
 #[ignore = "measures; run it with --ignored --nocapture"]
 fn measure_many_files() {
@@ -345,8 +346,9 @@ fn measure_many_files() {
                             for number in (thread..FILES).step_by(threads) {
                                 let path = format!("{path}/{number}");
                                 let content = format!("content of {number}\n");
-                                let expected =
-                                    orrery_handlers::target::Expected::Bytes(content.as_bytes());
+                                let expected = orrery_handlers::target::ExpectedContent::Bytes(
+                                    content.as_bytes(),
+                                );
                                 assert!(target.compare(&path, expected).unwrap().is_none());
                                 let owner = Ownership { mode: Some(0o644), ..Ownership::default() };
                                 target.write_file(&path, content.as_bytes(), owner).unwrap();

@@ -1,29 +1,32 @@
-//! What the tests of hosts have in common: a host, a handler over it, and resources to try it with.
+//! Test harness: a host, a handler over it, and resources.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use orrery_handlers::{
-    Context, Handler, MemoryTarget, Mode, NoContents, Run, Session, Standing, Stop, Surroundings,
+    CancelToken, Context, DependencyInfo, Handler, MemoryTarget, Mode, NoContents, Run,
+    RunServices, TargetCache,
 };
-pub(crate) use orrery_host::handling::Limits;
-use orrery_host::handling::{FileContents, HandlerHosts, HostedHandler, NoParameters, Services};
+pub(crate) use orrery_host::handler_host::HostLimits;
+use orrery_host::handler_host::{
+    FileContents, HandlerCallbacks, HandlerHosts, HostedHandler, NoParameters,
+};
+use orrery_host::handshake::{HostRole, Init};
 use orrery_host::process::HostCommand;
-use orrery_host::session::{Init, Role};
 use orrery_model::{Attributes, LogLevel, Outcome, ResourceId, Timestamp, VersionNumber};
 use serde_json::{Value, json};
 
-/// Hosts, and a directory for the test.
+/// Hosts and the directory of a test.
 pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) hosts: Arc<HandlerHosts>,
     pub(crate) handler: HostedHandler,
 }
 
-/// Limits that a test can wait for.
-pub(crate) fn limits() -> Limits {
-    Limits {
+/// Short limits for tests.
+pub(crate) fn limits() -> HostLimits {
+    HostLimits {
         operations_max: 256,
         processes_max: 1,
         start_time_max: Duration::from_secs(30),
@@ -40,7 +43,7 @@ pub(crate) fn limits() -> Limits {
 
 pub(crate) fn init(dir: &Path) -> Init {
     Init {
-        role: Role::Handlers,
+        role: HostRole::Handlers,
         project: dir.to_owned(),
         environment: Some("6f0e8a4a-0000-4000-8000-000000000001".to_owned()),
         data: dir.join("data"),
@@ -53,7 +56,7 @@ pub(crate) fn init(dir: &Path) -> Init {
     }
 }
 
-/// A host that is a script for an interpreter on the search path.
+/// A host that is a script of an interpreter on the search path.
 pub(crate) fn script(interpreter: &str, file: PathBuf) -> HostCommand {
     HostCommand {
         name: "test".to_owned(),
@@ -64,20 +67,20 @@ pub(crate) fn script(interpreter: &str, file: PathBuf) -> HostCommand {
 }
 
 impl World {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: HostLimits) -> Self {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/misbehaving_host.py");
         World::with(script("python3", file), limits, |_| {})
     }
 
     pub(crate) fn with(
         command: HostCommand,
-        limits: Limits,
+        limits: HostLimits,
         change: impl FnOnce(&mut Init),
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut init = init(dir.path());
         change(&mut init);
-        let services = Services {
+        let services = HandlerCallbacks {
             files: FileContents::complete(init.files.clone()),
             environment: init.environment.clone(),
             parameters: Arc::new(NoParameters),
@@ -87,23 +90,29 @@ impl World {
         World { dir, hosts, handler }
     }
 
-    /// Deploys a resource whose handler misbehaves in a certain way.
+    /// Deploys a resource with a handler that misbehaves in this mode.
     pub(crate) fn deploy(&self, agent: &str, mode: &str) -> Outcome {
         self.deploy_with(agent, json!({ "mode": mode }))
     }
 
     pub(crate) fn deploy_with(&self, agent: &str, attributes: Value) -> Outcome {
-        self.run(&format!("m::R[{agent},name=x]"), attributes, Mode::Deploy, &Stop::never())
+        self.run(&format!("m::R[{agent},name=x]"), attributes, Mode::Deploy, &CancelToken::never())
     }
 
-    pub(crate) fn run(&self, id: &str, attributes: Value, mode: Mode, stop: &Stop) -> Outcome {
+    pub(crate) fn run(
+        &self,
+        id: &str,
+        attributes: Value,
+        mode: Mode,
+        stop: &CancelToken,
+    ) -> Outcome {
         with_context(id, mode, stop, |context| {
             let attributes = Attributes::from_object(attributes.as_object().unwrap().clone());
             self.handler.run(&attributes, context)
         })
     }
 
-    /// Deploys several at once, each on an agent of its own; all begin before any goes on.
+    /// Deploys several concurrently, each on an agent of its own; all begin before any continues.
     pub(crate) fn deploy_together(&self, modes: &[&str]) -> Vec<Outcome> {
         let place = self.dir.path().join("together");
         std::fs::create_dir_all(&place).unwrap();
@@ -120,32 +129,32 @@ impl World {
     }
 }
 
-/// Makes a context as the executor would.
+/// Creates a context as the executor does.
 pub(crate) fn with_context<T>(
     id: &str,
     mode: Mode,
-    stop: &Stop,
+    stop: &CancelToken,
     work: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
     let id: ResourceId = id.parse().unwrap();
     let required: ResourceId = "m::R[other,name=before]".parse().unwrap();
-    let (target, session) = (MemoryTarget::new(), Session::new());
-    let surroundings = Surroundings {
+    let (target, cache) = (MemoryTarget::new(), TargetCache::new());
+    let surroundings = RunServices {
         target: &target,
-        session: &session,
+        cache: &cache,
         contents: &NoContents,
         clock: &now,
         log_level: LogLevel::Debug,
     };
     let requires = [required];
     let run = Run { mode, stop, deployed_before: false, changed_dependencies: &requires };
-    let standing = Standing {
+    let standing = DependencyInfo {
         version: VersionNumber(3),
         requires: &requires,
         changed: &requires,
         reason: &"a test wants it",
     };
-    work(&mut Context::new(&id, &surroundings, run).standing_at(standing))
+    work(&mut Context::new(&id, &surroundings, run).with_dependencies(standing))
 }
 
 #[expect(clippy::disallowed_methods, reason = "log lines of tests have a time, too")]
@@ -153,12 +162,12 @@ fn now() -> Timestamp {
     Timestamp::from_system(SystemTime::now())
 }
 
-/// All messages of a log, one in a line.
+/// Returns all messages of a log, one per line.
 pub(crate) fn messages(outcome: &Outcome) -> String {
     outcome.log.iter().map(|line| format!("{} {}\n", line.level.as_str(), line.message)).collect()
 }
 
-/// The process that an outcome comes from.
+/// Returns the process id in an outcome.
 pub(crate) fn pid_of(outcome: &Outcome) -> u32 {
     let fact = outcome.facts.iter().find(|fact| fact.name == "pid").expect("it ended well");
     fact.value.parse().unwrap()

@@ -159,7 +159,7 @@ pub(super) fn check_size(chars: usize) -> Result<(), PyError> {
     Ok(())
 }
 
-/// How Python's messages show a presentation type.
+/// Formats a presentation type as Python's messages do.
 fn quoted_kind(kind: char) -> String {
     if ('!'..='\x7f').contains(&kind) {
         format!("'{kind}'")

@@ -1,6 +1,6 @@
-//! A parsed pattern: what Python's `re` understands it to mean, before any engine is chosen.
+//! A parsed pattern with the meaning of Python's `re`, before an engine is chosen.
 
-/// How letters compare.
+/// Case sensitivity of letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     Sensitive,
@@ -84,7 +84,7 @@ pub(super) enum Node {
         negated: bool,
         body: Box<Node>,
     },
-    /// What can not match: an empty negative look-around, or a lone surrogate.
+    /// Never matches: an empty negative look-around, or a lone surrogate.
     Never,
     Atomic(Box<Node>),
     Conditional {
@@ -141,7 +141,7 @@ impl Node {
         many.iter().chain(first).chain(second)
     }
 
-    /// Whether it never takes a character.
+    /// Returns true if the node never consumes a character.
     pub(super) fn is_zero_width(&self) -> bool {
         match self {
             Node::Anchor(_) | Node::Look { .. } | Node::Never => true,

@@ -1,4 +1,4 @@
-//! Which characters `re.IGNORECASE` treats as the same.
+//! Case equivalence of characters under `re.IGNORECASE`.
 
 use crate::tables::cases::CASE_EQUIVALENCES;
 use std::collections::BTreeMap;

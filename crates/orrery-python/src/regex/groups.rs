@@ -7,7 +7,7 @@ use super::tokens::Token;
 use crate::PyError;
 use crate::text::repr_str;
 
-/// What an opening parenthesis starts.
+/// Construct that an opening parenthesis starts.
 pub(super) enum Opening {
     Group { name: Option<String>, capture: bool, atomic: bool, flags: Flags },
     Node(Node),
@@ -15,7 +15,7 @@ pub(super) enum Opening {
     GlobalFlags,
 }
 
-/// What is known of a group when its body starts.
+/// Properties of a group at the start of its body.
 pub(super) struct Group {
     pub(super) name: Option<String>,
     pub(super) capture: bool,
@@ -26,7 +26,7 @@ pub(super) struct Group {
 }
 
 impl Parser {
-    /// What follows an opening parenthesis, up to the body of a group.
+    /// Parses from an opening parenthesis up to the body of a group.
     pub(super) fn opening(
         &mut self,
         start: usize,
@@ -73,7 +73,7 @@ impl Parser {
                 }
             },
             Token::Char(kind @ ('=' | '!' | '<')) => {
-                self.look(kind, start, flags, nesting).map(Opening::Node)
+                self.look_around(kind, start, flags, nesting).map(Opening::Node)
             }
             Token::Char('(') => self.conditional(start, flags, nesting).map(Opening::Node),
             Token::Char(letter) if letter == '-' || is_flag(letter) => {
@@ -129,7 +129,7 @@ impl Parser {
         Err(self.tokens.error_at("missing ), unterminated subpattern", start))
     }
 
-    fn look(
+    fn look_around(
         &mut self,
         kind: char,
         start: usize,
@@ -179,7 +179,7 @@ impl Parser {
             }
             match number.parse::<u64>().ok().filter(|number| *number < 1 << 30) {
                 Some(number) => {
-                    let position = self.tokens.tell() - back;
+                    let position = self.tokens.position() - back;
                     if !self.group_references.iter().any(|(known, _)| *known == number) {
                         self.group_references.push((number, position));
                     }

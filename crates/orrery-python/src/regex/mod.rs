@@ -62,17 +62,18 @@ impl PyRegex {
         &self.pattern
     }
 
-    /// Whether Python's `re.match` finds something: at the start of the text, not up to its end.
+    /// Returns true if Python's `re.match` finds a match: at the start of the text, not up to its
+    /// end.
     pub fn is_match_at_start(&self, text: &str) -> Result<bool, PyError> {
         self.run(text, Mode::Match)
     }
 
-    /// Whether Python's `re.fullmatch` finds something: the whole text.
+    /// Returns true if Python's `re.fullmatch` matches the whole text.
     pub fn fullmatch(&self, text: &str) -> Result<bool, PyError> {
         self.run(text, Mode::FullMatch)
     }
 
-    /// Whether Python's `re.search` finds something: anywhere in the text.
+    /// Returns true if Python's `re.search` finds a match anywhere in the text.
     pub fn search(&self, text: &str) -> Result<bool, PyError> {
         self.run(text, Mode::Search)
     }

@@ -1,4 +1,4 @@
-//! Python's `re` syntax: what it accepts, and what it says of the rest.
+//! Parser of Python's `re` syntax, with its error messages.
 
 use super::ast::{Anchor, Case, ClassItem, Greed, Node, Width};
 use super::groups::{Group, Opening};
@@ -30,7 +30,7 @@ impl Flags {
     }
 }
 
-/// What a pattern that Python accepts means.
+/// Parses a pattern by Python's rules.
 pub(super) fn parse(pattern: &str) -> Result<Node, PyError> {
     let mut parser = Parser {
         tokens: Tokens::new(pattern)?,
@@ -65,7 +65,7 @@ pub(super) struct Parser {
     pub(super) tokens: Tokens,
     /// The flags of the whole pattern, as far as they have been read.
     pub(super) flags: Flags,
-    /// Whether `(?a)` and `(?u)` were given for the whole pattern.
+    /// True if `(?a)` and `(?u)` were given for the whole pattern.
     pub(super) global_types: (bool, bool),
     /// The widths of the capture groups, by number; `None` while a group is open.
     pub(super) group_widths: Vec<Option<Width>>,
@@ -141,7 +141,7 @@ impl Parser {
                 '$' if flags.multi_line => nodes.push(Node::Anchor(Anchor::LineEnd)),
                 '$' => nodes.push(Node::Anchor(Anchor::TextEndOrLastNewline)),
                 '(' => {
-                    let start = self.tokens.tell() - 1;
+                    let start = self.tokens.position() - 1;
                     match self.opening(start, *flags, nesting)? {
                         Opening::Nothing => {}
                         Opening::Node(node) => nodes.push(node),
@@ -173,7 +173,7 @@ impl Parser {
         nodes: &mut Vec<Node>,
         flags: Flags,
     ) -> Result<(), PyError> {
-        let here = self.tokens.tell();
+        let here = self.tokens.position();
         let (min, max) = match operator {
             '?' => (0, Some(1)),
             '*' => (0, None),
@@ -238,7 +238,7 @@ impl Parser {
     }
 
     fn class(&mut self, flags: Flags) -> Result<Node, PyError> {
-        let here = self.tokens.tell() - 1;
+        let here = self.tokens.position() - 1;
         let unterminated =
             |parser: &Parser| parser.tokens.error_at("unterminated character set", here);
         let negated = self.tokens.take_if('^')?;

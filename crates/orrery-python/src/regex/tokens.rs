@@ -28,7 +28,7 @@ impl Token {
 
 pub(super) struct Tokens {
     pattern: Vec<char>,
-    /// Where the token after `next` starts.
+    /// Start of the token after `next`.
     index: usize,
     next: Option<Token>,
 }
@@ -57,7 +57,7 @@ impl Tokens {
     }
 
     /// The position, in characters, of the next token.
-    pub(super) fn tell(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         self.index - self.next.map_or(0, Token::len)
     }
 
@@ -132,7 +132,7 @@ impl Tokens {
 
     /// An error `back` characters before the next token.
     pub(super) fn error(&self, message: impl AsRef<str>, back: usize) -> PyError {
-        self.error_at(message.as_ref(), self.tell().saturating_sub(back))
+        self.error_at(message.as_ref(), self.position().saturating_sub(back))
     }
 
     pub(super) fn error_at(&self, message: &str, position: usize) -> PyError {

@@ -8,7 +8,7 @@ use super::ast::{Anchor, Case, Category, ClassItem, Greed, Node};
 use super::case;
 use std::collections::BTreeMap;
 
-/// What the translation may take for granted of the text to be matched.
+/// Known properties of the text to be matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Subject {
     pub(super) empty: bool,
@@ -18,7 +18,7 @@ pub(super) struct Subject {
 
 pub(super) struct Translated {
     pub(super) pattern: String,
-    /// Whether it uses what only a backtracking engine has.
+    /// True if it needs a backtracking engine.
     pub(super) backtracks: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn translate(node: &Node, subject: Subject) -> Translated {
 /// translation.
 #[derive(Default)]
 struct Captures {
-    /// Groups whose text is matched again.
+    /// Groups with back-references.
     texts: BTreeMap<usize, usize>,
     /// Groups that a condition asks for. Each is followed by an empty group, which matches again
     /// just when the group took part: the engine's own conditionals break atomic groups around them.
@@ -81,7 +81,7 @@ impl Captures {
     }
 }
 
-/// What a node stands in, which decides whether it needs parentheses.
+/// Context of a node, which decides the need for parentheses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Context {
     Alternative,
@@ -226,7 +226,8 @@ impl Translator {
         }
     }
 
-    /// Once is as good as often for what takes no character; the engines refuse to repeat it.
+    /// Repeats a zero-width node at most once, which is equivalent; the engines refuse to repeat
+    /// it.
     fn zero_width_repeat(&mut self, min: u32, max: Option<u32>, greed: Greed, body: &Node) {
         if max == Some(0) {
             return;
@@ -269,7 +270,7 @@ impl Translator {
         self.out.push_str(text);
     }
 
-    /// The engines' words contain marks and joiners, Python's do not: say what a boundary is.
+    /// Spells out word boundaries: the engines' words contain marks and joiners, Python's do not.
     fn boundary(&mut self, ascii: bool, context: Context, present: bool) {
         self.backtracks = true;
         let word = format!("[{}]", self.category(Category::Word, ascii));

@@ -1,5 +1,5 @@
-//! What Python 3.13 knows of characters, where the standard library does not say it or follows
-//! another version of Unicode. The files here are written by tools/generate_tables.py.
+//! Character tables of Python 3.13, where the standard library lacks them or follows another
+//! version of Unicode. The files here are written by tools/generate_tables.py.
 
 pub(crate) mod cases;
 pub(crate) mod digits;
@@ -9,7 +9,7 @@ pub(crate) mod titles;
 
 use std::cmp::Ordering;
 
-/// Whether sorted inclusive ranges contain a code point.
+/// Returns true if sorted inclusive ranges contain a code point.
 pub(crate) fn in_ranges(ranges: &[(u32, u32)], code: u32) -> bool {
     ranges
         .binary_search_by(|&(first, last)| {

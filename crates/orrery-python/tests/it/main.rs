@@ -1,4 +1,4 @@
-//! What Python answered, replayed; and properties that hold for any input.
+//! Replay of recorded Python results; and properties that hold for any input.
 
 mod formatting;
 mod numbers;

@@ -1,4 +1,4 @@
-//! What holds for any input.
+//! Properties that hold for any input.
 
 use num_bigint::BigInt;
 use orrery_python::*;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    orrery_sandbox::launch_if_asked().unwrap_or(ExitCode::FAILURE)
+    orrery_sandbox::run_if_launcher().unwrap_or(ExitCode::FAILURE)
 }

@@ -1,8 +1,8 @@
-//! How far the programs of a sandbox get.
+//! Resource limits of sandboxed programs.
 
 use std::time::{Duration, Instant};
 
-use orrery_sandbox::{LIMIT_EXCEEDED, Limits, VOICE};
+use orrery_sandbox::{LIMIT_EXCEEDED, MESSAGE_PREFIX, SandboxLimits};
 
 use crate::support::{few, processes_with, users, wait_for};
 
@@ -12,7 +12,7 @@ fn processes_are_limited() {
         let mark = format!("{}.9", 200_000 + std::process::id());
         let mut policy = user.policy();
         policy.limits = few();
-        // A shell that cannot fork ends, so the one that meets the limit is not the one that stays.
+        // A shell that cannot fork ends, so a subshell meets the limit.
         let script = format!(
             "(i=0; while [ $i -lt 300 ]; do (exec sleep {mark}) & i=$((i+1)); done); exec sleep 60"
         );
@@ -26,13 +26,14 @@ fn processes_are_limited() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // The script has the mark among its arguments, and so have shells that are not yet what they become.
+        // The script, and forked shells before their exec, also have the mark among their
+        // arguments.
         assert!((20..=60).contains(&most), "{user:?}: {most}");
     }
 }
 
 #[test]
-fn a_bomb_of_processes_is_told() {
+fn a_fork_bomb_is_reported() {
     for user in users() {
         let mut policy = user.policy();
         policy.limits = few();
@@ -45,7 +46,7 @@ fn a_bomb_of_processes_is_told() {
     }
 }
 
-/// Memory that one process takes.
+/// Script with one process of large memory.
 const HUNGRY: &str = "head -c 400m /dev/zero | tail | wc -c";
 
 #[test]
@@ -53,7 +54,7 @@ fn memory_of_one_process_is_limited() {
     for user in users() {
         let mut policy = user.policy();
         assert_eq!(user.print(&policy, "head -c 40m /dev/zero | tail | wc -c").trim(), "41943040");
-        policy.limits = Limits { memory: Some(64 << 20), ..few() };
+        policy.limits = SandboxLimits { memory: Some(64 << 20), ..few() };
         let ended = user.run(&policy, HUNGRY);
         assert_ne!(ended.out.trim(), "419430400", "{user:?}: {ended:?}");
     }
@@ -63,11 +64,14 @@ fn memory_of_one_process_is_limited() {
 fn memory_of_all_processes_together_is_limited() {
     for user in users() {
         let mut policy = user.policy();
-        policy.limits = Limits { memory: Some(64 << 20), ..few() };
+        policy.limits = SandboxLimits { memory: Some(64 << 20), ..few() };
         let one = "(sleep 60 | (head -c 40m /dev/zero; cat) | tail) & ";
         let started = Instant::now();
         let ended = user.run(&policy, &format!("{} sleep 30", one.repeat(8)));
-        assert!(ended.err.contains(&format!("{VOICE}Out of memory")), "{user:?}: {ended:?}");
+        assert!(
+            ended.err.contains(&format!("{MESSAGE_PREFIX}Out of memory")),
+            "{user:?}: {ended:?}"
+        );
         assert!(ended.err.contains("64 MiB"), "{user:?}: {ended:?}");
         assert!(started.elapsed() < Duration::from_secs(55));
     }
@@ -99,7 +103,7 @@ fn disks_are_limited() {
         user.own(dir.path());
         let mut policy = user.policy();
         policy.writable = vec![dir.path().to_owned()];
-        policy.limits = Limits { disk: Some(20 << 20), ..few() };
+        policy.limits = SandboxLimits { disk: Some(20 << 20), ..few() };
         policy.set("OUT", dir.path());
         let script = "i=0; while [ $i -lt 60 ]; do head -c 1m /dev/urandom > $OUT/$i; i=$((i+1)); sleep 0.05; done; chmod 0 $OUT; sleep 30";
         let ended = user.run(&policy, script);
@@ -112,7 +116,7 @@ fn disks_are_limited() {
 fn descriptors_are_limited() {
     for user in users() {
         let mut policy = user.policy();
-        policy.limits = Limits { descriptors: 64, ..few() };
+        policy.limits = SandboxLimits { descriptors: 64, ..few() };
         assert_eq!(user.print(&policy, "ulimit -n; ulimit -c").trim(), "64\n0");
     }
 }

@@ -1,11 +1,13 @@
-//! Sandboxes as programs meet them: as root with a user for each sandbox, and as an ordinary user with and without bubblewrap.
+//! Sandboxes as root with a user for each sandbox, and as an ordinary user with and without
+//! bubblewrap.
 
 mod limits;
 mod support;
 mod survivors;
 mod view;
 
-/// What a spawn in a sandbox costs, against a plain one. Run by hand: `cargo test -p orrery-sandbox --test it -- --ignored --nocapture`.
+/// Benchmark of a sandboxed spawn against a plain one. Run by hand: `cargo test -p orrery-sandbox
+/// --test it -- --ignored --nocapture`.
 #[test]
 #[ignore = "it measures"]
 fn the_cost_of_a_sandbox() {

@@ -1,13 +1,13 @@
-//! Ways to run a script in a sandbox.
+//! Helpers to run a script in a sandbox.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use orrery_sandbox::{Limits, Method, Policy, Sandbox};
+use orrery_sandbox::{Method, Sandbox, SandboxLimits, SandboxPolicy};
 
-/// The first user of sandboxes that root makes.
+/// First user id of root's sandboxes.
 const FIRST_UID: u32 = 1_879_050_000;
 /// An ordinary user.
 const NOBODY: u32 = 65_534;
@@ -19,12 +19,13 @@ thread_local! {
     };
 }
 
-/// The user of sandboxes that root makes in this test. Processes are counted by user, and tests run side by side.
+/// User id of root's sandboxes in this test. Process limits count by user, and tests run
+/// concurrently.
 pub(crate) fn uid() -> u32 {
     UID.with(|uid| *uid)
 }
 
-/// Somebody who makes sandboxes.
+/// Creator of sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum User {
     Root,
@@ -32,9 +33,9 @@ pub(crate) enum User {
     WithBubblewrap(PathBuf),
 }
 
-/// How a script ended.
+/// Result of a script.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ScriptResult {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -49,7 +50,7 @@ fn is_root() -> bool {
         .is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
 }
 
-/// Everybody who can make sandboxes here.
+/// All creators of sandboxes that this machine allows.
 pub(crate) fn users() -> Vec<User> {
     let mut users = vec![User::Ordinary];
     if is_root() {
@@ -63,13 +64,14 @@ pub(crate) fn users() -> Vec<User> {
 }
 
 impl User {
-    pub(crate) fn policy(&self) -> Policy {
-        let mut policy = Policy { uid: (*self == User::Root).then(uid), ..Policy::default() };
+    pub(crate) fn policy(&self) -> SandboxPolicy {
+        let mut policy =
+            SandboxPolicy { uid: (*self == User::Root).then(uid), ..SandboxPolicy::default() };
         policy.set("PATH", "/usr/bin:/bin");
         policy
     }
 
-    /// Gives a path to the user that programs in the sandbox have.
+    /// Changes the owner of a path to the sandbox's user.
     pub(crate) fn own(&self, path: &Path) {
         if is_root() {
             let uid = if *self == User::Root { uid() } else { NOBODY };
@@ -77,7 +79,7 @@ impl User {
         }
     }
 
-    pub(crate) fn command(&self, policy: &Policy, script: &str) -> Command {
+    pub(crate) fn command(&self, policy: &SandboxPolicy, script: &str) -> Command {
         let method = match self {
             User::WithBubblewrap(program) => Method::Bubblewrap(program.clone()),
             _ => Method::Namespaces,
@@ -92,26 +94,30 @@ impl User {
         command
     }
 
-    pub(crate) fn run(&self, policy: &Policy, script: &str) -> Ended {
-        Ended::from(self.command(policy, script).output().unwrap())
+    pub(crate) fn run(&self, policy: &SandboxPolicy, script: &str) -> ScriptResult {
+        ScriptResult::from(self.command(policy, script).output().unwrap())
     }
 
-    /// What a script with a generous policy prints; it has to end well.
-    pub(crate) fn print(&self, policy: &Policy, script: &str) -> String {
+    /// Returns the output of a script, which must succeed.
+    pub(crate) fn print(&self, policy: &SandboxPolicy, script: &str) -> String {
         let ended = self.run(policy, script);
         assert_eq!(ended.code, Some(0), "{self:?}: {script}: {ended:?}");
         ended.out
     }
 }
 
-impl From<Output> for Ended {
+impl From<Output> for ScriptResult {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        ScriptResult {
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 }
 
-/// The same command, by an ordinary user.
+/// Returns the command as run by an ordinary user.
 fn as_nobody(command: &Command) -> Command {
     let id = NOBODY.to_string();
     let mut other = Command::new("setpriv");
@@ -125,18 +131,18 @@ fn as_nobody(command: &Command) -> Command {
     other
 }
 
-pub(crate) fn few() -> Limits {
-    Limits { processes: 60, scratch: 16 << 20, ..Limits::default() }
+pub(crate) fn few() -> SandboxLimits {
+    SandboxLimits { processes: 60, scratch: 16 << 20, ..SandboxLimits::default() }
 }
 
-/// Processes of this machine whose arguments have this text.
+/// Counts processes of this machine with this text in their arguments.
 pub(crate) fn processes_with(text: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     pids.filter(|pid| {
         let line = line(pid);
-        // The launcher and init have the script among their arguments.
+        // The launcher and init also have the script among their arguments.
         let own = line.split(|byte| *byte == 0).any(|word| word.starts_with(b"__sandbox"));
         !own && String::from_utf8_lossy(&line).contains(text)
     })

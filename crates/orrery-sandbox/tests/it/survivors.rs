@@ -1,11 +1,11 @@
-//! Nothing of a sandbox is there when it has ended, however it ends.
+//! No process of a sandbox survives its end, however it ends.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{processes_with, users, wait_for};
 
-/// A number of seconds that nobody else sleeps for.
+/// A unique sleep duration in seconds.
 fn mark(test: u32) -> String {
     format!("{}.{test}", 100_000 + std::process::id())
 }
@@ -41,7 +41,7 @@ fn nothing_survives_a_killed_launcher() {
 }
 
 #[test]
-fn nothing_survives_the_process_that_asked_for_it() {
+fn nothing_survives_the_parent_process() {
     for user in users() {
         let mark = mark(3);
         let command = user.command(
@@ -65,7 +65,7 @@ fn nothing_survives_the_process_that_asked_for_it() {
 }
 
 #[test]
-fn a_program_that_is_asked_to_end_can_tidy_up() {
+fn a_terminated_program_can_clean_up() {
     for user in users() {
         let mut command = user.command(
             &user.policy(),

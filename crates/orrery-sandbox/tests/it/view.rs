@@ -1,11 +1,11 @@
-//! What programs in a sandbox see, and who they are.
+//! View and identity of sandboxed programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use orrery_sandbox::{Method, Policy, SETUP_FAILED, Sandbox};
+use orrery_sandbox::{Method, SETUP_FAILED, Sandbox, SandboxPolicy};
 
 use crate::support::{User, launcher, uid, users};
 
@@ -30,14 +30,14 @@ fn programs_have_their_arguments_streams_variables_and_directory() {
 }
 
 #[test]
-fn a_signal_that_ends_a_program_is_told() {
+fn a_signal_that_ends_a_program_is_reported() {
     for user in users() {
         assert_eq!(user.run(&user.policy(), "kill -SEGV $$").code, Some(128 + 11), "{user:?}");
         assert_eq!(user.run(&user.policy(), "exec /nowhere").code, Some(127), "{user:?}");
     }
 }
 
-/// A directory with data that is nobody's business, and a part of it that is shown.
+/// A directory with private data, and a visible part.
 fn data() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let open = |path: &Path| {
@@ -67,7 +67,7 @@ fn data() -> tempfile::TempDir {
 }
 
 #[test]
-fn hidden_paths_are_empty_but_for_what_is_shown() {
+fn hidden_paths_are_empty_except_visible_parts() {
     for user in users() {
         let dir = data();
         let at = |name: &str| dir.path().join(name);
@@ -104,7 +104,7 @@ fn hidden_paths_are_empty_but_for_what_is_shown() {
 }
 
 #[test]
-fn a_directory_that_is_hidden_is_no_way_in() {
+fn a_hidden_directory_cannot_be_entered() {
     for user in users() {
         let dir = data();
         let mut policy = user.policy();
@@ -147,7 +147,8 @@ fn other_processes_are_not_seen() {
         let mut lines = seen.lines();
         let count: u32 = lines.next().unwrap().trim().parse().unwrap();
         assert!(count < 8, "{user:?}: {seen}");
-        // The launcher and whoever started it are outside, and init, which was told the policy, is not to be looked into.
+        // The launcher and its parent are outside, and init, which has the policy, is not
+        // inspectable.
         let told =
             |line: &str| line.starts_with("ORRERY") && !matches!(user, User::WithBubblewrap(_));
         assert!(lines.all(|line| !told(line) && !line.starts_with("CARGO")), "{user:?}: {seen}");
@@ -159,7 +160,7 @@ fn other_processes_are_not_seen() {
             "kill -KILL 1; sleep 0.2; false",
         ] {
             let ended = user.run(&user.policy(), script);
-            // Bubblewrap's own process is no secret: it knows no more than the program.
+            // Bubblewrap's own process knows no more than the program.
             let harmless = matches!(user, User::WithBubblewrap(_)) && script.contains("/proc/1");
             assert!(ended.code != Some(0) || harmless, "{user:?}: {script}: {ended:?}");
         }
@@ -183,7 +184,7 @@ fn programs_have_no_privileges() {
             assert_eq!((value("Uid:"), value("Gid:")), (uid().to_string(), uid().to_string()));
             assert_eq!(status.lines().last(), Some(&*uid().to_string()));
         }
-        // A new namespace brings nothing that is covered back.
+        // A new namespace uncovers nothing.
         let ended = user.run(&user.policy(), "unshare --user --mount --map-root-user sh -c 'umount /root || umount -l /root; ls -A /root' 2>/dev/null");
         assert_eq!(ended.out, "", "{user:?}: {ended:?}");
     }
@@ -199,20 +200,20 @@ fn descriptors_are_not_inherited() {
         shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let output = shell.current_dir("/").output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
-        // The last one is that of the directory which is listed.
+        // The last one is the listed directory.
         assert_eq!(text, "0 1 2 3 ", "{user:?}: {output:?}");
     }
 }
 
 #[test]
-fn what_works_is_found_and_what_does_not_is_told() {
+fn working_methods_are_detected_and_others_explained() {
     let sandbox = Sandbox::detect(launcher()).unwrap();
     assert_eq!(sandbox.method(), &Method::Namespaces);
     let error = Sandbox::detect("/bin/false".into()).unwrap_err();
     assert!(error.to_string().contains("install bubblewrap"), "{error}");
     let error = Sandbox::detect("/nowhere/at/all".into()).unwrap_err();
     assert!(error.reason.contains("/nowhere/at/all"), "{error}");
-    // Without a policy it does nothing.
+    // Without a policy the launcher does nothing.
     let output = Command::new(launcher())
         .args(["__sandbox", "/bin/echo", "hello"])
         .env_clear()
@@ -222,8 +223,8 @@ fn what_works_is_found_and_what_does_not_is_told() {
     assert!(output.stdout.is_empty());
 }
 
-/// A program that manages the machine writes where its user may, into the temporary directories of the machine too, and what is hidden
-/// stays hidden.
+/// A program that manages the machine writes where its user may, including the machine's temporary
+/// directories; hidden paths stay hidden.
 #[test]
 fn a_program_that_manages_the_machine_writes_where_its_user_may() {
     for user in users().into_iter().filter(|user| *user == User::Root) {
@@ -238,7 +239,7 @@ fn a_program_that_manages_the_machine_writes_where_its_user_may() {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
         }
         fs::write(hidden.join("key"), "secret").unwrap();
-        let policy = Policy {
+        let policy = SandboxPolicy {
             hidden: vec![hidden.clone()],
             shared: vec!["/tmp".into(), "/var/tmp".into()],
             manages_machine: true,
@@ -257,17 +258,18 @@ fn a_program_that_manages_the_machine_writes_where_its_user_may() {
     }
 }
 
-/// What has a file system of its own inside is told, so that it is not taken for the machine's.
+/// Covered paths are reported, so that they are not mistaken for the machine's.
 #[test]
-fn covered_paths_are_told() {
-    let covers =
-        |policy: &Policy, path: &str| policy.covered().iter().any(|one| one == Path::new(path));
-    let mut own_user = Policy { uid: Some(uid()), ..Policy::default() };
+fn covered_paths_are_reported() {
+    let covers = |policy: &SandboxPolicy, path: &str| {
+        policy.covered().iter().any(|one| one == Path::new(path))
+    };
+    let mut own_user = SandboxPolicy { uid: Some(uid()), ..SandboxPolicy::default() };
     assert!(covers(&own_user, "/tmp") && covers(&own_user, "/run"));
     own_user.manage_machine();
     assert!(own_user.manages_machine && covers(&own_user, "/run"));
     assert!(!covers(&own_user, "/tmp") && !covers(&own_user, "/var/tmp"), "they are shared");
-    let mut same_user = Policy::default();
+    let mut same_user = SandboxPolicy::default();
     same_user.manage_machine();
     assert!(!same_user.manages_machine, "it could write what belongs to its maker");
     assert!(covers(&same_user, "/tmp") && covers(&same_user, "/var/tmp"));

@@ -1,7 +1,7 @@
-//! Undefined resources and what depends on them.
+//! Undefined resources and their dependents.
 
 use orrery_model::{Blocked, Compliance, Status};
-use orrery_scheduler::{Event, Warning};
+use orrery_scheduler::{Event, SchedulerWarning};
 
 use crate::world::{Model, World, calm, id, r};
 
@@ -77,7 +77,7 @@ fn becoming_undefined_takes_a_task_back_and_becoming_defined_makes_one() {
 
 // 34
 #[test]
-fn facts_of_what_became_blocked_are_not_read() {
+fn facts_of_a_blocked_resource_are_not_read() {
     let mut world = World::deployed(&[r("x/a"), r("x/b").requires(&["x/a"])]);
     world.pause("x");
     world.event(Event::FactRefresh(vec![id("x/a"), id("x/b")]));
@@ -111,7 +111,7 @@ fn a_blocked_resource_may_go_in_the_version_that_defines_its_blocker() {
 }
 
 #[test]
-fn a_run_of_what_became_undefined_meanwhile_is_stale() {
+fn a_run_of_a_resource_that_became_undefined_is_stale() {
     let mut world = World::new(calm());
     world.version(1, &[r("a"), r("b").requires(&["a"])]);
     world.version(2, &[r("a").undefined(), r("b").requires(&["a"])]);
@@ -139,7 +139,7 @@ fn resources_that_require_each_other_are_reported_and_deployed_nevertheless() {
         .warnings
         .iter()
         .map(|warning| match warning {
-            Warning::Cycle(ids) => ids.len(),
+            SchedulerWarning::Cycle(ids) => ids.len(),
             other => panic!("{other}"),
         })
         .collect();
@@ -153,7 +153,7 @@ fn resources_that_require_each_other_are_reported_and_deployed_nevertheless() {
 fn an_unknown_requirement_is_reported_and_not_waited_for() {
     let mut world = World::new(calm());
     world.version(1, &[r("a").requires(&["nobody"])]);
-    let expected = Warning::UnknownRequirement { id: id("a"), requirement: id("nobody") };
+    let expected = SchedulerWarning::UnknownRequirement { id: id("a"), requirement: id("nobody") };
     assert_eq!(world.warnings, [expected]);
     assert_eq!(world.running_names(), ["a"]);
 }

@@ -1,12 +1,12 @@
 //! Events, skipping and recovery.
 
 use orrery_model::{Blocked, OutcomeStatus, Status};
-use orrery_scheduler::{Event, Filter, Reason, TaskResult, Warning};
+use orrery_scheduler::{Event, Filter, Reason, SchedulerWarning, TaskResult};
 
 use crate::world::{Model, World, calm, id, r};
 
 fn repair(world: &mut World, name: &str) {
-    world.event(Event::Repair(Filter::ids([id(name)])));
+    world.event(Event::Verify(Filter::ids([id(name)])));
 }
 
 // 21
@@ -102,7 +102,7 @@ fn a_run_that_an_event_caused_and_that_fails_makes_dirty() {
 
 // 26
 #[test]
-fn who_receives_an_event_still_waits_for_others() {
+fn a_resource_that_receives_an_event_still_waits_for_others() {
     let models = [r("s").sends(), r("o"), r("b").requires(&["s", "o"])];
     let mut world = World::deployed(&models);
     repair(&mut world, "o");
@@ -115,7 +115,7 @@ fn who_receives_an_event_still_waits_for_others() {
 
 // 27
 #[test]
-fn who_does_not_receive_events_is_left_alone() {
+fn a_resource_that_receives_no_events_is_not_run() {
     let mut world = World::deployed(&[r("s").sends(), r("b").requires(&["s"]).deaf()]);
     repair(&mut world, "s");
     world.run_all();
@@ -138,7 +138,7 @@ fn with_failed(bad: &[&str], models: &[Model]) -> World {
 
 // 28
 #[test]
-fn what_was_skipped_recovers_with_its_requirement_even_without_events() {
+fn a_skipped_resource_recovers_with_its_requirement_even_without_events() {
     let mut world = with_failed(&["a"], &[r("a"), r("b").requires(&["a"]).deaf()]);
     assert_eq!(world.state("b").blocked, Blocked::TemporarilyBlocked);
     assert_eq!(world.status("b"), Status::Skipped);
@@ -173,11 +173,11 @@ fn a_skipped_resource_is_unblocked_when_no_bad_requirement_remains() {
     world.outcome("a", OutcomeStatus::Failed);
     world.version(1, &models);
     world.run_all();
-    // Nobody knows how `x/u` is: it was taken out of the queue before it ran.
+    // The state of `x/u` is unknown: it was removed from the queue before it ran.
     world.event(Event::Cancel(Filter::agent("x")));
     world.run_all();
     assert_eq!(world.state("b").blocked, Blocked::TemporarilyBlocked);
-    world.event(Event::Deploy(Filter::ids([id("a")])));
+    world.event(Event::DeployDirty(Filter::ids([id("a")])));
     world.ok("a");
     assert_eq!(world.running_names(), ["b"]);
     assert_eq!(world.state("b").blocked, Blocked::NotBlocked);
@@ -187,7 +187,7 @@ fn a_skipped_resource_is_unblocked_when_no_bad_requirement_remains() {
 #[test]
 fn one_of_two_bad_requirements_getting_better_is_not_enough() {
     let mut world = with_failed(&["a", "c"], &[r("a"), r("c"), r("b").requires(&["a", "c"])]);
-    world.event(Event::Deploy(Filter::ids([id("a")])));
+    world.event(Event::DeployDirty(Filter::ids([id("a")])));
     world.ok("a");
     assert_eq!((world.running.len(), world.state("b").blocked), (0, Blocked::TemporarilyBlocked));
     world.deploy();
@@ -248,9 +248,9 @@ fn deploys_leave_out_what_waits_for_recovery_but_repairs_and_names_do_not() {
     world.deploy();
     world.run_all();
     assert_eq!(std::mem::take(&mut world.started), ["a"]);
-    world.event(Event::Deploy(Filter::agent("b")));
+    world.event(Event::DeployDirty(Filter::agent("b")));
     assert!(world.started.is_empty());
-    world.event(Event::Deploy(Filter::ids([id("b")])));
+    world.event(Event::DeployDirty(Filter::ids([id("b")])));
     world.run_all();
     assert_eq!(std::mem::take(&mut world.started), ["b"]);
     assert_eq!(world.state("b").blocked, Blocked::TemporarilyBlocked);
@@ -264,9 +264,9 @@ fn deploys_leave_out_what_waits_for_recovery_but_repairs_and_names_do_not() {
 #[test]
 fn an_unexpected_success_is_reported_with_the_handler_to_blame() {
     let mut world = with_failed(&["a"], &[r("a"), r("b").requires(&["a"])]);
-    world.event(Event::Deploy(Filter::ids([id("b")])));
+    world.event(Event::DeployDirty(Filter::ids([id("b")])));
     world.ok("b");
-    let expected = Warning::UnexpectedSuccess { id: id("b"), bad: vec![id("a")] };
+    let expected = SchedulerWarning::UnexpectedSuccess { id: id("b"), bad: vec![id("a")] };
     assert_eq!(world.warnings, [expected]);
     assert!(world.warnings[0].to_string().contains("does not honour"));
     assert_eq!(
@@ -281,15 +281,15 @@ fn a_repair_never_schedules_what_is_blocked() {
     let models = [r("u").undefined(), r("b").requires(&["u"]), r("c")];
     let mut world = World::deployed(&models);
     world.repair();
-    world.event(Event::Repair(Filter::ids([id("u"), id("b")])));
-    world.event(Event::Deploy(Filter::ids([id("u"), id("b")])));
+    world.event(Event::Verify(Filter::ids([id("u"), id("b")])));
+    world.event(Event::DeployDirty(Filter::ids([id("u"), id("b")])));
     world.run_all();
     assert_eq!(world.started, ["c"]);
 }
 
 // 32
 #[test]
-fn what_chose_to_skip_stays_dirty_and_is_retried_by_a_deploy() {
+fn a_resource_that_skips_itself_stays_dirty_and_is_retried_by_a_deploy() {
     let mut world = World::new(calm());
     world.outcome("a", OutcomeStatus::Skipped);
     world.version(1, &[r("a")]);
@@ -331,7 +331,7 @@ fn a_report_of_a_difference_is_done_and_counts_as_bad_for_dependents() {
 }
 
 #[test]
-fn handlers_are_told_how_requirements_are() {
+fn handlers_receive_the_statuses_of_requirements() {
     let mut world = World::new(calm());
     world.outcome("f", OutcomeStatus::Unavailable);
     world.outcome("n", OutcomeStatus::NonCompliant);

@@ -1,9 +1,9 @@
-//! Deadlines, cancellation, caps on concurrency, answers that do not belong.
+//! Deadlines, cancellation, concurrency limits, unexpected results.
 
 use orrery_model::{Compliance, Duration, OutcomeStatus, Status};
 use orrery_scheduler::{
-    AgentGroup, CancelReason, Command, Event, Filter, Interval, Parts, Settings, TaskKind,
-    TaskNumber, TaskResult,
+    AgentGroup, CancelReason, ChangedFields, Event, Filter, Interval, SchedulerCommand, Settings,
+    TaskKind, TaskNumber, TaskResult,
 };
 
 use crate::world::{World, calm, id, r};
@@ -23,8 +23,8 @@ fn a_task_is_cancelled_at_its_deadline_and_fails() {
     let task = world.task("x/a");
     assert_eq!(world.running[0].deadline, Some(world.now + Duration::from_secs(60)));
     assert_eq!(world.wake_at, world.running[0].deadline);
-    world.pass(60);
-    let cancel = Command::Cancel { task, reason: CancelReason::Deadline };
+    world.advance(60);
+    let cancel = SchedulerCommand::Cancel { task, reason: CancelReason::Deadline };
     assert!(world.commands.contains(&cancel));
     assert_eq!(world.running_names(), ["x/a"], "the agent waits for it to end");
     world.finish_task(task, TaskResult::Cancelled);
@@ -33,18 +33,18 @@ fn a_task_is_cancelled_at_its_deadline_and_fails() {
 }
 
 #[test]
-fn a_task_that_does_not_end_is_given_up_and_its_late_answer_ignored() {
+fn a_task_that_does_not_end_is_abandoned_and_its_late_result_ignored() {
     let mut world = World::new(with_deadline());
     world.version(1, &[r("x/a"), r("x/b"), r("c").requires(&["x/a"])]);
     let task = world.task("x/a");
-    world.pass(60);
-    world.pass(5);
-    assert!(world.commands.contains(&Command::GaveUp { task }));
+    world.advance(60);
+    world.advance(5);
+    assert!(world.commands.contains(&SchedulerCommand::GaveUp { task }));
     assert_eq!(world.status("x/a"), Status::Failed);
     assert_eq!(world.running_names(), ["c", "x/b"]);
     world
         .event(Event::TaskFinished { task, result: TaskResult::Finished(OutcomeStatus::Deployed) });
-    assert_eq!(world.commands, [Command::Ignored { task }]);
+    assert_eq!(world.commands, [SchedulerCommand::Ignored { task }]);
     assert_eq!(world.status("x/a"), Status::Failed);
     world.run_all();
     world.assert_at_rest();
@@ -54,10 +54,10 @@ fn a_task_that_does_not_end_is_given_up_and_its_late_answer_ignored() {
 fn an_answer_within_the_grace_counts() {
     let mut world = World::new(with_deadline());
     world.version(1, &[r("a")]);
-    world.pass(62);
+    world.advance(62);
     world.ok("a");
     assert_eq!(world.status("a"), Status::Deployed);
-    world.pass(100);
+    world.advance(100);
     world.assert_at_rest();
 }
 
@@ -73,7 +73,7 @@ fn answers_that_are_unknown_or_come_twice_change_nothing() {
             task,
             result: TaskResult::Finished(OutcomeStatus::Failed),
         });
-        assert_eq!(world.commands, [Command::Ignored { task }]);
+        assert_eq!(world.commands, [SchedulerCommand::Ignored { task }]);
     }
     assert_eq!(world.state("a"), before);
     assert_eq!(world.running_names(), ["b"]);
@@ -85,7 +85,9 @@ fn cancelling_takes_back_what_waits_and_stops_what_runs() {
     world.repair();
     let task = world.task("x/a");
     world.event(Event::Cancel(Filter::agent("x")));
-    assert!(world.commands.contains(&Command::Cancel { task, reason: CancelReason::User }));
+    assert!(
+        world.commands.contains(&SchedulerCommand::Cancel { task, reason: CancelReason::User })
+    );
     assert_eq!(
         (world.queue("x").len(), world.running_names()),
         (0, vec!["c".into(), "d".into(), "x/a".into()])
@@ -94,7 +96,7 @@ fn cancelling_takes_back_what_waits_and_stops_what_runs() {
     assert_eq!(
         world.state("x/a").compliance(),
         Some(Compliance::HasUpdate),
-        "nobody knows how far it came"
+        "its progress is unknown"
     );
     assert_eq!(world.state("x/b").compliance(), Some(Compliance::Compliant));
     assert!(world.dirty().contains(&"x/a".to_owned()));
@@ -105,14 +107,14 @@ fn cancelling_takes_back_what_waits_and_stops_what_runs() {
 }
 
 #[test]
-fn what_is_asked_for_after_a_cancellation_does_not_count_on_the_run_that_ends() {
+fn a_request_after_a_cancellation_does_not_rely_on_the_ending_run() {
     let mut world = World::deployed(&[r("x/a"), r("b").requires(&["x/a"])]);
     world.repair();
     let task = world.task("x/a");
     world.event(Event::Cancel(Filter::agent("x")));
-    world.event(Event::Repair(Filter::agent("x")));
+    world.event(Event::Verify(Filter::agent("x")));
     assert_eq!(world.queue("x").len(), 1);
-    // It was too late to stop it.
+    // It ended before the cancellation took effect.
     world.finish_task(task, TaskResult::Finished(OutcomeStatus::Deployed));
     assert_eq!(world.running_names(), ["x/a"]);
     assert_ne!(world.task("x/a"), task);
@@ -121,7 +123,7 @@ fn what_is_asked_for_after_a_cancellation_does_not_count_on_the_run_that_ends() 
 }
 
 #[test]
-fn what_was_cancelled_is_retried_at_the_deploy_interval() {
+fn a_cancelled_resource_is_retried_at_the_deploy_interval() {
     let every = Interval::Every(Duration::from_secs(100));
     let mut world = World::new(Settings { deploy_interval: every, ..calm() });
     world.version(1, &[r("a")]);
@@ -129,7 +131,7 @@ fn what_was_cancelled_is_retried_at_the_deploy_interval() {
     let task = world.task("a");
     world.finish_task(task, TaskResult::Cancelled);
     world.assert_at_rest();
-    world.pass(100);
+    world.advance(100);
     assert_eq!(world.running_names(), ["a"]);
 }
 
@@ -163,7 +165,7 @@ fn the_limit_over_all_lets_the_most_urgent_go_first() {
     let models = [r("a"), r("b"), r("c"), r("d"), r("stopped")];
     world.version(1, &models);
     assert_eq!(world.running_names(), ["a"]);
-    world.event(Event::Deploy(Filter::ids([id("c")])));
+    world.event(Event::DeployDirty(Filter::ids([id("c")])));
     world.pause("b");
     world.ok("a");
     assert_eq!(world.running_names(), ["c"]);
@@ -181,14 +183,14 @@ fn the_limit_over_all_lets_the_most_urgent_go_first() {
 }
 
 #[test]
-fn only_what_changed_is_to_be_kept_and_before_tasks_start() {
+fn only_changed_states_are_persisted_and_before_tasks_start() {
     let mut world = World::deployed(&[r("a"), r("b"), r("c").requires(&["a"])]);
-    let mut expected = |event, names: &[(&str, Parts)]| {
+    let mut expected = |event, names: &[(&str, ChangedFields)]| {
         world.event(event);
-        let persist = world.commands.iter().position(|c| matches!(c, Command::Persist(_)));
-        let start = world.commands.iter().position(|c| matches!(c, Command::Start(_)));
+        let persist = world.commands.iter().position(|c| matches!(c, SchedulerCommand::Persist(_)));
+        let start = world.commands.iter().position(|c| matches!(c, SchedulerCommand::Start(_)));
         assert!(persist.is_some() && start.is_none_or(|start| persist < Some(start)));
-        let Some(Command::Persist(changes)) = persist.map(|at| &world.commands[at]) else {
+        let Some(SchedulerCommand::Persist(changes)) = persist.map(|at| &world.commands[at]) else {
             unreachable!()
         };
         let changes: Vec<_> = changes
@@ -199,17 +201,17 @@ fn only_what_changed_is_to_be_kept_and_before_tasks_start() {
             names.iter().map(|(name, parts)| ((*name).to_owned(), *parts)).collect();
         assert_eq!(changes, names);
     };
-    expected(Event::Repair(Filter::ids([id("a")])), &[("a", Parts::DEPLOYING)]);
+    expected(Event::Verify(Filter::ids([id("a")])), &[("a", ChangedFields::DEPLOYING)]);
     let finished = Event::TaskFinished {
         task: TaskNumber(4),
         result: TaskResult::Finished(OutcomeStatus::Deployed),
     };
-    expected(finished, &[("a", Parts::DEPLOYING | Parts::RUN)]);
+    expected(finished, &[("a", ChangedFields::DEPLOYING | ChangedFields::RUN)]);
     assert_eq!(world.stored[&id("a")], world.state("a"));
 }
 
 #[test]
-fn slots_of_the_gone_are_used_again_without_mixing_them_up() {
+fn freed_slots_are_reused_without_confusion() {
     let mut world = World::new(calm());
     world.version(1, &[r("x/old")]);
     let task = world.task("x/old");

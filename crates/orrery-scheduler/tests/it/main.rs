@@ -1,8 +1,9 @@
-//! The scheduler as its driver sees it. `world` is the harness; the other modules are behaviours by theme.
-//! Numbers in comments are those of the list of promised behaviours.
+//! Tests of the scheduler's public interface. `world` is the harness; the other modules are
+//! behaviours by theme. Numbers in comments refer to the list of promised behaviours.
 
 mod blocking;
 mod events;
+mod explain;
 mod limits;
 mod random;
 mod recovery;
@@ -13,5 +14,4 @@ mod scheduling;
 mod steps;
 mod timers;
 mod versions;
-mod why;
 mod world;

@@ -1,11 +1,12 @@
-//! Random worlds: the scheduler and the slow reference see the same events and must agree after each.
+//! Random tests: the scheduler and the slow reference model process the same events and must agree
+//! after each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_model::{Blocked, Duration, OutcomeStatus, Timestamp, VersionNumber};
 use orrery_scheduler::{
-    AgentGroup, Command, Event, ResourceIndex, Scheduler, Settings, Start, TaskKind, TaskNumber,
-    TaskResult, VersionDiff,
+    AgentGroup, Event, ResourceIndex, Scheduler, SchedulerCommand, Settings, Start, TaskKind,
+    TaskNumber, TaskResult, VersionDiff,
 };
 use proptest::prelude::*;
 
@@ -13,7 +14,7 @@ use crate::reference::Reference;
 use crate::steps::{AGENTS, Choice, DraftVersion, Step, draft_version, settings, step};
 use crate::world::{Model, World, calm, id, name_of, r, whole};
 
-/// Both machines, and what the driver knows.
+/// The scheduler, the reference model and the driver's state.
 struct Pair {
     world: World,
     reference: Reference,
@@ -35,7 +36,7 @@ impl Pair {
         self.next_version
     }
 
-    /// Sends an event to the scheduler, lets the reference do the same, and compares.
+    /// Applies an event to the scheduler and the reference model, and compares them.
     fn step(
         &mut self,
         event: Event,
@@ -57,13 +58,14 @@ impl Pair {
     }
 
     fn compare_starts(&mut self) {
-        // Before the reference starts its tasks: what starts now must not wait for anything.
+        // Checked before the reference starts its tasks: no started task may have a scheduled
+        // requirement.
         let starts: Vec<Start> = self
             .world
             .commands
             .iter()
             .filter_map(|command| match command {
-                Command::Start(start) => Some(start.clone()),
+                SchedulerCommand::Start(start) => Some(start.clone()),
                 _ => None,
             })
             .collect();
@@ -80,10 +82,10 @@ impl Pair {
         for start in &starts {
             let agent = self.world.scheduler.agent_name(start.agent).unwrap().to_owned();
             let name = self.world.name_of_start(start);
-            let wanted = self.reference.known[&name].state.intent;
+            let desired_states = self.reference.known[&name].state.intent;
             assert_eq!(
                 Some(start.intent),
-                wanted,
+                desired_states,
                 "{name} starts with an intent that was overtaken"
             );
             assert!(started.insert(agent, name).is_none(), "two tasks of one agent start");
@@ -113,7 +115,10 @@ impl Pair {
                 let late = urgency(other) > urgency(index);
                 assert!(!late, "{name} waits for something less urgent");
             }
-            assert!(scheduler.why(index).is_some_and(|why| !why.because.is_empty()), "no reason");
+            assert!(
+                scheduler.explain(index).is_some_and(|explanation| !explanation.reasons.is_empty()),
+                "no reason"
+            );
         }
         for agent in scheduler.agents() {
             let queue: Vec<_> = scheduler
@@ -121,7 +126,7 @@ impl Pair {
                 .into_iter()
                 .map(|task| match task.kind {
                     TaskKind::Deploy(index) => (name(index), task.priority, task.reason),
-                    other => panic!("nobody asked for {other:?}"),
+                    other => panic!("unrequested {other:?}"),
                 })
                 .collect();
             let agent = scheduler.agent_name(agent).unwrap();
@@ -159,7 +164,7 @@ impl Pair {
         });
     }
 
-    /// As diffs of whole sets, sets that are gone as empty ones.
+    /// Diffs of whole sets; removed sets are empty.
     fn diffs(&mut self, versions: &[(u32, Vec<Model>)]) -> Vec<VersionDiff> {
         let mut diffs = Vec::new();
         for (number, models) in versions {
@@ -187,9 +192,9 @@ impl Pair {
             }
             Step::Touch(places) => {
                 let mut models = self.world.model.clone();
-                for place in places {
+                for index in places {
                     let count = models.len().max(1);
-                    if let Some(model) = models.get_mut(place % count) {
+                    if let Some(model) = models.get_mut(index % count) {
                         model.value = (model.value + 1) % 3;
                     }
                 }
@@ -209,25 +214,25 @@ impl Pair {
                 if !self.world.scheduler.is_running(task) {
                     let result = TaskResult::Finished(OutcomeStatus::Deployed);
                     self.step(Event::TaskFinished { task, result }, |_, _, _| {});
-                    assert_eq!(self.world.commands[0], Command::Ignored { task });
+                    assert_eq!(self.world.commands[0], SchedulerCommand::Ignored { task });
                 }
             }
             Step::Deploy(choice) => {
                 let filter = choice.filter();
-                self.step(Event::Deploy(filter.clone()), |reference, order, _| {
+                self.step(Event::DeployDirty(filter.clone()), |reference, order, _| {
                     reference.deploy(&filter, order);
                 });
             }
             Step::Repair(choice) => {
                 let filter = choice.filter();
-                self.step(Event::Repair(filter.clone()), |reference, order, _| {
+                self.step(Event::Verify(filter.clone()), |reference, order, _| {
                     reference.repair(&filter, None, order);
                 });
             }
-            Step::ContinueRepair { choice, ago } => {
+            Step::ResumeVerify { choice, ago } => {
                 let filter = choice.filter();
                 let since = Timestamp(self.world.now.0 - i64::from(*ago) * 1_000_000);
-                let event = Event::ContinueRepair { filter: filter.clone(), since };
+                let event = Event::ResumeVerify { filter: filter.clone(), since };
                 self.step(event, |reference, order, _| {
                     reference.repair(&filter, Some(since), order);
                 });
@@ -242,7 +247,7 @@ impl Pair {
             Step::Unpause(agent) => self.set_paused(AGENTS[*agent], false),
             Step::Halt => self.step(Event::Halt, |reference, _, _| reference.halt()),
             Step::Resume => self.step(Event::Resume, |reference, _, _| reference.halted = false),
-            Step::Pass(seconds) => self.pass(*seconds),
+            Step::Pass(seconds) => self.advance(*seconds),
             Step::Settings(number) => {
                 let settings = settings(*number);
                 let event = Event::SettingsChanged(Box::new(settings.clone()));
@@ -267,7 +272,7 @@ impl Pair {
         }
     }
 
-    fn pass(&mut self, seconds: u64) {
+    fn advance(&mut self, seconds: u64) {
         self.world.now = self.world.now + Duration::from_secs(seconds);
         self.step(Event::Tick, |reference, order, agent_order| reference.tick(order, agent_order));
     }
@@ -291,7 +296,7 @@ impl Pair {
         self.compare();
     }
 
-    /// Lets the world come to rest with good handlers: nothing may be left over.
+    /// Runs successful handlers until idle: nothing may remain.
     fn settle(&mut self) {
         self.apply(&Step::Resume);
         for agent in 0..AGENTS.len() {
@@ -323,7 +328,7 @@ impl Pair {
     }
 }
 
-/// The name of an index.
+/// Returns a lookup from index to name.
 fn namer(scheduler: &Scheduler) -> impl Fn(ResourceIndex) -> String + '_ {
     |index| name_of(scheduler.id(index).unwrap())
 }
@@ -331,9 +336,10 @@ fn namer(scheduler: &Scheduler) -> impl Fn(ResourceIndex) -> String + '_ {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
-    /// Safety after each event: the same states, dirt, queues, waits, timers and runs as the reference; no task
-    /// starts while a scheduled requirement has not ended; one task for each agent and resource; the store can
-    /// be trusted. Liveness at the end: with good handlers everything comes to rest and is deployed.
+    /// Safety after each event: the same states, dirty sets, queues, waits, timers and runs as the
+    /// reference; no task starts while a requirement is scheduled; one task for each agent and
+    /// resource; the stored state is correct. Liveness at the end: with successful handlers the
+    /// scheduler becomes idle and everything is deployed.
     #[test]
     fn the_scheduler_agrees_with_the_obvious_model(
         first in draft_version(),
@@ -347,7 +353,7 @@ proptest! {
         pair.settle();
     }
 
-    /// Limits hold, and nobody waits for room that is there.
+    /// Limits hold, and no task waits while capacity is free.
     #[test]
     fn limits_are_kept_and_used(
         first in draft_version(),
@@ -374,8 +380,8 @@ proptest! {
                     let task = world.running[which % world.running.len()].task;
                     world.finish_task(task, TaskResult::Finished(status));
                 }
-                Step::Repair(choice) => world.event(Event::Repair(choice.filter())),
-                Step::Deploy(choice) => world.event(Event::Deploy(choice.filter())),
+                Step::Repair(choice) => world.event(Event::Verify(choice.filter())),
+                Step::Deploy(choice) => world.event(Event::DeployDirty(choice.filter())),
                 Step::Cancel(choice) => world.event(Event::Cancel(choice.filter())),
                 Step::Pause(agent) => world.pause(AGENTS[agent]),
                 Step::Unpause(agent) => world.unpause(AGENTS[agent]),
@@ -387,7 +393,8 @@ proptest! {
         }
     }
 
-    /// Several versions at once mean the same as one by one: what is wanted, who is gone, who requires whom.
+    /// Several versions at once have the same effect as one by one: intents, removals and
+    /// requirements.
     #[test]
     fn folding_versions_keeps_their_net_effect(
         drafts in prop::collection::vec(draft_version(), 2..5),
@@ -400,13 +407,13 @@ proptest! {
         for (number, models) in &versions {
             one_by_one.version(*number, models);
         }
-        prop_assert_eq!(wanted(&at_once), wanted(&one_by_one));
+        prop_assert_eq!(desired_states(&at_once), desired_states(&one_by_one));
         prop_assert_eq!(&at_once.orphans, &one_by_one.orphans);
         prop_assert_eq!(at_once.processed, Some(VersionNumber(versions.last().unwrap().0)));
     }
 }
 
-/// Nothing starts beyond a limit; what ran before a limit came may still run.
+/// No task starts beyond a limit; tasks that ran before a lower limit may continue.
 fn check_limits(world: &World) {
     let scheduler = &world.scheduler;
     let Settings { running_max, groups, .. } = scheduler.settings();
@@ -422,7 +429,7 @@ fn check_limits(world: &World) {
         [of_group, over_all].into_iter().flatten().collect::<Vec<_>>()
     };
     for command in &world.commands {
-        if let Command::Start(start) = command {
+        if let SchedulerCommand::Start(start) = command {
             let agent = scheduler.agent_name(start.agent).unwrap();
             for (running, limit) in limits(agent) {
                 assert!(running <= limit, "{agent} started beyond a limit of {limit}");
@@ -439,11 +446,11 @@ fn check_limits(world: &World) {
     }
 }
 
-/// Requirements, intent, and whether it is undefined.
-type Wanted = (Vec<String>, Option<[u8; 16]>, bool);
+/// Requirements, intent and the undefined flag of a resource.
+type DesiredState = (Vec<String>, Option<[u8; 16]>, bool);
 
-/// Intents and requirements of all that is managed.
-fn wanted(world: &World) -> BTreeMap<String, Wanted> {
+/// Intents and requirements of all managed resources.
+fn desired_states(world: &World) -> BTreeMap<String, DesiredState> {
     let scheduler = &world.scheduler;
     let describe = |index| {
         let name = namer(scheduler);
@@ -455,7 +462,7 @@ fn wanted(world: &World) -> BTreeMap<String, Wanted> {
     scheduler.resources().map(describe).collect()
 }
 
-/// A random world is the same when its events are played again.
+/// Replaying the events of a random run repeats it.
 #[test]
 fn replaying_events_repeats_every_decision() {
     let play = || {
@@ -481,7 +488,7 @@ fn replaying_events_repeats_every_decision() {
                     log.push(format!("{:?}", world.commands));
                 }
             }
-            world.pass(17);
+            world.advance(17);
             log.push(format!("{:?}", world.commands));
         }
         log

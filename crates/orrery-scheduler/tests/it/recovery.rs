@@ -2,8 +2,8 @@
 
 use orrery_model::{Blocked, Compliance, OutcomeStatus, Status};
 use orrery_scheduler::{
-    CancelReason, Command, DryRunAnswer, DryRunId, DryRunRequest, Event, Filter, Interval,
-    Priority, Reason, Settings, TaskResult,
+    CancelReason, DryRunId, DryRunRequest, DryRunSkip, Event, Filter, Interval, Priority, Reason,
+    SchedulerCommand, Settings, TaskResult,
 };
 
 use crate::world::{Model, World, calm, id, r, whole};
@@ -44,7 +44,7 @@ fn a_restart_catches_up_on_outstanding_events() {
         let mut world = World::deployed(&models);
         world.pause("x");
         world.now = world.now + orrery_model::Duration::from_secs(5);
-        world.event(Event::Repair(Filter::ids([id("s")])));
+        world.event(Event::Verify(Filter::ids([id("s")])));
         world.ok("s");
         world.restart(false);
         assert_eq!(world.queue("x"), expected);
@@ -86,7 +86,7 @@ fn a_reset_redeploys_all_and_repairs_wrong_states() {
 
 // 47
 #[test]
-fn a_wrong_blocking_in_the_store_is_worked_out_anew() {
+fn a_wrong_blocking_in_the_store_is_recomputed() {
     let models = [r("a"), r("b").requires(&["a"]), r("u").undefined(), r("c").requires(&["u"])];
     let mut world = World::deployed(&models);
     world.stored.get_mut(&id("b")).unwrap().blocked = Blocked::Blocked;
@@ -101,9 +101,9 @@ fn a_wrong_blocking_in_the_store_is_worked_out_anew() {
 
 // 48
 #[test]
-fn after_a_restart_nothing_stays_deploying_and_what_was_cut_off_is_verified() {
+fn after_a_restart_nothing_stays_deploying_and_interrupted_runs_are_verified() {
     let mut world = World::deployed(&[r("a"), r("x/b")]);
-    world.event(Event::Repair(Filter::all()));
+    world.event(Event::Verify(Filter::all()));
     assert_eq!(world.status("a"), Status::Deploying);
     assert!(world.stored[&id("a")].deploying);
     world.pause("x");
@@ -155,9 +155,13 @@ fn a_halt_stops_a_deploy_and_a_resume_continues_it() {
     world.version(1, &[r("x/a"), r("x/b"), r("y/c")]);
     let task = world.task("x/a");
     world.event(Event::Halt);
-    assert!(world.commands.contains(&Command::Cancel { task, reason: CancelReason::Halt }));
+    assert!(
+        world.commands.contains(&SchedulerCommand::Cancel { task, reason: CancelReason::Halt })
+    );
     world.event(Event::Halt);
-    assert!(!world.commands.iter().any(|command| matches!(command, Command::Cancel { .. })));
+    assert!(
+        !world.commands.iter().any(|command| matches!(command, SchedulerCommand::Cancel { .. }))
+    );
     world.finish_task(task, TaskResult::Cancelled);
     assert!(world.running.is_empty());
     world.deploy();
@@ -165,7 +169,7 @@ fn a_halt_stops_a_deploy_and_a_resume_continues_it() {
     world.event(Event::Resume);
     world.run_all();
     assert_eq!(world.started, ["x/a", "x/a", "x/b"]);
-    assert_eq!(world.queue("y"), ["y/c"], "who was paused before stays so");
+    assert_eq!(world.queue("y"), ["y/c"], "an agent paused before stays paused");
     world.unpause("y");
     world.run_all();
     world.assert_at_rest();
@@ -180,17 +184,17 @@ fn a_halt_survives_a_restart_and_stops_the_clock() {
     world.run_all();
     world.event(Event::Halt);
     world.restart(false);
-    world.pass(100);
+    world.advance(100);
     assert_eq!(world.started, ["a"]);
     world.event(Event::Resume);
     assert!(world.wake_at.unwrap() <= world.now, "what is overdue happens at once");
-    world.pass(0);
+    world.advance(0);
     assert_eq!(world.started, ["a", "a"]);
 }
 
 // 50
 #[test]
-fn what_a_halt_interrupted_is_as_if_never_tried() {
+fn a_run_interrupted_by_a_halt_counts_as_never_tried() {
     let mut world = World::deployed(&[r("x/a")]);
     world.repair();
     world.event(Event::Halt);
@@ -226,9 +230,9 @@ fn dry_run(number: u64, version: u32, models: &[Model]) -> Event {
     })
 }
 
-fn answers(world: &World) -> Vec<(u32, DryRunAnswer)> {
-    let answer = |command: &Command| match command {
-        Command::DryRunAnswer { entry, answer, .. } => Some((*entry, *answer)),
+fn answers(world: &World) -> Vec<(u32, DryRunSkip)> {
+    let answer = |command: &SchedulerCommand| match command {
+        SchedulerCommand::DryRunSkipped { entry, reason, .. } => Some((*entry, *reason)),
         _ => None,
     };
     world.commands.iter().filter_map(answer).collect()
@@ -245,17 +249,17 @@ fn a_dry_run_answers_for_what_cannot_run_and_comes_to_an_end() {
     assert_eq!(
         answers(&world),
         [
-            (0, DryRunAnswer::Undefined),
-            (1, DryRunAnswer::SkippedForUndefined),
-            (2, DryRunAnswer::SkippedForUndefined),
-            (4, DryRunAnswer::AgentDown)
+            (0, DryRunSkip::Undefined),
+            (1, DryRunSkip::SkippedForUndefined),
+            (2, DryRunSkip::SkippedForUndefined),
+            (4, DryRunSkip::AgentDown)
         ]
     );
     assert_eq!(world.started, ["dry run 1 3"]);
     assert_eq!((world.running[0].version.0, world.running[0].intent), (9, models[3].intent().hash));
     assert!(!world.is_managed("x/c"), "nothing is managed by a dry run");
     world.finish("dry run 1 3", OutcomeStatus::Failed);
-    let finished = Command::DryRunFinished { dry_run: DryRunId(1), refused: false };
+    let finished = SchedulerCommand::DryRunFinished { dry_run: DryRunId(1), refused: false };
     assert_eq!(world.commands, [finished]);
     world.assert_at_rest();
 }
@@ -267,13 +271,13 @@ fn a_dry_run_does_not_wait_for_agents_that_are_paused_or_halted_meanwhile() {
     let mut world = World::new(calm());
     world.event(dry_run(1, 1, &models));
     world.pause("x");
-    assert_eq!(answers(&world), [(1, DryRunAnswer::AgentDown), (2, DryRunAnswer::AgentDown)]);
+    assert_eq!(answers(&world), [(1, DryRunSkip::AgentDown), (2, DryRunSkip::AgentDown)]);
     world.event(Event::Halt);
-    assert_eq!(answers(&world), [(4, DryRunAnswer::AgentDown)]);
+    assert_eq!(answers(&world), [(4, DryRunSkip::AgentDown)]);
     for task in [world.running[0].task, world.running[1].task] {
         world.finish_task(task, TaskResult::Cancelled);
     }
-    let finished = Command::DryRunFinished { dry_run: DryRunId(1), refused: false };
+    let finished = SchedulerCommand::DryRunFinished { dry_run: DryRunId(1), refused: false };
     assert_eq!(world.commands, [finished]);
     world.assert_at_rest();
 }
@@ -286,7 +290,7 @@ fn dry_runs_ignore_order_survive_deletion_and_are_refused_while_halted() {
     world.event(dry_run(1, 1, &[models[1].clone(), models[0].clone()]));
     world.event(dry_run(1, 1, &models));
     world.event(dry_run(2, 1, &[]));
-    let finished = Command::DryRunFinished { dry_run: DryRunId(2), refused: false };
+    let finished = SchedulerCommand::DryRunFinished { dry_run: DryRunId(2), refused: false };
     assert_eq!(world.commands, [finished]);
     world.version(2, &[]);
     assert_eq!(world.queue("x"), ["dry run 1 1"]);
@@ -294,7 +298,7 @@ fn dry_runs_ignore_order_survive_deletion_and_are_refused_while_halted() {
     assert_eq!(world.started, ["dry run 1 0", "dry run 1 1"]);
     world.event(Event::Halt);
     world.event(dry_run(3, 1, &models));
-    let refused = Command::DryRunFinished { dry_run: DryRunId(3), refused: true };
+    let refused = SchedulerCommand::DryRunFinished { dry_run: DryRunId(3), refused: true };
     assert_eq!(world.commands, [refused]);
     world.assert_at_rest();
 }

@@ -1,10 +1,10 @@
-//! The scheduler once more: slow, obvious, written from the description and not from the code. It keeps sets
-//! and looks at everything after each step.
+//! Reference model of the scheduler: slow, obvious, written from the description and not from the
+//! code. It holds plain sets and scans everything after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_model::{
-    AttributeHash, Blocked, Compliance, Duration, HandlerRun, ResourceFlags, ResourceState,
+    AttributeHash, Blocked, Compliance, Duration, LastRunStatus, ResourceFlags, ResourceState,
     Timestamp,
 };
 use orrery_scheduler::{
@@ -13,22 +13,22 @@ use orrery_scheduler::{
 
 use crate::world::id;
 
-/// A resource as the reference sees it.
+/// A resource of the reference model.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct ModelResource {
     pub(crate) state: ResourceState,
     pub(crate) flags: ResourceFlags,
     pub(crate) requires: BTreeSet<String>,
     pub(crate) agent: String,
     pub(crate) dirty: bool,
     pub(crate) waits_for_bad: bool,
-    /// Tells a resource from an earlier one of the same name.
+    /// Distinguishes a resource from an earlier one of the same name.
     pub(crate) incarnation: u64,
-    /// For timers of what never ran.
+    /// Start of the timers of a resource that never ran.
     pub(crate) idle_since: Timestamp,
 }
 
-/// Why a task exists, with the incarnation of whoever is named.
+/// Reason that a task exists, with the incarnation of the named resource.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cause {
     Plain(Reason),
@@ -52,17 +52,17 @@ pub(crate) struct Running {
     pub(crate) started_at: Timestamp,
     pub(crate) due: Option<Timestamp>,
     pub(crate) cancelled: Option<CancelReason>,
-    /// Still works on what is wanted.
+    /// True while it runs the latest intent.
     pub(crate) latest: bool,
-    /// Its resource is gone, or another one.
+    /// True if its resource was removed or recreated.
     pub(crate) detached: bool,
 }
 
 pub(crate) struct Reference {
     pub(crate) settings: Settings,
-    pub(crate) known: BTreeMap<String, Known>,
+    pub(crate) known: BTreeMap<String, ModelResource>,
     pub(crate) tasks: BTreeMap<String, Task>,
-    /// By agent: there can be no second one.
+    /// At most one run for each agent.
     pub(crate) running: BTreeMap<String, Running>,
     pub(crate) paused: BTreeSet<String>,
     pub(crate) halted: bool,
@@ -71,8 +71,8 @@ pub(crate) struct Reference {
     pub(crate) now: Timestamp,
 }
 
-/// The order in which requests of one event are numbered: that of the indexes.
-pub(crate) type Order<'a> = &'a dyn Fn(&str) -> u32;
+/// Order in which requests of one event are numbered: by index.
+pub(crate) type RequestOrder<'a> = &'a dyn Fn(&str) -> u32;
 
 impl Reference {
     pub(crate) fn new(settings: Settings) -> Self {
@@ -93,7 +93,7 @@ impl Reference {
         self.now = now;
     }
 
-    // What follows from what is known, worked out anew each time.
+    // Derived state, recomputed each time.
 
     pub(crate) fn is_blocked(&self, name: &str) -> bool {
         let known = &self.known[name];
@@ -116,8 +116,8 @@ impl Reference {
         self.tasks.contains_key(name) || self.run_of(name).is_some_and(|run| run.latest)
     }
 
-    pub(crate) fn dependents(&self, name: &str, order: Order) -> Vec<String> {
-        let requires = |known: &Known| known.requires.contains(name);
+    pub(crate) fn dependents(&self, name: &str, order: RequestOrder) -> Vec<String> {
+        let requires = |known: &ModelResource| known.requires.contains(name);
         let mut names: Vec<String> = self
             .known
             .iter()
@@ -132,19 +132,19 @@ impl Reference {
         let state = &self.known[name].state;
         match state.compliance() {
             Some(Compliance::HasUpdate) => true,
-            Some(Compliance::NonCompliant) => state.last_run != HandlerRun::Successful,
+            Some(Compliance::NonCompliant) => state.last_run != LastRunStatus::Successful,
             _ => false,
         }
     }
 
-    /// What the task of a resource waits for; `None` without a task.
+    /// Returns the requirements that the resource's task waits for; `None` without a task.
     pub(crate) fn waiting_on(&self, name: &str) -> Option<BTreeSet<String>> {
         self.tasks.get(name)?;
         let requires = self.known[name].requires.iter();
         Some(requires.filter(|required| self.is_scheduled(required)).cloned().collect())
     }
 
-    /// The ready tasks of an agent in their order.
+    /// Returns the ready tasks of an agent in execution order.
     pub(crate) fn queue(&self, agent: &str) -> Vec<(String, Priority, Reason)> {
         let mut ready: Vec<(&String, &Task)> = self
             .tasks
@@ -198,7 +198,7 @@ impl Reference {
         choices.into_iter().min_by_key(|(at, _)| *at)
     }
 
-    /// The state as it is kept, with the blocked axis worked out.
+    /// Returns the stored state with the derived `blocked` axis.
     pub(crate) fn state(&self, name: &str) -> ResourceState {
         let known = &self.known[name];
         let blocked = if self.is_blocked(name) {
@@ -219,7 +219,7 @@ impl Reference {
         mut names: Vec<String>,
         priority: Priority,
         reason: &Reason,
-        order: Order,
+        order: RequestOrder,
     ) {
         names.sort_by_key(|name| order(name));
         for name in names {
@@ -227,12 +227,12 @@ impl Reference {
         }
     }
 
-    pub(crate) fn request(&mut self, name: &str, priority: Priority, cause: Cause, again: bool) {
+    pub(crate) fn request(&mut self, name: &str, priority: Priority, cause: Cause, rerun: bool) {
         if self.is_blocked(name) {
             return;
         }
         let runs_latest = self.run_of(name).is_some_and(|run| run.latest);
-        let called_off =
+        let cancelled =
             self.run_of(name).is_some_and(|run| run.cancelled == Some(CancelReason::User));
         if runs_latest {
             let run = self.running.values_mut().find(|run| run.name == name && !run.detached);
@@ -246,7 +246,7 @@ impl Reference {
             }
             return;
         }
-        if !runs_latest || again || called_off {
+        if !runs_latest || rerun || cancelled {
             self.add(name, priority, cause);
         }
     }
@@ -274,7 +274,7 @@ impl Reference {
         }
     }
 
-    /// What something urgent waits for is as urgent, and so on.
+    /// Raises requirements to the priority of waiting tasks, transitively.
     fn lift(&mut self) {
         loop {
             let waits = self.tasks.iter().flat_map(|(name, task)| {
@@ -291,7 +291,7 @@ impl Reference {
         }
     }
 
-    /// Starts what can start. Gives agent and resource of each.
+    /// Starts all startable tasks. Returns agent and resource of each.
     pub(crate) fn dispatch(&mut self) -> BTreeMap<String, String> {
         self.lift();
         let agents: BTreeSet<String> =
@@ -324,37 +324,42 @@ impl Reference {
     }
 
     pub(crate) fn matching(&self, filter: &Filter) -> Vec<String> {
-        let wanted = |name: &String| {
+        let desired_states = |name: &String| {
             let agents = filter.agents.as_ref();
             let ids = filter.ids.as_ref();
             agents.is_none_or(|agents| agents.iter().any(|one| **one == *self.known[name].agent))
                 && ids.is_none_or(|ids| ids.contains(&id(name)))
         };
-        self.known.keys().filter(|name| wanted(name)).cloned().collect()
+        self.known.keys().filter(|name| desired_states(name)).cloned().collect()
     }
 
-    pub(crate) fn deploy(&mut self, filter: &Filter, order: Order) {
+    pub(crate) fn deploy(&mut self, filter: &Filter, order: RequestOrder) {
         let mut names = self.matching(filter);
         names.retain(|name| {
             let known = &self.known[name];
             known.dirty || (known.waits_for_bad && filter.ids.is_some())
         });
         self.unpark(&names);
-        self.request_all(names, Priority::UserDeploy, &Reason::UserDeploy, order);
+        self.request_all(names, Priority::UserDeployDirty, &Reason::UserDeployDirty, order);
     }
 
-    /// Of one that was cut off, what was deployed since it began is done.
-    pub(crate) fn repair(&mut self, filter: &Filter, since: Option<Timestamp>, order: Order) {
+    /// With `since`: resources deployed since then are done.
+    pub(crate) fn repair(
+        &mut self,
+        filter: &Filter,
+        since: Option<Timestamp>,
+        order: RequestOrder,
+    ) {
         let mut names = self.matching(filter);
         names.retain(|name| !self.is_blocked(name));
         if let Some(since) = since {
-            let done = |known: &Known| {
+            let done = |known: &ModelResource| {
                 !known.dirty && known.state.last_success.is_some_and(|last| last >= since)
             };
             names.retain(|name| !done(&self.known[name]));
         }
         self.unpark(&names);
-        self.request_all(names, Priority::UserRepair, &Reason::UserRepair, order);
+        self.request_all(names, Priority::UserVerify, &Reason::UserVerify, order);
     }
 
     pub(crate) fn unpark(&mut self, names: &[String]) {
@@ -396,7 +401,7 @@ impl Reference {
                 self.known.keys().filter(|name| !is_busy(name)).cloned().collect();
             for (_, known) in self.known.iter_mut().filter(|(name, _)| idle.contains(*name)) {
                 let state = &mut known.state;
-                state.parked |= state.last_run == HandlerRun::Failed && state.attempts >= limit;
+                state.parked |= state.last_run == LastRunStatus::Failed && state.attempts >= limit;
             }
         }
         self.settings = settings;
@@ -410,7 +415,7 @@ impl Reference {
 
     // Time.
 
-    pub(crate) fn tick(&mut self, order: Order, agent_order: Order) {
+    pub(crate) fn tick(&mut self, order: RequestOrder, agent_order: RequestOrder) {
         let mut overdue: Vec<(Timestamp, u32, String)> = self
             .running
             .iter()
@@ -437,7 +442,7 @@ impl Reference {
                 (at <= self.now).then(|| (at, order(name), name.clone(), kind))
             })
             .collect();
-        due.sort_by_key(|(at, place, _, _)| (*at, *place));
+        due.sort_by_key(|(at, index, _, _)| (*at, *index));
         for (_, _, name, kind) in due {
             let attempts = self.known[&name].state.attempts;
             let (priority, reason) = match kind {

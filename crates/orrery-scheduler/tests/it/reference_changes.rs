@@ -1,17 +1,17 @@
-//! The reference, second part: what results, versions and restarts mean.
+//! Second part of the reference model: results, versions and restarts.
 
 use std::collections::BTreeSet;
 
-use orrery_model::{Compliance, HandlerRun, OutcomeStatus, ResourceState, VersionNumber};
+use orrery_model::{Compliance, LastRunStatus, OutcomeStatus, ResourceState, VersionNumber};
 use orrery_scheduler::{CancelReason, Priority, Reason, TaskResult};
 
-use crate::reference::{Cause, Known, Order, Reference, Running};
+use crate::reference::{Cause, ModelResource, Reference, RequestOrder, Running};
 use crate::world::Model;
 
 impl Reference {
     // Results.
 
-    pub(crate) fn finish(&mut self, agent: &str, result: TaskResult, order: Order) {
+    pub(crate) fn finish(&mut self, agent: &str, result: TaskResult, order: RequestOrder) {
         let run = self.running.remove(agent).unwrap();
         if run.detached {
             return;
@@ -31,11 +31,11 @@ impl Reference {
             TaskResult::Parked => Some(OutcomeStatus::Failed),
         };
         match verdict {
-            Some(status) => self.take_verdict(&run, status, stale),
+            Some(status) => self.apply_verdict(&run, status, stale),
             None => {
                 let known = self.known.get_mut(&name).unwrap();
                 known.state.last_run_at = Some(self.now);
-                self.forget_verdict(&name);
+                self.clear_verdict(&name);
                 if self.halted || run.cancelled == Some(CancelReason::Halt) {
                     self.request(&name, run.priority, Cause::Plain(Reason::Interrupted), false);
                 }
@@ -63,11 +63,11 @@ impl Reference {
         }
     }
 
-    pub(crate) fn take_verdict(&mut self, run: &Running, status: OutcomeStatus, stale: bool) {
+    pub(crate) fn apply_verdict(&mut self, run: &Running, status: OutcomeStatus, stale: bool) {
         let good = status == OutcomeStatus::Deployed;
         let known = self.known.get_mut(&run.name).unwrap();
         let state = &mut known.state;
-        state.last_run = HandlerRun::from(status);
+        state.last_run = LastRunStatus::from(status);
         state.last_run_compliant = Some(good);
         state.last_outcome = Some(status);
         state.last_run_at = Some(self.now);
@@ -76,14 +76,14 @@ impl Reference {
             return;
         }
         match state.last_run {
-            HandlerRun::Failed => {
+            LastRunStatus::Failed => {
                 state.attempts += 1;
                 if self.settings.retry.attempts_max.is_some_and(|limit| state.attempts >= limit) {
                     state.parked = true;
                 }
             }
-            HandlerRun::Successful => (state.attempts, state.parked) = (0, false),
-            HandlerRun::Skipped | HandlerRun::New => {}
+            LastRunStatus::Successful => (state.attempts, state.parked) = (0, false),
+            LastRunStatus::Skipped | LastRunStatus::New => {}
         }
         if good {
             state.last_success = Some(run.started_at);
@@ -101,7 +101,7 @@ impl Reference {
         (known.waits_for_bad, known.dirty) = (waits, dirty);
     }
 
-    pub(crate) fn forget_verdict(&mut self, name: &str) {
+    pub(crate) fn clear_verdict(&mut self, name: &str) {
         let known = self.known.get_mut(name).unwrap();
         known.state.last_deployed = None;
         known.state.last_run_compliant = None;
@@ -113,8 +113,8 @@ impl Reference {
 
     // Versions and restarts.
 
-    /// Versions, oldest first, of which the last is wanted.
-    pub(crate) fn versions(&mut self, versions: &[(u32, Vec<Model>)], order: Order) {
+    /// Processes versions, oldest first; the last becomes the desired state.
+    pub(crate) fn versions(&mut self, versions: &[(u32, Vec<Model>)], order: RequestOrder) {
         let Some((number, last)) = versions.last() else {
             return;
         };
@@ -161,22 +161,22 @@ impl Reference {
         self.request_all(tried, Priority::NewVersion, &reason, order);
     }
 
-    /// Dirty and not parked: what is wanted anew, and what was tried.
+    /// Returns unparked dirty resources: untried intents, and the others.
     pub(crate) fn dirty_names(&self) -> (Vec<String>, Vec<String>) {
-        let wanted = |known: &Known| known.dirty && !known.state.parked;
+        let desired_states = |known: &ModelResource| known.dirty && !known.state.parked;
         let is_new =
             |name: &String| self.known[name].state.compliance() == Some(Compliance::HasUpdate);
-        let dirty = self.known.iter().filter(|(_, known)| wanted(known));
+        let dirty = self.known.iter().filter(|(_, known)| desired_states(known));
         dirty.map(|(name, _)| name.clone()).partition(is_new)
     }
 
-    /// Says whether what is wanted is new.
+    /// Returns true if the intent is new.
     pub(crate) fn take_model(&mut self, model: &Model) -> bool {
         let intent = model.intent();
         let requires: BTreeSet<String> = model.requires.iter().cloned().collect();
         let Some(known) = self.known.get_mut(&model.name) else {
             self.next_incarnation += 1;
-            let known = Known {
+            let known = ModelResource {
                 state: ResourceState::new(intent.hash, intent.flags.undefined),
                 flags: intent.flags,
                 requires,
@@ -209,15 +209,20 @@ impl Reference {
         true
     }
 
-    pub(crate) fn restart(&mut self, reset: bool, newer: &[(u32, Vec<Model>)], order: Order) {
+    pub(crate) fn restart(
+        &mut self,
+        reset: bool,
+        newer: &[(u32, Vec<Model>)],
+        order: RequestOrder,
+    ) {
         let cut_off: Vec<String> =
             self.running.values().filter(|run| !run.detached).map(|run| run.name.clone()).collect();
         self.running.clear();
         self.tasks.clear();
         for name in cut_off {
-            // The wait is judged below, by what is known after the cut.
+            // The wait is decided below, from the state after the interruption.
             let waits = self.known[&name].waits_for_bad;
-            self.forget_verdict(&name);
+            self.clear_verdict(&name);
             self.known.get_mut(&name).unwrap().waits_for_bad = waits;
         }
         for name in self.known.keys().cloned().collect::<Vec<_>>() {

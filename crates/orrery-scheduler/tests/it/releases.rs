@@ -1,4 +1,4 @@
-//! A release comes before what remains of a repair, whoever asked for it; a repair that was cut off goes on.
+//! A release precedes the remainder of any repair; an interrupted repair resumes.
 
 use orrery_model::{Duration, OutcomeStatus};
 use orrery_scheduler::{Event, Filter, Priority, Reason};
@@ -19,10 +19,10 @@ fn priority(world: &World, name: &str) -> Option<Priority> {
     world.scheduler.scheduled(index).map(|(priority, _)| priority)
 }
 
-/// The events that begin a repair of everything.
+/// Events that start a repair of everything.
 fn repairs() -> Vec<Event> {
     let since = orrery_model::Timestamp(i64::MAX);
-    vec![Event::Repair(Filter::all()), Event::ContinueRepair { filter: Filter::all(), since }]
+    vec![Event::Verify(Filter::all()), Event::ResumeVerify { filter: Filter::all(), since }]
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_release_comes_before_what_remains_of_a_requested_repair() {
         models.push(r("x/r20"));
         world.version(2, &models);
         assert_eq!(priority(&world, "x/r17"), Some(Priority::NewVersion));
-        assert_eq!(priority(&world, "x/r16"), Some(Priority::UserRepair), "it is only verified");
+        assert_eq!(priority(&world, "x/r16"), Some(Priority::UserVerify), "it is only verified");
         world.started.clear();
         world.run_all();
         assert_eq!(world.started[..3], ["x/r17", "x/r20", "x/r02"], "r01 ran already");
@@ -70,14 +70,14 @@ fn a_deploy_tries_what_failed_and_leaves_the_rest_of_a_repair_where_it_was() {
     world.run_all();
     world.repair();
     world.deploy();
-    assert_eq!(priority(&world, "x/r19"), Some(Priority::UserDeploy));
-    assert_eq!(priority(&world, "x/r18"), Some(Priority::UserRepair));
+    assert_eq!(priority(&world, "x/r19"), Some(Priority::UserDeployDirty));
+    assert_eq!(priority(&world, "x/r18"), Some(Priority::UserVerify));
     assert_eq!(world.dirty(), ["x/r19"], "what is only verified counts as deployed");
 }
 
-/// Something that is released must not wait for its requirement's turn in a repair.
+/// A released resource must not wait for its requirement's turn in a repair.
 #[test]
-fn what_a_release_waits_for_is_as_urgent_as_the_release() {
+fn requirements_inherit_the_priority_of_a_release() {
     let mut models = many();
     models[10] = r("x/r10").requires(&["x/r15"]);
     models[15] = r("x/r15").requires(&["y/base"]);
@@ -91,38 +91,38 @@ fn what_a_release_waits_for_is_as_urgent_as_the_release() {
         assert_eq!(priority(&world, lifted), Some(Priority::NewVersion), "{lifted}");
     }
     let index = world.scheduler.index_of(id("x/r15").as_str()).unwrap();
-    assert_eq!(world.scheduler.scheduled(index).unwrap().1, Reason::UserRepair, "it says why");
+    assert_eq!(world.scheduler.scheduled(index).unwrap().1, Reason::UserVerify, "it says why");
     world.started.clear();
     world.ok("y/other");
     world.ok("y/base");
     world.run_all();
-    let place = |name: &str| world.started.iter().position(|one| one == name).unwrap();
-    assert_eq!(place("y/base"), 0);
-    assert!(place("x/r10") < place("x/r03"), "{:?}", world.started);
-    assert_eq!(place("x/r15") + 1, place("x/r10"));
+    let index = |name: &str| world.started.iter().position(|one| one == name).unwrap();
+    assert_eq!(index("y/base"), 0);
+    assert!(index("x/r10") < index("x/r03"), "{:?}", world.started);
+    assert_eq!(index("x/r15") + 1, index("x/r10"));
 }
 
-/// Also if the repair begins while the release waits.
+/// The same if the repair begins while the release waits.
 #[test]
-fn a_repair_that_begins_later_does_not_hold_a_release_up() {
+fn a_repair_that_begins_later_does_not_delay_a_release() {
     let mut models = many();
     models[10] = r("x/r10").requires(&["y/base"]);
     models.extend((0..5).map(|n| r(&format!("y/r{n}"))));
     models.push(r("y/base"));
     let mut world = World::deployed(&models);
-    world.event(Event::Repair(Filter::ids([id("x/r00")])));
+    world.event(Event::Verify(Filter::ids([id("x/r00")])));
     models[10] = r("x/r10").requires(&["y/base"]).value(1);
     world.version(2, &models);
     assert_eq!(world.queue("x"), ["x/r10"]);
     world.started.clear();
     world.repair();
     world.run_all();
-    let place = |name: &str| world.started.iter().position(|one| one == name).unwrap();
-    assert!(place("y/base") < place("y/r1") && place("x/r10") < place("x/r03"));
+    let index = |name: &str| world.started.iter().position(|one| one == name).unwrap();
+    assert!(index("y/base") < index("y/r1") && index("x/r10") < index("x/r03"));
 }
 
 #[test]
-fn what_is_new_comes_before_what_failed_before() {
+fn new_intents_come_before_failed_ones() {
     let mut models = many();
     let mut world = World::new(calm());
     world.outcome("x/r01", OutcomeStatus::Failed);
@@ -136,7 +136,7 @@ fn what_is_new_comes_before_what_failed_before() {
 }
 
 #[test]
-fn a_release_that_a_restart_interrupts_comes_before_a_repair_that_goes_on() {
+fn a_release_that_a_restart_interrupts_comes_before_a_resumed_repair() {
     let mut models = many();
     let mut world = World::deployed(&models);
     world.now = world.now + Duration::from_secs(60);
@@ -147,7 +147,7 @@ fn a_release_that_a_restart_interrupts_comes_before_a_repair_that_goes_on() {
     }
     world.version(2, &models);
     world.restart(false);
-    world.event(Event::ContinueRepair { filter: Filter::all(), since: began });
+    world.event(Event::ResumeVerify { filter: Filter::all(), since: began });
     world.started.clear();
     world.run_all();
     let released: Vec<String> = (10..15).map(name).collect();
@@ -156,7 +156,7 @@ fn a_release_that_a_restart_interrupts_comes_before_a_repair_that_goes_on() {
 }
 
 #[test]
-fn a_repair_that_was_cut_off_goes_on_without_repeating_anything() {
+fn an_interrupted_repair_resumes_without_repeating_anything() {
     let mut world = World::deployed(&many());
     world.now = world.now + Duration::from_secs(60);
     let began = world.now;
@@ -171,7 +171,7 @@ fn a_repair_that_was_cut_off_goes_on_without_repeating_anything() {
     world.now = world.now + Duration::from_secs(30);
     world.started.clear();
     world.restart(false);
-    world.event(Event::ContinueRepair { filter: Filter::all(), since: began });
+    world.event(Event::ResumeVerify { filter: Filter::all(), since: began });
     world.run_all();
     let mut ran = world.started.clone();
     ran.sort();
@@ -179,12 +179,12 @@ fn a_repair_that_was_cut_off_goes_on_without_repeating_anything() {
     assert_eq!(ran, expected, "what failed, what was cut off, and what had not had its turn");
     world.assert_at_rest();
 
-    // Whoever was deployed before the repair began has yet to be verified.
+    // A resource deployed before the repair began is still to be verified.
     let newer = whole(2, &many(), &[None]);
     world.restart_with(false, vec![newer]);
     world.started.clear();
     let since = world.now + Duration::from_secs(1);
-    world.event(Event::ContinueRepair { filter: Filter::all(), since });
+    world.event(Event::ResumeVerify { filter: Filter::all(), since });
     world.run_all();
     assert_eq!(world.started.len(), 20);
 }

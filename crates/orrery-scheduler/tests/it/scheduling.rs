@@ -1,8 +1,8 @@
-//! Order, waiting, priorities and the books.
+//! Order, waits, priorities and bookkeeping.
 
 use orrery_model::{Compliance, OutcomeStatus, Status};
 use orrery_scheduler::{
-    Command, DryRunId, DryRunRequest, Event, Filter, Interval, Priority, Reason, Settings,
+    DryRunId, DryRunRequest, Event, Filter, Interval, Priority, Reason, SchedulerCommand, Settings,
     TaskResult,
 };
 
@@ -144,7 +144,7 @@ fn dropping_the_last_edge_releases_at_once() {
 
 // 10
 #[test]
-fn reversing_an_edge_swaps_who_waits() {
+fn reversing_an_edge_swaps_the_waiting_task() {
     let mut world = World::new(calm());
     world.pause("x");
     world.version(1, &[r("x/a"), r("x/b").requires(&["x/a"])]);
@@ -188,7 +188,7 @@ fn removed_resources_lose_queued_tasks_finish_running_ones_and_free_dependents()
     assert_eq!((world.running_names(), world.queue("x").len()), (vec!["b".into()], 0));
     assert!(world.scheduler.is_running(task));
     world.finish_task(task, TaskResult::Finished(OutcomeStatus::Deployed));
-    assert!(!world.commands.contains(&Command::Ignored { task }));
+    assert!(!world.commands.contains(&SchedulerCommand::Ignored { task }));
     world.ok("b");
     assert_eq!(world.started, ["x/a", "b"]);
     world.assert_at_rest();
@@ -196,7 +196,7 @@ fn removed_resources_lose_queued_tasks_finish_running_ones_and_free_dependents()
 
 // 14
 #[test]
-fn nothing_is_left_in_the_books_when_all_is_done() {
+fn no_bookkeeping_remains_when_all_tasks_are_done() {
     let mut world = World::new(calm());
     let chain: Vec<_> = (0..20)
         .map(|n| {
@@ -222,14 +222,14 @@ fn nothing_is_left_in_the_books_when_all_is_done() {
 fn requests_act_on_the_intersection_of_agents_and_ids() {
     let models = [r("x/a"), r("x/b"), r("y/a"), r("y/b")];
     let mut world = World::deployed(&models);
-    world.event(Event::Repair(Filter::agent("x")));
+    world.event(Event::Verify(Filter::agent("x")));
     world.run_all();
     assert_eq!(std::mem::take(&mut world.started), ["x/a", "x/b"]);
-    world.event(Event::Repair(ids(&["y/b", "x/a", "nobody"])));
+    world.event(Event::Verify(ids(&["y/b", "x/a", "nobody"])));
     world.run_all();
     assert_eq!(std::mem::take(&mut world.started), ["x/a", "y/b"]);
     let both = Filter { agents: Some(vec!["x".into()]), ..ids(&["y/b", "x/a"]) };
-    world.event(Event::Repair(both.clone()));
+    world.event(Event::Verify(both.clone()));
     world.run_all();
     assert_eq!(std::mem::take(&mut world.started), ["x/a"]);
 
@@ -239,13 +239,13 @@ fn requests_act_on_the_intersection_of_agents_and_ids() {
     world.repair();
     world.run_all();
     world.started.clear();
-    world.event(Event::Deploy(both));
+    world.event(Event::DeployDirty(both));
     world.run_all();
     assert_eq!(std::mem::take(&mut world.started), ["x/a"]);
-    world.event(Event::Deploy(Filter::agent("y")));
+    world.event(Event::DeployDirty(Filter::agent("y")));
     world.run_all();
     assert_eq!(std::mem::take(&mut world.started), ["y/a", "y/b"]);
-    world.event(Event::Deploy(Filter::agent("nobody")));
+    world.event(Event::DeployDirty(Filter::agent("nobody")));
     assert!(world.started.is_empty());
 }
 
@@ -265,17 +265,17 @@ fn tasks_are_taken_in_the_order_of_their_priorities() {
     world.run_all();
     world.outcome("x/u", OutcomeStatus::Deployed);
     world.started.clear();
-    world.event(Event::Repair(ids(&["x/busy"])));
-    world.pass(100);
+    world.event(Event::Verify(ids(&["x/busy"])));
+    world.advance(100);
     assert_eq!(world.queue("x"), ["x/u", "x/f", "x/n", "x/p", "x/i"]);
     world.event(Event::FactRefresh(vec![id("x/i")]));
     let resources = vec![models[4].intent()];
     let version = orrery_model::VersionNumber(1);
     world.event(Event::DryRun(DryRunRequest { dry_run: DryRunId(7), version, resources }));
-    world.event(Event::Repair(ids(&["x/p"])));
+    world.event(Event::Verify(ids(&["x/p"])));
     models[1].value = 1;
     world.version(2, &models);
-    world.event(Event::Deploy(ids(&["x/u"])));
+    world.event(Event::DeployDirty(ids(&["x/u"])));
     let order = ["x/u", "x/n", "x/p", "dry run 7 0", "x/f", "facts x/i", "x/i"];
     assert_eq!(world.queue("x"), order, "a stronger request replaced each weaker one");
     world.run_all();
@@ -285,7 +285,7 @@ fn tasks_are_taken_in_the_order_of_their_priorities() {
 
 // 17
 #[test]
-fn who_was_deferred_keeps_its_place_and_who_was_raised_goes_to_the_end_of_its_new_class() {
+fn a_deferred_task_keeps_its_position_and_a_raised_one_goes_to_the_end_of_its_priority() {
     let mut models = [r("x/a"), r("x/b").requires(&["y"]), r("x/c"), r("y")];
     let mut world = World::deployed(&models);
     world.pause("x");
@@ -294,16 +294,20 @@ fn who_was_deferred_keeps_its_place_and_who_was_raised_goes_to_the_end_of_its_ne
     }
     world.version(2, &models);
     assert_eq!(world.queue("x"), ["x/a", "x/b", "x/c"]);
-    world.event(Event::Repair(ids(&["y"])));
+    world.event(Event::Verify(ids(&["y"])));
     assert_eq!(world.queue("x"), ["x/a", "x/c"]);
     world.ok("y");
     assert_eq!(world.queue("x"), ["x/a", "x/b", "x/c"]);
-    world.event(Event::Deploy(ids(&["x/c"])));
-    world.event(Event::Deploy(ids(&["x/a"])));
+    world.event(Event::DeployDirty(ids(&["x/c"])));
+    world.event(Event::DeployDirty(ids(&["x/a"])));
     assert_eq!(world.queue("x"), ["x/c", "x/a", "x/b"]);
-    assert_eq!(world.reason("x/a"), Some(Reason::UserDeploy));
-    world.event(Event::Repair(ids(&["x/c"])));
-    assert_eq!(world.reason("x/c"), Some(Reason::UserDeploy), "weaker requests change nothing");
+    assert_eq!(world.reason("x/a"), Some(Reason::UserDeployDirty));
+    world.event(Event::Verify(ids(&["x/c"])));
+    assert_eq!(
+        world.reason("x/c"),
+        Some(Reason::UserDeployDirty),
+        "weaker requests change nothing"
+    );
     assert_eq!(world.queue("x"), ["x/c", "x/a", "x/b"]);
 }
 
@@ -312,11 +316,11 @@ fn who_was_deferred_keeps_its_place_and_who_was_raised_goes_to_the_end_of_its_ne
 fn a_raise_while_running_raises_the_events_and_the_queued_copy() {
     let models = [r("s").sends(), r("b").requires(&["s"])];
     let mut world = World::deployed(&models);
-    world.event(Event::Repair(ids(&["s"])));
+    world.event(Event::Verify(ids(&["s"])));
     world.fail("s");
     world.fail("b");
-    world.event(Event::Repair(ids(&["b"])));
-    world.event(Event::Repair(ids(&["s"])));
+    world.event(Event::Verify(ids(&["b"])));
+    world.event(Event::Verify(ids(&["s"])));
     assert_eq!(world.running_names(), ["b", "s"]);
     assert_eq!(
         world.reason("b"),
@@ -324,35 +328,38 @@ fn a_raise_while_running_raises_the_events_and_the_queued_copy() {
     );
     world.deploy();
     let running = world.scheduler.running();
-    assert!(running.iter().all(|run| run.priority == Priority::UserDeploy));
+    assert!(running.iter().all(|run| run.priority == Priority::UserDeployDirty));
     let index = world.scheduler.index_of(id("b").as_str()).unwrap();
-    assert_eq!(world.scheduler.scheduled(index), Some((Priority::UserDeploy, Reason::UserDeploy)));
+    assert_eq!(
+        world.scheduler.scheduled(index),
+        Some((Priority::UserDeployDirty, Reason::UserDeployDirty))
+    );
     world.ok("b");
     world.ok("s");
-    assert_eq!(world.running[0].priority, Priority::UserDeploy);
+    assert_eq!(world.running[0].priority, Priority::UserDeployDirty);
     world.ok("b");
-    world.event(Event::Repair(ids(&["s"])));
+    world.event(Event::Verify(ids(&["s"])));
     world.fail("s");
     world.ok("b");
-    world.event(Event::Repair(ids(&["s"])));
-    world.event(Event::Deploy(ids(&["s"])));
+    world.event(Event::Verify(ids(&["s"])));
+    world.event(Event::DeployDirty(ids(&["s"])));
     world.pause("b");
     world.ok("s");
     assert_eq!(
         world.scheduler.scheduled(index),
-        Some((Priority::UserDeploy, Reason::Event { from: Some(id("s")) }))
+        Some((Priority::UserDeployDirty, Reason::Event { from: Some(id("s")) }))
     );
 }
 
 // 19
 #[test]
-fn an_urgent_request_does_not_lift_what_only_got_an_edge() {
+fn an_urgent_request_does_not_raise_a_task_that_only_got_an_edge() {
     let every = Interval::Every(orrery_model::Duration::from_secs(100));
     let mut world = World::new(Settings { repair_interval: every, ..calm() });
     world.version(1, &[r("x/b"), r("c")]);
     world.run_all();
     world.pause("x");
-    world.pass(100);
+    world.advance(100);
     world.run_all();
     world.version(2, &[r("x/b").requires(&["c"]), r("c").value(1)]);
     let index = world.scheduler.index_of(id("x/b").as_str()).unwrap();
@@ -366,7 +373,7 @@ fn an_urgent_request_does_not_lift_what_only_got_an_edge() {
 
 // 20
 #[test]
-fn facts_and_dry_runs_share_the_one_place_of_their_agent() {
+fn facts_and_dry_runs_share_the_serial_queue_of_their_agent() {
     let models = [r("x/a"), r("x/b")];
     let mut world = World::deployed(&models);
     world.event(Event::FactRefresh(vec![id("x/a"), id("x/b")]));
@@ -385,7 +392,7 @@ fn facts_and_dry_runs_share_the_one_place_of_their_agent() {
 fn only_direct_requirements_order_tasks() {
     let models = [r("a"), r("b").requires(&["a"]), r("c").requires(&["b"])];
     let mut world = World::deployed(&models);
-    world.event(Event::Repair(ids(&["a", "c"])));
+    world.event(Event::Verify(ids(&["a", "c"])));
     assert_eq!(world.running_names(), ["a", "c"]);
 }
 

@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use crate::world::{Model, calm, id, r};
 
-/// Ten resources on four agents; small, so that they meet.
+/// Ten resources on four agents; few, so that they interact.
 pub(crate) const NAMES: [&str; 10] =
     ["x/a", "x/b", "x/c", "y/a", "y/b", "y/c", "z/a", "z/b", "w/a", "w/b"];
 pub(crate) const AGENTS: [&str; 4] = ["x", "y", "z", "w"];
 
-/// How one resource of a random version is made.
+/// One resource of a random version.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     present: bool,
@@ -21,11 +21,12 @@ pub(crate) struct Draft {
     deaf: bool,
     reports: bool,
     set: u8,
-    /// Places, within the shuffled names, of what it requires; only those before it count.
+    /// Indexes, within the shuffled names, of its requirements; only lower ones are used.
     requires: Vec<usize>,
 }
 
-/// A version: a shuffling of the names, so that edges turn round between versions, and a draft for each.
+/// A version: a permutation of the names, so that edges reverse between versions, and a draft for
+/// each.
 #[derive(Clone, Debug)]
 pub(crate) struct DraftVersion {
     rotation: usize,
@@ -41,12 +42,12 @@ pub(crate) enum Step {
         which: usize,
         status: Option<OutcomeStatus>,
     },
-    /// An answer of a task that has ended or never was.
+    /// The result of an ended or unknown task.
     Stray(u64),
     Deploy(Choice),
     Repair(Choice),
-    /// One that began so many seconds ago, after a restart.
-    ContinueRepair {
+    /// A repair that began this many seconds ago, resumed after a restart.
+    ResumeVerify {
         choice: Choice,
         ago: u32,
     },
@@ -73,7 +74,7 @@ pub(crate) enum Choice {
 
 impl Choice {
     pub(crate) fn filter(&self) -> Filter {
-        let ids = |places: &[usize]| places.iter().map(|place| id(NAMES[*place])).collect();
+        let ids = |places: &[usize]| places.iter().map(|index| id(NAMES[*index])).collect();
         match self {
             Choice::All => Filter::all(),
             Choice::Agent(agent) => Filter::agent(AGENTS[*agent]),
@@ -87,9 +88,9 @@ impl Choice {
 
 impl DraftVersion {
     pub(crate) fn models(&self) -> Vec<Model> {
-        // Multiples of a number without a common factor visit every place once.
+        // Multiples of a coprime number visit every index once.
         let names: Vec<&str> = (0..NAMES.len())
-            .map(|place| NAMES[(place * 3 + self.rotation * (1 + place % 2)) % NAMES.len()])
+            .map(|index| NAMES[(index * 3 + self.rotation * (1 + index % 2)) % NAMES.len()])
             .collect();
         let mut models: Vec<Model> = Vec::new();
         for (name, draft) in names.iter().zip(&self.drafts) {
@@ -105,7 +106,7 @@ impl DraftVersion {
                 model = model.set(&format!("set{}", draft.set));
             }
             let before = models.iter().enumerate();
-            let required = before.filter(|(place, _)| draft.requires.contains(place));
+            let required = before.filter(|(index, _)| draft.requires.contains(index));
             model.requires = required.map(|(_, model)| model.name.clone()).collect();
             models.push(model);
         }
@@ -171,7 +172,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         3 => choice().prop_map(Step::Deploy),
         3 => choice().prop_map(Step::Repair),
         2 => (choice(), 0..100_u32)
-            .prop_map(|(choice, ago)| Step::ContinueRepair { choice, ago }),
+            .prop_map(|(choice, ago)| Step::ResumeVerify { choice, ago }),
         2 => choice().prop_map(Step::Cancel),
         2 => (0..AGENTS.len()).prop_map(Step::Pause),
         3 => (0..AGENTS.len()).prop_map(Step::Unpause),

@@ -45,7 +45,7 @@ fn settled(settings: Settings) -> World {
 
 // 57
 #[test]
-fn what_is_compliant_is_repaired_and_what_is_not_is_retried_at_the_smaller_interval() {
+fn compliant_resources_are_repaired_and_others_retried_at_the_smaller_interval() {
     let world = settled(intervals(every(DEPLOY), every(REPAIR)));
     assert_eq!(timer(&world, "good"), Some((REPAIR, TimerKind::Repair)));
     assert_eq!(timer(&world, "waits"), Some((REPAIR, TimerKind::Repair)));
@@ -63,9 +63,9 @@ fn what_is_compliant_is_repaired_and_what_is_not_is_retried_at_the_smaller_inter
 fn timers_run_their_resources_with_their_priority_and_reason() {
     let mut world = settled(intervals(every(DEPLOY), every(REPAIR)));
     assert_eq!(world.wake_at, Some(START + Duration::from_secs(DEPLOY)));
-    world.pass(DEPLOY - 1);
+    world.advance(DEPLOY - 1);
     assert!(world.started.is_empty());
-    world.pass(1);
+    world.advance(1);
     assert_eq!(world.started, ["bad", "skipped"]);
     assert_eq!(world.running[0].priority, Priority::IntervalDeploy);
     assert_eq!(world.running[0].reason, Reason::Retry { attempts: 1 });
@@ -73,7 +73,7 @@ fn timers_run_their_resources_with_their_priority_and_reason() {
     world.run_all();
     assert_eq!(timer(&world, "bad"), Some((2 * DEPLOY, TimerKind::Retry)));
     world.started.clear();
-    world.pass(REPAIR - DEPLOY);
+    world.advance(REPAIR - DEPLOY);
     world.ok("bad");
     assert_eq!(world.started, ["bad", "skipped", "good", "waits"]);
     let good = world.running.iter().find(|start| world.name_of_start(start) == "good").unwrap();
@@ -87,7 +87,7 @@ fn cron_replaces_the_timers_of_its_kind() {
     let mut world = settled(intervals(cron("*/5 * * * *"), every(REPAIR)));
     assert_eq!(timer(&world, "bad"), Some((REPAIR, TimerKind::Repair)));
     assert_eq!(world.wake_at, Some(START + Duration::from_secs(100)));
-    world.pass(100);
+    world.advance(100);
     assert_eq!(world.started, ["bad", "skipped"]);
     assert_eq!(world.running[0].reason, Reason::DeployCron);
     world.run_all();
@@ -95,7 +95,7 @@ fn cron_replaces_the_timers_of_its_kind() {
     let mut world = settled(intervals(every(DEPLOY), cron("0 23 * * *")));
     assert_eq!(timer(&world, "good"), None);
     assert_eq!(timer(&world, "bad"), Some((DEPLOY, TimerKind::Retry)));
-    world.pass(47 * 60);
+    world.advance(47 * 60);
     world.run_all();
     let all = ["bad", "skipped", "good", "waits"];
     assert_eq!(world.started, all, "a repair is for all that can be deployed");
@@ -106,7 +106,7 @@ fn cron_replaces_the_timers_of_its_kind() {
 #[test]
 fn missed_cron_times_are_not_caught_up() {
     let mut world = settled(intervals(Interval::Off, cron("*/5 * * * *")));
-    world.pass(3600);
+    world.advance(3600);
     world.run_all();
     assert_eq!(world.started.iter().filter(|name| *name == "good").count(), 1);
     assert_eq!(world.scheduler.next_wakeup().map(|at| at.since(world.now).as_secs()), Some(100));
@@ -120,16 +120,16 @@ fn changed_settings_take_effect_at_once() {
         |world: &mut World, settings| world.event(Event::SettingsChanged(Box::new(settings)));
     change(&mut world, intervals(every(DEPLOY), every(REPAIR)));
     assert_eq!(timer(&world, "good"), Some((REPAIR, TimerKind::Repair)));
-    world.pass(50);
+    world.advance(50);
     change(&mut world, intervals(every(40), every(REPAIR)));
     assert_eq!(timer(&world, "bad"), Some((40, TimerKind::Retry)));
     assert!(world.wake_at.unwrap() <= world.now, "what is past due fires immediately");
-    world.pass(0);
+    world.advance(0);
     assert_eq!(world.started, ["bad", "skipped"]);
     world.run_all();
     world.started.clear();
     change(&mut world, intervals(Interval::Off, Interval::Off));
-    world.pass(100_000);
+    world.advance(100_000);
     assert!(world.started.is_empty(), "what was cancelled never fires");
     assert_eq!(world.scheduler.next_wakeup(), None);
 }
@@ -138,12 +138,12 @@ fn changed_settings_take_effect_at_once() {
 #[test]
 fn a_timer_of_what_was_deployed_otherwise_does_not_fire_early() {
     let mut world = settled(intervals(every(DEPLOY), every(REPAIR)));
-    world.pass(REPAIR - DEPLOY);
+    world.advance(REPAIR - DEPLOY);
     world.run_all();
-    world.event(Event::Repair(Filter::ids([id("good")])));
+    world.event(Event::Verify(Filter::ids([id("good")])));
     world.run_all();
     world.started.clear();
-    world.pass(DEPLOY);
+    world.advance(DEPLOY);
     assert!(!world.started.contains(&"good".to_owned()));
     assert_eq!(timer(&world, "good"), Some((2 * REPAIR - DEPLOY, TimerKind::Repair)));
 }
@@ -169,7 +169,7 @@ fn cron_deploys_look_again_at_reported_differences() {
     world.version(1, &[r("same").reports(), r("differs").reports()]);
     world.run_all();
     world.started.clear();
-    world.pass(100);
+    world.advance(100);
     assert_eq!(world.started, ["differs"]);
 }
 
@@ -182,20 +182,20 @@ fn retrying(retry: Retry) -> World {
     world
 }
 
-/// The pauses before each further run of something that keeps failing.
+/// Returns the delays between runs of a resource that always fails.
 fn pauses(world: &mut World, count: usize) -> Vec<u64> {
     let mut pauses = Vec::new();
     while let Some(at) = world.scheduler.next_wakeup().filter(|_| pauses.len() < count) {
         pauses.push(at.since(world.now).as_secs());
         world.now = at;
-        world.pass(0);
+        world.advance(0);
         world.run_all();
     }
     pauses
 }
 
 #[test]
-fn what_fails_is_tried_again_at_the_interval_for_ever() {
+fn failed_resources_are_retried_at_the_interval_forever() {
     let mut world = retrying(Retry::constant());
     assert_eq!(pauses(&mut world, 50), [DEPLOY; 50]);
     assert!(!world.state("a").parked && world.state("a").attempts == 51);
@@ -212,7 +212,7 @@ fn retries_may_back_off_up_to_the_interval() {
 }
 
 #[test]
-fn who_wants_it_gets_parking_with_an_announcement() {
+fn parking_is_optional_and_announced() {
     let mut world = retrying(Retry { attempts_max: Some(4), ..Retry::constant() });
     assert_eq!(pauses(&mut world, 50), [DEPLOY; 3]);
     let state = world.state("a");
@@ -227,7 +227,7 @@ fn who_wants_it_gets_parking_with_an_announcement() {
 }
 
 #[test]
-fn a_lower_limit_parks_what_has_failed_often_enough() {
+fn a_lower_limit_parks_resources_beyond_it() {
     let mut world = retrying(Retry::constant());
     pauses(&mut world, 2);
     assert_eq!(world.state("a").attempts, 3);
@@ -245,7 +245,8 @@ fn a_lower_limit_parks_what_has_failed_often_enough() {
     assert_eq!(world.scheduler.next_wakeup(), None);
 }
 
-/// Those who only know the state, such as an API server, come to the same time as the scheduler.
+/// A client that knows only the state, such as an API server, computes the same time as the
+/// scheduler.
 #[test]
 fn the_next_run_follows_from_the_state_alone() {
     for settings in [
@@ -275,7 +276,7 @@ fn the_next_run_follows_from_the_state_alone() {
 }
 
 #[test]
-fn people_and_new_intents_start_what_is_parked() {
+fn requests_and_new_intents_run_parked_resources() {
     let parked = || {
         let world = retrying(Retry { attempts_max: Some(1), ..Retry::constant() });
         assert!(world.state("a").parked);
@@ -297,7 +298,7 @@ fn people_and_new_intents_start_what_is_parked() {
 }
 
 #[test]
-fn an_event_runs_what_is_parked_but_only_success_un_parks() {
+fn an_event_runs_a_parked_resource_but_only_success_unparks_it() {
     let settings =
         Settings { retry: Retry { attempts_max: Some(1), ..Retry::constant() }, ..calm() };
     let mut world = World::new(settings);
@@ -305,7 +306,7 @@ fn an_event_runs_what_is_parked_but_only_success_un_parks() {
     world.version(1, &[r("s").sends(), r("a").requires(&["s"])]);
     world.run_all();
     for (outcome, parked) in [(OutcomeStatus::Failed, true), (OutcomeStatus::Deployed, false)] {
-        world.event(Event::Repair(Filter::ids([id("s")])));
+        world.event(Event::Verify(Filter::ids([id("s")])));
         world.ok("s");
         world.finish("a", outcome);
         assert_eq!(world.state("a").parked, parked);
@@ -313,7 +314,7 @@ fn an_event_runs_what_is_parked_but_only_success_un_parks() {
 }
 
 #[test]
-fn skipping_is_no_failed_attempt() {
+fn skipping_is_not_a_failed_attempt() {
     let retry = Retry { attempts_max: Some(2), ..Retry::constant() };
     let mut world = World::new(Settings { retry, ..intervals(every(DEPLOY), Interval::Off) });
     world.outcome("a", OutcomeStatus::Skipped);
@@ -321,7 +322,7 @@ fn skipping_is_no_failed_attempt() {
     for _ in 0..5 {
         world.run_all();
         assert_eq!(world.scheduler.next_wakeup(), Some(world.now + Duration::from_secs(DEPLOY)));
-        world.pass(DEPLOY);
+        world.advance(DEPLOY);
     }
 }
 
@@ -344,6 +345,6 @@ fn jitter_is_the_same_after_a_restart_and_differs_between_resources() {
     world.pause("a");
     world.restart(false);
     world.event(Event::Cancel(Filter::all()));
-    let again = due(&world);
-    assert_eq!(again[0], before[0], "`a` was queued, taken back and armed again");
+    let after = due(&world);
+    assert_eq!(after[0], before[0], "`a` was queued, taken back and armed again");
 }

@@ -1,11 +1,13 @@
 //! Versions: folding, orphans, sets, incarnations.
 
-use orrery_model::{Compliance, HandlerRun, OutcomeStatus, Status, VersionNumber};
-use orrery_scheduler::{Command, Event, Scope, SetContent, SetDiff, TaskResult, VersionDiff};
+use orrery_model::{Compliance, LastRunStatus, OutcomeStatus, Status, VersionNumber};
+use orrery_scheduler::{
+    Event, SchedulerCommand, Scope, SetContent, SetDiff, TaskResult, VersionDiff,
+};
 
 use crate::world::{Model, World, calm, id, r, whole};
 
-/// Names, intents and requirements of all that is managed.
+/// Names, intents and requirements of all managed resources.
 fn managed(world: &World) -> Vec<(String, Vec<String>, ResourceValue)> {
     let scheduler = &world.scheduler;
     let mut all: Vec<_> = scheduler
@@ -62,7 +64,7 @@ fn delete_and_re_add_in_one_batch_resets_and_detaches_what_runs() {
     let task = world.task("x/a");
     world.versions(&[(2, vec![]), (3, vec![r("x/a")])]);
     let state = world.state("x/a");
-    assert_eq!((state.last_run, state.last_success), (HandlerRun::New, None));
+    assert_eq!((state.last_run, state.last_success), (LastRunStatus::New, None));
     assert_eq!(world.queue("x"), ["x/a"]);
     world.finish_task(task, TaskResult::Finished(OutcomeStatus::Deployed));
     assert_eq!(world.state("x/a").compliance(), Some(Compliance::HasUpdate));
@@ -80,7 +82,7 @@ fn a_resource_that_comes_back_later_is_brand_new() {
     world.version(2, &[]);
     assert_eq!(world.orphans[&id("a")], VersionNumber(1));
     world.version(3, &[r("a")]);
-    assert_eq!(world.state("a").last_run, HandlerRun::New);
+    assert_eq!(world.state("a").last_run, LastRunStatus::New);
     assert_eq!(world.running_names(), ["a"]);
 }
 
@@ -113,9 +115,9 @@ fn the_first_version_of_a_new_engine_orphans_what_others_left() {
         scope: Scope::Everything,
         sets: vec![SetDiff { set: None, content: SetContent::Whole(vec![r("a").intent()]) }],
     }]));
-    assert!(world.commands.contains(&Command::OrphanOthers));
+    assert!(world.commands.contains(&SchedulerCommand::OrphanOthers));
     world.version(5, &[r("a")]);
-    assert!(!world.commands.contains(&Command::OrphanOthers));
+    assert!(!world.commands.contains(&SchedulerCommand::OrphanOthers));
 }
 
 #[test]

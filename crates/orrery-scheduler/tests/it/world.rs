@@ -1,4 +1,4 @@
-//! A world for the scheduler: events in, commands carried out, virtual time, scripted handlers, a store.
+//! Test harness: events in, commands executed, virtual time, scripted handlers, a store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use orrery_model::{
     Status, Timestamp, VersionNumber,
 };
 use orrery_scheduler::{
-    Command, Decision, Event, Filter, Intent, Parts, Reason, Recovered, Recovery, Scheduler, Scope,
-    SetContent, SetDiff, Settings, Start, TaskKind, TaskNumber, TaskResult, VersionDiff, Warning,
-    decide,
+    ChangedFields, Decision, Event, Filter, Intent, Reason, RecoveredResource, Recovery, Scheduler,
+    SchedulerCommand, SchedulerWarning, Scope, SetContent, SetDiff, Settings, Start, TaskKind,
+    TaskNumber, TaskResult, VersionDiff, decide,
 };
 
-/// A resource of a model, written down quickly: `r("a").requires(&["b"])`. `x/a` is on agent `x`; `a` has an
-/// agent of its own.
+/// A resource of a model in short form: `r("a").requires(&["b"])`. `x/a` is on agent `x`; `a` has
+/// an agent of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) name: String,
@@ -117,28 +117,28 @@ pub(crate) fn whole(number: u32, models: &[Model], others: &[SetName]) -> Versio
 pub(crate) struct World {
     pub(crate) scheduler: Scheduler,
     pub(crate) now: Timestamp,
-    /// Started and not ended, in the order of their start.
+    /// Running tasks, in the order of their start.
     pub(crate) running: Vec<Start>,
-    /// Commands of the last event, and what else they said.
-    pub(crate) commands: Vec<Command>,
-    pub(crate) warnings: Vec<Warning>,
-    /// Names of what was parked, ever, and after how many attempts.
+    /// Commands of the last event.
+    pub(crate) commands: Vec<SchedulerCommand>,
+    pub(crate) warnings: Vec<SchedulerWarning>,
+    /// Names of all resources ever parked, with their attempts.
     pub(crate) parked: Vec<(String, u32)>,
-    /// Names of what was started, ever.
+    /// Names of all resources ever started.
     pub(crate) started: Vec<String>,
-    /// What handlers answer; deployed, if nothing is said.
+    /// Scripted verdicts; default: deployed.
     pub(crate) outcomes: BTreeMap<String, OutcomeStatus>,
-    /// What the store keeps.
+    /// Stored states.
     pub(crate) stored: BTreeMap<ResourceId, ResourceState>,
     pub(crate) orphans: BTreeMap<ResourceId, VersionNumber>,
     pub(crate) processed: Option<VersionNumber>,
     pub(crate) paused: Vec<Arc<str>>,
-    /// The model of the last version.
+    /// Model of the last version.
     pub(crate) model: Vec<Model>,
     pub(crate) wake_at: Option<Timestamp>,
 }
 
-/// Intervals off, no deadlines, no limits: only what a test asks for happens.
+/// Settings without intervals, deadlines or limits: nothing happens unless a test requests it.
 pub(crate) fn calm() -> Settings {
     Settings {
         deploy_interval: orrery_scheduler::Interval::Off,
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// A calm world with a first version of which everything is deployed.
+    /// A calm world with a deployed first version.
     pub(crate) fn deployed(models: &[Model]) -> Self {
         let mut world = World::new(calm());
         world.version(1, models);
@@ -188,60 +188,60 @@ impl World {
             self.carry_out(command);
         }
         self.commands = commands;
-        if let Err(problem) = self.scheduler.verify() {
+        if let Err(problem) = self.scheduler.check_invariants() {
             panic!("the books are wrong: {problem}");
         }
     }
 
-    fn carry_out(&mut self, command: &Command) {
+    fn carry_out(&mut self, command: &SchedulerCommand) {
         match command {
-            Command::Start(start) => {
+            SchedulerCommand::Start(start) => {
                 let name = self.name_of_start(start);
                 self.started.push(name);
                 self.running.push(start.clone());
             }
-            Command::Persist(changes) => {
+            SchedulerCommand::Persist(changes) => {
                 for (resource, parts) in changes {
                     let id = self.scheduler.id(*resource).unwrap().clone();
                     let state = self.scheduler.state(*resource).unwrap();
-                    self.keep(id, &state, *parts);
+                    self.persist(id, &state, *parts);
                 }
             }
-            Command::Orphan { id, last_version } => {
+            SchedulerCommand::Orphan { id, last_version } => {
                 self.stored.remove(id);
                 self.orphans.insert(id.clone(), *last_version);
             }
-            Command::OrphanOthers => {
+            SchedulerCommand::OrphanOthers => {
                 let scheduler = &self.scheduler;
                 self.stored.retain(|id, _| scheduler.index_of(id.as_str()).is_some());
             }
-            Command::Processed(version) => self.processed = Some(*version),
-            Command::Warn(warning) => self.warnings.push(warning.clone()),
-            Command::Parked { id, attempts } => self.parked.push((name_of(id), *attempts)),
-            Command::GaveUp { task } => self.running.retain(|start| start.task != *task),
-            Command::WakeAt(at) => self.wake_at = Some(*at),
-            Command::Cancel { .. }
-            | Command::Ignored { .. }
-            | Command::DryRunAnswer { .. }
-            | Command::DryRunFinished { .. } => {}
+            SchedulerCommand::Processed(version) => self.processed = Some(*version),
+            SchedulerCommand::Warn(warning) => self.warnings.push(warning.clone()),
+            SchedulerCommand::Parked { id, attempts } => self.parked.push((name_of(id), *attempts)),
+            SchedulerCommand::GaveUp { task } => self.running.retain(|start| start.task != *task),
+            SchedulerCommand::WakeAt(at) => self.wake_at = Some(*at),
+            SchedulerCommand::Cancel { .. }
+            | SchedulerCommand::Ignored { .. }
+            | SchedulerCommand::DryRunSkipped { .. }
+            | SchedulerCommand::DryRunFinished { .. } => {}
         }
     }
 
-    /// Writes only the parts that are said to have changed, as a store would.
-    fn keep(&mut self, id: ResourceId, state: &ResourceState, parts: Parts) {
+    /// Writes only the changed fields, as a store would.
+    fn persist(&mut self, id: ResourceId, state: &ResourceState, parts: ChangedFields) {
         self.orphans.remove(&id);
         let fresh = ResourceState::new(AttributeHash([0; 16]), false);
         let row = self.stored.entry(id).or_insert(fresh);
-        if parts.contains(Parts::INTENT) {
+        if parts.contains(ChangedFields::INTENT) {
             (row.intent, row.undefined) = (state.intent, state.undefined);
         }
-        if parts.contains(Parts::BLOCKED) {
+        if parts.contains(ChangedFields::BLOCKED) {
             row.blocked = state.blocked;
         }
-        if parts.contains(Parts::DEPLOYING) {
+        if parts.contains(ChangedFields::DEPLOYING) {
             row.deploying = state.deploying;
         }
-        if parts.contains(Parts::RUN) {
+        if parts.contains(ChangedFields::RUN) {
             let (intent, undefined) = (row.intent, row.undefined);
             let (blocked, deploying) = (row.blocked, row.deploying);
             *row = ResourceState { intent, undefined, blocked, deploying, ..state.clone() };
@@ -265,7 +265,7 @@ impl World {
         self.event(Event::NewVersions(vec![diff]));
     }
 
-    /// Several versions, of which the scheduler hears at once.
+    /// Releases several versions in one event.
     pub(crate) fn versions(&mut self, versions: &[(u32, Vec<Model>)]) {
         let mut diffs = Vec::new();
         for (number, models) in versions {
@@ -281,7 +281,7 @@ impl World {
         self.event(Event::TaskFinished { task, result });
     }
 
-    /// Ends the running task of this name. A resource that is gone is found by its place: `#0`.
+    /// Ends the running task of this name. A removed resource is named by its index: `#0`.
     pub(crate) fn finish(&mut self, name: &str, status: OutcomeStatus) {
         let task = self.task(name);
         self.finish_task(task, TaskResult::Finished(status));
@@ -305,7 +305,8 @@ impl World {
         self.finish(name, OutcomeStatus::Failed);
     }
 
-    /// Runs handlers, oldest first, until nothing is running. Gives the names in the order of their start.
+    /// Runs handlers, oldest first, until none is running. Returns the names in the order of their
+    /// start.
     pub(crate) fn run_all(&mut self) -> Vec<String> {
         let already = self.started.len();
         for _ in 0..10_000 {
@@ -318,7 +319,7 @@ impl World {
         panic!("it does not come to rest");
     }
 
-    /// What a handler with the base behaviour answers.
+    /// Verdict of a handler with the base behaviour.
     pub(crate) fn verdict(&self, start: &Start) -> OutcomeStatus {
         let TaskKind::Deploy(resource) = start.kind else {
             return OutcomeStatus::Deployed;
@@ -370,7 +371,7 @@ impl World {
         self.state(name).status()
     }
 
-    /// Names of all resources that pass a test, sorted.
+    /// Returns the sorted names of all resources that satisfy a predicate.
     pub(crate) fn names(
         &self,
         test: impl Fn(&Scheduler, orrery_scheduler::ResourceIndex) -> bool,
@@ -393,7 +394,7 @@ impl World {
         self.names(|scheduler, index| scheduler.waiting_on(index).is_some())
     }
 
-    /// The names that an agent will take, in their order.
+    /// Returns the names in an agent's queue, in order.
     pub(crate) fn queue(&self, agent: &str) -> Vec<String> {
         let agent = self.scheduler.agent_of(agent).unwrap();
         let name = |kind| match kind {
@@ -412,11 +413,11 @@ impl World {
     }
 
     pub(crate) fn deploy(&mut self) {
-        self.event(Event::Deploy(Filter::all()));
+        self.event(Event::DeployDirty(Filter::all()));
     }
 
     pub(crate) fn repair(&mut self) {
-        self.event(Event::Repair(Filter::all()));
+        self.event(Event::Verify(Filter::all()));
     }
 
     pub(crate) fn pause(&mut self, agent: &str) {
@@ -429,13 +430,13 @@ impl World {
         self.event(Event::Unpause(Some(vec![agent.into()])));
     }
 
-    /// Lets time pass, and ticks.
-    pub(crate) fn pass(&mut self, seconds: u64) {
+    /// Advances the time and ticks.
+    pub(crate) fn advance(&mut self, seconds: u64) {
         self.now = self.now + Duration::from_secs(seconds);
         self.event(Event::Tick);
     }
 
-    /// Kills the engine and starts it from what the store has.
+    /// Discards the scheduler and starts a new one from the store.
     pub(crate) fn restart(&mut self, reset: bool) {
         self.restart_with(reset, Vec::new());
     }
@@ -447,7 +448,7 @@ impl World {
             let intent = model.intent();
             let fresh = ResourceState::new(intent.hash, intent.flags.undefined);
             let state = self.stored.get(&intent.id).cloned().unwrap_or(fresh);
-            Recovered { intent, set: model.set.clone(), state }
+            RecoveredResource { intent, set: model.set.clone(), state }
         };
         let recovery = Recovery {
             version: self.processed,
@@ -463,7 +464,7 @@ impl World {
         self.event(Event::Recover(Box::new(recovery)));
     }
 
-    /// Nothing runs, waits or is queued, and nothing is left of it.
+    /// Asserts that no task is waiting, queued or running, and that no bookkeeping remains.
     pub(crate) fn assert_at_rest(&self) {
         let counts = self.scheduler.counts();
         assert_eq!((counts.running, counts.queued, counts.waiting), (0, 0, 0));

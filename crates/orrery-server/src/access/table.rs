@@ -1,8 +1,8 @@
-//! The table of routes and rights.
+//! Table of routes and rights.
 
 use super::{Access, Right};
 
-/// Every route of the server but the classic ones.
+/// All routes except those of the Inmanta-compatible API.
 pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/health", Access::Public),
     ("GET", "/health/live", Access::Public),
@@ -11,17 +11,17 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/api/v1/openapi.json", Access::Public),
     ("POST", "/api/v1/setup", Access::Public),
     ("POST", "/api/v1/login", Access::Public),
-    ("POST", "/api/v1/logout", Access::Known),
-    ("POST", "/api/v1/renew", Access::Known),
-    ("GET", "/api/v1/me", Access::Known),
+    ("POST", "/api/v1/logout", Access::Authenticated),
+    ("POST", "/api/v1/renew", Access::Authenticated),
+    ("GET", "/api/v1/me", Access::Authenticated),
     ("GET", "/api/v1/users", Access::Server(Right::Administer)),
     ("POST", "/api/v1/users", Access::Server(Right::Administer)),
     ("GET", "/api/v1/users/{user}", Access::Server(Right::Administer)),
     ("PATCH", "/api/v1/users/{user}", Access::Server(Right::Administer)),
     ("DELETE", "/api/v1/users/{user}", Access::Server(Right::Administer)),
-    // One's own, with the current one; an administrator, anybody's.
-    ("PUT", "/api/v1/users/{user}/password", Access::Known),
-    ("GET", "/api/v1/roles", Access::Known),
+    // Own password with the current one; administrators, any password.
+    ("PUT", "/api/v1/users/{user}/password", Access::Authenticated),
+    ("GET", "/api/v1/roles", Access::Authenticated),
     ("GET", "/api/v1/role-assignments", Access::Server(Right::Administer)),
     ("POST", "/api/v1/role-assignments", Access::Server(Right::Administer)),
     ("DELETE", "/api/v1/role-assignments/{user}/{role}", Access::Server(Right::Administer)),
@@ -47,10 +47,10 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
         "/api/v1/environments/{environment}/role-assignments/{user}/{role}",
         Access::Environment(Right::Administer),
     ),
-    // One's own; an administrator, all.
-    ("GET", "/api/v1/tokens", Access::Known),
-    ("POST", "/api/v1/tokens", Access::Known),
-    ("DELETE", "/api/v1/tokens/{token}", Access::Known),
+    // Own tokens; administrators, all.
+    ("GET", "/api/v1/tokens", Access::Authenticated),
+    ("POST", "/api/v1/tokens", Access::Authenticated),
+    ("DELETE", "/api/v1/tokens/{token}", Access::Authenticated),
     ("GET", "/api/v1/secrets", Access::Server(Right::Administer)),
     ("PUT", "/api/v1/secrets/{name}", Access::Server(Right::Administer)),
     ("DELETE", "/api/v1/secrets/{name}", Access::Server(Right::Administer)),
@@ -65,7 +65,7 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
         "/api/v1/environments/{environment}/secrets/{name}",
         Access::Environment(Right::Develop),
     ),
-    // Who may see anything may see what is offered. Handlers leave out what is for administrators.
+    // The catalog is visible with any role. Handlers omit documents for administrators.
     ("GET", "/api/v1/cluster-documents", Access::Somewhere(Right::View)),
     ("POST", "/api/v1/cluster-documents/apply", Access::Server(Right::Administer)),
     ("POST", "/api/v1/cluster-documents/solve", Access::Somewhere(Right::View)),
@@ -102,7 +102,7 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ),
     ("GET", "/api/v1/audit", Access::Server(Right::Administer)),
     ("POST", "/api/v1/audit/verify", Access::Server(Right::Administer)),
-    ("GET", "/api/v1/projects", Access::Known),
+    ("GET", "/api/v1/projects", Access::Authenticated),
     ("POST", "/api/v1/projects", Access::Server(Right::Administer)),
     ("GET", "/api/v1/projects/{project}", Access::Project(Right::View)),
     ("PATCH", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
@@ -110,9 +110,9 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/api/v1/docs", Access::Public),
     ("GET", "/setup", Access::Public),
     ("GET", "/", Access::Public),
-    ("GET", "/api/v1/environments", Access::Known),
+    ("GET", "/api/v1/environments", Access::Authenticated),
     // The handler checks the right to administer the project.
-    ("POST", "/api/v1/environments", Access::Known),
+    ("POST", "/api/v1/environments", Access::Authenticated),
     ("GET", "/api/v1/environments/{environment}", Access::Environment(Right::View)),
     ("PATCH", "/api/v1/environments/{environment}", Access::Environment(Right::Administer)),
     ("DELETE", "/api/v1/environments/{environment}", Access::Environment(Right::Administer)),
@@ -143,7 +143,7 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
         "/api/v1/environments/{environment}/webhook",
         Access::Environment(Right::Administer),
     ),
-    // The handler checks the signature, which forges make with the secret of the webhook.
+    // The handler checks the signature with the secret of the webhook.
     ("POST", "/api/v1/webhooks/{environment}", Access::Public),
     ("GET", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::View)),
     ("POST", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::Develop)),
@@ -261,7 +261,7 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ),
     ("GET", "/api/v1/environments/{environment}/agents", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/agents/{name}", Access::Environment(Right::View)),
-    // A question: it changes nothing.
+    // A query: changes nothing.
     ("POST", "/api/v1/environments/{environment}/placements", Access::Environment(Right::View)),
     (
         "POST",
@@ -274,7 +274,7 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
         Access::Environment(Right::Operate),
     ),
     ("GET", "/api/v1/environments/{environment}/remote-agents", Access::Environment(Right::View)),
-    // Who joins gets the secrets of the resources that it serves.
+    // A joining machine receives the secrets of its resources.
     (
         "POST",
         "/api/v1/environments/{environment}/remote-agents/invitations",
@@ -353,9 +353,10 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ),
     ("GET", "/api/v1/environments/{environment}/metrics", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/events", Access::Environment(Right::View)),
-    // Contents belong to no environment. They are found only by who knows their digest, and kept for who may store versions.
+    // Contents do not belong to an environment. Reading needs the hash, storing the right to upload
+    // versions.
     ("GET", "/api/v1/files/{sha1}", Access::Somewhere(Right::View)),
     ("PUT", "/api/v1/files/{sha1}", Access::Somewhere(Right::Develop)),
     ("POST", "/api/v1/files/missing", Access::Somewhere(Right::Develop)),
-    ("GET", "/api/v1/events", Access::Known),
+    ("GET", "/api/v1/events", Access::Authenticated),
 ];

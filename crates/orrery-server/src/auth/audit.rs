@@ -1,7 +1,8 @@
-//! Who did what: one writer appends entries in batches, so that a request waits for at most two of them.
+//! Audit log: one writer appends entries in batches, so a request waits for at most two batches.
 //!
-//! A request is answered when its entry is on disk: what was acknowledged is in the log, wherever the process is killed. All requests that
-//! wait at the same time share one commit. Only those that are refused, and so changed nothing, do not wait.
+//! A request is answered after its entry is on disk: an acknowledged change is in the log even if
+//! the process is killed. Concurrent requests share one commit. Only refused requests, which
+//! changed nothing, do not wait.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,70 +15,72 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::app::App;
-use crate::auth::address::client_address;
-use crate::problem::ServerError;
+use crate::auth::client_ip::client_address;
+use crate::error::ServerError;
 
-/// So many entries may wait to be written; then requests wait.
+/// Capacity of the queue of entries. Requests wait when it is full.
 const QUEUE: usize = 4096;
 const BATCH: usize = 256;
 
-/// A request waits no longer than this for its entry.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time that a request waits for its entry.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Refused requests that are noted one by one: so many at once, and one more for each pause. The others are counted.
-const STRANGERS: Pace = Pace { at_once: 20, pause: Duration::from_secs(10) };
-const KNOWN: Pace = Pace { at_once: 200, pause: Duration::from_secs(1) };
+/// Rate limits of entries for refused requests: a burst, and one more after each pause. The rest is
+/// counted.
+const ANONYMOUS_RATE: RateLimit = RateLimit { burst: 20, pause: Duration::from_secs(10) };
+const AUTHENTICATED_RATE: RateLimit = RateLimit { burst: 200, pause: Duration::from_secs(1) };
 
-/// Who made requests that were refused, and why. Each kind has a pace of its own, so that none keeps the others out of the log.
+/// Kinds of refusals. Each has its own rate limit, so that none displaces the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// Clients without a credential, or with none that is good.
-    Stranger,
-    /// Known callers who lack a right, or come too often.
+    /// Missing or invalid credentials.
+    Unauthenticated,
+    /// An authenticated caller without the right, or over a rate limit.
     Forbidden,
-    /// Known callers whose requests cannot be done: nothing is there, or they are not valid.
+    /// An authenticated caller with an invalid request or a missing object.
     Failed,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 3] = [Refusal::Stranger, Refusal::Forbidden, Refusal::Failed];
+    const ALL: [Refusal; 3] = [Refusal::Unauthenticated, Refusal::Forbidden, Refusal::Failed];
 
-    /// The kind of a refusal; `None` for what was done, or may have been.
-    fn of(status: StatusCode, is_known: bool) -> Option<Self> {
+    /// Returns the kind of a refusal; `None` if the request had or may have had an effect.
+    fn classify(status: StatusCode, is_known: bool) -> Option<Self> {
         match status.as_u16() {
             401 | 403 | 429 if is_known => Some(Refusal::Forbidden),
-            401 | 403 | 429 => Some(Refusal::Stranger),
+            401 | 403 | 429 => Some(Refusal::Unauthenticated),
             400..=499 if is_known => Some(Refusal::Failed),
             _ => None,
         }
     }
 
-    fn pace(self) -> Pace {
+    fn rate(self) -> RateLimit {
         match self {
-            Refusal::Stranger => STRANGERS,
-            Refusal::Forbidden | Refusal::Failed => KNOWN,
+            Refusal::Unauthenticated => ANONYMOUS_RATE,
+            Refusal::Forbidden | Refusal::Failed => AUTHENTICATED_RATE,
         }
     }
 
-    /// Told of those that are counted.
-    fn told(self, count: u64) -> String {
+    /// Text of the entry for omitted refusals.
+    fn summary(self, count: u64) -> String {
         match self {
-            Refusal::Stranger | Refusal::Forbidden => format!("{count} refused requests"),
-            Refusal::Failed => format!("{count} requests that could not be done"),
+            Refusal::Unauthenticated | Refusal::Forbidden => format!("{count} refused requests"),
+            Refusal::Failed => format!("{count} failed requests"),
         }
     }
 }
-/// Entries that were only counted are told after this, if no other entry has told of them.
-const TELL_AFTER: Duration = Duration::from_secs(60);
+/// Delay after which omitted refusals are written as a count, unless another entry has reported
+/// them.
+const SUMMARY_DELAY: Duration = Duration::from_secs(60);
 
-/// The actor of requests that show no credential, or none that is good.
+/// Actor of requests without valid credentials.
 const ANONYMOUS: &str = "anonymous";
 
 const SUBJECT_MAX: usize = 512;
-/// Characters of what a handler tells.
+/// Maximum length of a detail in characters.
 const DETAIL_MAX: usize = 1024;
 
-/// What a handler knows better than its path: who acted, and on what. It is put into the response.
+/// Audit details that only the handler knows: actor and subject. Passed in the response extensions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuditNote {
     pub(crate) actor: Option<String>,
@@ -85,12 +88,12 @@ pub(crate) struct AuditNote {
     pub(crate) detail: Option<String>,
 }
 
-/// A response with what was done, in words: names, roles and ids, never what may be secret.
-pub(crate) struct Noted<R>(pub(crate) String, pub(crate) R);
+/// A response with an audit detail: names, roles and ids, never secrets.
+pub(crate) struct WithAuditDetail<R>(pub(crate) String, pub(crate) R);
 
-impl<R: IntoResponse> IntoResponse for Noted<R> {
+impl<R: IntoResponse> IntoResponse for WithAuditDetail<R> {
     fn into_response(self) -> Response {
-        let Noted(detail, response) = self;
+        let WithAuditDetail(detail, response) = self;
         let mut response = response.into_response();
         let detail = Some(detail.chars().take(DETAIL_MAX).collect());
         response.extensions_mut().insert(AuditNote { detail, ..AuditNote::default() });
@@ -98,59 +101,60 @@ impl<R: IntoResponse> IntoResponse for Noted<R> {
     }
 }
 
-struct Waiting {
+struct QueuedEntry {
     entry: AuditEntry,
     written: Option<oneshot::Sender<()>>,
 }
 
-/// The way to the audit log.
+/// Client of the audit log writer.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
     writer: Mutex<Writer>,
-    /// By kind of refusal.
-    refused: [Mutex<Refused>; Refusal::ALL.len()],
+    /// Indexed by kind of refusal.
+    refused: [Mutex<RefusalBucket>; Refusal::ALL.len()],
 }
 
 #[derive(Debug, Default)]
 enum Writer {
     #[default]
     NotStarted,
-    Running(mpsc::Sender<Waiting>, JoinHandle<()>),
+    Running(mpsc::Sender<QueuedEntry>, JoinHandle<()>),
     Closed,
 }
 
-/// How fast entries may come.
+/// Rate limit of entries.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
-    at_once: u32,
+struct RateLimit {
+    burst: u32,
     pause: Duration,
 }
 
-/// Refusals of one kind: what is left of those that may be noted, and how many were left out since the last entry.
+/// Token bucket of one kind of refusal, with the number of omitted entries.
 #[derive(Debug, Default)]
-struct Refused {
-    /// When the last of those that were used up comes back, in microseconds. Before now, all are there.
+struct RefusalBucket {
+    /// Time at which the bucket is full again, in microseconds.
     full_at: i64,
-    left_out: u64,
-    will_tell: bool,
+    omitted: u64,
+    summary_scheduled: bool,
 }
 
-impl Refused {
-    /// Whether to note one more, and how many were left out before it.
-    fn note(&mut self, pace: Pace, now: Timestamp) -> Option<u64> {
-        let pause = i64::try_from(pace.pause.as_micros()).unwrap_or(i64::MAX);
+impl RefusalBucket {
+    /// Takes a token from the bucket. Returns the number of entries omitted before, or `None` to
+    /// omit this one.
+    fn take(&mut self, rate: RateLimit, now: Timestamp) -> Option<u64> {
+        let pause = i64::try_from(rate.pause.as_micros()).unwrap_or(i64::MAX);
         let full_at = self.full_at.max(now.0) + pause;
-        if full_at - now.0 > pause.saturating_mul(pace.at_once.into()) {
-            self.left_out += 1;
+        if full_at - now.0 > pause.saturating_mul(rate.burst.into()) {
+            self.omitted += 1;
             return None;
         }
         self.full_at = full_at;
-        Some(std::mem::take(&mut self.left_out))
+        Some(std::mem::take(&mut self.omitted))
     }
 }
 
 impl AuditLog {
-    fn sender(&self, store: &Arc<dyn Store>) -> Option<mpsc::Sender<Waiting>> {
+    fn sender(&self, store: &Arc<dyn Store>) -> Option<mpsc::Sender<QueuedEntry>> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Writer::NotStarted = *writer {
             let (sender, receiver) = mpsc::channel(QUEUE);
@@ -163,27 +167,27 @@ impl AuditLog {
         }
     }
 
-    /// Adds an entry; with `wait`, answers when it is on disk. False if it is not, after a while.
+    /// Appends an entry. With `wait`, waits until it is on disk; false after a timeout.
     async fn append(&self, store: &Arc<dyn Store>, entry: AuditEntry, wait: bool) -> bool {
-        let told = format!("{} {} {}", entry.actor, entry.action, entry.status);
+        let label = format!("{} {} {}", entry.actor, entry.action, entry.status);
         let Some(sender) = self.sender(store) else {
-            tracing::error!(entry = told, "an audit entry after the log was closed");
+            tracing::error!(entry = label, "audit entry after the log was closed");
             return false;
         };
         let (written, done) = oneshot::channel();
-        let waiting = Waiting { entry, written: wait.then_some(written) };
+        let waiting = QueuedEntry { entry, written: wait.then_some(written) };
         let kept = async { sender.send(waiting).await.is_ok() && (!wait || done.await.is_ok()) };
-        let is_kept = tokio::time::timeout(PATIENCE, kept).await == Ok(true);
+        let is_kept = tokio::time::timeout(WRITE_TIMEOUT, kept).await == Ok(true);
         if !is_kept {
-            tracing::error!(entry = told, "an audit entry is not written yet");
+            tracing::error!(entry = label, "an audit entry is not written yet");
         }
         is_kept
     }
 
-    /// Writes what is still waiting. Nothing can be added afterwards.
+    /// Writes the pending entries and closes the log.
     pub(crate) async fn close(&self, store: &Arc<dyn Store>, now: Timestamp) {
         for kind in Refusal::ALL {
-            if let Some(entry) = self.left_out(kind, now) {
+            if let Some(entry) = self.omitted_entry(kind, now) {
                 self.append(store, entry, false).await;
             }
         }
@@ -199,20 +203,21 @@ impl AuditLog {
         }
     }
 
-    fn refused(&self, kind: Refusal) -> MutexGuard<'_, Refused> {
+    fn refused(&self, kind: Refusal) -> MutexGuard<'_, RefusalBucket> {
         self.refused[kind as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether to note one more refusal, and how many were left out before it. The first that is left out sees to it that they are told.
-    fn note_refusal(&self, app: &App, kind: Refusal, now: Timestamp) -> Option<u64> {
+    /// Decides if a refusal gets an entry. Returns the number of entries omitted before. The first
+    /// omitted one schedules an entry with the count.
+    fn admit_refusal(&self, app: &App, kind: Refusal, now: Timestamp) -> Option<u64> {
         let mut refused = self.refused(kind);
-        let noted = refused.note(kind.pace(), now);
-        if noted.is_none() && !std::mem::replace(&mut refused.will_tell, true) {
+        let noted = refused.take(kind.rate(), now);
+        if noted.is_none() && !std::mem::replace(&mut refused.summary_scheduled, true) {
             let app = app.clone();
             tokio::spawn(async move {
-                tokio::time::sleep(TELL_AFTER).await;
+                tokio::time::sleep(SUMMARY_DELAY).await;
                 let log = &app.auth().audit;
-                if let Some(entry) = log.left_out(kind, app.now()) {
+                if let Some(entry) = log.omitted_entry(kind, app.now()) {
                     log.append(app.store(), entry, false).await;
                 }
             });
@@ -220,43 +225,43 @@ impl AuditLog {
         noted
     }
 
-    /// An entry that tells how many were left out.
-    fn left_out(&self, kind: Refusal, now: Timestamp) -> Option<AuditEntry> {
+    /// Returns an entry with the number of omitted refusals.
+    fn omitted_entry(&self, kind: Refusal, now: Timestamp) -> Option<AuditEntry> {
         let mut refused = self.refused(kind);
-        refused.will_tell = false;
-        let left_out = std::mem::take(&mut refused.left_out);
-        (left_out > 0).then(|| AuditEntry {
+        refused.summary_scheduled = false;
+        let omitted = std::mem::take(&mut refused.omitted);
+        (omitted > 0).then(|| AuditEntry {
             at: now,
-            actor: if kind == Refusal::Stranger { ANONYMOUS } else { "various" }.to_owned(),
+            actor: if kind == Refusal::Unauthenticated { ANONYMOUS } else { "various" }.to_owned(),
             address: String::new(),
             action: "refused".to_owned(),
             subject: String::new(),
             environment: None,
             status: 0,
-            detail: format!("{} are not noted one by one", kind.told(left_out)),
+            detail: format!("{} omitted", kind.summary(omitted)),
         })
     }
 }
 
-async fn write_all(store: Arc<dyn Store>, mut receiver: mpsc::Receiver<Waiting>) {
+async fn write_all(store: Arc<dyn Store>, mut receiver: mpsc::Receiver<QueuedEntry>) {
     let mut batch = Vec::with_capacity(BATCH);
     while receiver.recv_many(&mut batch, BATCH).await > 0 {
         let (entries, written): (Vec<_>, Vec<_>) =
-            batch.drain(..).map(|waiting: Waiting| (waiting.entry, waiting.written)).unzip();
-        if append_with_patience(&store, Arc::new(entries), &receiver).await {
+            batch.drain(..).map(|waiting: QueuedEntry| (waiting.entry, waiting.written)).unzip();
+        if append_with_retries(&store, Arc::new(entries), &receiver).await {
             for written in written.into_iter().flatten() {
-                // Nobody may be waiting any more.
+                // The waiter may have timed out.
                 let _ = written.send(());
             }
         }
     }
 }
 
-/// Tries until it works; gives up only when the server is stopping.
-async fn append_with_patience(
+/// Retries until the write succeeds, or the server stops.
+async fn append_with_retries(
     store: &Arc<dyn Store>,
     entries: Arc<Vec<AuditEntry>>,
-    receiver: &mpsc::Receiver<Waiting>,
+    receiver: &mpsc::Receiver<QueuedEntry>,
 ) -> bool {
     let mut pause = Duration::from_millis(50);
     let mut last_tries = 10;
@@ -284,14 +289,14 @@ async fn append_with_patience(
     }
 }
 
-/// One request on its way through the server.
+/// Audit record of one request.
 #[derive(Clone, Debug)]
-pub(crate) struct Trail {
+pub(crate) struct RequestAudit {
     entry: AuditEntry,
-    is_open_to_strangers: bool,
+    is_public: bool,
 }
 
-impl Trail {
+impl RequestAudit {
     pub(crate) fn begin(app: &App, parts: &Parts, route: &str) -> Self {
         let entry = AuditEntry {
             at: app.now(),
@@ -303,20 +308,21 @@ impl Trail {
             status: 0,
             detail: String::new(),
         };
-        Trail { entry, is_open_to_strangers: false }
+        RequestAudit { entry, is_public: false }
     }
 
-    pub(crate) fn by(&mut self, actor: &str) {
+    pub(crate) fn set_actor(&mut self, actor: &str) {
         self.entry.actor = actor.to_owned();
     }
 
-    /// Whoever reaches the listener can make such requests: whatever is not done is a refusal, of which only some are noted.
-    pub(crate) fn of_strangers(mut self) -> Self {
-        self.is_open_to_strangers = true;
+    /// Marks a public route: everything without an effect is a refusal and subject to its rate
+    /// limit.
+    pub(crate) fn for_public_route(mut self) -> Self {
+        self.is_public = true;
         self
     }
 
-    pub(crate) fn within(&mut self, environment: [u8; 16]) {
+    pub(crate) fn set_environment(&mut self, environment: [u8; 16]) {
         self.entry.environment = Some(environment);
     }
 
@@ -324,8 +330,8 @@ impl Trail {
         &self.entry.address
     }
 
-    /// Writes down how it ended. A success that cannot be written down is not told as one.
-    pub(crate) async fn end(mut self, app: &App, response: &mut Response) {
+    /// Appends the entry. A change without an entry is not answered as a success.
+    pub(crate) async fn finish(mut self, app: &App, response: &mut Response) {
         let status = response.status();
         self.entry.status = status.as_u16().into();
         if let Some(note) = response.extensions_mut().remove::<AuditNote>() {
@@ -337,29 +343,28 @@ impl Trail {
             }
         }
         let log = &app.auth().audit;
-        let is_known = self.entry.actor != ANONYMOUS && !self.is_open_to_strangers;
-        let mut refusal = Refusal::of(status, is_known);
-        if self.is_open_to_strangers && !status.is_success() {
-            refusal = Some(Refusal::Stranger);
+        let is_known = self.entry.actor != ANONYMOUS && !self.is_public;
+        let mut refusal = Refusal::classify(status, is_known);
+        if self.is_public && !status.is_success() {
+            refusal = Some(Refusal::Unauthenticated);
         }
         if let Some(kind) = refusal {
-            match log.note_refusal(app, kind, self.entry.at) {
+            match log.admit_refusal(app, kind, self.entry.at) {
                 None => return,
                 Some(0) => {}
-                Some(left_out) => {
-                    self.entry.detail = format!("{} before are not noted", kind.told(left_out));
+                Some(omitted) => {
+                    self.entry.detail = format!("{} before were omitted", kind.summary(omitted));
                 }
             }
         }
         let is_kept = log.append(app.store(), self.entry, refusal.is_none()).await;
         if !is_kept && status.is_success() {
-            // Not 503: clients take that for a sign that nothing was done, and repeat the request.
+            // Not 503: clients retry that, because it means that nothing was executed.
             *response = ServerError::Refused {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 code: "not-written-down",
-                detail:
-                    "it was done, and cannot be written to the audit log now; that is tried again"
-                        .to_owned(),
+                detail: "executed, but the audit log cannot be written now; the write is retried"
+                    .to_owned(),
             }
             .into_response();
         }
@@ -371,17 +376,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_noted_at_a_pace_and_the_rest_is_counted() {
-        let mut refused = Refused::default();
+    fn refusals_are_rate_limited_and_the_rest_is_counted() {
+        let mut refused = RefusalBucket::default();
         let at = |seconds: i64| Timestamp(1_000_000_000_000 + seconds * 1_000_000);
-        let noted = (0..100_000).filter(|_| refused.note(STRANGERS, at(0)).is_some()).count();
+        let noted = (0..100_000).filter(|_| refused.take(ANONYMOUS_RATE, at(0)).is_some()).count();
         assert_eq!(noted, 20);
-        // A day at full speed.
+        // A day at the full rate.
         let day = 86_400;
         let noted =
-            (1..=day).filter(|second| refused.note(STRANGERS, at(*second)).is_some()).count();
+            (1..=day).filter(|second| refused.take(ANONYMOUS_RATE, at(*second)).is_some()).count();
         assert_eq!(noted, 8640);
-        assert!(refused.note(STRANGERS, at(day + 3600)).is_some());
-        assert_eq!(refused.left_out, 0, "they were told with the one that was noted");
+        assert!(refused.take(ANONYMOUS_RATE, at(day + 3600)).is_some());
+        assert_eq!(refused.omitted, 0, "reported with the written entry");
     }
 }

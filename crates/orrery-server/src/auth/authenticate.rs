@@ -1,4 +1,4 @@
-//! From what a request shows to a caller.
+//! Authentication of requests.
 
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, COOKIE};
@@ -7,23 +7,23 @@ use orrery_model::Duration;
 use orrery_store::{Identity, TokenRecord};
 
 use crate::app::App;
-use crate::auth::issuers::by_issuer;
-use crate::auth::remembered::{Credential, Known};
-use crate::auth::secrets::{SESSION, TOKEN, hash_of};
-use crate::auth::{Caller, How, Limit};
-use crate::problem::ServerError;
+use crate::auth::cache::{CachedCaller, Credential};
+use crate::auth::jwt::authenticate_jwt;
+use crate::auth::random_tokens::{SESSION, TOKEN, hash_of};
+use crate::auth::{AuthMethod, Caller, TokenLimits};
+use crate::error::ServerError;
 
-/// A session ends after this, unless it is renewed.
+/// Lifetime of a session without renewal.
 pub(crate) const SESSION_LENGTH: Duration = Duration::from_secs(12 * 3600);
 
-/// The header by which scripts of our own pages show that they are; other sites cannot send it.
+/// Header of the server's own scripts. Cross-site requests cannot send it.
 const OWN_SCRIPT: &str = "x-orrery-client";
 
-/// Nothing longer is a credential of ours.
-const SHOWN_MAX: usize = 16 * 1024;
+/// Maximum length of a credential.
+const CREDENTIAL_MAX: usize = 16 * 1024;
 
-/// What a request shows.
-struct Shown<'a> {
+/// Credentials of a request.
+struct Credentials<'a> {
     secret: &'a str,
     cookie: bool,
 }
@@ -33,22 +33,27 @@ pub(crate) fn cookie_name(secure: bool) -> &'static str {
     if secure { "__Host-orrery" } else { "orrery" }
 }
 
-fn unknown(reason: &'static str) -> ServerError {
+fn unauthenticated(reason: &'static str) -> ServerError {
     ServerError::Unauthenticated(reason)
 }
 
-fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Result<Shown<'a>, ServerError> {
+fn read_credentials<'a>(
+    headers: &'a HeaderMap,
+    cookie: &str,
+) -> Result<Credentials<'a>, ServerError> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     if let Some(value) = given.next() {
         if given.next().is_some() {
-            return Err(unknown("there is more than one Authorization header"));
+            return Err(unauthenticated("there is more than one Authorization header"));
         }
         let text = value.to_str().unwrap_or_default();
         let (scheme, secret) = text.split_once(' ').unwrap_or_default();
         if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(unknown("the Authorization header must say Bearer and a token"));
+            return Err(unauthenticated(
+                "the Authorization header must contain Bearer and a token",
+            ));
         }
-        return Ok(Shown { secret: secret.trim(), cookie: false });
+        return Ok(Credentials { secret: secret.trim(), cookie: false });
     }
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| {
@@ -56,12 +61,12 @@ fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Result<Shown<'a>, ServerEr
         (name == cookie).then_some(value)
     });
     match pairs.next() {
-        Some(secret) => Ok(Shown { secret, cookie: true }),
-        None => Err(unknown("send a token as Authorization: Bearer …")),
+        Some(secret) => Ok(Credentials { secret, cookie: true }),
+        None => Err(unauthenticated("send a token as Authorization: Bearer …")),
     }
 }
 
-/// Whether a request could have been made by a page of another site: a browser sends cookies along with those too.
+/// True if a page of another site could have sent the request: browsers attach cookies there as well.
 fn needs_proof_of_origin(headers: &HeaderMap) -> bool {
     if headers.contains_key(OWN_SCRIPT) {
         return false;
@@ -69,89 +74,93 @@ fn needs_proof_of_origin(headers: &HeaderMap) -> bool {
     headers.get("sec-fetch-site").is_none_or(|site| site != "same-origin")
 }
 
-/// Finds out who is calling. For a request that only reads, that may be known from one a moment ago.
+/// Authenticates a request. A request that only reads may use the cache.
 pub(crate) async fn authenticate(
     app: &App,
     parts: &Parts,
     only_reads: bool,
 ) -> Result<Caller, ServerError> {
     let cookie = cookie_name(app.settings().auth.secure_cookies);
-    let Shown { secret, cookie } = shown(&parts.headers, cookie)?;
-    if secret.len() > SHOWN_MAX {
-        return Err(unknown("invalid token"));
+    let Credentials { secret, cookie } = read_credentials(&parts.headers, cookie)?;
+    if secret.len() > CREDENTIAL_MAX {
+        return Err(unauthenticated("invalid token"));
     }
-    // Not by the method: there is a classic GET that changes something.
+    // Not by the method: one GET route of the Inmanta-compatible API changes something.
     if cookie && !only_reads && needs_proof_of_origin(&parts.headers) {
-        let need = format!("change things with a cookie from this site only: send {OWN_SCRIPT}");
+        let need = format!("changes with a cookie need a same-site request: send {OWN_SCRIPT}");
         return Err(ServerError::Forbidden(need));
     }
     if secret.starts_with(SESSION) {
         let credential = (hash_of(secret), cookie);
-        return remembering(app, only_reads, credential, by_session(app, credential)).await;
+        return with_cache(app, only_reads, credential, authenticate_session(app, credential))
+            .await;
     }
     if cookie {
-        return Err(unknown("the session has ended; log in again"));
+        return Err(unauthenticated("the session has ended; log in again"));
     }
     if secret.starts_with(TOKEN) {
         let credential = (hash_of(secret), cookie);
-        return remembering(app, only_reads, credential, by_token(app, credential)).await;
+        return with_cache(app, only_reads, credential, authenticate_token(app, credential)).await;
     }
     if secret.split('.').count() == 3 {
-        return by_issuer(app, secret).await;
+        return authenticate_jwt(app, secret).await;
     }
-    Err(unknown("invalid token"))
+    Err(unauthenticated("invalid token"))
 }
 
-/// Remembers who shows a credential, and answers from that if the request only reads.
-async fn remembering(
+/// Authenticates through the cache. Only requests that read may use a cached caller.
+async fn with_cache(
     app: &App,
     only_reads: bool,
     credential: Credential,
-    find: impl Future<Output = Result<Known, ServerError>>,
+    find: impl Future<Output = Result<CachedCaller, ServerError>>,
 ) -> Result<Caller, ServerError> {
-    let remembered = &app.auth().remembered;
-    if only_reads && let Some(caller) = remembered.caller(&credential, app.now()) {
+    let cache = &app.auth().cache;
+    if only_reads && let Some(caller) = cache.caller(&credential, app.now()) {
         return Ok(caller);
     }
-    let asked = remembered.moment();
+    let asked = cache.stamp();
     let known = find.await?;
-    remembered.keep_caller(credential, known.clone(), asked);
+    cache.insert_caller(credential, known.clone(), asked);
     Ok(known.0)
 }
 
-async fn by_session(app: &App, (hash, cookie): Credential) -> Result<Known, ServerError> {
+async fn authenticate_session(
+    app: &App,
+    (hash, cookie): Credential,
+) -> Result<CachedCaller, ServerError> {
     let now = app.now();
     let found = app.with_store(move |store| store.records().session(&hash, now)).await?;
     let Some((session, identity)) = found else {
-        return Err(unknown("the session has ended; log in again"));
+        return Err(unauthenticated("the session has ended; log in again"));
     };
     need_enabled(&identity)?;
-    let how = How::Session { hash, expires: session.expires, cookie };
-    let caller = Caller::known(format!("user:{}", identity.account.name), &identity, how);
+    let method = AuthMethod::Session { hash, expires: session.expires, cookie };
+    let caller = Caller::for_account(format!("user:{}", identity.account.name), &identity, method);
     Ok((caller, Some(session.expires)))
 }
 
-async fn by_token(app: &App, (hash, _): Credential) -> Result<Known, ServerError> {
+async fn authenticate_token(app: &App, (hash, _): Credential) -> Result<CachedCaller, ServerError> {
     let found = app.with_store(move |store| store.records().token_with_hash(&hash)).await?;
-    let Some((token, identity)) = found else { return Err(unknown("invalid token")) };
+    let Some((token, identity)) = found else { return Err(unauthenticated("invalid token")) };
     let now = app.now();
     if !token.is_valid(now) {
-        return Err(unknown("the token has expired or was revoked"));
+        return Err(unauthenticated("the token has expired or was revoked"));
     }
     need_enabled(&identity)?;
-    let limit = Limit::of(&token)
+    let limit = TokenLimits::from_record(&token)
         .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
-    note_use(app, &token);
+    record_use(app, &token);
     let name = format!("token:{}/{}", identity.account.name, token.name);
-    Ok((Caller::known(name, &identity, How::Token).limited(limit), token.expires))
+    Ok((Caller::for_account(name, &identity, AuthMethod::Token).limited(limit), token.expires))
 }
 
 fn need_enabled(identity: &Identity) -> Result<(), ServerError> {
-    if identity.account.disabled { Err(unknown("the account is disabled")) } else { Ok(()) }
+    if identity.account.disabled { Err(unauthenticated("the account is disabled")) } else { Ok(()) }
 }
 
-/// Remembers, at most once a minute and beside the request, that a token is in use.
-fn note_use(app: &App, token: &TokenRecord) {
+/// Records the use of a token, at most once a minute and in the background.
+fn record_use(app: &App, token: &TokenRecord) {
     let now = app.now();
     if !app.auth().touched.is_due(&token.uuid, token.last_used, now) {
         return;
@@ -160,7 +169,7 @@ fn note_use(app: &App, token: &TokenRecord) {
     tokio::spawn(async move {
         let noted = app.with_store(move |store| store.records().touch_tokens(&[(uuid, now)])).await;
         if let Err(error) = noted {
-            tracing::warn!(%error, "the use of a token is not noted");
+            tracing::warn!(%error, "cannot record the use of a token");
         }
     });
 }

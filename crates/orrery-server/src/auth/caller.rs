@@ -1,4 +1,4 @@
-//! Somebody who is known for the length of a request, and their rights.
+//! The caller of a request, and its rights.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::problem::ServerError;
+use crate::error::ServerError;
 
-/// Where somebody has a right.
+/// Scope of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Everywhere,
@@ -30,7 +30,7 @@ impl From<RoleScope> for Scope {
     }
 }
 
-/// The place that a request names: an environment, a project, or everything.
+/// Returns the scope that a request names: an environment, a project, or everything.
 pub(crate) fn scope_of(
     project: Option<Uuid>,
     environment: Option<Uuid>,
@@ -45,12 +45,12 @@ pub(crate) fn scope_of(
     }
 }
 
-/// The right behind the name of a role.
+/// Returns the right of a role.
 pub(crate) fn role_right(role: &str) -> Option<Right> {
     Right::ALL.into_iter().find(|right| right.role() == role)
 }
 
-/// A role in a place, as the API tells it.
+/// Converts a role in a scope to its API form.
 pub(crate) fn granted(scope: Scope, role: impl Into<String>) -> Granted {
     let (project, environment) = match scope {
         Scope::Everywhere => (None, None),
@@ -60,10 +60,10 @@ pub(crate) fn granted(scope: Scope, role: impl Into<String>) -> Granted {
     Granted { role: role.into(), project, environment }
 }
 
-/// How somebody showed who they are.
+/// Authentication method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// Not at all.
+pub(crate) enum AuthMethod {
+    /// Anonymous.
     Nothing,
     Session {
         hash: [u8; 32],
@@ -71,29 +71,34 @@ pub(crate) enum How {
         cookie: bool,
     },
     Token,
-    /// By the word of an external issuer.
+    /// Token of an identity provider.
     Issuer,
 }
 
-/// What the holder of a token may not exceed, whatever its owner may do.
+/// Limits of a token, regardless of the rights of its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
-    /// The token.
+pub(crate) struct TokenLimits {
+    /// Id of the token.
     pub(crate) id: [u8; 16],
     pub(crate) scope: Scope,
     pub(crate) grants: TokenGrants,
     pub(crate) expires: Option<Timestamp>,
 }
 
-impl Limit {
-    /// The limits of a token, as they are stored.
-    pub(crate) fn of(token: &TokenRecord) -> Result<Self, serde_json::Error> {
+impl TokenLimits {
+    /// Parses the stored limits of a token.
+    pub(crate) fn from_record(token: &TokenRecord) -> Result<Self, serde_json::Error> {
         let grants = serde_json::from_value(token.grants.clone())?;
-        Ok(Limit { id: token.uuid, scope: token.scope.into(), grants, expires: token.expires })
+        Ok(TokenLimits {
+            id: token.uuid,
+            scope: token.scope.into(),
+            grants,
+            expires: token.expires,
+        })
     }
 
-    /// Whether another token can do no more than this one, nowhere else, and lives no longer.
-    fn covers(&self, other: &Limit) -> bool {
+    /// True if another token has no further rights, no wider scope and no later expiry.
+    fn covers(&self, other: &TokenLimits) -> bool {
         let rights = role_right(&other.grants.role).zip(role_right(&self.grants.role));
         let within = |own: &Option<Vec<String>>, other: &Option<Vec<String>>| match (own, other) {
             (None, _) => true,
@@ -113,7 +118,7 @@ impl Limit {
     }
 }
 
-/// As it is stored with a token.
+/// Limits in their stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenGrants {
     pub(crate) role: String,
@@ -123,43 +128,43 @@ pub(crate) struct TokenGrants {
     pub(crate) groups: Option<Vec<String>>,
 }
 
-/// Somebody who is known, for the length of a request.
+/// The authenticated caller of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// For the audit log: `user:ada`, `token:ci`.
+    /// Name in the audit log: `user:ada`, `token:ci`.
     pub(crate) name: String,
-    /// The account behind it, if there is one here.
+    /// Account on this server, if there is one.
     pub(crate) account: Option<Uuid>,
-    pub(crate) how: How,
+    pub(crate) method: AuthMethod,
     grants: Vec<(Scope, Right)>,
-    limit: Option<Limit>,
+    limit: Option<TokenLimits>,
 }
 
 impl Caller {
-    pub(crate) fn nobody() -> Self {
+    pub(crate) fn anonymous() -> Self {
         let name = "anonymous".to_owned();
-        Caller { name, account: None, how: How::Nothing, grants: Vec::new(), limit: None }
+        Caller { name, account: None, method: AuthMethod::Nothing, grants: Vec::new(), limit: None }
     }
 
-    /// An account with what its roles allow.
-    pub(crate) fn known(name: String, identity: &Identity, how: How) -> Self {
+    /// Creates the caller for an account and its roles.
+    pub(crate) fn for_account(name: String, identity: &Identity, method: AuthMethod) -> Self {
         let mut grants = Vec::with_capacity(identity.roles.len() + 1);
         if identity.account.admin {
             grants.push((Scope::Everywhere, Right::Administer));
         }
         for (scope, role) in &identity.roles {
-            // A role that this program does not know allows nothing.
+            // An unknown role grants nothing.
             if let Some(right) = role_right(role) {
                 grants.push(((*scope).into(), right));
             }
         }
         let account = Some(Uuid::from_bytes(identity.account.uuid));
-        Caller { name, account, how, grants, limit: None }
+        Caller { name, account, method, grants, limit: None }
     }
 
-    /// Somebody without an account here, with what an issuer's claims give them.
-    pub(crate) fn vouched(name: String, grants: Vec<(Scope, Right)>) -> Self {
-        Caller { name, account: None, how: How::Issuer, grants, limit: None }
+    /// Creates a caller without an account, with rights from the claims of an identity provider.
+    pub(crate) fn for_claims(name: String, grants: Vec<(Scope, Right)>) -> Self {
+        Caller { name, account: None, method: AuthMethod::Issuer, grants, limit: None }
     }
 
     pub(crate) fn with_grants(mut self, more: Vec<(Scope, Right)>) -> Self {
@@ -167,13 +172,13 @@ impl Caller {
         self
     }
 
-    pub(crate) fn limited(self, limit: Limit) -> Self {
+    pub(crate) fn limited(self, limit: TokenLimits) -> Self {
         Caller { limit: Some(limit), ..self }
     }
 
-    /// The roles, as far as a token lets its holder use them.
+    /// Returns the roles, restricted by the limits of the token.
     pub(crate) fn roles(&self) -> Vec<Granted> {
-        let Some(Limit { scope: limit, grants, .. }) = &self.limit else {
+        let Some(TokenLimits { scope: limit, grants, .. }) = &self.limit else {
             return self
                 .grants
                 .iter()
@@ -184,7 +189,7 @@ impl Caller {
         let within = |scope: Scope| match (scope, *limit) {
             (scope, Scope::Everywhere) => Some(scope),
             (Scope::Everywhere, limit) => Some(limit),
-            // Which project an environment belongs to is not known here; each request is checked with what is.
+            // The project of the environment is unknown here; each request is checked with it.
             (Scope::Project(_), Scope::Environment(_)) => Some(*limit),
             (Scope::Environment(_), Scope::Project(_)) => Some(scope),
             (scope, limit) => (scope == limit).then_some(scope),
@@ -195,9 +200,10 @@ impl Caller {
             .collect()
     }
 
-    /// Fails if a token is not for this method or this group of routes.
+    /// Fails if the token excludes this method or group of routes.
     pub(crate) fn need_route(&self, method: &Method, route: &str) -> Result<(), ServerError> {
-        let Some(Limit { grants: TokenGrants { verbs, groups, .. }, .. }) = &self.limit else {
+        let Some(TokenLimits { grants: TokenGrants { verbs, groups, .. }, .. }) = &self.limit
+        else {
             return Ok(());
         };
         let method = if method == Method::HEAD { "GET" } else { method.as_str() };
@@ -219,7 +225,7 @@ impl Caller {
         within && self.grants.iter().any(|(scope, granted)| *granted >= right && holds(scope))
     }
 
-    /// Whether there is any place where the caller has a right.
+    /// True if the caller has the right in any scope.
     pub(crate) fn may_somewhere(&self, right: Right) -> bool {
         self.roles().iter().any(|held| role_right(&held.role).is_some_and(|held| held >= right))
     }
@@ -228,19 +234,19 @@ impl Caller {
         self.check(self.may_somewhere(right), right, "in some environment")
     }
 
-    /// Whether the caller may see and revoke a token, if it is one of theirs: a token reaches only those that can do no more than itself and
-    /// live no longer.
+    /// True if the caller may see and revoke a token of its account: a token reaches only tokens
+    /// with no further rights and no later expiry.
     pub(crate) fn covers_token(&self, token: &TokenRecord) -> bool {
         let Some(limit) = &self.limit else { return true };
-        Limit::of(token).is_ok_and(|other| limit.covers(&other))
+        TokenLimits::from_record(token).is_ok_and(|other| limit.covers(&other))
     }
 
-    /// The token that the caller shows, if it is one: what is made with it ends with it.
-    pub(crate) fn token(&self) -> Option<&Limit> {
+    /// Returns the limits of the caller's token. Sessions and tokens created with it end with it.
+    pub(crate) fn token(&self) -> Option<&TokenLimits> {
         self.limit.as_ref()
     }
 
-    /// Fails for a token that was not made for a group of routes by name.
+    /// Fails for a token that does not list this group explicitly.
     pub(crate) fn need_named_group(&self, group: &str) -> Result<(), ServerError> {
         let Some(limit) = &self.limit else { return Ok(()) };
         if limit.grants.groups.iter().flatten().any(|name| name == group) {
@@ -250,8 +256,8 @@ impl Caller {
             status: StatusCode::FORBIDDEN,
             code: "forbidden",
             detail: format!(
-                "a token can do this only if it was made for the group {group}: make one with it, or \
-                 log in with a name and a password"
+                "a token needs the group {group} for this: create one with it, or log in with a name \
+                 and a password"
             ),
         })
     }
@@ -292,21 +298,21 @@ impl Caller {
         })
     }
 
-    /// The account, for what only a person with an account may do.
+    /// Returns the account; fails without one.
     pub(crate) fn need_account(&self) -> Result<Uuid, ServerError> {
         let needed = || ServerError::Forbidden("use an account of this server".to_owned());
         self.account.ok_or_else(needed)
     }
 
-    /// Fails for tokens: what they could make might outlive or exceed them.
-    pub(crate) fn need_person(&self) -> Result<(), ServerError> {
-        match self.how {
-            How::Token => Err(ServerError::Refused {
+    /// Fails for tokens: what they create could outlive or exceed them.
+    pub(crate) fn need_interactive_login(&self) -> Result<(), ServerError> {
+        match self.method {
+            AuthMethod::Token => Err(ServerError::Refused {
                 status: StatusCode::FORBIDDEN,
                 code: "forbidden",
                 detail: "a token cannot do this: log in with a name and a password".to_owned(),
             }),
-            How::Nothing | How::Session { .. } | How::Issuer => Ok(()),
+            AuthMethod::Nothing | AuthMethod::Session { .. } | AuthMethod::Issuer => Ok(()),
         }
     }
 
@@ -328,7 +334,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// A request that the limits of its token leave out.
+/// Error for a request outside of the limits of its token.
 fn beyond_token(needed: &str, limits: &str, granted: Option<&[String]>) -> ServerError {
     let granted = granted.unwrap_or_default().join(", ");
     let detail = format!(
@@ -347,17 +353,17 @@ mod tests {
         verbs: Option<&[&str]>,
         groups: Option<&[&str]>,
         expires: Option<i64>,
-    ) -> Limit {
+    ) -> TokenLimits {
         let list = |names: Option<&[&str]>| {
             names.map(|names| names.iter().map(|name| (*name).to_owned()).collect())
         };
         let grants =
             TokenGrants { role: role.to_owned(), verbs: list(verbs), groups: list(groups) };
-        Limit { id: [0; 16], scope, grants, expires: expires.map(Timestamp) }
+        TokenLimits { id: [0; 16], scope, grants, expires: expires.map(Timestamp) }
     }
 
-    /// Every pair of tokens out of all combinations: one reaches another exactly if there is no request, at no time, that the other would be
-    /// let through with and it would not.
+    /// For all pairs of tokens: one covers another exactly if it permits every request that the
+    /// other permits, at any time.
     #[test]
     fn a_token_reaches_only_tokens_that_can_do_no_more() {
         let scopes =
@@ -377,7 +383,7 @@ mod tests {
                 }
             }
         }
-        // What a token is let through with: place, right, verb, group, time.
+        // Permitted requests: scope, right, verb, group, time.
         let mut requests = Vec::new();
         for place in 0..3 {
             for right in [Right::View, Right::Administer] {
@@ -390,7 +396,7 @@ mod tests {
                 }
             }
         }
-        let admits = |limit: &Limit, request: &(usize, Right, &str, &str, Timestamp)| {
+        let admits = |limit: &TokenLimits, request: &(usize, Right, &str, &str, Timestamp)| {
             let (place, right, verb, group, time) = *request;
             let named = |names: &Option<Vec<String>>, name: &str| {
                 names.as_ref().is_none_or(|names| names.iter().any(|one| one == name))

@@ -1,72 +1,74 @@
-//! Who is calling, what they may do, and what is remembered of it.
+//! Authentication, authorization and the audit log.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `caller` | somebody who is known, and their rights |
-//! | `authenticate` | from what a request shows to a caller |
-//! | `remembered` | what was read a moment ago for another request |
-//! | `issuers` | tokens of external issuers |
-//! | `secrets` | random secrets, of which only hashes are kept |
-//! | `passwords`, `throttle` | passwords, and how fast they can be guessed |
-//! | `turns` | fair queue for hashing passwords |
-//! | `address` | where a request comes from |
-//! | `audit` | who did what |
-//! | `setup` | the first account |
-//! | `settings` | what an administrator chooses |
+//! | `caller` | the caller of a request, and its rights |
+//! | `authenticate` | authentication of requests |
+//! | `cache` | cached callers and environments |
+//! | `jwt` | tokens of identity providers |
+//! | `random_tokens` | random secrets, stored as hashes |
+//! | `passwords`, `login_throttle` | passwords, and limits on guessing them |
+//! | `hash_queue` | fair queue for password hashing |
+//! | `client_ip` | client addresses |
+//! | `audit` | audit log |
+//! | `bootstrap` | first account |
+//! | `settings` | settings of authentication |
 
-mod address;
 mod audit;
 mod authenticate;
+mod bootstrap;
+mod cache;
 mod caller;
-mod issuers;
+mod client_ip;
+mod hash_queue;
+mod jwt;
+mod login_throttle;
 mod passwords;
-mod remembered;
-mod secrets;
+mod random_tokens;
 mod settings;
-mod setup;
-mod throttle;
-mod turns;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use orrery_model::{Duration, Timestamp};
 
-pub(crate) use address::network_of;
-pub(crate) use audit::{AuditLog, AuditNote, Noted, Trail};
+pub(crate) use audit::{AuditLog, AuditNote, RequestAudit, WithAuditDetail};
 pub(crate) use authenticate::{SESSION_LENGTH, authenticate, cookie_name};
-pub(crate) use caller::{Caller, How, Limit, TokenGrants, granted, role_right, scope_of};
-pub(crate) use issuers::Issuers;
-pub use issuers::{InvalidIssuer, IssuerSettings, RoleMapping};
+pub(crate) use bootstrap::redeem_bootstrap_token;
+pub use bootstrap::{BootstrapState, prepare_first_account};
+pub(crate) use cache::AuthCache;
+pub(crate) use caller::{
+    AuthMethod, Caller, TokenGrants, TokenLimits, granted, role_right, scope_of,
+};
+pub(crate) use client_ip::network_of;
+pub(crate) use hash_queue::Line;
+pub(crate) use jwt::Issuers;
+pub use jwt::{InvalidIssuer, IssuerSettings, RoleMapping};
+pub(crate) use login_throttle::LoginThrottle;
 pub(crate) use passwords::{Passwords, check_password, normalized};
-pub(crate) use remembered::Remembered;
-pub(crate) use secrets::{Minted, hash_of};
+pub(crate) use random_tokens::{RandomToken, hash_of};
 pub use settings::{AuthSettings, InvalidNetwork, Network};
-pub(crate) use setup::use_ticket;
-pub use setup::{FirstStart, first_start};
-pub(crate) use throttle::Throttle;
-pub(crate) use turns::Line;
 
-/// What authentication keeps in memory. All of it may be lost.
+/// In-memory state of authentication. All of it may be lost.
 #[derive(Debug, Default)]
 pub(crate) struct Auth {
     pub(crate) passwords: Passwords,
-    pub(crate) throttle: Throttle,
+    pub(crate) throttle: LoginThrottle,
     pub(crate) audit: AuditLog,
     pub(crate) issuers: Issuers,
-    pub(crate) remembered: Remembered,
-    touched: Touched,
+    pub(crate) cache: AuthCache,
+    touched: TokenUseTracker,
 }
 
-/// Tokens whose use was noted within the last minute.
+/// Tokens with a use recorded within the last minute.
 #[derive(Debug, Default)]
-struct Touched(Mutex<HashMap<[u8; 16], Timestamp>>);
+struct TokenUseTracker(Mutex<HashMap<[u8; 16], Timestamp>>);
 
-impl Touched {
+impl TokenUseTracker {
     const MAX: usize = 10_000;
     const EVERY: Duration = Duration::from_secs(60);
 
-    /// Whether the use of a token is worth noting; whoever is told so notes it.
+    /// Claims the recording of a token's use, if it is due.
     fn is_due(&self, token: &[u8; 16], last_used: Option<Timestamp>, now: Timestamp) -> bool {
         if last_used.is_some_and(|at| now < at + Self::EVERY) {
             return false;

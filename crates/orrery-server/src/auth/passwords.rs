@@ -1,4 +1,4 @@
-//! Passwords: which are good enough, and hashing them without stopping anybody else.
+//! Password policy and hashing.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,23 +10,23 @@ use rand::rngs::SysRng;
 use tokio_util::sync::CancellationToken;
 use unicode_normalization::UnicodeNormalization as _;
 
-use crate::auth::turns::{Line, Place, Turn, Turns};
-use crate::problem::ServerError;
+use crate::auth::hash_queue::{HashPermit, HashQueue, Line, QueuePosition};
+use crate::error::ServerError;
 
 const LENGTH_MIN: usize = 12;
 const LENGTH_MAX: usize = 128;
-/// From this length on, any characters will do.
+/// From this length on, the rules on characters do not apply.
 const LENGTH_LONG: usize = 20;
 const CLASSES_MIN: usize = 3;
 
-/// One spelling for texts that look the same, however a keyboard composes them.
+/// Normalizes texts that look the same to one spelling (NFKC).
 pub(crate) fn normalized(password: &SecretText) -> SecretText {
-    // A character can become many; nobody needs the rest of what is far too long.
+    // One character can expand to many; the limit bounds the work.
     let characters = password.expose().nfkc().take(8 * LENGTH_MAX);
     SecretText::new(characters.collect::<String>())
 }
 
-/// Fails if a new password is not good enough.
+/// Fails if a new password violates the policy.
 pub(crate) fn check_password(field: &str, password: &SecretText) -> Result<(), ServerError> {
     let text = password.expose();
     let length = text.chars().count();
@@ -41,46 +41,46 @@ pub(crate) fn check_password(field: &str, password: &SecretText) -> Result<(), S
         + has(|c| !c.is_lowercase() && !c.is_uppercase() && !c.is_numeric());
     if classes < CLASSES_MIN && length < LENGTH_LONG {
         let reason = format!(
-            "must have {CLASSES_MIN} of: small letters, capital letters, digits, other characters; or {LENGTH_LONG} characters of any kind"
+            "must have {CLASSES_MIN} of: lowercase letters, uppercase letters, digits, other characters; or {LENGTH_LONG} characters of any kind"
         );
         return Err(ServerError::field(field, reason));
     }
     Ok(())
 }
 
-/// Hashes passwords on threads that may block, a few at a time and fairly.
+/// Hashes passwords on blocking threads, a few at a time and fairly.
 #[derive(Debug, Default)]
 pub(crate) struct Passwords {
-    turns: Turns,
-    /// What passwords for unknown users are compared with, so that it takes as long as for known ones.
+    queue: HashQueue,
+    /// Hash for unknown users, so that a check takes as long as for existing ones.
     decoy: Arc<OnceLock<String>>,
 }
 
 impl Passwords {
-    /// Takes a place among the requests that wait for their turn.
+    /// Enters the hashing queue.
     ///
     /// # Errors
-    /// `TooMany` if too many wait.
-    pub(crate) fn enter(&self, line: Line) -> Result<Place, ServerError> {
-        self.turns.enter(line)
+    /// `TooMany` if the queue is full.
+    pub(crate) fn join(&self, line: Line) -> Result<QueuePosition, ServerError> {
+        self.queue.join(line)
     }
 
-    /// Hashes a password to keep, with a salt of its own, for a caller that is known by `name`.
+    /// Hashes a new password with its own salt, for the authenticated caller `name`.
     pub(crate) async fn hash(
         &self,
         name: &str,
         password: SecretText,
     ) -> Result<String, ServerError> {
-        let place = self.enter(Line::Reserved(name.to_owned()))?;
-        // What a known caller asked for is done also if it hangs up.
-        let turn = place.turn(&CancellationToken::new()).await?;
-        in_turn(turn, move || hash(&password)).await?
+        let position = self.join(Line::Reserved(name.to_owned()))?;
+        // An authenticated request is completed even if its client disconnects.
+        let permit = position.acquire(&CancellationToken::new()).await?;
+        hash_blocking(permit, move || hash(&password)).await?
     }
 
-    /// Whether it is the password behind a hash. Without a hash the answer is no, and takes as long.
+    /// Verifies a password. Without a hash the result is false, after the same time.
     pub(crate) async fn verify(
         &self,
-        turn: Turn,
+        permit: HashPermit,
         kept: Option<String>,
         password: SecretText,
     ) -> Result<bool, ServerError> {
@@ -98,21 +98,21 @@ impl Passwords {
                 },
             };
             let parsed = PasswordHash::new(&kept)
-                .map_err(|error| ServerError::Internal(format!("a kept password: {error}")))?;
+                .map_err(|error| ServerError::Internal(format!("a stored password: {error}")))?;
             let fits = Argon2::default().verify_password(password.expose().as_bytes(), &parsed);
             Ok(fits.is_ok() && known)
         };
-        in_turn(turn, verify).await?
+        hash_blocking(permit, verify).await?
     }
 }
 
-async fn in_turn<T: Send + 'static>(
-    turn: Turn,
+async fn hash_blocking<T: Send + 'static>(
+    permit: HashPermit,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ServerError> {
     let done = tokio::task::spawn_blocking(move || {
-        // Held until the work is done, even if its request is gone.
-        let _held = turn;
+        // Held until the end of the work, even if the request is dropped.
+        let _held = permit;
         work()
     });
     done.await.map_err(|_| ServerError::Stopping)
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_a_password_good() {
+    fn the_password_policy_is_checked() {
         assert!(!is_good("Sh0rt-pass!"));
         assert!(is_good("Just-enough1"));
         assert!(!is_good("twelve chars"), "two classes only");
@@ -161,9 +161,9 @@ mod tests {
         let kept = passwords.hash("ada", SecretText::new("Correct-horse1")).await.unwrap();
         assert!(kept.starts_with("$argon2id$"), "{kept}");
         let verify = async |kept: Option<&String>, text: &str| {
-            let place = passwords.enter(Line::Open("192.0.2.1".to_owned())).unwrap();
-            let turn = place.turn(&CancellationToken::new()).await.unwrap();
-            passwords.verify(turn, kept.cloned(), SecretText::new(text)).await.unwrap()
+            let position = passwords.join(Line::Open("192.0.2.1".to_owned())).unwrap();
+            let permit = position.acquire(&CancellationToken::new()).await.unwrap();
+            passwords.verify(permit, kept.cloned(), SecretText::new(text)).await.unwrap()
         };
         assert!(verify(Some(&kept), "Correct-horse1").await);
         assert!(!verify(Some(&kept), "correct-horse1").await);

@@ -1,22 +1,22 @@
-//! What an administrator chooses about accounts.
+//! Settings of authentication.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::auth::issuers::IssuerSettings;
+use crate::auth::jwt::IssuerSettings;
 
-/// How callers are known.
+/// Authentication settings.
 #[derive(Clone, Debug, Default)]
 pub struct AuthSettings {
-    /// Who may tell, by `X-Forwarded-For`, where a request really comes from.
+    /// Proxies trusted to report the client address in `X-Forwarded-For`.
     pub trusted_proxies: Vec<Network>,
-    /// Browsers reach the server by TLS: cookies are bound to it.
+    /// Binds cookies to TLS, if browsers reach the server by it.
     pub secure_cookies: bool,
-    /// Who else may vouch for callers.
+    /// Identity providers.
     pub issuers: Vec<IssuerSettings>,
 }
 
-/// Addresses with a common beginning: `10.0.0.0/8`, `::1`.
+/// A network prefix: `10.0.0.0/8`, `::1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -24,7 +24,7 @@ pub struct Network {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no network; write one like 10.0.0.0/8 or an address")]
+#[error("{0:?} is not a network: expected one like 10.0.0.0/8, or an address")]
 pub struct InvalidNetwork(String);
 
 impl FromStr for Network {

@@ -1,4 +1,4 @@
-//! Changes of documents: worked out on a snapshot, and stored if nothing changed since.
+//! Changes of documents: computed on a snapshot, and stored if nothing changed since.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,46 +13,46 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::solvable::unsolvable;
-use super::view::{CatalogView, Change, Sent};
+use super::view::{CatalogView, Change, SentDocuments};
 use super::{Scope, kind_of};
 use crate::app::App;
-use crate::problem::ServerError;
+use crate::error::ServerError;
 
-/// Documents of one request, at most.
+/// Maximum number of documents in a request.
 const DOCUMENTS_MAX: usize = 5_000;
-/// Bytes of a document, at most.
+/// Maximum size of a document in bytes.
 const CONTENT_MAX: usize = 1 << 20;
-/// How often a change is worked out again because others changed documents meanwhile.
+/// Maximum number of attempts under concurrent changes.
 const ATTEMPTS_MAX: usize = 8;
-/// References that a refusal names.
+/// Maximum number of named references in a refusal.
 const REFERRERS_MAX: usize = 10;
 
-/// Author of a change, and the owner of what is changed.
+/// Author of a change, and owner of the documents.
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     pub(crate) name: String,
     pub(crate) scope: Scope,
 }
 
-/// A document that is to be written.
+/// A document to write.
 struct Write {
     kind: DocumentKind,
     name: String,
-    /// `None` deletes it.
+    /// `None` for a deletion.
     content: Option<String>,
     expected: Option<i64>,
 }
 
-/// A change that is worked out.
-struct Worked {
-    /// The state of the store that it was worked out for.
+/// A computed change.
+struct ComputedChange {
+    /// State of the store that it was computed for.
     head: i64,
     writes: Vec<Write>,
     changes: Vec<DocumentChange>,
     warnings: Vec<DocumentProblem>,
 }
 
-/// Stores documents, all or none of them. A dry run tells what would change.
+/// Stores documents, all or none of them. A dry run returns the changes.
 pub(crate) async fn apply(
     app: &App,
     author: &Author,
@@ -66,12 +66,12 @@ pub(crate) async fn apply(
             let documents = Arc::clone(&documents);
             move |store: &dyn Store| {
                 let snapshot = snapshot_for(store, scope)?;
-                let worked = work_out(&snapshot, scope, &documents);
+                let worked = compute_change(&snapshot, scope, &documents);
                 Ok(worked.map(|worked| (worked, Arc::new(snapshot))))
             }
         };
         let (worked, snapshot) = app.with_store(read).await??;
-        let Worked { head, writes, mut changes, mut warnings } = worked;
+        let ComputedChange { head, writes, mut changes, mut warnings } = worked;
         warnings.extend(unsolvable(app, snapshot, scope, documents).await);
         if dry_run {
             return Ok(DocumentsApplied { applied: false, documents: changes, warnings });
@@ -90,7 +90,7 @@ pub(crate) async fn apply(
     Err(contended())
 }
 
-/// Deletes a document that no other one refers to. Returns the revision that says so.
+/// Deletes a document without references from others. Returns the revision of the deletion.
 pub(crate) async fn delete(
     app: &App,
     author: &Author,
@@ -116,10 +116,10 @@ pub(crate) async fn delete(
 }
 
 fn contended() -> ServerError {
-    ServerError::Overloaded("others keep changing cluster documents".to_owned())
+    ServerError::Overloaded("too many concurrent changes of cluster documents".to_owned())
 }
 
-/// All documents, if the project exists.
+/// Returns all documents, if the project exists.
 pub(super) fn snapshot_for(
     store: &dyn Store,
     scope: Scope,
@@ -154,7 +154,7 @@ async fn write(
     .await
 }
 
-/// Checks what can be told of the documents without looking at their contents.
+/// Checks the documents without parsing their contents.
 fn admit(
     scope: Scope,
     documents: Vec<NewClusterDocument>,
@@ -178,7 +178,7 @@ fn admit(
     documents.into_iter().map(admit).collect()
 }
 
-/// The stored document of exactly this scope.
+/// Finds the stored document of exactly this scope.
 fn find<'s>(
     snapshot: &'s DocumentSnapshot,
     scope: Scope,
@@ -191,8 +191,8 @@ fn find<'s>(
     })
 }
 
-/// The catalogs that a change is part of: that of its owner and, for the installation, those of all projects with
-/// documents.
+/// Returns the catalogs that a change affects: that of its owner and, for the installation, those
+/// of all projects with documents.
 fn views(snapshot: &DocumentSnapshot, scope: Scope) -> Vec<Scope> {
     let mut views = vec![scope];
     if scope.is_none() {
@@ -206,7 +206,7 @@ fn views(snapshot: &DocumentSnapshot, scope: Scope) -> Vec<Scope> {
     views
 }
 
-/// Problems of all catalogs that a change is part of, each one once: errors and warnings.
+/// Returns the distinct problems of all affected catalogs: errors and warnings.
 fn problems(
     snapshot: &DocumentSnapshot,
     change: &Change<'_>,
@@ -222,18 +222,18 @@ fn problems(
     all.into_iter().partition(|problem| problem.severity == "error")
 }
 
-fn work_out(
+fn compute_change(
     snapshot: &DocumentSnapshot,
     scope: Scope,
     documents: &[(DocumentKind, NewClusterDocument)],
-) -> Result<Worked, ServerError> {
-    let sent = Sent::new(documents);
+) -> Result<ComputedChange, ServerError> {
+    let sent = SentDocuments::new(documents);
     let change = Change { scope, sent: Some(&sent), removed: None };
     let (errors, mut warnings) = problems(snapshot, &change);
     if !errors.is_empty() {
         return Err(ServerError::InvalidDocuments(errors));
     }
-    // What is worth a look elsewhere was so before.
+    // Warnings in other documents existed before.
     warnings.retain(|problem| problem.place.index.is_some());
     let (mut writes, mut changes) = (Vec::new(), Vec::new());
     for (index, (kind, document)) in documents.iter().enumerate() {
@@ -265,7 +265,7 @@ fn work_out(
         let expected = Some(current);
         writes.push(Write { kind: *kind, name: name.to_owned(), content: Some(text), expected });
     }
-    Ok(Worked { head: snapshot.head, writes, changes, warnings })
+    Ok(ComputedChange { head: snapshot.head, writes, changes, warnings })
 }
 
 fn outdated(kind: DocumentKind, name: &str, expected: i64, current: i64) -> ServerError {
@@ -275,7 +275,7 @@ fn outdated(kind: DocumentKind, name: &str, expected: i64, current: i64) -> Serv
             format!("the {noun} {name} does not exist: the change is based on revision {expected}")
         }
         current => format!(
-            "the {noun} {name} was changed meanwhile: it has revision {current}, not {expected}; read it again"
+            "the {noun} {name} was changed concurrently: it has revision {current}, not {expected}; read it again"
         ),
     })
 }
@@ -294,7 +294,7 @@ fn check_deletion(
     }
     let mut referrers: Vec<DocumentProblem> = Vec::new();
     for view in views(snapshot, scope) {
-        // Where another document takes its place, references lead to that one.
+        // If another document replaces it, references lead to that one.
         let others = match (scope, view) {
             (Some(_), _) => find(snapshot, None, (kind, name)),
             (None, Some(_)) => find(snapshot, view, (kind, name)),
@@ -328,7 +328,7 @@ fn in_use(kind: DocumentKind, name: &str, mut referrers: Vec<DocumentProblem>) -
         if !names.contains(&place) {
             names.push(place);
         }
-        // What it would be without the document is no problem now.
+        // The message about a missing document does not apply yet.
         one.message = format!("refers to the {} {name}", kind.noun());
         one.help = None;
     }
@@ -345,7 +345,7 @@ fn in_use(kind: DocumentKind, name: &str, mut referrers: Vec<DocumentProblem>) -
     }
 }
 
-/// The document as canonical JSON.
+/// Returns the document as canonical JSON.
 pub(crate) fn content_of(record: &ClusterDocumentRecord) -> Option<Value> {
     serde_json::from_str(record.content.as_deref()?).ok()
 }

@@ -1,22 +1,23 @@
-//! Templates that are stored although no cluster can be made of them: found as they are stored, for a warning.
+//! Warnings for stored templates without a feasible layout.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_api::{DocumentPlace, DocumentProblem, NewClusterDocument};
 use orrery_cluster::document::{Catalog, DocumentKind};
-use orrery_cluster::solver::{Infeasible, Limits, Request, SolveError, smallest_size, solve};
+use orrery_cluster::solver::{Infeasible, Request, SearchLimits, SolveError, smallest_size, solve};
 use orrery_store::DocumentSnapshot;
 
 use super::Scope;
 use super::solving::search_briefly;
-use super::view::{CatalogView, Change, Sent};
+use super::view::{CatalogView, Change, SentDocuments};
 use crate::app::App;
 
-/// Time for all templates of a request. What is not found out by then is not told.
+/// Time limit for all templates of a request. Templates beyond it are not reported.
 const TIME: Duration = Duration::from_secs(3);
 
-/// Finds the templates of a request that have no layout of any size, with all documents that count for their owner.
+/// Finds the templates of a request without a layout of any size, given all documents of their
+/// owner.
 pub(super) async fn unsolvable(
     app: &App,
     snapshot: Arc<DocumentSnapshot>,
@@ -27,7 +28,7 @@ pub(super) async fn unsolvable(
         return Vec::new();
     }
     let work = move |stop: &dyn Fn() -> bool| {
-        let sent = Sent::new(&documents);
+        let sent = SentDocuments::new(&documents);
         let view =
             CatalogView::new(&snapshot, scope, &Change { scope, sent: Some(&sent), removed: None });
         let templates = documents.iter().enumerate().filter_map(|(index, (kind, _))| {
@@ -35,17 +36,17 @@ pub(super) async fn unsolvable(
             (*kind == DocumentKind::ClusterTemplate).then_some((index, name))
         });
         let told = templates.filter_map(|(index, name)| {
-            let limits = Limits { stop: Some(stop), ..Limits::default() };
-            Some(told(&view, index, name, &reason(&view.catalog, name, limits)?))
+            let limits = SearchLimits { stop: Some(stop), ..SearchLimits::default() };
+            Some(to_api_problem(&view, index, name, &reason(&view.catalog, name, limits)?))
         });
         told.collect::<Vec<_>>()
     };
-    // A warning is not worth a refusal: a server that is busy stores without it.
+    // A warning is optional: a busy server skips it.
     search_briefly(app, TIME, work).await.unwrap_or_default()
 }
 
-/// Why a template that is meant to be used has no layout. Those that others complete may lack something.
-fn reason(catalog: &Catalog, name: &str, limits: Limits<'_>) -> Option<Infeasible> {
+/// Returns the reason why a complete template has no layout. Partial templates may lack something.
+fn reason(catalog: &Catalog, name: &str, limits: SearchLimits<'_>) -> Option<Infeasible> {
     let resolved = catalog.resolve(name).ok().flatten()?;
     let defaults = &resolved.template.defaults;
     if defaults.provider.is_none() || defaults.services.is_empty() {
@@ -54,7 +55,7 @@ fn reason(catalog: &Catalog, name: &str, limits: Limits<'_>) -> Option<Infeasibl
     if !matches!(smallest_size(catalog, &Request::new(name, 1), limits), Ok(None)) {
         return None;
     }
-    // No size fits: the reason is that of the smallest allowed.
+    // No size is feasible: the reason is that of the smallest one.
     let size = resolved.template.constraints.size.min.unwrap_or(1).max(1);
     match solve(catalog, &Request::new(name, size), limits) {
         Err(SolveError::Infeasible(infeasible)) => Some(*infeasible),
@@ -62,17 +63,22 @@ fn reason(catalog: &Catalog, name: &str, limits: Limits<'_>) -> Option<Infeasibl
     }
 }
 
-fn told(view: &CatalogView, index: usize, name: &str, infeasible: &Infeasible) -> DocumentProblem {
+fn to_api_problem(
+    view: &CatalogView,
+    index: usize,
+    name: &str,
+    infeasible: &Infeasible,
+) -> DocumentProblem {
     let nodes = if infeasible.size == 1 { "node" } else { "nodes" };
     let mut places: Vec<DocumentPlace> = Vec::new();
     for rule in &infeasible.conflict {
         let label = rule.kind.to_string();
-        places.push(match &rule.place.source {
-            Some(source) => view.place(source, &label),
+        places.push(match &rule.location.source {
+            Some(source) => view.location(source, &label),
             None => DocumentPlace { label, ..view.document(index) },
         });
     }
-    // The warning stands in a document that was sent, if one of the rules does.
+    // The warning refers to a document of the request, if it contains one of the rules.
     let own = places.iter().position(|place| place.index.is_some());
     let place = match own {
         Some(at) => places.remove(at),

@@ -1,4 +1,5 @@
-//! Previews of clusters: solved on threads of their own, a few at a time, until the deadline or until nobody waits any more.
+//! Previews of clusters: solved on separate threads, a few at a time, until the deadline or until
+//! the client disconnects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +8,10 @@ use std::time::{Duration, Instant};
 use orrery_api::{ExistingLayout, SolveAnswer, SolveRequest};
 use orrery_cluster::document::DocumentKind;
 use orrery_cluster::preview::{
-    Existing, PreviewError, PreviewNode, error_json, preview, preview_from,
+    ExistingCluster, PreviewError, PreviewNode, error_json, preview, preview_from,
 };
 use orrery_cluster::solver::{
-    Invalid, InvalidReason, Limits, MAX_SIZE, Mode, Request, ResizeError, SolveError,
+    Invalid, InvalidReason, MAX_SIZE, Request, ResizeError, SearchLimits, SolveError, SolverMode,
 };
 use orrery_model::similar_names::closest;
 use orrery_store::DocumentSnapshot;
@@ -21,16 +22,16 @@ use super::Scope;
 use super::changes::snapshot_for;
 use super::view::{CatalogView, Change};
 use crate::app::App;
-use crate::problem::ServerError;
+use crate::error::ServerError;
 
-/// Searches at the same time: each takes a processor.
+/// Limit of concurrent searches: each takes a processor.
 static SOLVERS: Semaphore = Semaphore::const_new(2);
-/// Time to wait for a turn.
-const TURN_WITHIN: Duration = Duration::from_secs(10);
+/// Maximum time to wait for a permit.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 const TIMEOUT_DEFAULT: u64 = 10;
 const TIMEOUT_MAX: u64 = 30;
 
-/// Cancels a search when the request that asked for it is gone.
+/// Cancels a search when its request is dropped.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -39,7 +40,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Solves a request with the documents of the installation, or with those that a project sees.
+/// Solves a request with the documents of the installation, or with those visible to a project.
 pub(crate) async fn solve(
     app: &App,
     scope: Scope,
@@ -61,26 +62,26 @@ pub(crate) async fn solve(
     search(&SOLVERS, app.stopping().clone(), limit, work).await?
 }
 
-/// Runs a search that nothing depends on, for a short time.
+/// Runs an optional search for a short time.
 pub(super) async fn search_briefly<T: Send + 'static>(
     app: &App,
     limit: Duration,
     work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
 ) -> Option<T> {
     let found = search(&SOLVERS, app.stopping().clone(), limit, work);
-    // The time includes that of waiting for a turn.
+    // Includes the time to wait for a permit.
     tokio::time::timeout(2 * limit, found).await.ok()?.ok()
 }
 
-/// Runs a search when it is its turn, on a thread of its own. It is told to stop when its time is over, when the server stops,
-/// and when the future is dropped.
+/// Runs a search on a separate thread, after acquiring a permit. It is cancelled at its timeout,
+/// when the server stops, and when the future is dropped.
 async fn search<T: Send + 'static>(
     turns: &'static Semaphore,
     stopping: CancellationToken,
     limit: Duration,
     work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
 ) -> Result<T, ServerError> {
-    let turn = tokio::time::timeout(TURN_WITHIN, turns.acquire()).await;
+    let turn = tokio::time::timeout(PERMIT_TIMEOUT, turns.acquire()).await;
     let turn = turn
         .map_err(|_| ServerError::Overloaded("other clusters are being solved".to_owned()))?
         .map_err(|_| ServerError::Stopping)?;
@@ -92,7 +93,7 @@ async fn search<T: Send + 'static>(
             cancelled.load(Ordering::Relaxed) || stopping.is_cancelled() || Instant::now() >= end
         };
         let found = work(&stop);
-        // Only now may another search begin, whether or not anything waits for this one.
+        // Only now may another search begin, even if this result is not awaited.
         drop(turn);
         found
     };
@@ -115,7 +116,7 @@ fn answer(
     let catalog = &view.catalog;
     let mut wanted = Request::new(request.template, request.size);
     if request.compatible {
-        wanted.mode = Mode::Compatible;
+        wanted.mode = SolverMode::Compatible;
     }
     wanted.provider = request.settings.provider;
     wanted.hardware = request.settings.hardwaretype;
@@ -128,7 +129,7 @@ fn answer(
         }
         return Err(ServerError::NotFound { kind: "template", name });
     }
-    let limits = Limits { stop: Some(stop), ..Limits::default() };
+    let limits = SearchLimits { stop: Some(stop), ..SearchLimits::default() };
     let found = match request.from.map(existing) {
         Some(existing) => preview_from(catalog, &wanted, &existing, limits),
         None => preview(catalog, &wanted, limits),
@@ -149,7 +150,7 @@ fn answer(
     serde_json::from_value(told).map_err(|error| ServerError::Internal(error.to_string()))
 }
 
-fn existing(layout: ExistingLayout) -> Existing {
+fn existing(layout: ExistingLayout) -> ExistingCluster {
     let node = |node: orrery_api::PreviewedNode| PreviewNode {
         name: node.name,
         number: node.number,
@@ -157,13 +158,13 @@ fn existing(layout: ExistingLayout) -> Existing {
         imagetype: node.imagetype,
         services: node.services,
     };
-    Existing { nodes: layout.nodes.into_iter().map(node).collect(), next: layout.next }
+    ExistingCluster { nodes: layout.nodes.into_iter().map(node).collect(), next: layout.next }
 }
 
 fn unsuitable(all: &[Invalid]) -> ServerError {
     let message = |invalid: &Invalid| {
         let mut text = invalid.message.clone();
-        if let Some(place) = &invalid.place {
+        if let Some(place) = &invalid.location {
             text += &format!(" ({} at {})", place.document, place.path);
         }
         if let Some(help) = &invalid.help {
@@ -192,7 +193,7 @@ mod tests {
     /// Longer than any of these tests takes.
     const LONG: Duration = Duration::from_secs(600);
 
-    /// Searches until it is told to stop, and says when it begins and ends.
+    /// Searches until it is cancelled, and reports its start and end.
     fn endless(tell: mpsc::Sender<&'static str>) -> impl FnOnce(&dyn Fn() -> bool) + Send {
         move |stop| {
             tell.send("begun").unwrap();
@@ -208,11 +209,11 @@ mod tests {
         static TURNS: Semaphore = Semaphore::const_new(1);
         let (tell, told) = mpsc::channel();
         let request = search(&TURNS, CancellationToken::new(), LONG, endless(tell.clone()));
-        // Whoever asked goes away.
+        // The client disconnects.
         assert!(tokio::time::timeout(Duration::from_millis(50), request).await.is_err());
         assert_eq!(told.recv_timeout(LONG), Ok("begun"));
         assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok("ended"));
-        // The place is free again.
+        // The permit is free again.
         let next = search(&TURNS, CancellationToken::new(), LONG, |_| 7).await;
         assert_eq!(next.unwrap(), 7);
     }
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_searches_than_places_run_at_the_same_time() {
+    async fn concurrent_searches_are_limited() {
         static TURNS: Semaphore = Semaphore::const_new(2);
         static RUNNING: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         static MOST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);

@@ -1,25 +1,26 @@
-//! Catalogs: the documents that count for the installation or for one project, stored and sent.
+//! Catalogs: the documents visible to the installation or to one project, stored and sent.
 
 use std::collections::BTreeSet;
 
 use orrery_api::{DocumentPlace, DocumentProblem, NewClusterDocument};
 use orrery_cluster::document::{
-    Catalog, DocumentKind, FileId, Place, Problem, Severity, line_column,
+    Catalog, CatalogProblem, DocumentFileId, DocumentKind, DocumentLocation, ProblemSeverity,
+    line_column,
 };
 use orrery_store::{ClusterDocumentRecord, DocumentSnapshot};
 use uuid::Uuid;
 
 use super::Scope;
 
-/// Documents of a request, and what their names are.
-pub(super) struct Sent {
-    /// Kind, text and, if it can be read and is unique in the request, the name of each.
+/// Documents of a request, and their names.
+pub(super) struct SentDocuments {
+    /// Kind, text and name of each; the name only if it is readable and unique in the request.
     documents: Vec<(DocumentKind, String, Option<String>)>,
-    /// The documents alone.
+    /// The sent documents alone.
     catalog: Catalog,
 }
 
-impl Sent {
+impl SentDocuments {
     pub(super) fn new(documents: &[(DocumentKind, NewClusterDocument)]) -> Self {
         let mut catalog = Catalog::default();
         for (kind, document) in documents {
@@ -37,14 +38,14 @@ impl Sent {
                 }
             }
         }
-        Sent { documents: sent, catalog }
+        SentDocuments { documents: sent, catalog }
     }
 
     pub(super) fn name(&self, index: usize) -> Option<&str> {
         self.documents.get(index).and_then(|(_, _, name)| name.as_deref())
     }
 
-    /// The canonical text of a document.
+    /// Returns the canonical text of a document.
     pub(super) fn canonical(&self, kind: DocumentKind, name: &str) -> Option<serde_json::Value> {
         self.catalog.canonical(kind, name)
     }
@@ -55,7 +56,7 @@ impl Sent {
     }
 }
 
-/// Documents of requests are JSON, whatever they are called.
+/// File name of sent documents, which are JSON.
 const SENT_FILE: &str = "document.json";
 
 /// Origin of a file of a catalog.
@@ -63,23 +64,23 @@ struct Origin {
     kind: DocumentKind,
     name: Option<String>,
     project: Scope,
-    /// Number of the document in the request.
+    /// Index of the document in the request.
     index: Option<usize>,
 }
 
-/// The documents that count for the installation or for one project: those of a project take the place of those of the
-/// installation with the same kind and name.
+/// Documents visible to the installation or to one project: those of a project override those of
+/// the installation with the same kind and name.
 pub(super) struct CatalogView {
     pub(super) catalog: Catalog,
-    /// By number of the file.
+    /// By file number.
     origins: Vec<Origin>,
 }
 
-/// A change that a catalog is looked at with.
+/// A change to apply to a catalog.
 pub(super) struct Change<'a> {
-    /// The owner of the changed documents.
+    /// Owner of the changed documents.
     pub(super) scope: Scope,
-    pub(super) sent: Option<&'a Sent>,
+    pub(super) sent: Option<&'a SentDocuments>,
     pub(super) removed: Option<(DocumentKind, &'a str)>,
 }
 
@@ -88,15 +89,15 @@ impl Change<'_> {
 }
 
 pub(super) fn kind_of(record: &ClusterDocumentRecord) -> Option<DocumentKind> {
-    // Kinds are checked when documents are stored; one of a newer program is of no use here.
+    // Kinds are checked when documents are stored; one of a newer program is ignored.
     DocumentKind::from_id(&record.kind)
 }
 
 impl CatalogView {
-    /// The documents that count for `view`, after a change.
+    /// Builds the catalog for `view`, after a change.
     pub(super) fn new(snapshot: &DocumentSnapshot, view: Scope, change: &Change<'_>) -> Self {
         let mut new = CatalogView { catalog: Catalog::default(), origins: Vec::new() };
-        // Owners in the order in which they take precedence.
+        // Owners in order of precedence.
         let owners = match view {
             Some(project) => vec![Some(project), None],
             None => vec![None],
@@ -107,7 +108,7 @@ impl CatalogView {
             if let Some(sent) = sent {
                 new.add_sent(sent, owner);
             }
-            let replaced = sent.map(Sent::names).unwrap_or_default();
+            let replaced = sent.map(SentDocuments::names).unwrap_or_default();
             let removed = change.removed.filter(|_| of_change);
             for record in &snapshot.documents {
                 let (Some(kind), Some(content)) = (kind_of(record), &record.content) else {
@@ -128,9 +129,9 @@ impl CatalogView {
         new
     }
 
-    fn add_sent(&mut self, sent: &Sent, owner: Scope) {
-        // With documents of a project before them, those that it replaces do not count, and those without a name are
-        // reported for their owner.
+    fn add_sent(&mut self, sent: &SentDocuments, owner: Scope) {
+        // After documents of a project, the overridden ones are skipped, and those without a name
+        // are reported for their owner.
         let is_first = self.origins.is_empty();
         for (index, (kind, text, name)) in sent.documents.iter().enumerate() {
             let is_replaced =
@@ -144,33 +145,37 @@ impl CatalogView {
         }
     }
 
-    /// Problems of all documents, as the API tells them.
+    /// Returns the problems of all documents in API form.
     pub(super) fn problems(&self) -> Vec<DocumentProblem> {
-        self.catalog.check().iter().map(|problem| self.told(problem)).collect()
+        self.catalog.check().iter().map(|problem| self.to_api_problem(problem)).collect()
     }
 
-    /// References to a document from others.
+    /// Returns the references to a document from others.
     pub(super) fn referrers(&self, kind: DocumentKind, name: &str) -> Vec<DocumentProblem> {
-        self.catalog.referrers(kind, name).iter().map(|problem| self.told(problem)).collect()
+        self.catalog
+            .referrers(kind, name)
+            .iter()
+            .map(|problem| self.to_api_problem(problem))
+            .collect()
     }
 
-    fn told(&self, problem: &Problem) -> DocumentProblem {
+    fn to_api_problem(&self, problem: &CatalogProblem) -> DocumentProblem {
         let related = problem.related.iter();
         DocumentProblem {
             id: problem.kind.diagnostic_id().to_owned(),
             severity: match problem.severity {
-                Severity::Error => "error",
-                Severity::Warning => "warning",
+                ProblemSeverity::Error => "error",
+                ProblemSeverity::Warning => "warning",
             }
             .to_owned(),
             message: problem.message.clone(),
-            place: self.place(&problem.place, &problem.label),
-            related: related.map(|(place, label)| self.place(place, label)).collect(),
+            place: self.location(&problem.location, &problem.label),
+            related: related.map(|(place, label)| self.location(place, label)).collect(),
             help: problem.help.clone(),
         }
     }
 
-    /// A document of the request as a whole.
+    /// Location of a whole document of the request.
     pub(super) fn document(&self, index: usize) -> DocumentPlace {
         let origin = self.origins.iter().find(|origin| origin.index == Some(index));
         origin.map_or_else(DocumentPlace::default, |origin| DocumentPlace {
@@ -182,8 +187,8 @@ impl CatalogView {
         })
     }
 
-    pub(super) fn place(&self, place: &Place, label: &str) -> DocumentPlace {
-        let FileId(number) = place.file;
+    pub(super) fn location(&self, place: &DocumentLocation, label: &str) -> DocumentPlace {
+        let DocumentFileId(number) = place.file;
         let mut told = DocumentPlace {
             path: place.path.clone(),
             label: label.to_owned(),

@@ -1,7 +1,9 @@
-//! Forges, the services that host repositories: what they tell a server by webhooks, and what they are told about commits.
+//! Forges (services that host repositories): their webhooks, and commit statuses for them.
 
 mod status;
 mod webhook;
 
-pub(crate) use status::{Forge, Report, ReportError, Reporter, api_base, may_be_told, path_of};
-pub(crate) use webhook::{Event, Signature, read_event};
+pub(crate) use status::{
+    CommitReport, Forge, ReportError, Reporter, api_base, may_send_token, repository_path,
+};
+pub(crate) use webhook::{Signature, WebhookEvent, parse_event};

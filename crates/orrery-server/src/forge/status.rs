@@ -1,16 +1,16 @@
-//! States of commits, as forges show them beside a commit: where each forge takes them, and in which words.
+//! Commit statuses: endpoint and wording of each forge.
 
 use std::time::Duration;
 
 use orrery_model::SecretText;
 use serde_json::{Value, json};
 
-/// How long a forge may take to answer.
-const TIME_MAX: Duration = Duration::from_secs(10);
-/// So much of an answer is read and told.
-const ANSWER_MAX: u64 = 4096;
-const TOLD_MAX: usize = 200;
-/// Forges take no longer descriptions.
+/// Timeout of a request to a forge.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of an error response that are read, and characters that are reported.
+const RESPONSE_MAX: u64 = 4096;
+const ERROR_TEXT_MAX: usize = 200;
+/// Maximum description length that all forges accept.
 const DESCRIPTION_MAX: usize = 140;
 
 /// A kind of forge.
@@ -22,8 +22,8 @@ pub(crate) enum Forge {
 }
 
 impl Forge {
-    /// The forge of this name; `None` for `off`.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    /// Returns the forge of this name; `None` for `off`.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         match name {
             "github" => Some(Forge::GitHub),
             "gitlab" => Some(Forge::GitLab),
@@ -33,26 +33,26 @@ impl Forge {
     }
 }
 
-/// A state of a commit.
+/// The status of a commit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Report<'a> {
+pub(crate) struct CommitReport<'a> {
     /// `owner/name`, with more parts where groups are nested.
     pub(crate) repository: &'a str,
     pub(crate) commit: &'a str,
     /// `pending`, `success` or `failure`.
     pub(crate) state: &'a str,
     pub(crate) description: &'a str,
-    /// What tells this report from others about the same commit.
+    /// Distinguishes this status from others of the same commit.
     pub(crate) context: &'a str,
-    /// Where people read more.
+    /// Link to details.
     pub(crate) target: Option<&'a str>,
 }
 
-/// Why a state was not reported.
+/// Reason why a status was not reported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
-    #[error("{url} answered {status}: {told}")]
-    Refused { url: String, status: u16, told: String },
+    #[error("{url} answered {status}: {body}")]
+    Refused { url: String, status: u16, body: String },
     #[error("{url} cannot be reached")]
     Unreachable {
         url: String,
@@ -61,24 +61,24 @@ pub(crate) enum ReportError {
     },
 }
 
-/// Reports states to one forge.
+/// Reports commit statuses to one forge.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     pub(crate) forge: Forge,
-    /// Where its API begins, without a slash at the end.
+    /// Base URL of its API, without a trailing slash.
     pub(crate) base: String,
     pub(crate) token: SecretText,
 }
 
 impl Reporter {
-    /// Reports a state.
+    /// Reports a status.
     ///
     /// # Errors
-    /// If the forge does not take it.
-    pub(crate) fn report(&self, report: &Report<'_>) -> Result<(), ReportError> {
+    /// If the forge does not accept it.
+    pub(crate) fn report(&self, report: &CommitReport<'_>) -> Result<(), ReportError> {
         crate::tls::install_provider();
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(TIME_MAX))
+            .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)
             .max_redirects(0);
         let agent: ureq::Agent = config.build().into();
@@ -104,15 +104,15 @@ impl Reporter {
         if status.is_success() {
             return Ok(());
         }
-        let told = answer.into_body().into_with_config().limit(ANSWER_MAX).read_to_string();
-        let told = told.unwrap_or_default();
-        // A forge that repeats what it was sent does not get the token into a log.
-        let told = told.replace(token, "***").chars().take(TOLD_MAX).collect();
-        Err(ReportError::Refused { url, status: status.as_u16(), told })
+        let body = answer.into_body().into_with_config().limit(RESPONSE_MAX).read_to_string();
+        let body = body.unwrap_or_default();
+        // Keeps the token out of logs if the forge echoes the request.
+        let body = body.replace(token, "***").chars().take(ERROR_TEXT_MAX).collect();
+        Err(ReportError::Refused { url, status: status.as_u16(), body })
     }
 
-    fn request(&self, report: &Report<'_>) -> (String, Value) {
-        let Report { repository, commit, state, context, target, .. } = *report;
+    fn request(&self, report: &CommitReport<'_>) -> (String, Value) {
+        let CommitReport { repository, commit, state, context, target, .. } = *report;
         let description: String = report.description.chars().take(DESCRIPTION_MAX).collect();
         let base = &self.base;
         match self.forge {
@@ -138,8 +138,8 @@ impl Reporter {
     }
 }
 
-/// The host of a repository and its path there, without what is added for git. `None` if the address has no host.
-fn parts_of(url: &str) -> Option<(&str, &str)> {
+/// Splits a repository URL into host and path, without `.git`. `None` if it has no host.
+fn split_url(url: &str) -> Option<(&str, &str)> {
     let (host, path) = match url.split_once("://") {
         Some((_, rest)) => rest.split_once('/')?,
         None => url.split_once(':')?,
@@ -150,15 +150,15 @@ fn parts_of(url: &str) -> Option<(&str, &str)> {
     (!host.is_empty() && path.contains('/')).then_some((host, path))
 }
 
-/// The path of a repository at its forge: `owner/name`.
-pub(crate) fn path_of(url: &str) -> Option<&str> {
-    parts_of(url).map(|(_, path)| path)
+/// Returns the path of a repository at its forge: `owner/name`.
+pub(crate) fn repository_path(url: &str) -> Option<&str> {
+    split_url(url).map(|(_, path)| path)
 }
 
-/// Where the API of the forge that hosts a repository begins, if nobody says otherwise.
+/// Returns the default API base URL of the forge that hosts a repository.
 pub(crate) fn api_base(forge: Forge, url: &str) -> Option<String> {
-    let (host, _) = parts_of(url)?;
-    // The port of ssh is not that of the API.
+    let (host, _) = split_url(url)?;
+    // The port of SSH is not that of the API.
     let host = match url.starts_with("https://") {
         true => host,
         false => host.split(':').next()?,
@@ -171,8 +171,9 @@ pub(crate) fn api_base(forge: Forge, url: &str) -> Option<String> {
     })
 }
 
-/// Whether a token may be sent to an address: by https; without, only on this machine and if its administrator allows that.
-pub(crate) fn may_be_told(base: &str, local: bool) -> bool {
+/// True if a token may be sent to a URL: https only, or http to this machine if the administrator
+/// allows it.
+pub(crate) fn may_send_token(base: &str, local: bool) -> bool {
     let Some(rest) = base.strip_prefix("http://") else { return base.starts_with("https://") };
     let host = rest.split(['/', ':']).next().unwrap_or_default();
     local && matches!(host, "127.0.0.1" | "localhost")
@@ -189,26 +190,26 @@ mod tests {
         assert_eq!(base(Forge::GitHub, "https://git.corp/a/b"), "https://git.corp/api/v3");
         assert_eq!(base(Forge::GitLab, "ssh://git@h:22/a/b/c.git"), "https://h/api/v4");
         assert_eq!(base(Forge::Gitea, "https://t:x@h:3000/a/b"), "https://h:3000/api/v1");
-        assert_eq!(path_of("ssh://git@h:22/a/b/c.git"), Some("a/b/c"));
-        assert_eq!(path_of("git@h:a/b.git"), Some("a/b"));
-        assert_eq!(path_of("/srv/model.git"), None);
+        assert_eq!(repository_path("ssh://git@h:22/a/b/c.git"), Some("a/b/c"));
+        assert_eq!(repository_path("git@h:a/b.git"), Some("a/b"));
+        assert_eq!(repository_path("/srv/model.git"), None);
     }
 
     #[test]
     fn tokens_travel_encrypted_or_not_at_all() {
-        assert!(may_be_told("https://h/api", false));
+        assert!(may_send_token("https://h/api", false));
         assert!(
-            may_be_told("http://127.0.0.1:8/api", true)
-                && !may_be_told("http://127.0.0.1:8", false)
+            may_send_token("http://127.0.0.1:8/api", true)
+                && !may_send_token("http://127.0.0.1:8", false)
         );
-        assert!(!may_be_told("http://h/api", true) && !may_be_told("ftp://h", true));
-        assert!(!may_be_told("http://127.0.0.1.evil.example/", true));
+        assert!(!may_send_token("http://h/api", true) && !may_send_token("ftp://h", true));
+        assert!(!may_send_token("http://127.0.0.1.evil.example/", true));
     }
 
     #[test]
-    fn each_forge_has_its_words() {
+    fn each_forge_has_its_own_format() {
         let token = SecretText::new("t");
-        let report = Report {
+        let report = CommitReport {
             repository: "a/b",
             commit: "c0",
             state: "failure",

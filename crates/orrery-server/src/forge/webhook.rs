@@ -1,44 +1,44 @@
-//! Webhooks of forges: whether one is from whom it says, and what it tells. Pure.
+//! Webhooks of forges: signature verification and parsing. Pure.
 
 use axum::http::HeaderMap;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// What a webhook is about.
+/// Event of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// The forge tries whether the server answers.
+pub(crate) enum WebhookEvent {
+    /// Connectivity test of the forge.
     Ping,
     Push(Push),
-    /// Anything else, which is not acted on.
+    /// Any other event, which is ignored.
     Other(String),
 }
 
 /// A branch that was pushed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Push {
-    /// The full name of what was pushed: `refs/heads/main`.
+    /// Full name of the pushed ref: `refs/heads/main`.
     pub(crate) reference: String,
-    /// Whether it was deleted; otherwise it stands at another commit now.
+    /// True if the branch was deleted.
     pub(crate) is_deletion: bool,
-    /// The branch that the repository has by default, if the forge tells.
+    /// Default branch of the repository, if the payload names it.
     pub(crate) default_branch: Option<String>,
 }
 
 impl Push {
-    /// Whether this is a push to a branch; an empty name means the default one.
+    /// True if this is a push to `branch`; an empty name is the default branch.
     pub(crate) fn is_to(&self, branch: &str) -> bool {
         let branch = match branch {
             "" => self.default_branch.as_deref(),
             branch => Some(branch),
         };
-        // A forge that does not tell its default branch is believed to mean it.
+        // If the default branch is unknown, the push is assumed to be to it.
         branch.is_none_or(|branch| self.reference.strip_prefix("refs/heads/") == Some(branch))
     }
 }
 
-/// What a request shows as a proof that its sender knows the secret.
+/// Proof that the sender of a request knows the webhook secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Signature {
     /// HMAC-SHA256 of the body (GitHub, Gitea, Forgejo).
@@ -48,8 +48,8 @@ pub(crate) enum Signature {
 }
 
 impl Signature {
-    /// The proof in the headers of a request; `None` if there is none that can be read.
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+    /// Reads the proof from the headers of a request; `None` if it is missing or malformed.
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(given) = text("x-hub-signature-256") {
             return given.strip_prefix("sha256=").and_then(from_hex).map(Signature::Hmac);
@@ -62,13 +62,13 @@ impl Signature {
         headers.get("x-gitlab-token").map(|token| Signature::Token(token.as_bytes().to_vec()))
     }
 
-    /// Whether it proves that the sender of a body knows the secret. It takes as long whatever differs.
-    pub(crate) fn proves(&self, secret: &str, body: &[u8]) -> bool {
+    /// Verifies the proof for a body, in constant time.
+    pub(crate) fn verify(&self, secret: &str, body: &[u8]) -> bool {
         match self {
             Signature::Hmac(given) => {
                 hmac_sha256(secret.as_bytes(), body).as_slice().ct_eq(given).into()
             }
-            // Of digests, so that not even the length of the secret can be told from the time.
+            // Compares digests, so that timing does not even leak the length of the secret.
             Signature::Token(given) => Sha256::digest(secret.as_bytes())
                 .as_slice()
                 .ct_eq(Sha256::digest(given).as_slice())
@@ -85,7 +85,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     (0..32).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()).collect()
 }
 
-/// HMAC with SHA-256, as RFC 2104 defines it.
+/// HMAC-SHA256 (RFC 2104).
 fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     const BLOCK: usize = 64;
     let mut block = [0; BLOCK];
@@ -99,18 +99,18 @@ fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
 }
 
-/// Reads what a forge tells.
+/// Parses a webhook request.
 ///
 /// # Errors
-/// What cannot be read.
-pub(crate) fn read_event(headers: &HeaderMap, body: &[u8]) -> Result<Event, String> {
+/// A description of the malformed part.
+pub(crate) fn parse_event(headers: &HeaderMap, body: &[u8]) -> Result<WebhookEvent, String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let named = ["x-gitea-event", "x-forgejo-event", "x-github-event", "x-gitlab-event"];
-    let event = named.into_iter().find_map(text).ok_or("the request names no event")?;
+    let event = named.into_iter().find_map(text).ok_or("the request has no event header")?;
     match event {
-        "ping" => return Ok(Event::Ping),
+        "ping" => return Ok(WebhookEvent::Ping),
         "push" | "Push Hook" => {}
-        other => return Ok(Event::Other(other.chars().take(100).collect())),
+        other => return Ok(WebhookEvent::Other(other.chars().take(100).collect())),
     }
     let form = text("content-type")
         .is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
@@ -118,19 +118,19 @@ pub(crate) fn read_event(headers: &HeaderMap, body: &[u8]) -> Result<Event, Stri
         true => serde_json::from_str(&form_payload(body).ok_or("the form has no payload")?),
         false => serde_json::from_slice(body),
     }
-    .map_err(|error| format!("the payload is no JSON: {error}"))?;
-    let reference = payload["ref"].as_str().ok_or("the payload names no ref")?.to_owned();
+    .map_err(|error| format!("the payload is not JSON: {error}"))?;
+    let reference = payload["ref"].as_str().ok_or("the payload has no ref")?.to_owned();
     let after = payload["after"].as_str().filter(|after| !after.is_empty());
-    let after = after.ok_or("the payload names no commit: it has no `after`")?;
+    let after = after.ok_or("the payload has no commit: `after` is missing")?;
     let is_deletion = after.bytes().all(|byte| byte == b'0');
     let default_branch = ["repository", "project"]
         .into_iter()
         .find_map(|place| payload[place]["default_branch"].as_str())
         .map(str::to_owned);
-    Ok(Event::Push(Push { reference, is_deletion, default_branch }))
+    Ok(WebhookEvent::Push(Push { reference, is_deletion, default_branch }))
 }
 
-/// The field `payload` of a form.
+/// Decodes the field `payload` of a form.
 fn form_payload(body: &[u8]) -> Option<String> {
     let field =
         body.split(|byte| *byte == b'&').find_map(|field| field.strip_prefix(b"payload="))?;
@@ -171,11 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn each_forge_proves_in_its_own_way() {
+    fn each_forge_signs_in_its_own_way() {
         let (secret, body) = ("a secret", b"{}".as_slice());
         let signed = hex(&hmac_sha256(secret.as_bytes(), body));
         let proves = |given: &[(&'static str, &str)]| {
-            Signature::of(&headers(given)).is_some_and(|signature| signature.proves(secret, body))
+            Signature::from_headers(&headers(given))
+                .is_some_and(|signature| signature.verify(secret, body))
         };
         assert!(proves(&[("x-hub-signature-256", &format!("sha256={signed}"))]));
         assert!(proves(&[("x-gitea-signature", &signed)]));
@@ -194,24 +195,30 @@ mod tests {
     fn pushes_are_read_from_each_forge() {
         let github =
             br#"{"ref":"refs/heads/main","after":"ab12","repository":{"default_branch":"main"}}"#;
-        let read = |event: (&'static str, &str), body: &[u8]| read_event(&headers(&[event]), body);
-        let Ok(Event::Push(push)) = read(("x-github-event", "push"), github) else { panic!() };
+        let read = |event: (&'static str, &str), body: &[u8]| parse_event(&headers(&[event]), body);
+        let Ok(WebhookEvent::Push(push)) = read(("x-github-event", "push"), github) else {
+            panic!()
+        };
         assert!(!push.is_deletion);
         assert!(push.is_to("main") && push.is_to("") && !push.is_to("mai") && !push.is_to("dev"));
         let gitlab =
             br#"{"ref":"refs/heads/dev","after":"0000","project":{"default_branch":"main"}}"#;
-        let Ok(Event::Push(push)) = read(("x-gitlab-event", "Push Hook"), gitlab) else { panic!() };
+        let Ok(WebhookEvent::Push(push)) = read(("x-gitlab-event", "Push Hook"), gitlab) else {
+            panic!()
+        };
         assert!(push.is_deletion && push.is_to("dev") && !push.is_to(""));
         let without = read(("x-github-event", "push"), br#"{"ref":"refs/heads/main"}"#);
         assert!(without.unwrap_err().contains("`after`"));
-        assert_eq!(read(("x-github-event", "ping"), b"{}"), Ok(Event::Ping));
+        assert_eq!(read(("x-github-event", "ping"), b"{}"), Ok(WebhookEvent::Ping));
         let issue = read(("x-gitea-event", "issues"), b"no JSON at all");
-        assert_eq!(issue, Ok(Event::Other("issues".to_owned())));
+        assert_eq!(issue, Ok(WebhookEvent::Other("issues".to_owned())));
         assert!(read(("x-github-event", "push"), b"[").is_err());
         assert!(read(("x-other", "push"), github).is_err());
         let kind = ("content-type", "application/x-www-form-urlencoded");
         let form = b"payload=%7B%22ref%22%3A+%22refs%2Fheads%2Fmain%22%2C%22after%22%3A%221%22%7D";
-        let read = read_event(&headers(&[("x-github-event", "push"), kind]), form);
-        assert!(matches!(read, Ok(Event::Push(push)) if push.reference == "refs/heads/main"));
+        let read = parse_event(&headers(&[("x-github-event", "push"), kind]), form);
+        assert!(
+            matches!(read, Ok(WebhookEvent::Push(push)) if push.reference == "refs/heads/main")
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Who may do what at a gateway: one table, checked before any handler runs.
+//! Admission to the routes of a gateway: one table, checked before any handler runs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,42 +13,42 @@ use orrery_store::{RemoteAgentRecord, StoreError};
 use uuid::Uuid;
 
 use crate::auth::network_of;
-use crate::body::{Bounds, Guarded, KNOWN_WITHIN, STRANGER};
-use crate::connection::PeerCertificate;
+use crate::body::{ANONYMOUS_BOUNDS, AUTHENTICATED_TIMEOUT, Bounds, LimitedBody};
+use crate::listener::PeerCertificate;
 
-use super::authority::Identity;
+use super::certificate_authority::CertificateIdentity;
 use super::{BODY_MAX, GatewayState};
 
-/// Where other processes of the installation dial in.
+/// Path for connections of other processes of the installation.
 pub(crate) const PEER_PATH: &str = "/peer/v1";
 
-/// What a route asks of who calls it.
+/// Credential that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
-    /// A token in the body, which the handler checks.
+enum RequiredCredential {
+    /// A token in the body, checked by the handler.
     Token,
-    /// A certificate of a remote agent that is not revoked.
+    /// The certificate of a remote agent that is not revoked.
     Agent,
-    /// A certificate of another process of the installation.
+    /// The certificate of another process of the installation.
     Server,
 }
 
-const ROUTES: [(&str, &str, Need); 4] = [
-    ("POST", JOIN_PATH, Need::Token),
-    ("POST", RENEW_PATH, Need::Agent),
-    ("GET", SESSION_PATH, Need::Agent),
-    ("GET", PEER_PATH, Need::Server),
+const ROUTES: [(&str, &str, RequiredCredential); 4] = [
+    ("POST", JOIN_PATH, RequiredCredential::Token),
+    ("POST", RENEW_PATH, RequiredCredential::Agent),
+    ("GET", SESSION_PATH, RequiredCredential::Agent),
+    ("GET", PEER_PATH, RequiredCredential::Server),
 ];
 
-/// A remote agent that was admitted.
+/// An admitted remote agent.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmittedAgent(pub(crate) RemoteAgentRecord);
 
-/// Another process that was admitted.
+/// Another admitted process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmittedServer(pub(crate) Uuid);
 
-/// A refusal with its status.
+/// A refusal with its HTTP status.
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) StatusCode, pub(crate) Refusal);
 
@@ -57,10 +57,10 @@ impl Refused {
         Refused(status, Refusal { code, reason: reason.into() })
     }
 
-    /// The gateway cannot answer now; the log says why.
+    /// A temporary failure of the gateway; logs the error.
     pub(crate) fn unavailable(error: &(dyn std::error::Error + 'static)) -> Self {
-        tracing::error!(error, "an agent cannot be served now");
-        let reason = "the gateway cannot answer now; its log tells more";
+        tracing::error!(error, "cannot serve an agent");
+        let reason = "the gateway is temporarily unavailable; see its log";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, RefusalCode::Unavailable, reason)
     }
 }
@@ -71,7 +71,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Lets those through who show what the route needs.
+/// Passes requests that present the required credential.
 pub(crate) async fn check(
     State(gateway): State<GatewayState>,
     mut request: Request,
@@ -81,45 +81,50 @@ pub(crate) async fn check(
     let path = matched.map(MatchedPath::as_str).unwrap_or_default();
     let method = request.method().as_str();
     let found = ROUTES.iter().find(|(verb, route, _)| *verb == method && *route == path);
-    let Some((_, _, need)) = found else {
-        let reason = "there is nothing for agents at this path";
+    let Some((_, _, required)) = found else {
+        let reason = "unknown path";
         return Err(Refused::new(StatusCode::NOT_FOUND, RefusalCode::Unreadable, reason));
     };
-    if *need != Need::Token {
-        let shown = request.extensions().get::<PeerCertificate>();
-        let identity = shown.and_then(|shown| Identity::of(&shown.0));
-        match (*need, identity) {
-            (Need::Agent, Some(Identity::Agent(id))) => {
+    if *required != RequiredCredential::Token {
+        let certificate = request.extensions().get::<PeerCertificate>();
+        let identity = certificate
+            .and_then(|certificate| CertificateIdentity::from_certificate(&certificate.0));
+        match (*required, identity) {
+            (RequiredCredential::Agent, Some(CertificateIdentity::Agent(id))) => {
                 let agent = admitted_agent(&gateway, id).await?;
                 request.extensions_mut().insert(AdmittedAgent(agent));
             }
-            (Need::Server, Some(Identity::Server(id))) => {
+            (RequiredCredential::Server, Some(CertificateIdentity::Server(id))) => {
                 request.extensions_mut().insert(AdmittedServer(id));
             }
             _ => {
-                let reason = "this needs a certificate of an enrolled agent: ask for an invitation, and join again";
+                let reason = "certificate of an enrolled agent required: request an invitation and join again";
                 return Err(Refused::new(StatusCode::UNAUTHORIZED, RefusalCode::Revoked, reason));
             }
         }
     }
-    // Who joins is a stranger until the token was checked.
+    // A joining machine is unauthenticated until its token is checked.
     let app = &gateway.app;
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let network = peer.map_or_else(String::new, |peer| network_of(&peer.ip().to_string()));
     let (charge, bounds) = match request.extensions().get::<AdmittedAgent>() {
         Some(agent) => {
             let owner = Uuid::from_bytes(agent.0.uuid).to_string();
-            (app.budgets().known(owner), Bounds { size: BODY_MAX, within: KNOWN_WITHIN })
+            (
+                app.budgets().for_account(owner),
+                Bounds { size: BODY_MAX, within: AUTHENTICATED_TIMEOUT },
+            )
         }
-        None => (app.budgets().stranger(network), STRANGER),
+        None => (app.budgets().for_network(network), ANONYMOUS_BOUNDS),
     };
-    let request = request.map(|body| Guarded::wrap(body, Arc::clone(&charge), bounds));
+    let request = request.map(|body| LimitedBody::wrap(body, Arc::clone(&charge), bounds));
     let response = next.run(request).await;
     drop(charge);
     Ok(response)
 }
 
-/// Every time: a certificate says who somebody was, the store who may still come.
+/// Reads the agent from the store on every request: a certificate proves an identity, the store has
+/// the revocations.
 async fn admitted_agent(gateway: &GatewayState, id: Uuid) -> Result<RemoteAgentRecord, Refused> {
     let found =
         gateway.app.with_store(move |store| match store.records().remote_agent(id.as_bytes()) {
@@ -131,6 +136,6 @@ async fn admitted_agent(gateway: &GatewayState, id: Uuid) -> Result<RemoteAgentR
 }
 
 pub(crate) fn revoked() -> Refused {
-    let reason = "this agent was revoked; ask for an invitation, and join again";
+    let reason = "this agent was revoked; request an invitation and join again";
     Refused::new(StatusCode::FORBIDDEN, RefusalCode::Revoked, reason)
 }

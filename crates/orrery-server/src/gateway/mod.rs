@@ -1,29 +1,30 @@
-//! The gateway role: remote agents dial in to it, and to nothing else.
+//! The gateway role: the only listener that remote agents connect to.
 //!
 //! | module | what |
 //! |---|---|
-//! | `authority` | who vouches for agents and gateways |
-//! | `tls`, `admission` | connections on which both sides show who they are; who may do what |
-//! | `enrolment`, `clipping` | joining and renewing; what agents tell of themselves |
+//! | `certificate_authority` | certificates of agents and gateways |
+//! | `tls`, `admission` | mutual TLS; required credentials of each route |
+//! | `enrolment`, `truncate` | joining, renewal of certificates; sanitized machine facts |
 //! | `session` | one session of one agent |
-//! | `hub` | who is connected here, and who waits for which answer |
-//! | `peer`, `links` | commands from and to other processes of the installation |
-//! | `call` | one command to one agent, from a thread that waits for what comes of it |
-//! | `alive` | signs of life for the store; ending what the store says is over |
+//! | `session_registry` | connected agents, and calls that wait for replies |
+//! | `peer_server`, `peer_client` | commands from and to other processes of the installation |
+//! | `remote_call` | one command to one agent, on a thread that waits for the outcome |
+//! | `heartbeat` | heartbeats of the gateway; end of stale sessions |
 //!
-//! A gateway keeps connections and nothing else. What an agent may see is decided here; what it is to do comes from engines, through the hub.
+//! A gateway stores nothing but connections. It decides what an agent may see; commands come from
+//! engines, through the session registry.
 
 mod admission;
-mod alive;
-mod authority;
-mod call;
-mod clipping;
+mod certificate_authority;
 mod enrolment;
-mod hub;
-mod links;
-mod peer;
+mod heartbeat;
+mod peer_client;
+mod peer_server;
+mod remote_call;
 mod session;
+mod session_registry;
 mod tls;
+mod truncate;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,39 +44,40 @@ use tower_http::timeout::RequestBodyTimeoutLayer;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::connection::{self, Encryption, PlaceLimits, Places};
+use crate::listener::{self, ConnectionSlots, Encryption, SlotLimits};
 
-pub(crate) use authority::{Authority, AuthorityError};
-pub(crate) use call::RemotePlace;
-pub(crate) use hub::Hub;
-pub(crate) use links::Links;
+pub(crate) use certificate_authority::{AuthorityError, CertificateAuthority};
+pub(crate) use peer_client::PeerClient;
+pub(crate) use remote_call::RemoteSite;
 pub(crate) use session::SILENCE_MAX;
+pub(crate) use session_registry::SessionRegistry;
 pub(crate) use tls::MutualTls;
 
 use admission::{PEER_PATH, Refused};
-use hub::OwnGateway;
+use session_registry::OwnGateway;
 
-/// A gateway that was seen within this time is alive.
-pub(crate) const ALIVE_WITHIN: Duration = Duration::from_secs(30);
+/// Age up to which a heartbeat of a gateway is valid.
+pub(crate) const HEARTBEAT_MAX_AGE: Duration = Duration::from_secs(30);
 
-/// A body of which nothing more comes for so long is given up.
-const BODY_STALLED: Duration = Duration::from_secs(30);
+/// Idle timeout of request bodies.
+const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Requests of agents are small; commands and answers are messages of sessions.
+/// Maximum body size. Requests of agents are small; commands and results are session messages.
 const BODY_MAX: usize = 512 * 1024;
 
-/// How long it may take to send all agents away.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Time to notify all agents of a shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a gateway works.
+/// Options of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
     pub listen: SocketAddr,
-    /// What invitations tell agents, as `host:port`. Without, where it listens, or the name of this machine if that is everywhere.
+    /// Address in invitations, as `host:port`. Default: the listen address, or this machine's name
+    /// if that is a wildcard.
     pub address: Option<String>,
-    /// Where other servers reach just this gateway, if that is not where agents do.
+    /// Address for other servers, if it differs from that for agents.
     pub peer_address: Option<String>,
-    /// Further names under which agents dial it.
+    /// Further names for the certificate.
     pub names: Vec<String>,
 }
 
@@ -84,18 +86,18 @@ pub struct GatewayOptions {
 pub enum GatewayError {
     #[error("--gateway-listen {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("{option} {given:?} is no host and port, such as agents.example.com:8889")]
+    #[error("{option} {given:?}: expected host and port, such as agents.example.com:8889")]
     Address { option: &'static str, given: String },
 }
 
-/// What all of a gateway shares.
+/// State shared by all handlers of a gateway.
 #[derive(Clone)]
 pub(crate) struct GatewayState {
     pub(crate) app: App,
     pub(crate) id: Uuid,
     pub(crate) tls: Arc<MutualTls>,
     pub(crate) stop: CancellationToken,
-    /// Sessions that have not said goodbye.
+    /// Running sessions.
     pub(crate) sessions: TaskTracker,
 }
 
@@ -103,11 +105,11 @@ pub(crate) struct GatewayState {
 #[derive(Debug)]
 pub struct GatewayRole {
     address: String,
-    hub: Arc<Hub>,
+    registry: Arc<SessionRegistry>,
     stop: CancellationToken,
     sessions: TaskTracker,
     serving: JoinHandle<()>,
-    living: JoinHandle<()>,
+    heartbeat_task: JoinHandle<()>,
 }
 
 fn check_address(option: &'static str, address: &str) -> Result<(), GatewayError> {
@@ -119,10 +121,10 @@ fn check_address(option: &'static str, address: &str) -> Result<(), GatewayError
 }
 
 impl GatewayRole {
-    /// Listens, and tells the store where.
+    /// Starts to listen and registers the gateway in the store.
     ///
     /// # Errors
-    /// If it cannot listen, or nobody would know where it is.
+    /// If it cannot listen, or an address is invalid.
     pub async fn start(app: App, options: GatewayOptions) -> Result<Self, GatewayError> {
         let GatewayOptions { listen, address, peer_address, names } = options;
         let failed = |source| GatewayError::Listen { address: listen, source };
@@ -130,7 +132,7 @@ impl GatewayRole {
         let bound = listener.local_addr().map_err(failed)?;
         let address = match address {
             Some(address) => address,
-            // All addresses of this machine: its name is the best guess, and can be corrected.
+            // For a wildcard address, the machine's name is the best guess; an option overrides it.
             None if bound.ip().is_unspecified() => {
                 format!("{}:{}", tls::host_name(), bound.port())
             }
@@ -147,40 +149,41 @@ impl GatewayRole {
         let (tracker, stopping) = (sessions.clone(), stop.clone());
         let state =
             GatewayState { app, id, tls: Arc::clone(&tls), stop: stopping, sessions: tracker };
-        let hub = Arc::clone(state.app.hub());
-        let addresses = alive::Addresses { agents: address.clone(), peers: peer_address.clone() };
-        // Sessions are opened only at gateways that the store knows.
-        if let Err(error) = alive::beat(&state, &addresses).await {
-            tracing::warn!(%error, "the store does not know the gateway yet");
+        let registry = Arc::clone(state.app.agent_sessions());
+        let addresses =
+            heartbeat::Addresses { agents: address.clone(), peers: peer_address.clone() };
+        // The store accepts sessions only for registered gateways.
+        if let Err(error) = heartbeat::send(&state, &addresses).await {
+            tracing::warn!(%error, "gateway not registered yet");
         }
-        let living = tokio::spawn(alive::live(state.clone(), addresses));
+        let heartbeat_task = tokio::spawn(heartbeat::run(state.clone(), addresses));
         let encryption = Encryption::Mutual(tls);
-        let places = Places::new(PlaceLimits::for_process(false), Vec::new());
+        let slots = ConnectionSlots::new(SlotLimits::for_process(false), Vec::new());
         let router = router(state);
         let serving =
-            tokio::spawn(connection::serve(listener, encryption, router, places, stop.clone()));
-        hub.set_gateway(Some(OwnGateway { id, peer_address }));
+            tokio::spawn(listener::serve(listener, encryption, router, slots, stop.clone()));
+        registry.set_gateway(Some(OwnGateway { id, peer_address }));
         tracing::info!(%bound, address, "the gateway is ready");
-        Ok(GatewayRole { address, hub, stop, sessions, serving, living })
+        Ok(GatewayRole { address, registry, stop, sessions, serving, heartbeat_task })
     }
 
-    /// Where agents reach it, as `host:port`.
+    /// Address for agents, as `host:port`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Sends all agents away, and ends.
+    /// Ends all sessions and stops.
     pub async fn stop(self) {
-        self.hub.set_gateway(None);
+        self.registry.set_gateway(None);
         self.stop.cancel();
-        // Each is told, and noted, by its own task.
+        // The task of each session notifies its agent and records the end.
         self.sessions.close();
-        if tokio::time::timeout(FAREWELL, self.sessions.wait()).await.is_err() {
-            tracing::warn!("some agents were not told that the gateway ends");
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.sessions.wait()).await.is_err() {
+            tracing::warn!("some agents were not notified of the shutdown");
         }
-        for task in [self.serving, self.living] {
+        for task in [self.serving, self.heartbeat_task] {
             if let Err(error) = task.await {
-                tracing::error!(%error, "the gateway did not end properly");
+                tracing::error!(%error, "the gateway did not shut down cleanly");
             }
         }
     }
@@ -191,13 +194,13 @@ fn router(state: GatewayState) -> Router {
         .route(JOIN_PATH, post(enrolment::join))
         .route(RENEW_PATH, post(enrolment::renew))
         .route(SESSION_PATH, get(session::open))
-        .route(PEER_PATH, get(peer::open))
+        .route(PEER_PATH, get(peer_server::open))
         .route_layer(middleware::from_fn_with_state(state.clone(), admission::check))
         .fallback(async || {
-            let reason = "there is nothing for agents at this path";
+            let reason = "unknown path";
             Refused::new(StatusCode::NOT_FOUND, RefusalCode::Unreadable, reason)
         })
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(RequestBodyTimeoutLayer::new(BODY_STALLED))
+        .layer(RequestBodyTimeoutLayer::new(BODY_IDLE_TIMEOUT))
         .with_state(state)
 }

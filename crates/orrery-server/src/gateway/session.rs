@@ -1,4 +1,4 @@
-//! One session of one remote agent: its beginning, its messages, its end.
+//! One session of one remote agent: handshake, messages, end.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use uuid::Uuid;
 
 use super::GatewayState;
 use super::admission::{AdmittedAgent, revoked};
-use super::clipping::{clipped, clipped_text};
-use super::hub::{Attached, Frame, superseded};
+use super::session_registry::{AttachedSession, Frame, superseded};
+use super::truncate::{truncate_machine, truncate_text};
 
-/// How often the gateway says something.
+/// Heartbeat interval of sessions.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
-/// A session in which no byte was heard for so long is dead.
+/// Idle time after which a session is dead.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// An agent introduces itself within this time.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
-/// A hello is not longer.
+/// Timeout of the hello message.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of the hello message.
 const HELLO_MAX: usize = 64 * 1024;
-/// After the end of a session could not be noted.
-const NOTE_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// A message that is larger is read on a thread that may block.
-const LARGE: usize = 256 * 1024;
-/// A little more than any message: the other side is told what is wrong rather than cut off.
+/// Retry delay for recording the end of a session.
+const RECORD_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Size above which a message is parsed on a blocking thread.
+const LARGE_MIN: usize = 256 * 1024;
+/// Slightly more than any message: an oversized one gets an error instead of a broken connection.
 const FRAME_MAX: usize = MESSAGE_MAX + 1024;
 
 type Reader = SplitStream<WebSocket>;
@@ -50,86 +50,87 @@ pub(super) async fn open(
     })
 }
 
-/// The text of a message; our own types can always be written.
-pub(crate) fn text_of(message: &ToAgent) -> Frame {
+/// Serializes a message; our own types always serialize.
+pub(crate) fn to_frame(message: &ToAgent) -> Frame {
     serde_json::to_string(message).unwrap_or_default().into()
 }
 
 async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket) {
     let id = Uuid::from_bytes(agent.uuid);
     let (mut writer, mut reader) = socket.split();
-    let (number, Attached { frames, end }) = match begin(&gateway, &agent, &mut reader).await {
-        Ok(begun) => begun,
-        Err(refusal) => {
-            tracing::info!(agent = %id, reason = refusal.reason, "a session is refused");
-            return refuse(&mut writer, refusal).await;
-        }
-    };
-    tracing::info!(agent = %id, names = ?agent.names, session = number, "a remote agent is connected");
+    let (number, AttachedSession { frames, end }) =
+        match open_session(&gateway, &agent, &mut reader).await {
+            Ok(begun) => begun,
+            Err(refusal) => {
+                tracing::info!(agent = %id, reason = refusal.reason, "session refused");
+                return refuse(&mut writer, refusal).await;
+            }
+        };
+    tracing::info!(agent = %id, names = ?agent.names, session = number, "remote agent connected");
     let heartbeat_seconds = u32::try_from(HEARTBEAT.as_secs()).unwrap_or(u32::MAX);
     let session = u64::try_from(number).unwrap_or_default();
     let welcome = ToAgent::Welcome(Welcome { agent: id, session, heartbeat_seconds });
     let (finish, finishing) = oneshot::channel();
-    let writing = write(writer, text_of(&welcome), frames, finishing);
+    let writing = write(writer, to_frame(&welcome), frames, finishing);
     let mut writing = tokio::spawn(writing);
     let (reason, refusal) = tokio::select! {
         biased;
-        refusal = over(end) => ("it is over", Some(refusal)),
+        refusal = wait_for_end(end) => ("ended by the server", Some(refusal)),
         () = gateway.stop.cancelled() => {
-            let reason = "the gateway ends; come again".to_owned();
-            ("the gateway ends", Some(Refusal { code: RefusalCode::Unavailable, reason }))
+            let reason = "the gateway is shutting down; reconnect".to_owned();
+            ("gateway shutdown", Some(Refusal { code: RefusalCode::Unavailable, reason }))
         }
-        _ = &mut writing => ("the connection broke", None),
+        _ = &mut writing => ("connection broken", None),
         reason = read(&gateway, id, &mut reader) => (reason, None),
     };
-    // First: whoever is revoked or has a newer session counts no more, whether it can be told or not.
-    gateway.app.hub().detach(id, number);
-    // The writer may have ended before.
+    // First: a revoked or superseded agent is unregistered whether it can be notified or not.
+    gateway.app.agent_sessions().detach(id, number);
+    // Fails only if the writer has ended.
     let _ = finish.send(refusal);
-    close(&gateway, id, number).await;
-    tracing::info!(agent = %id, session = number, reason, "a remote agent is disconnected");
+    record_end(&gateway, id, number).await;
+    tracing::info!(agent = %id, session = number, reason, "remote agent disconnected");
     if !writing.is_finished() {
-        // It ends by itself, after the agent was told why, or could not be.
+        // Ends after the agent was notified, or could not be.
         let _ = writing.await;
     }
 }
 
-/// Why the session has to end, as soon as it has to.
-async fn over(mut end: watch::Receiver<Option<Refusal>>) -> Refusal {
+/// Waits until the session must end; returns the reason.
+async fn wait_for_end(mut end: watch::Receiver<Option<Refusal>>) -> Refusal {
     while end.changed().await.is_ok() {
         if let Some(refusal) = end.borrow_and_update().clone() {
             return refusal;
         }
     }
-    // Nobody knows this session any more.
+    // The registry has dropped this session.
     superseded()
 }
 
-/// Notes the end of a session. Nobody else would, as long as this gateway is alive.
-async fn close(gateway: &GatewayState, id: Uuid, number: i64) {
+/// Records the end of a session, with retries: nothing else does while this gateway is alive.
+async fn record_end(gateway: &GatewayState, id: Uuid, number: i64) {
     loop {
         let now = gateway.app.now();
         let closed = gateway
             .app
             .change(move |store| store.records().close_agent_session(id.as_bytes(), number, now));
         let Err(error) = closed.await else { return };
-        tracing::warn!(%error, agent = %id, "the end of a session is not noted yet");
+        tracing::warn!(%error, agent = %id, "end of a session not recorded yet");
         tokio::select! {
-            // The end of the gateway is that of all its sessions.
+            // The end of the gateway ends all its sessions.
             () = gateway.stop.cancelled() => return,
-            () = tokio::time::sleep(NOTE_AGAIN_AFTER) => {}
+            () = tokio::time::sleep(RECORD_RETRY_AFTER) => {}
         }
     }
 }
 
-/// Hears who the agent is, and makes this its session.
-async fn begin(
+/// Performs the handshake and registers the session.
+async fn open_session(
     gateway: &GatewayState,
     agent: &RemoteAgentRecord,
     reader: &mut Reader,
-) -> Result<(i64, Attached), Refusal> {
+) -> Result<(i64, AttachedSession), Refusal> {
     let refused = |code, reason: String| Err(Refusal { code, reason });
-    let first = tokio::time::timeout(HELLO_WITHIN, reader.next()).await;
+    let first = tokio::time::timeout(HELLO_TIMEOUT, reader.next()).await;
     let first = match first {
         Ok(Some(Ok(Message::Text(text)))) if text.len() <= HELLO_MAX => {
             serde_json::from_str::<FromAgent>(&text).ok()
@@ -137,7 +138,7 @@ async fn begin(
         _ => None,
     };
     let Some(FromAgent::Hello(hello)) = first else {
-        return refused(RefusalCode::Unreadable, "a session begins with hello".to_owned());
+        return refused(RefusalCode::Unreadable, "expected hello as the first message".to_owned());
     };
     if hello.protocol != PROTOCOL {
         let reason = format!(
@@ -147,29 +148,29 @@ async fn begin(
         return refused(RefusalCode::Protocol, reason);
     }
     let id = Uuid::from_bytes(agent.uuid);
-    let Some(opened) = note(gateway, id, hello).await? else { return Err(revoked().1) };
+    let Some(opened) = record_session(gateway, id, hello).await? else { return Err(revoked().1) };
     if opened.from_another_process {
-        warn_of_second(gateway, agent).await;
+        notify_second_process(gateway, agent).await;
     }
     let number = opened.number;
-    match gateway.app.hub().attach(id, number) {
+    match gateway.app.agent_sessions().attach(id, number) {
         Ok(attached) => Ok((number, attached)),
         Err(refusal) => {
-            close(gateway, id, number).await;
+            record_end(gateway, id, number).await;
             Err(refusal)
         }
     }
 }
 
-async fn note(
+async fn record_session(
     gateway: &GatewayState,
     id: Uuid,
     hello: Hello,
 ) -> Result<Option<OpenedSession>, Refusal> {
     let (me, now) = (gateway.id.into_bytes(), gateway.app.now());
     let opened = gateway.app.change(move |store| {
-        let facts = serde_json::to_value(clipped(hello.machine)).unwrap_or_default();
-        let version = clipped_text(&hello.program_version);
+        let facts = serde_json::to_value(truncate_machine(hello.machine)).unwrap_or_default();
+        let version = truncate_text(&hello.program_version);
         let new = NewAgentSession {
             gateway: me,
             boot: hello.boot.into_bytes(),
@@ -180,20 +181,20 @@ async fn note(
     });
     opened.await.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "no session can be opened");
-        let reason = "the gateway cannot answer now; its log tells more".to_owned();
+        let reason = "the gateway is temporarily unavailable; see its log".to_owned();
         Refusal { code: RefusalCode::Unavailable, reason }
     })
 }
 
-/// Two processes with one identity: people have to know.
-async fn warn_of_second(gateway: &GatewayState, agent: &RemoteAgentRecord) {
+/// Notifies operators that two processes use one identity.
+async fn notify_second_process(gateway: &GatewayState, agent: &RemoteAgentRecord) {
     let (id, environment) = (Uuid::from_bytes(agent.uuid), agent.environment);
-    tracing::warn!(agent = %id, "another process of a remote agent took its session over");
+    tracing::warn!(agent = %id, "another process of a remote agent took over its session");
     let names = agent.names.join(", ");
     let now = gateway.app.now();
     let noted = gateway.app.change(move |store| {
         let message = format!(
-            "Another process took over the session of the remote agent {id} ({names}), which seemed alive. If this happens again and again, \
+            "Another process took over the session of the remote agent {id} ({names}), which seemed alive. If this happens repeatedly, \
              two machines use the same identity: revoke it, and invite each of them."
         );
         let new = NewNotification {
@@ -207,23 +208,23 @@ async fn warn_of_second(gateway: &GatewayState, agent: &RemoteAgentRecord) {
         store.records().add_notification(environment, &new, now)
     });
     if let Err(error) = noted.await {
-        tracing::warn!(%error, "a notification is not kept");
+        tracing::warn!(%error, "notification not stored");
     }
 }
 
 async fn refuse(writer: &mut Writer, refusal: Refusal) {
-    let told = async {
+    let send = async {
         let reason = refusal.reason.chars().take(60).collect::<String>();
-        let text = text_of(&ToAgent::Refuse(refusal));
+        let text = to_frame(&ToAgent::Refuse(refusal));
         writer.send(Message::Text(text)).await?;
         let frame = CloseFrame { code: close_code::POLICY, reason: reason.into() };
         writer.send(Message::Close(Some(frame))).await
     };
-    // An agent that is gone learns it when it comes again.
-    let _ = tokio::time::timeout(HELLO_WITHIN, told).await;
+    // A disconnected agent learns it when it reconnects.
+    let _ = tokio::time::timeout(HELLO_TIMEOUT, send).await;
 }
 
-/// Sends what there is to send, until the session ends.
+/// Sends messages and heartbeats until the session ends.
 async fn write(
     mut writer: Writer,
     first: Frame,
@@ -233,59 +234,60 @@ async fn write(
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut next = Some(first);
-    let told = loop {
+    let finish = loop {
         let text = match next.take() {
             Some(text) => text,
             None => tokio::select! {
                 biased;
-                told = &mut finishing => break told,
+                finish = &mut finishing => break finish,
                 frame = frames.recv() => match frame {
                     Some(frame) => frame,
-                    // The session is over; why, is about to be told.
+                    // The session is over; the reason follows.
                     None => break (&mut finishing).await,
                 },
-                _ = heartbeat.tick() => text_of(&ToAgent::Ping),
+                _ = heartbeat.tick() => to_frame(&ToAgent::Ping),
             },
         };
         tokio::select! {
             biased;
-            // What is half sent is sent to its end with what follows.
-            told = &mut finishing => break told,
+            // A partly sent message is completed by the next send.
+            finish = &mut finishing => break finish,
             sent = writer.send(Message::Text(text)) => if sent.is_err() {
                 return;
             },
         }
     };
-    match told {
+    match finish {
         Ok(Some(refusal)) => refuse(&mut writer, refusal).await,
         Ok(None) | Err(_) => {
-            let _ = tokio::time::timeout(HELLO_WITHIN, writer.close()).await;
+            let _ = tokio::time::timeout(HELLO_TIMEOUT, writer.close()).await;
         }
     }
 }
 
-/// Takes in what the agent says. The answer is why it does not go on. How long it may be silent is watched below, where bytes count.
+/// Reads the agent's messages; returns why reading ended. The stream below enforces the idle
+/// timeout, on bytes.
 async fn read(gateway: &GatewayState, id: Uuid, reader: &mut Reader) -> &'static str {
     loop {
         let message = match reader.next().await {
-            None | Some(Ok(Message::Close(_))) => return "the agent closed it",
-            Some(Err(_)) => return "the connection broke, or nothing was heard for too long",
+            None | Some(Ok(Message::Close(_))) => return "closed by the agent",
+            Some(Err(_)) => return "connection broken, or idle for too long",
             Some(Ok(Message::Text(text))) => parse(text).await,
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
             Some(Ok(Message::Binary(_))) => None,
         };
-        let Some(message) = message else { return "the agent said what is not understood" };
-        if gateway.app.hub().deliver(id, message).is_err() {
-            return "the agent said more than it was asked for";
+        let Some(message) = message else { return "invalid message" };
+        if gateway.app.agent_sessions().deliver(id, message).is_err() {
+            return "too many messages";
         }
     }
 }
 
-/// What a message of an agent or of another server says; `None` if that is not understood.
+/// Parses a message of an agent or another server; `None` if it is malformed.
 pub(super) async fn parse<T: DeserializeOwned + Send + 'static>(
     text: impl Deref<Target = str> + Send + 'static,
 ) -> Option<T> {
-    if text.len() < LARGE {
+    if text.len() < LARGE_MIN {
         return serde_json::from_str(&text).ok();
     }
     let parse = move || serde_json::from_str(&text).ok();

@@ -1,4 +1,4 @@
-//! TLS in which both sides show certificates of the installation's own authority.
+//! Mutual TLS with certificates of the installation's own authority.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,31 +14,33 @@ use crate::app::system_time;
 use crate::tls::install_provider;
 use crate::vault::Vault;
 
-use super::authority::{Authority, AuthorityError, Credentials};
+use super::certificate_authority::{AuthorityError, CertificateAuthority, ServerCredentials};
 
-/// How long a certificate of this process is used, in microseconds. It is good for much longer.
-const USED_FOR: i64 = 24 * 60 * 60 * 1_000_000;
-/// So far a clock may be set back before a certificate is made anew, in microseconds: less than it is backdated.
-const SET_BACK_MAX: i64 = 30 * 60 * 1_000_000;
-/// Whoever connects while there is no certificate is no reason to say so again, within this time.
-const SAY_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Age at which a certificate of this process is replaced, in microseconds. Its validity is much
+/// longer.
+const REPLACE_AFTER_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
+/// Maximum step of the clock backwards before a certificate is reissued, in microseconds: less than
+/// its backdating.
+const SET_BACK_MAX_MICROS: i64 = 30 * 60 * 1_000_000;
+/// Minimum interval between errors about a missing certificate.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What a gateway shows to agents and to other servers.
+/// TLS configurations of a gateway, created on demand.
 pub(crate) struct MutualTls {
     vault: Vault,
-    /// Who this process is.
+    /// Id of this process.
     id: Uuid,
-    /// Under which names it is dialled.
+    /// Names in the certificate.
     names: Vec<String>,
-    made: Mutex<Option<Made>>,
-    /// When it was last said that there is none.
-    complained: Mutex<Option<Instant>>,
+    configs: Mutex<Option<TlsConfigs>>,
+    /// Time of the latest error.
+    logged_at: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone)]
-struct Made {
+struct TlsConfigs {
     at: Timestamp,
-    authority: Arc<Authority>,
+    authority: Arc<CertificateAuthority>,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
@@ -51,70 +53,73 @@ impl std::fmt::Debug for MutualTls {
 
 impl MutualTls {
     pub(crate) fn new(vault: Vault, id: Uuid, names: Vec<String>) -> Self {
-        MutualTls { vault, id, names, made: Mutex::default(), complained: Mutex::default() }
+        MutualTls { vault, id, names, configs: Mutex::default(), logged_at: Mutex::default() }
     }
 
-    fn known(&self) -> Option<Made> {
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        // A clock that was set back would make it one that is not valid yet.
-        let age = |made: &Made| system_time().0 - made.at.0;
-        made.clone().filter(|made| (-SET_BACK_MAX..USED_FOR).contains(&age(made)))
+    fn cached(&self) -> Option<TlsConfigs> {
+        let configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a step backwards, the certificate would not be valid yet.
+        let age = |configs: &TlsConfigs| system_time().0 - configs.at.0;
+        configs
+            .clone()
+            .filter(|configs| (-SET_BACK_MAX_MICROS..REPLACE_AFTER_MICROS).contains(&age(configs)))
     }
 
-    /// Blocks. `None` as long as nobody was ever invited: there is no authority then, and no agent.
-    fn make(&self) -> Result<Option<Made>, AuthorityError> {
-        if let Some(made) = self.known() {
-            return Ok(Some(made));
+    /// Blocks. `None` before the first invitation: there is no authority yet, and no agent.
+    fn create(&self) -> Result<Option<TlsConfigs>, AuthorityError> {
+        if let Some(configs) = self.cached() {
+            return Ok(Some(configs));
         }
-        let Some(authority) = Authority::open(&self.vault)? else { return Ok(None) };
+        let Some(authority) = CertificateAuthority::open(&self.vault)? else { return Ok(None) };
         let at = system_time();
         let credentials = || authority.credentials(self.id, &self.names, at);
         let server = server_config(&authority, credentials()?)?;
         let client = client_config(&authority, credentials()?)?;
-        let made = Made { at, authority, server: Arc::new(server), client: Arc::new(client) };
-        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
-        Ok(Some(made))
+        let configs =
+            TlsConfigs { at, authority, server: Arc::new(server), client: Arc::new(client) };
+        *self.configs.lock().unwrap_or_else(PoisonError::into_inner) = Some(configs.clone());
+        Ok(Some(configs))
     }
 
-    async fn current(self: &Arc<Self>) -> Option<Made> {
-        if let Some(made) = self.known() {
-            return Some(made);
+    async fn current(self: &Arc<Self>) -> Option<TlsConfigs> {
+        if let Some(configs) = self.cached() {
+            return Some(configs);
         }
         let own = Arc::clone(self);
-        match tokio::task::spawn_blocking(move || own.make()).await {
-            Ok(Ok(made)) => made,
+        match tokio::task::spawn_blocking(move || own.create()).await {
+            Ok(Ok(configs)) => configs,
             Ok(Err(error)) => {
-                self.complain(&error);
+                self.log_error(&error);
                 None
             }
             Err(_) => None,
         }
     }
 
-    fn complain(&self, error: &(dyn std::error::Error + 'static)) {
-        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
-        if complained.is_none_or(|at| at.elapsed() > SAY_AGAIN_AFTER) {
-            *complained = Some(Instant::now());
+    fn log_error(&self, error: &(dyn std::error::Error + 'static)) {
+        let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
+            *logged_at = Some(Instant::now());
             tracing::error!(error, "the gateway has no certificate");
         }
     }
 
-    /// What connections are encrypted with; `None` if nobody can be served.
+    /// Server configuration; `None` if no connection can be served.
     pub(crate) async fn config(self: &Arc<Self>) -> Option<Arc<ServerConfig>> {
         Some(self.current().await?.server)
     }
 
-    pub(crate) async fn authority(self: &Arc<Self>) -> Option<Arc<Authority>> {
+    pub(crate) async fn authority(self: &Arc<Self>) -> Option<Arc<CertificateAuthority>> {
         Some(self.current().await?.authority)
     }
 
-    /// How this process dials in to other gateways.
+    /// Client configuration for other gateways.
     pub(crate) async fn client(self: &Arc<Self>) -> Option<Arc<ClientConfig>> {
         Some(self.current().await?.client)
     }
 }
 
-fn roots(authority: &Authority) -> Result<RootCertStore, AuthorityError> {
+fn roots(authority: &CertificateAuthority) -> Result<RootCertStore, AuthorityError> {
     let mut roots = RootCertStore::empty();
     roots
         .add(authority.certificate().clone())
@@ -122,10 +127,13 @@ fn roots(authority: &Authority) -> Result<RootCertStore, AuthorityError> {
     Ok(roots)
 }
 
-fn server_config(authority: &Authority, own: Credentials) -> Result<ServerConfig, AuthorityError> {
+fn server_config(
+    authority: &CertificateAuthority,
+    own: ServerCredentials,
+) -> Result<ServerConfig, AuthorityError> {
     install_provider();
     let unusable = |reason: String| AuthorityError::Unusable(reason);
-    // Who joins has no certificate yet; every other route asks for one.
+    // A joining machine has no certificate yet; every other route requires one.
     let verifier = WebPkiClientVerifier::builder(Arc::new(roots(authority)?))
         .allow_unauthenticated()
         .build()
@@ -138,7 +146,10 @@ fn server_config(authority: &Authority, own: Credentials) -> Result<ServerConfig
     Ok(config)
 }
 
-fn client_config(authority: &Authority, own: Credentials) -> Result<ClientConfig, AuthorityError> {
+fn client_config(
+    authority: &CertificateAuthority,
+    own: ServerCredentials,
+) -> Result<ClientConfig, AuthorityError> {
     let mut config = ClientConfig::builder_with_protocol_versions(&[&TLS13])
         .with_root_certificates(roots(authority)?)
         .with_client_auth_cert(own.chain, own.key)
@@ -147,7 +158,7 @@ fn client_config(authority: &Authority, own: Credentials) -> Result<ClientConfig
     Ok(config)
 }
 
-/// The names under which a gateway may be dialled: those that are given, those of its addresses, and this machine's.
+/// Returns the names of a gateway: given ones, those of its addresses, and this machine's.
 pub(crate) fn own_names(given: &[String], addresses: [&str; 2], listen: IpAddr) -> Vec<String> {
     let mut names = given.to_vec();
     names.extend(addresses.map(|address| host_of(address).to_owned()));
@@ -161,14 +172,14 @@ pub(crate) fn own_names(given: &[String], addresses: [&str; 2], listen: IpAddr) 
     names
 }
 
-/// What this machine calls itself.
+/// Returns the host name of this machine.
 pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }
 
-/// The host of `host:port` or `[address]:port`.
+/// Returns the host of `host:port` or `[address]:port`.
 pub(crate) fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')

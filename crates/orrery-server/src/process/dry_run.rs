@@ -1,34 +1,37 @@
-//! Dry runs: what would a stored version change? They run beside the engine and leave nothing behind but their results.
+//! Dry runs: the changes that a stored version would make. They run beside the engine and persist
+//! only their results.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orrery_executor::{
-    Cause, Desired, KnownStates, Planned, Risk, Setup, StoredContents, declared_addresses, plan,
+    ChangeCause, DesiredState, EngineSetup, PlanEntry, Risk, StoredContents, StoredStates,
+    declared_addresses, plan,
 };
 use orrery_model::{
     ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState, VersionNumber,
 };
-use orrery_scheduler::{DryRunAnswer, Interval, Settings};
+use orrery_scheduler::{DryRunSkip, Interval, Settings};
 use orrery_store::{
-    Claim, DryRunResult, EnvironmentRecord, Lease, Records, RequestRecord, StoreError, local_agents,
+    DryRunResult, EnvironmentRecord, Lease, Records, RequestClaim, RequestRecord, StoreError,
+    local_agents,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::placement::Declared;
+use crate::placement::DeclaredAgents;
 use crate::settings::EnvironmentSettings;
 
 use super::ProcessOptions;
-use super::handlers::{Handlers, Place};
-use super::own_machine::{OwnMachine, find_rights};
-use super::places::AgentPlaces;
-use super::runner::{RunnerError, described, read_desired};
+use super::agent_routing::AgentRouter;
+use super::handlers::{HandlerInputs, Handlers};
+use super::own_machine::{OwnMachine, determine_rights};
+use super::runner::{RunnerError, error_chain, read_desired};
 use super::secrets::EnvironmentSecrets;
 
-/// Results that are kept at once.
+/// Results per transaction.
 const BATCH: usize = 1_000;
 
 #[derive(Debug, Deserialize)]
@@ -37,29 +40,29 @@ struct Payload {
     version: u32,
 }
 
-/// A dry run that was asked for.
+/// A requested dry run.
 pub(super) struct DryRun {
     pub(super) app: App,
     pub(super) options: Arc<ProcessOptions>,
     pub(super) environment: EnvironmentRecord,
     pub(super) request: RequestRecord,
-    /// The right to carry it out, which another process may take over.
-    pub(super) claim: Claim,
-    /// That of the engine, if there is one here.
+    /// Claim on the request, which another process may take over.
+    pub(super) claim: RequestClaim,
+    /// Lease of the engine, if it runs here.
     pub(super) lease: Option<Lease>,
     pub(super) paused: BTreeSet<String>,
 }
 
 impl DryRun {
-    /// Carries it out, and says so.
+    /// Executes the dry run and records its end.
     pub(super) fn run(self) {
         let payload: Result<Payload, _> = serde_json::from_value(self.request.payload.clone());
         let ended = match payload {
-            Ok(payload) => match self.find_out(&payload) {
+            Ok(payload) => match self.execute(&payload) {
                 Err(RunnerError::Store(error @ StoreError::StaleEpoch { .. })) => Err(error),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a dry run failed");
-                    self.give_up(&payload, &described(&error))
+                    self.fail_remaining(&payload, &error_chain(&error))
                 }
                 Ok(()) => Ok(()),
             },
@@ -77,19 +80,19 @@ impl DryRun {
                 tracing::warn!(%error, "the end of a dry run could not be recorded; it is run again");
             }
         }
-        self.app.nudge();
+        self.app.wake_up();
     }
 
-    /// Records, for changes that only the holder of the environment may make.
+    /// Records, fenced by the lease if there is one.
     fn records(&self) -> Records<'_> {
         let records = self.app.store().records();
         match &self.lease {
-            Some(lease) => records.under(lease),
+            Some(lease) => records.under_lease(lease),
             None => records,
         }
     }
 
-    fn find_out(&self, payload: &Payload) -> Result<(), RunnerError> {
+    fn execute(&self, payload: &Payload) -> Result<(), RunnerError> {
         let store = Arc::clone(self.app.store());
         let key = self.environment.key;
         let number = VersionNumber(payload.version);
@@ -99,34 +102,36 @@ impl DryRun {
         let Some(version) = versions.iter().find(|version| version.number == number) else {
             return Err(StoreError::NoVersion(number).into());
         };
-        let place = Place {
+        let inputs = HandlerInputs {
             app: &self.app,
             options: &self.options,
             environment: &self.environment,
             lease: None,
-            rights: find_rights(&self.app, &*store, self.options.own_machine.policy)?,
+            rights: determine_rights(&self.app, &*store, self.options.own_machine.policy)?,
         };
-        let declared = Declared {
+        let declared = DeclaredAgents {
             addresses: declared_addresses(&desired.resources),
             patterns: local_agents(&version.info),
         };
-        let handlers = Handlers::of(&place, version)
+        let handlers = Handlers::load(&inputs, version)
             .map_err(|source| RunnerError::Handlers { version: number, source })?;
         let (asked, down): (Vec<_>, Vec<_>) = desired
             .resources
             .into_iter()
             .zip(desired.keys)
             .partition(|(resource, _)| !self.paused.contains(resource.id.agent()));
-        let down: Vec<DryRunResult> =
-            down.iter().map(|(resource, _)| answered(resource, DryRunAnswer::AgentDown)).collect();
-        self.keep(&id, &down)?;
+        let down: Vec<DryRunResult> = down
+            .iter()
+            .map(|(resource, _)| unasked_result(resource, DryRunSkip::AgentDown))
+            .collect();
+        self.persist(&id, &down)?;
         let (resources, keys): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        let states = KnownStates::read(&*store, key)?;
+        let states = StoredStates::read(&*store, key)?;
         let states: Vec<Option<ResourceState>> =
             keys.iter().map(|key| states.get(*key).cloned()).collect();
         let names: Vec<Resource> = resources.clone();
         let setup = self.setup(&handlers, declared)?;
-        let desired = Desired { version: number, resources, keys };
+        let desired = DesiredState { version: number, resources, keys };
         let planned = plan(setup, desired, states.clone(), &mut |_| true);
         handlers.close();
         let planned = planned?;
@@ -134,25 +139,28 @@ impl DryRun {
             .iter()
             .zip(&states)
             .zip(planned)
-            .map(|((resource, state), planned)| result(resource, state.as_ref(), planned))
+            .map(|((resource, state), planned)| to_result(resource, state.as_ref(), planned))
             .collect();
-        self.keep(&id, &results)?;
+        self.persist(&id, &results)?;
         let outcome = json!({"done": true});
         self.records().finish_dry_run(&self.claim, &id, &outcome, self.app.now())?;
         Ok(())
     }
 
-    /// Nothing more will be found out: what is not known yet has failed.
-    fn give_up(&self, payload: &Payload, reason: &str) -> Result<(), StoreError> {
+    /// Fails all resources without a result.
+    fn fail_remaining(&self, payload: &Payload, reason: &str) -> Result<(), StoreError> {
         let store = Arc::clone(self.app.store());
         let id = payload.dry_run.into_bytes();
         let number = VersionNumber(payload.version);
         match read_desired(&*store, self.environment.key, number) {
             Ok(desired) => {
-                // Results that are there already stay.
-                let rest: Vec<DryRunResult> =
-                    desired.resources.iter().map(|resource| failed(resource, reason)).collect();
-                self.keep(&id, &rest)?;
+                // Existing results stay.
+                let rest: Vec<DryRunResult> = desired
+                    .resources
+                    .iter()
+                    .map(|resource| failed_result(resource, reason))
+                    .collect();
+                self.persist(&id, &rest)?;
             }
             Err(error) => tracing::debug!(%error, "the version of a dry run cannot be read"),
         }
@@ -161,17 +169,21 @@ impl DryRun {
         Ok(())
     }
 
-    fn setup(&self, handlers: &Handlers, declared: Declared) -> Result<Setup, StoreError> {
+    fn setup(
+        &self,
+        handlers: &Handlers,
+        declared: DeclaredAgents,
+    ) -> Result<EngineSetup, StoreError> {
         let store = self.app.store();
         let environment = &self.environment;
         let settings = EnvironmentSettings::from_map(&store.settings(environment.key)?);
         let own = &self.options.own_machine;
         let own = Arc::new(OwnMachine::read(&self.app, &**store, own, environment, None)?);
         let machine = Arc::clone(&own);
-        let places = AgentPlaces::read(&self.app, &**store, environment, &settings, declared, own)?;
-        Ok(Setup {
+        let router = AgentRouter::read(&self.app, &**store, environment, &settings, declared, own)?;
+        Ok(EngineSetup {
             registry: handlers.registry(),
-            targets: Arc::new(places),
+            targets: Arc::new(router),
             contents: Arc::new(StoredContents {
                 store: Arc::clone(self.app.store()),
                 environment: self.environment.key,
@@ -184,22 +196,28 @@ impl DryRun {
             },
             workers: self.options.workers,
             log_level: LogLevel::Warning,
-            keeper: None,
+            store_handle: None,
             listener: None,
         })
     }
 
-    fn keep(&self, id: &[u8; 16], results: &[DryRunResult]) -> Result<(), StoreError> {
+    fn persist(&self, id: &[u8; 16], results: &[DryRunResult]) -> Result<(), StoreError> {
         for batch in results.chunks(BATCH) {
             self.records().add_dry_run_results(&self.claim, id, batch, self.app.now())?;
-            self.app.nudge();
+            self.app.wake_up();
         }
         Ok(())
     }
 }
 
-/// What is kept of an answer: a list of attributes, and one element without a name that tells of the resource as a whole.
-fn kept(resource: &Resource, status: &str, attributes: Vec<Value>, more: Value) -> DryRunResult {
+/// Builds a result: a list of attribute changes, and one unnamed element about the resource as a
+/// whole.
+fn build_result(
+    resource: &Resource,
+    status: &str,
+    attributes: Vec<Value>,
+    more: Value,
+) -> DryRunResult {
     let mut whole = more;
     if let Some(source) = &resource.source {
         let (file, line, column) = (&source.file, source.line, source.column);
@@ -214,46 +232,54 @@ fn kept(resource: &Resource, status: &str, attributes: Vec<Value>, more: Value) 
     }
 }
 
-fn result(resource: &Resource, state: Option<&ResourceState>, planned: Planned) -> DryRunResult {
+fn to_result(
+    resource: &Resource,
+    state: Option<&ResourceState>,
+    planned: PlanEntry,
+) -> DryRunResult {
     match planned {
-        Planned::Asked(outcome) => asked(resource, state, &outcome),
-        Planned::NotAsked(answer) => answered(resource, answer),
-        Planned::Unanswered => failed(resource, "the handler did not answer"),
+        PlanEntry::Evaluated(outcome) => outcome_result(resource, state, &outcome),
+        PlanEntry::NotEvaluated(answer) => unasked_result(resource, answer),
+        PlanEntry::Cancelled => failed_result(resource, "the handler did not answer"),
     }
 }
 
-fn answered(resource: &Resource, answer: DryRunAnswer) -> DryRunResult {
+fn unasked_result(resource: &Resource, answer: DryRunSkip) -> DryRunResult {
     let status = match answer {
-        DryRunAnswer::Undefined => "undefined",
-        DryRunAnswer::SkippedForUndefined => "skipped_for_undefined",
-        DryRunAnswer::AgentDown => "agent_down",
+        DryRunSkip::Undefined => "undefined",
+        DryRunSkip::SkippedForUndefined => "skipped_for_undefined",
+        DryRunSkip::AgentDown => "agent_down",
     };
-    kept(resource, status, Vec::new(), json!({}))
+    build_result(resource, status, Vec::new(), json!({}))
 }
 
-fn failed(resource: &Resource, reason: &str) -> DryRunResult {
+fn failed_result(resource: &Resource, reason: &str) -> DryRunResult {
     let handler = json!({"name": "handler", "current": "FAILED", "desired": reason});
-    kept(resource, "failed", vec![handler], json!({}))
+    build_result(resource, "failed", vec![handler], json!({}))
 }
 
-fn asked(resource: &Resource, state: Option<&ResourceState>, outcome: &Outcome) -> DryRunResult {
+fn outcome_result(
+    resource: &Resource,
+    state: Option<&ResourceState>,
+    outcome: &Outcome,
+) -> DryRunResult {
     if matches!(outcome.status, OutcomeStatus::Failed | OutcomeStatus::Unavailable) {
         let line = outcome.log.last();
-        return failed(resource, line.map_or("the handler failed", |line| &line.message));
+        return failed_result(resource, line.map_or("the handler failed", |line| &line.message));
     }
     let change = &outcome.change;
     let status = match change.kind {
-        ChangeKind::NoChange => return kept(resource, "unmodified", Vec::new(), json!({})),
+        ChangeKind::NoChange => return build_result(resource, "unmodified", Vec::new(), json!({})),
         ChangeKind::Created => "added",
         ChangeKind::Updated => "modified",
         ChangeKind::Purged => "deleted",
     };
-    let attribute = |one: &orrery_model::AttributeChange| json!({"name": one.name, "current": one.current, "desired": one.desired});
+    let attribute = |one: &orrery_model::AttributeDiff| json!({"name": one.name, "current": one.current, "desired": one.desired});
     let attributes = change.attributes.iter().map(attribute).collect();
-    let cause = Cause::of(resource, state, change);
+    let cause = ChangeCause::for_change(resource, state, change);
     let reasons = json!({
         "cause": cause.as_str(),
-        "risk": Risk::of(resource, change, cause).as_str(),
+        "risk": Risk::for_change(resource, change, cause).as_str(),
     });
-    kept(resource, status, attributes, reasons)
+    build_result(resource, status, attributes, reasons)
 }

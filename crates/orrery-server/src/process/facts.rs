@@ -1,5 +1,5 @@
-//! Facts that a compile did not know: their resources are asked until they tell, and the compile that follows from that makes
-//! defined what depends on them.
+//! Unknown facts of the current version: their resources are asked repeatedly until the facts are
+//! known. A compile then resolves the resources that depend on them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,69 +10,70 @@ use orrery_store::{EnvironmentKey, Store, StoreError};
 
 use crate::routes::parameters::{FACT_RENEWAL, FACTS_PAUSE};
 
-/// Those of the version that is wanted at present.
+/// Unknown facts of the current version.
 #[derive(Debug, Default)]
 pub(super) struct UnknownFacts {
-    asked: BTreeSet<(ResourceId, String)>,
-    /// When the resources are asked again; `None` if all is known.
-    again_at: Option<Timestamp>,
-    /// What passes until then. It grows, since who has not told yet may never do.
-    pause: Duration,
+    requested: BTreeSet<(ResourceId, String)>,
+    /// Time of the next fact request; `None` if all facts are known.
+    retry_at: Option<Timestamp>,
+    /// Current backoff. Grows because a fact may never become available.
+    backoff: Duration,
 }
 
-fn unknown(
+fn unresolved(
     store: &dyn Store,
     environment: EnvironmentKey,
     version: VersionNumber,
 ) -> Result<Vec<(ResourceId, String)>, StoreError> {
     let all = store.unknowns(environment, version)?;
     let open = all.into_iter().filter(|(_, resolved)| !resolved);
-    Ok(open.filter_map(|(unknown, _)| Some((unknown.resource?, unknown.name))).collect())
+    Ok(open.filter_map(|(unresolved, _)| Some((unresolved.resource?, unresolved.name))).collect())
 }
 
 impl UnknownFacts {
-    /// Asks for what the version of an engine does not know: each resource when it is deployed. What an earlier version did not
-    /// know either waits for its time, so that versions that come fast do not ask each time.
-    pub(super) fn follow(
+    /// Requests the unknown facts of the engine's version, each when its resource is deployed.
+    /// Facts that an earlier version lacked, too, keep their backoff, so that frequent versions do
+    /// not repeat the requests.
+    pub(super) fn track_version(
         &mut self,
         store: &dyn Store,
         environment: EnvironmentKey,
         engine: &Engine,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let unknown: BTreeSet<_> =
-            unknown(store, environment, engine.version())?.into_iter().collect();
-        if unknown.is_empty() {
-            self.again_at = None;
-        } else if self.again_at.is_none() || !unknown.is_subset(&self.asked) {
-            self.pause = FACTS_PAUSE;
-            self.again_at = Some(now + self.pause);
+        let unresolved: BTreeSet<_> =
+            unresolved(store, environment, engine.version())?.into_iter().collect();
+        if unresolved.is_empty() {
+            self.retry_at = None;
+        } else if self.retry_at.is_none() || !unresolved.is_subset(&self.requested) {
+            self.backoff = FACTS_PAUSE;
+            self.retry_at = Some(now + self.backoff);
         }
-        engine.await_facts(unknown.iter().cloned(), &self.asked);
-        self.asked = unknown;
+        engine.watch_facts(unresolved.iter().cloned(), &self.requested);
+        self.requested = unresolved;
         Ok(())
     }
 
-    /// When `ask_again` has something to do.
-    pub(super) fn again_at(&self) -> Option<Timestamp> {
-        self.again_at
+    /// Time of the next `retry`.
+    pub(super) fn retry_at(&self) -> Option<Timestamp> {
+        self.retry_at
     }
 
-    /// Asks again for what is still unknown, if it is time.
-    pub(super) fn ask_again(
+    /// Requests facts that are still unknown, if the backoff has passed.
+    pub(super) fn retry(
         &mut self,
         store: &dyn Store,
         environment: EnvironmentKey,
         engine: &Engine,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        if self.again_at.is_none_or(|at| at > now) {
+        if self.retry_at.is_none_or(|at| at > now) {
             return Ok(());
         }
-        let unknown = unknown(store, environment, engine.version())?;
-        self.pause = (self.pause * 2).min(FACT_RENEWAL);
-        self.again_at = (!unknown.is_empty()).then(|| now + self.pause);
-        engine.ask_for_facts(unknown.into_iter().map(|(id, _)| id));
+        let unresolved = unresolved(store, environment, engine.version())?;
+        self.backoff = (self.backoff * 2).min(FACT_RENEWAL);
+        self.retry_at = (!unresolved.is_empty()).then(|| now + self.backoff);
+        engine.refresh_facts(unresolved.into_iter().map(|(id, _)| id));
         Ok(())
     }
 }

@@ -1,13 +1,15 @@
-//! The handlers of one version: those of this program, and those in the code that came with it.
+//! Handlers of one version: native ones, and those of its code set.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_executor::{Consequences, Hosted, Hosting, HostingError, StoredFiles, StoredParameters};
+use orrery_executor::{
+    HostConfig, HostSetupError, HostedHandlers, ParameterHooks, StoredFiles, StoredParameters,
+};
 use orrery_handlers::Registry;
-use orrery_host::environments::Environments;
-use orrery_host::handling::FileContents;
+use orrery_host::handler_host::FileContents;
+use orrery_host::virtualenvs::VirtualEnvs;
 use orrery_model::Timestamp;
 use orrery_sandbox::Confinement;
 use orrery_store::sql::Sql;
@@ -16,93 +18,97 @@ use orrery_store::{
 };
 
 use crate::app::App;
-use crate::compiling::{Trigger, request_for_values};
+use crate::compile_service::{Trigger, request_for_values};
 use crate::isolation::Isolation;
 use crate::versions::named_files;
 
 use super::ProcessOptions;
 use super::own_machine::Rights;
 
-/// How long runs with former handlers may take to end.
+/// Time for runs of replaced handlers to end.
 const CLOSE_AFTER: Duration = Duration::from_secs(120);
-/// Virtualenvs that were not used for so long are removed.
-const VIRTUALENVS_KEPT: Duration = Duration::from_secs(30 * 86_400);
-/// Contents of files that handlers asked for.
+/// Unused virtualenvs are removed after this time.
+const VIRTUALENV_RETENTION: Duration = Duration::from_secs(30 * 86_400);
+/// Subdirectory of cached file contents.
 const FILES: &str = "files";
-/// Where Python keeps what it made of the sources of one environment.
+/// Subdirectory of the Python bytecode cache.
 const BYTECODE: &str = "bytecode";
-/// Bytes that code of an environment may write to the disk of the server.
+/// Disk quota of tenant code, in bytes.
 const DISK_MAX: u64 = 4 << 30;
-/// Contents of files that handlers asked for are kept here for so long.
-const CONTENTS_KEPT: Duration = Duration::from_secs(7 * 86_400);
+/// Retention of cached file contents.
+const CONTENT_RETENTION: Duration = Duration::from_secs(7 * 86_400);
 
 pub(super) struct Handlers {
-    /// Which code they come from.
+    /// Hash of the code set.
     code: Option<String>,
-    /// With which rights it runs.
+    /// Rights of the code on this machine.
     rights: Rights,
-    hosted: Option<(Hosted, Arc<StoredFiles>)>,
+    hosted: Option<(HostedHandlers, Arc<StoredFiles>)>,
 }
 
-/// Which code a version needs, if any.
-fn code_of(version: &VersionInfo) -> Option<&str> {
+/// Returns the hash of a version's code set, if it has one.
+fn code_hash(version: &VersionInfo) -> Option<&str> {
     version.info.get("code")?.as_str()
 }
 
-/// Virtualenvs of an environment are its own where they are made by code of its packages. What was made in a sandbox is never run
-/// outside of one.
-fn virtualenvs(place: &Place<'_>, own: &Path) -> PathBuf {
-    match (&place.options.isolation, place.rights) {
-        (Isolation::Shared, _) | (_, Rights::Server) => place.options.data.join("python"),
+/// Directory of virtualenvs. An environment has its own where code of its packages builds them. A
+/// virtualenv built in a sandbox is never used outside of one.
+fn virtualenvs(inputs: &HandlerInputs<'_>, own: &Path) -> PathBuf {
+    match (&inputs.options.isolation, inputs.rights) {
+        (Isolation::Shared, _) | (_, Rights::Server) => inputs.options.data.join("python"),
         _ => own.join("virtualenvs"),
     }
 }
 
-/// What confines the code of handlers: it sees itself, writes where its project would be, and acts on this machine with the rights
-/// that the environment has there.
-fn confinement(place: &Place<'_>, own: &Path, code: &str) -> Result<Option<Confinement>, String> {
-    if place.rights == Rights::Server {
+/// Confinement of handler code: it can read its code set, write to the project directory, and act
+/// on this machine with the rights of the environment.
+fn confinement(
+    inputs: &HandlerInputs<'_>,
+    own: &Path,
+    code: &str,
+) -> Result<Option<Confinement>, String> {
+    if inputs.rights == Rights::Server {
         return Ok(None);
     }
-    let confinement = place.options.isolation.handler_confinement(place.environment.key);
+    let confinement = inputs.options.isolation.handler_confinement(inputs.environment.key);
     let confinement = confinement.map_err(|error| error.to_string())?;
     let Some(mut confinement) = confinement else { return Ok(None) };
-    if place.rights == Rights::Sandbox {
+    if inputs.rights == Rights::Sandbox {
         confinement.policy.manage_machine();
     }
     let bytecode = own.join(BYTECODE);
     for path in [&own.join("handlers"), &bytecode] {
-        let made = confinement.make_directory(path);
-        made.map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
+        let created = confinement.make_directory(path);
+        created.map_err(|error| format!("cannot create {}: {error}", path.display()))?;
     }
-    // A path that comes later would not be seen.
+    // The path must exist before the sandbox starts.
     let files = own.join(FILES);
     std::fs::create_dir_all(&files)
-        .map_err(|error| format!("{} cannot be made: {error}", files.display()))?;
+        .map_err(|error| format!("cannot create {}: {error}", files.display()))?;
     let mut confinement = confinement.env("PYTHONPYCACHEPREFIX", &bytecode);
     confinement.policy.limits.disk = Some(DISK_MAX);
-    Ok(Some(confinement.writable(bytecode).readable(place.options.data.join("code").join(code))))
+    Ok(Some(confinement.writable(bytecode).readable(inputs.options.data.join("code").join(code))))
 }
 
-/// Where handlers work.
-pub(super) struct Place<'a> {
+/// Inputs for loading handlers.
+pub(super) struct HandlerInputs<'a> {
     pub(super) app: &'a App,
     pub(super) options: &'a ProcessOptions,
     pub(super) environment: &'a EnvironmentRecord,
-    /// `None` for dry runs, which keep nothing.
+    /// `None` for dry runs, which persist nothing.
     pub(super) lease: Option<Lease>,
-    /// Those that the environment has on this machine.
+    /// Rights of the environment on this machine.
     pub(super) rights: Rights,
 }
 
-/// Values that handlers set are reasons for compiles, like those that people set.
-struct Compiles {
+/// Requests compiles for values that handlers set, as for values set through the API.
+struct CompileRequester {
     app: App,
     environment: EnvironmentKey,
 }
 
-impl Consequences for Compiles {
-    fn of_value(
+impl ParameterHooks for CompileRequester {
+    fn on_value_set(
         &self,
         sql: &mut dyn Sql,
         is_fact: bool,
@@ -114,45 +120,48 @@ impl Consequences for Compiles {
         request_for_values(sql, self.environment, trigger, effect, wanted, now).map(drop)
     }
 
-    fn kept(&self) {
-        self.app.nudge();
+    fn on_committed(&self) {
+        self.app.wake_up();
     }
 }
 
 impl Handlers {
-    /// Goes on with a newer version that has the same code: processes and what handlers keep stay, but for what is bound to
-    /// older versions.
-    pub(super) fn follow(&self, version: &VersionInfo) {
+    /// Switches to a newer version with the same code set: processes and their state stay, except
+    /// state bound to older versions.
+    pub(super) fn begin_version(&self, version: &VersionInfo) {
         if let Some((hosted, files)) = &self.hosted {
             files.set_names(named_files(&version.info));
             hosted.begin_version(version.number);
         }
     }
 
-    pub(super) fn of(place: &Place<'_>, version: &VersionInfo) -> Result<Self, HostingError> {
-        let Place { app, options, environment, lease, rights } = *place;
-        let Some(code) = code_of(version) else {
+    pub(super) fn load(
+        inputs: &HandlerInputs<'_>,
+        version: &VersionInfo,
+    ) -> Result<Self, HostSetupError> {
+        let HandlerInputs { app, options, environment, lease, rights } = *inputs;
+        let Some(code) = code_hash(version) else {
             return Ok(Handlers { code: None, rights, hosted: None });
         };
         let store = Arc::clone(app.store());
         let data = &options.data;
-        let set = crate::code::open(&*store, data, code)?;
+        let set = crate::code_sets::open(&*store, data, code)?;
         let own = data.join("environments").join(uuid_text(&environment.uuid));
-        let (confinement, refused) = match confinement(place, &own, code) {
+        let (confinement, refused) = match confinement(inputs, &own, code) {
             Ok(confinement) => (confinement, None),
             Err(reason) => (None, Some(reason)),
         };
         let clock = crate::app::system_time;
-        let consequences = Arc::new(Compiles { app: app.clone(), environment: environment.key });
+        let hooks = Arc::new(CompileRequester { app: app.clone(), environment: environment.key });
         let files = Arc::new(StoredFiles::new(Arc::clone(&store), environment.key, clock));
         files.set_names(named_files(&version.info));
         let contents = FileContents::cached(own.join(FILES), Arc::clone(&files) as _);
-        contents.clean(CONTENTS_KEPT, crate::app::wall_clock());
+        contents.remove_unused(CONTENT_RETENTION, crate::app::wall_clock());
         let parameters =
-            StoredParameters { store, environment: environment.key, lease, clock, consequences };
-        let environments = Environments::new(virtualenvs(place, &own), Vec::new());
-        let _ = environments.clean(VIRTUALENVS_KEPT, crate::app::wall_clock());
-        let hosting = Hosting {
+            StoredParameters { store, environment: environment.key, lease, clock, hooks };
+        let environments = VirtualEnvs::new(virtualenvs(inputs, &own), Vec::new());
+        let _ = environments.remove_unused(VIRTUALENV_RETENTION, crate::app::wall_clock());
+        let hosting = HostConfig {
             environment: uuid_text(&environment.uuid),
             files: contents,
             project: own.join("handlers"),
@@ -162,12 +171,12 @@ impl Handlers {
             refused,
             parameters: Arc::new(parameters),
         };
-        let hosted = hosting.now_or_later(&set)?;
+        let hosted = hosting.start_or_defer(&set)?;
         Ok(Handlers { code: Some(code.to_owned()), rights, hosted: Some((hosted, files)) })
     }
 
     pub(super) fn are_for(&self, version: &VersionInfo, rights: Rights) -> bool {
-        self.rights == rights && self.code.as_deref() == code_of(version)
+        self.rights == rights && self.code.as_deref() == code_hash(version)
     }
 
     pub(super) fn registry(&self) -> Arc<Registry> {
@@ -177,14 +186,14 @@ impl Handlers {
         }
     }
 
-    /// Ends all processes.
+    /// Stops all handler hosts.
     pub(super) fn close(&self) {
         if let Some((hosted, _)) = &self.hosted {
             hosted.close();
         }
     }
 
-    /// Ends them after what runs has had time to end.
+    /// Stops the handler hosts after a delay for current runs.
     pub(super) fn close_when_idle(self) {
         if self.hosted.is_none() {
             return;
@@ -195,7 +204,7 @@ impl Handlers {
         };
         let thread = std::thread::Builder::new().name("closer".to_owned()).spawn(close);
         if let Err(error) = thread {
-            tracing::warn!(%error, "former handlers are ended when the server is");
+            tracing::warn!(%error, "former handlers run until the server stops");
         }
     }
 }

@@ -1,17 +1,17 @@
 //! The server's own machine as a target: with the server's rights, in a sandbox, or not at all.
 //!
-//! As long as all who can say what is deployed are administrators, they may do here what the server may. Models of anybody else act with
-//! the rights of their environment only.
+//! While every account that can deploy is an administrator, models have the server's rights on this
+//! machine. Otherwise they act with the rights of their environment only.
 
 use std::fmt;
 use std::process::Command;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orrery_executor::Place;
+use orrery_executor::ExecutionSite;
 use orrery_handlers::target::Variables;
 use orrery_handlers::{
-    LocalTarget, OutwardTarget, Permit, ProtectedPaths, Reference, SecretError, Stop, Target,
-    resolve_guarded, resolve_on,
+    CancelToken, LocalTarget, OutwardTarget, Permit, ProtectedPaths, SecretError, SecretSource,
+    Target, resolve_guarded, resolve_on_target,
 };
 use orrery_host::target_host::{SandboxedTarget, TargetHost};
 use orrery_model::{SecretText, Timestamp};
@@ -21,7 +21,7 @@ use orrery_store::{
 
 use crate::app::App;
 
-/// Who may act on the server's own machine, and how.
+/// Policy for access to the server's own machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnMachinePolicy {
     /// With the server's rights while every account is an administrator, in a sandbox otherwise.
@@ -36,7 +36,7 @@ pub enum OwnMachinePolicy {
 }
 
 impl OwnMachinePolicy {
-    /// One word, as options have it.
+    /// Name of the policy, as on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             OwnMachinePolicy::Auto => "auto",
@@ -47,25 +47,25 @@ impl OwnMachinePolicy {
     }
 }
 
-/// Gives the command that becomes the target host of an environment, or says why there can be none.
-pub type HostCommand =
+/// Builds the command that starts the target host of an environment, or returns why there is none.
+pub type TargetHostCommand =
     Arc<dyn Fn(EnvironmentKey) -> Result<Command, String> + Send + Sync + 'static>;
 
-/// How environments act on the server's own machine.
+/// Access of environments to the server's own machine.
 #[derive(Clone)]
 pub struct OwnMachineOptions {
     pub policy: OwnMachinePolicy,
-    pub host: HostCommand,
-    /// Files of the server that no model may refer to.
+    pub host: TargetHostCommand,
+    /// Server files that no model may refer to.
     pub protected: ProtectedPaths,
 }
 
 impl OwnMachineOptions {
-    /// With the server's rights, whoever says what is deployed: for installations in which all trust each other.
+    /// Always with the server's rights: for installations in which all users are trusted.
     pub fn shared() -> Self {
         OwnMachineOptions {
             policy: OwnMachinePolicy::Allow,
-            host: Arc::new(|_| Err("there are no sandboxes".to_owned())),
+            host: Arc::new(|_| Err("no sandbox available".to_owned())),
             protected: ProtectedPaths::default(),
         }
     }
@@ -77,7 +77,7 @@ impl fmt::Debug for OwnMachineOptions {
     }
 }
 
-/// With which rights an environment acts on this machine at present.
+/// Current rights of an environment on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
     Server,
@@ -85,14 +85,14 @@ pub(super) enum Rights {
     None,
 }
 
-/// Remembered in the store: there was somebody else than administrators.
-const OTHERS_SEEN: &str = "others-than-administrators";
+/// Meta key: an account without administrator rights existed.
+const NON_ADMIN_SEEN: &str = "others-than-administrators";
 const FORBIDDEN: &str = "no environment may act on the server's own machine (--own-machine forbid)";
 const FORBIDDEN_HELP: &str =
     "invite the machine with `orrery agent invite`, so that a remote agent acts there";
 
-/// Tells that an environment acts on this machine in a sandbox from now on.
-pub(super) fn announce_sandbox(
+/// Notifies that an environment acts on this machine in a sandbox from now on.
+pub(super) fn notify_sandboxed(
     records: Records<'_>,
     environment: EnvironmentKey,
     now: Timestamp,
@@ -100,10 +100,11 @@ pub(super) fn announce_sandbox(
     let new = NewNotification {
         uuid: uuid::Uuid::new_v4().into_bytes(),
         title: "This environment acts on the server's own machine in a sandbox",
-        message: "An account, token or issuer that is no administrator's may deploy. From now on, and for good, resources of the server's own \
-            machine are managed in a sandbox, without the server's rights. What was deployed before keeps its owner and may not be changed any more. \
-            Invite the machine as a remote agent (`orrery agent invite`) if it is to be managed with its rights; \
-            --own-machine and --sandbox-writable of `orrery server` are the other choices.",
+        message: "An account, token or issuer without administrator rights may deploy. From now on and \
+            permanently, resources of the server's own machine are managed in a sandbox, without the \
+            server's rights. Files that were deployed before keep their owner and may no longer be \
+            changeable. To manage the machine with its rights, invite it as a remote agent (`orrery agent \
+            invite`); --own-machine and --sandbox-writable of `orrery server` are the other choices.",
         severity: "warning",
         uri: "",
         compile: None,
@@ -128,7 +129,7 @@ impl fmt::Debug for OwnMachine {
 }
 
 impl OwnMachine {
-    /// What is done through it in a sandbox is done under the permit.
+    /// Reads the current rights. Sandboxed actions run under `permit`.
     pub(super) fn read(
         app: &App,
         store: &dyn Store,
@@ -136,14 +137,14 @@ impl OwnMachine {
         environment: &EnvironmentRecord,
         permit: Option<Permit>,
     ) -> Result<Self, StoreError> {
-        let rights = find_rights(app, store, options.policy)?;
+        let rights = determine_rights(app, store, options.policy)?;
         let (key, host) = (environment.key, Arc::clone(&options.host));
         let host = TargetHost::new(format!("of {}", environment.name), Box::new(move || host(key)));
         let (reason, help) = (FORBIDDEN.to_owned(), FORBIDDEN_HELP.to_owned());
         Ok(OwnMachine {
             policy: options.policy,
             protected: options.protected.clone(),
-            local: Arc::new(LocalTarget::default().with_variables(Variables::Usual)),
+            local: Arc::new(LocalTarget::default().with_variables(Variables::Standard)),
             sandboxed: Arc::new(SandboxedTarget::new(host, permit)),
             outward: Arc::new(OutwardTarget::new(None, reason, help)),
             rights: RwLock::new(rights),
@@ -154,52 +155,54 @@ impl OwnMachine {
         *self.rights.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in who there is now; whether agents of this machine have another place from now on. Has to be called after a version was
-    /// read and before it is deployed: whoever pushed it was there before it.
+    /// Updates the rights; returns true if they changed. Must run after a version was read and
+    /// before it is deployed: its author existed before the version.
     pub(super) fn refresh(&self, app: &App, store: &dyn Store) -> Result<bool, StoreError> {
-        let rights = find_rights(app, store, self.policy)?;
-        let mut known = self.rights.write().unwrap_or_else(PoisonError::into_inner);
-        let former = std::mem::replace(&mut *known, rights);
+        let rights = determine_rights(app, store, self.policy)?;
+        let mut current = self.rights.write().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::replace(&mut *current, rights);
         if former != rights {
             tracing::info!(?former, now = ?rights, "rights on the server's own machine changed");
         }
         Ok(former != rights)
     }
 
-    /// The place of agents that are this machine.
-    pub(super) fn place(&self) -> Place {
+    /// Execution site of agents that are this machine.
+    pub(super) fn execution_site(&self) -> ExecutionSite {
         match self.rights() {
-            Rights::Server => Place::Here(Arc::clone(&self.local) as Arc<dyn Target>),
-            Rights::Sandbox => Place::Here(Arc::clone(&self.sandboxed) as Arc<dyn Target>),
-            Rights::None => Place::Outward(Arc::clone(&self.outward)),
+            Rights::Server => ExecutionSite::Local(Arc::clone(&self.local) as Arc<dyn Target>),
+            Rights::Sandbox => ExecutionSite::Local(Arc::clone(&self.sandboxed) as Arc<dyn Target>),
+            Rights::None => ExecutionSite::Outward(Arc::clone(&self.outward)),
         }
     }
 
-    /// The value of a reference to something on this machine.
-    pub(super) fn resolve(&self, reference: &Reference) -> Result<SecretText, SecretError> {
+    /// Resolves a late-bound value of this machine.
+    pub(super) fn resolve(&self, reference: &SecretSource) -> Result<SecretText, SecretError> {
         match self.rights() {
             Rights::Server => resolve_guarded(reference, &self.protected),
-            Rights::Sandbox => resolve_on(reference, &*self.sandboxed, &Stop::never()),
-            Rights::None => resolve_on(reference, &*self.outward, &Stop::never()),
+            Rights::Sandbox => {
+                resolve_on_target(reference, &*self.sandboxed, &CancelToken::never())
+            }
+            Rights::None => resolve_on_target(reference, &*self.outward, &CancelToken::never()),
         }
     }
 
     pub(super) fn sync(&self) {
         for target in [&*self.local as &dyn Target, &*self.sandboxed] {
             if let Err(error) = target.sync() {
-                tracing::warn!(%error, "what was written may not survive a loss of power");
+                tracing::warn!(%error, "sync failed; recent writes may not survive a power loss");
             }
         }
     }
 
-    /// Ends what runs in the sandbox.
+    /// Stops the sandboxed target host.
     pub(super) fn close(&self) {
         self.sandboxed.host().close();
     }
 }
 
-/// Finds out with which rights environments act on this machine.
-pub(super) fn find_rights(
+/// Determines the rights of environments on this machine.
+pub(super) fn determine_rights(
     app: &App,
     store: &dyn Store,
     policy: OwnMachinePolicy,
@@ -208,12 +211,12 @@ pub(super) fn find_rights(
         OwnMachinePolicy::Allow => Rights::Server,
         OwnMachinePolicy::Sandbox => Rights::Sandbox,
         OwnMachinePolicy::Forbid => Rights::None,
-        // What was pushed while there were others is still deployed when they are gone.
-        OwnMachinePolicy::Auto if store.records().remembered(OTHERS_SEEN)?.is_some() => {
+        // Versions from that time stay deployed after the accounts are gone.
+        OwnMachinePolicy::Auto if store.records().meta_value(NON_ADMIN_SEEN)?.is_some() => {
             Rights::Sandbox
         }
         OwnMachinePolicy::Auto => {
-            // Tokens of an issuer need no account here.
+            // Tokens of an issuer need no account on this server.
             let issuers = &app.settings().auth.issuers;
             let mut roles = issuers.iter().flat_map(|issuer| &issuer.roles);
             let by_issuers = roles.all(|mapping| {
@@ -225,10 +228,10 @@ pub(super) fn find_rights(
                 Rights::Server
             } else {
                 tracing::warn!(
-                    "not everyone who decides what is deployed is an administrator: from now on, environments act on this \
-                     machine with rights of their own (--own-machine)"
+                    "an account without administrator rights can deploy: from now on, environments act on \
+                     this machine in a sandbox (--own-machine)"
                 );
-                store.records().remember(OTHERS_SEEN, "yes")?;
+                store.records().put_meta(NON_ADMIN_SEEN, "yes")?;
                 Rights::Sandbox
             }
         }

@@ -1,31 +1,31 @@
-//! What people ask of an environment, as the engine understands it.
+//! Translates requests to events of the scheduler, and outcomes to JSON.
 
-use orrery_executor::{Answer, RequestProgress};
+use orrery_executor::{RequestOutcome, RequestProgress};
 use orrery_model::{ResourceId, Status};
 use orrery_scheduler::{Event, Filter};
 use orrery_store::{EnvironmentKey, RequestRecord, ResourceQuery, Store, StoreError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Resources that are read at once to find those that a filter means.
+/// Page size when a filter is resolved.
 const PAGE: usize = 10_000;
-/// Names that an outcome lists.
+/// Maximum number of names in an outcome.
 const NAMES_MAX: usize = 20;
 
-/// Which resources are meant; all that is given must hold.
+/// Selection of resources; all given conditions must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Selection {
     agents: Option<Vec<String>>,
     ids: Option<Vec<String>>,
-    filter: Option<GivenFilter>,
-    /// Of a deploy: what is as wanted is looked at, too.
+    filter: Option<SelectionFilter>,
+    /// For a deploy: also verify compliant resources.
     verify: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct GivenFilter {
+struct SelectionFilter {
     agent: Option<String>,
     entity: Option<String>,
     value: Option<String>,
@@ -33,8 +33,8 @@ struct GivenFilter {
     set: Option<String>,
 }
 
-/// The event for a request, or why it cannot be carried out. One that an engine had taken in before, and that was cut off, goes on
-/// with what is left of it: what was deployed since then has had its turn.
+/// Returns the event of a request, or the reason why it is invalid. A repair that an engine had
+/// accepted before an interruption continues with the resources not deployed since then.
 pub(super) fn event(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -42,7 +42,7 @@ pub(super) fn event(
 ) -> Result<Result<Event, String>, StoreError> {
     let selection: Selection = match serde_json::from_value(request.payload.clone()) {
         Ok(selection) => selection,
-        Err(error) => return Ok(Err(format!("the request is not understood: {error}"))),
+        Err(error) => return Ok(Err(format!("invalid request: {error}"))),
     };
     let verify = selection.verify;
     let filter = match selection.resolve(store, environment)? {
@@ -50,23 +50,23 @@ pub(super) fn event(
         Err(refusal) => return Ok(Err(refusal)),
     };
     Ok(match request.kind.as_str() {
-        "deploy" if !verify => Ok(Event::Deploy(filter)),
+        "deploy" if !verify => Ok(Event::DeployDirty(filter)),
         "deploy" | "repair" => Ok(match request.taken {
-            Some(since) => Event::ContinueRepair { filter, since },
-            None => Event::Repair(filter),
+            Some(since) => Event::ResumeVerify { filter, since },
+            None => Event::Verify(filter),
         }),
         "cancel" => Ok(Event::Cancel(filter)),
         "facts" => Ok(Event::FactRefresh(filter.ids.unwrap_or_default())),
-        other => Err(format!("{other:?} is nothing that an engine can do")),
+        other => Err(format!("unknown kind of request: {other:?}")),
     })
 }
 
-/// What people are told when a request has ended.
-pub(super) fn outcome(answer: &Answer) -> Value {
-    let Answer {
+/// Outcome of a finished request.
+pub(super) fn outcome(answer: &RequestOutcome) -> Value {
+    let RequestOutcome {
         matched,
         runs,
-        as_wanted,
+        compliant,
         blocked,
         withdrawn,
         followed,
@@ -98,7 +98,7 @@ pub(super) fn outcome(answer: &Answer) -> Value {
         "unavailable": runs.unavailable,
         "non_compliant": runs.non_compliant,
         "cancelled": runs.cancelled,
-        "as_wanted": as_wanted,
+        "as_wanted": compliant,
         "blocked": blocked,
         "withdrawn": withdrawn,
         "followed": followed,
@@ -106,7 +106,7 @@ pub(super) fn outcome(answer: &Answer) -> Value {
     })
 }
 
-/// What people are told while a request is under way: agents that it waits for, and how far it is.
+/// Progress of a request: paused agents that it waits for, and counts.
 pub(super) fn progress(paused: &[String], progress: Option<&RequestProgress>) -> Value {
     let mut noted = json!({"paused_agents": paused});
     if let Some(RequestProgress { total, done, running }) = progress {
@@ -117,8 +117,8 @@ pub(super) fn progress(paused: &[String], progress: Option<&RequestProgress>) ->
     noted
 }
 
-/// What people were told last.
-pub(super) fn said(progress: Option<&Value>) -> Vec<String> {
+/// Reads the paused agents of the latest progress record.
+pub(super) fn reported_paused(progress: Option<&Value>) -> Vec<String> {
     let agents = progress.and_then(|progress| progress["paused_agents"].as_array());
     agents.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
@@ -156,18 +156,18 @@ impl Selection {
     }
 }
 
-impl GivenFilter {
+impl SelectionFilter {
     fn find(
         self,
         store: &dyn Store,
         environment: EnvironmentKey,
     ) -> Result<Vec<ResourceId>, StoreError> {
-        let GivenFilter { agent, entity, value, statuses, set } = self;
+        let SelectionFilter { agent, entity, value, statuses, set } = self;
         let statuses = Status::ALL
             .into_iter()
             .filter(|status| statuses.iter().any(|name| name == status.as_str()))
             .collect();
-        // The same list that people see.
+        // The same query as the list of resources in the API.
         let query =
             ResourceQuery { agent, entity, value, statuses, set, ..ResourceQuery::default() };
         let mut found = Vec::new();

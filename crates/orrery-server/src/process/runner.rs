@@ -1,7 +1,7 @@
-//! One environment in the hands of this process: its lease, its engine, and what it was last told.
+//! The runner of one environment: its lease, its engine, and the state that was last reported.
 
 mod engine;
-mod intent;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use orrery_executor::{EngineError, HostingError};
+use orrery_executor::{EngineError, HostSetupError};
 use orrery_handlers::Moment;
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_scheduler::Event;
@@ -19,39 +19,39 @@ use orrery_store::{
 };
 
 use crate::app::App;
-use crate::compiling::facts_became_known;
+use crate::compile_service::request_for_facts;
 use crate::settings::EnvironmentSettings;
 
+use super::active_environment::{ActiveEnvironment, PROGRESS_INTERVAL};
 use super::dry_run::DryRun;
-use super::held::HeldLease;
-use super::life::clearing;
-use super::own_machine::{Rights, announce_sandbox};
-use super::parked;
-use super::renewal;
+use super::environment_lifecycle::pending_clear_request;
+use super::lease_cell::LeaseCell;
+use super::lease_renewal;
+use super::notifications;
+use super::own_machine::{Rights, notify_sandboxed};
 use super::supervisor::micros;
-use super::work::{PROGRESS_EVERY, Work};
 use super::{Message, ProcessOptions};
-use intent::Intent;
-pub(super) use intent::read_desired;
+use snapshot::EnvironmentSnapshot;
+pub(super) use snapshot::read_desired;
 
-/// The kind of request that needs no engine.
+/// Kind of request that needs no engine.
 pub(super) const DRY_RUN: &str = "dry_run";
-/// After something went wrong, or while somebody else has the lease.
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(3);
-/// A dry run that another process took so long ago is taken over.
-const LEFT_ALONE_AFTER: Duration = Duration::from_secs(600);
-/// How long handlers may take to end when they are cancelled: less than what is left of a lease that is not renewed any more.
-pub(super) const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked whether they have.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Delay after an error, or while another process holds the lease.
+const RETRY_AFTER: Duration = Duration::from_secs(3);
+/// Age at which a dry run claimed by another process is taken over.
+const TAKE_OVER_AFTER: Duration = Duration::from_secs(600);
+/// Time for cancelled handlers to end: less than the rest of a lease that is no longer renewed.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Poll interval while waiting for them.
+pub(super) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What the supervisor does next for an environment.
+/// Next step of the supervisor for an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
-    /// Something is due then.
+    /// Run a step at this time.
     At(Timestamp),
-    /// There is no such environment any more.
+    /// The environment no longer exists.
     Gone,
 }
 
@@ -61,10 +61,10 @@ pub(super) enum RunnerError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Engine(#[from] EngineError),
-    #[error("the handlers of version {version} cannot be run")]
-    Handlers { version: VersionNumber, source: HostingError },
-    /// The environment is begun anew, and all others go on: nobody would answer for it otherwise.
-    #[error("this is a fault in Orrery; the message of the panic is in the log")]
+    #[error("cannot start the handlers of version {version}")]
+    Handlers { version: VersionNumber, source: HostSetupError },
+    /// The runner restarts this environment; all others continue.
+    #[error("internal error; the log has the panic message")]
     Panicked,
 }
 
@@ -73,17 +73,17 @@ pub(super) struct Runner {
     pub(super) options: Arc<ProcessOptions>,
     messages: Sender<Message>,
     pub(super) key: EnvironmentKey,
-    /// What the environment is called in logs and traces.
+    /// Name of the environment in logs and traces.
     name: String,
-    held: Arc<HeldLease>,
-    work: Option<Work>,
-    /// Dry runs that were begun here.
+    lease_cell: Arc<LeaseCell>,
+    active: Option<ActiveEnvironment>,
+    /// Dry runs started by this process.
     dry_runs: BTreeSet<RequestKey>,
     pub(super) settings: EnvironmentSettings,
-    /// What people were last told about why it does not go on.
-    trouble: String,
-    /// The store was to be read, and could not be.
-    looks_again: bool,
+    /// Error that was last reported for the environment.
+    problem: String,
+    /// A reload failed and must be repeated.
+    reload_pending: bool,
 }
 
 impl Runner {
@@ -99,104 +99,105 @@ impl Runner {
             messages,
             key,
             name: format!("{key:?}"),
-            held: Arc::default(),
-            work: None,
+            lease_cell: Arc::default(),
+            active: None,
             dry_runs: BTreeSet::new(),
             settings: EnvironmentSettings::from_map(&BTreeMap::new()),
-            trouble: String::new(),
-            looks_again: false,
+            problem: String::new(),
+            reload_pending: false,
         }
     }
 
-    /// What has to be renewed as long as this runner has it.
-    pub(super) fn held(&self) -> Arc<HeldLease> {
-        Arc::clone(&self.held)
+    /// The lease cell shared with the renewal thread.
+    pub(super) fn lease_cell(&self) -> Arc<LeaseCell> {
+        Arc::clone(&self.lease_cell)
     }
 
-    pub(super) fn is_at_work(&self) -> bool {
-        self.work.is_some()
+    pub(super) fn has_engine(&self) -> bool {
+        self.active.is_some()
     }
 
-    /// Does what there is to do. With `look`, the store is read first.
-    pub(super) fn attend(&mut self, look: bool) -> Next {
-        let look = look || std::mem::take(&mut self.looks_again);
-        let attend = AssertUnwindSafe(|| self.try_attend(look));
-        let done = std::panic::catch_unwind(attend).unwrap_or(Err(RunnerError::Panicked));
+    /// Runs one step. With `reload`, reads the store first.
+    pub(super) fn step(&mut self, reload: bool) -> Next {
+        let reload = reload || std::mem::take(&mut self.reload_pending);
+        let step = AssertUnwindSafe(|| self.try_step(reload));
+        let done = std::panic::catch_unwind(step).unwrap_or(Err(RunnerError::Panicked));
         match done {
             Ok(next) => next,
-            // What runs and what has ended stays as it is: all that is known of it is here, and the store takes it later.
+            // Keeps the engine: its state exists only here, and the store takes the results later.
             Err(RunnerError::Store(error))
-                if error.is_temporary() && self.work.is_some() && !self.held.is_lost() =>
+                if error.is_temporary() && self.active.is_some() && !self.lease_cell.is_lost() =>
             {
                 tracing::warn!(
                     environment = %self.name,
                     error = &error as &dyn std::error::Error,
-                    "the store cannot be used now; work goes on, and it is tried again"
+                    "store unavailable; the engine continues and the step is retried"
                 );
-                self.looks_again |= look;
-                self.later(TRY_AGAIN_AFTER)
+                self.reload_pending |= reload;
+                self.next_after(RETRY_AFTER)
             }
             Err(error) => {
                 match &error {
                     RunnerError::Store(StoreError::Leased { holder }) => {
-                        tracing::debug!(environment = %self.name, %holder, "somebody else has it");
+                        tracing::debug!(environment = %self.name, %holder, "another process holds the lease");
                     }
                     _ => tracing::error!(
                         environment = %self.name,
                         error = &error as &dyn std::error::Error,
-                        "the environment cannot be worked on now"
+                        "the environment cannot run; retrying"
                     ),
                 }
-                self.app.metrics().troubles.inc();
+                self.app.metrics().environment_errors.inc();
                 self.stop();
                 if !matches!(error, RunnerError::Store(_)) {
-                    // A store that does not answer cannot be told so, and says so itself.
-                    self.tell_trouble(&described(&error));
+                    // Store errors cannot be stored, and show in the health of the store.
+                    self.report_problem(&error_chain(&error));
                 }
-                self.later(TRY_AGAIN_AFTER)
+                self.next_after(RETRY_AFTER)
             }
         }
     }
 
-    /// Tells people why the environment does not go on, or that it does. That this cannot be kept is no further trouble.
-    fn tell_trouble(&mut self, trouble: &str) {
-        if self.trouble == trouble {
+    /// Records why the environment does not run, or clears the record. A failure to do so is only
+    /// logged.
+    fn report_problem(&mut self, problem: &str) {
+        if self.problem == problem {
             return;
         }
         let store = Arc::clone(self.app.store());
-        let told = match self.work.as_ref().map(|work| work.lease) {
-            Some(lease) => self.keep_trouble(&*store, &lease, trouble),
-            // Another process that is at work has no use for what this one cannot do.
+        let reported = match self.active.as_ref().map(|active| active.lease) {
+            Some(lease) => self.persist_problem(&*store, &lease, problem),
+            // While another process runs the environment, this error is irrelevant.
             None => self.acquire(&*store).and_then(|lease| {
-                let told = self.keep_trouble(&*store, &lease, trouble);
+                let reported = self.persist_problem(&*store, &lease, problem);
                 self.release(&*store, &lease);
-                told
+                reported
             }),
         };
-        match told {
+        match reported {
             Ok(()) => {
-                self.trouble = trouble.to_owned();
-                self.app.nudge();
+                self.problem = problem.to_owned();
+                self.app.wake_up();
             }
-            // Who has the lease tells of its own trouble.
-            Err(StoreError::Leased { .. }) => self.trouble = trouble.to_owned(),
-            Err(error) => tracing::warn!(%error, "the trouble of an environment is not kept"),
+            // The holder of the lease reports its own errors.
+            Err(StoreError::Leased { .. }) => self.problem = problem.to_owned(),
+            Err(error) => tracing::warn!(%error, "the problem of an environment was not recorded"),
         }
     }
 
-    fn keep_trouble(
+    fn persist_problem(
         &self,
         store: &dyn Store,
         lease: &Lease,
-        trouble: &str,
+        problem: &str,
     ) -> Result<(), StoreError> {
-        let (records, now) = (store.records().under(lease), self.app.now());
-        records.set_trouble(self.key, trouble, now)?;
-        if !trouble.is_empty() {
+        let (records, now) = (store.records().under_lease(lease), self.app.now());
+        records.set_problem(self.key, problem, now)?;
+        if !problem.is_empty() {
             let new = NewNotification {
                 uuid: uuid::Uuid::new_v4().into_bytes(),
-                title: "The environment cannot be worked on",
-                message: trouble,
+                title: "The environment cannot run",
+                message: problem,
                 severity: "error",
                 uri: "",
                 compile: None,
@@ -206,41 +207,43 @@ impl Runner {
         Ok(())
     }
 
-    fn later(&self, after: Duration) -> Next {
+    fn next_after(&self, after: Duration) -> Next {
         Next::At(Timestamp(self.app.now().0.saturating_add(micros(after))))
     }
 
-    fn try_attend(&mut self, look: bool) -> Result<Next, RunnerError> {
-        let span = tracing::info_span!("attend", environment = tracing::field::Empty, look);
-        // A look may find another name.
-        if !look {
+    fn try_step(&mut self, reload: bool) -> Result<Next, RunnerError> {
+        let span =
+            tracing::info_span!("attend", environment = tracing::field::Empty, look = reload);
+        // A reload may change the name.
+        if !reload {
             span.record("environment", &self.name);
         }
         let _entered = span.clone().entered();
-        if self.work.as_ref().is_some_and(|work| work.engine.has_failed()) {
-            // What could not be kept is not known to anybody: begin again from what the store knows.
-            tracing::warn!(environment = %self.name, "results could not be kept; starting over");
+        if self.active.as_ref().is_some_and(|active| active.engine.has_failed()) {
+            // Results were lost: restart from the stored state.
+            tracing::warn!(environment = %self.name, "results were not persisted; restarting the engine");
             self.stop();
-            return Ok(self.later(TRY_AGAIN_AFTER));
+            return Ok(self.next_after(RETRY_AFTER));
         }
-        let is_unauthorized = self.work.as_ref().is_some_and(|work| work.engine.is_unauthorized());
-        if is_unauthorized || self.held.is_lost() {
-            // Whatever is still written here is refused, and somebody else may be at work.
+        let is_unauthorized =
+            self.active.as_ref().is_some_and(|active| active.engine.is_unauthorized());
+        if is_unauthorized || self.lease_cell.is_lost() {
+            // Further writes are refused, and another process may run the environment.
             self.stop();
-            self.held.let_go();
-            return Ok(self.later(TRY_AGAIN_AFTER));
+            self.lease_cell.clear_lease();
+            return Ok(self.next_after(RETRY_AFTER));
         }
-        if look {
+        if reload {
             let store = Arc::clone(self.app.store());
-            match store.records().environment_of(self.key) {
+            match store.records().environment_by_key(self.key) {
                 Ok(record) if record.deleting => return self.delete(&*store, &record),
                 Ok(record) => {
                     self.name.clone_from(&record.name);
                     span.record("environment", &record.name);
-                    // What a former process told is known from here on.
-                    self.trouble.clone_from(&record.trouble);
-                    self.look(&*store, &record)?;
-                    self.tell_trouble("");
+                    // Starts from the error that a former process recorded.
+                    self.problem.clone_from(&record.problem);
+                    self.reconcile(&*store, &record)?;
+                    self.report_problem("");
                 }
                 Err(StoreError::NotFound { .. }) => {
                     self.stop();
@@ -249,52 +252,61 @@ impl Runner {
                 Err(error) => return Err(error.into()),
             }
         }
-        let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
-        work.engine.tick();
-        work.finish_requests(&self.app)?;
-        work.parked.extend(work.engine.take_parked());
-        if !work.parked.is_empty() {
-            let records = self.app.store().records().under(&work.lease);
-            parked::announce(records, self.key, &work.parked, self.app.now())?;
-            work.parked.clear();
-            self.app.nudge();
+        let Some(active) = &mut self.active else { return Ok(Next::Nothing) };
+        active.engine.tick();
+        active.finish_requests(&self.app)?;
+        active.parked.extend(active.engine.take_parked());
+        if !active.parked.is_empty() {
+            let records = self.app.store().records().under_lease(&active.lease);
+            notifications::notify_parked(records, self.key, &active.parked, self.app.now())?;
+            active.parked.clear();
+            self.app.wake_up();
         }
-        work.unknown.extend(work.engine.take_unknown_effects());
-        if !work.unknown.is_empty() {
-            let records = self.app.store().records().under(&work.lease);
-            parked::announce_unknown(records, self.key, &work.unknown, self.app.now())?;
-            work.unknown.clear();
-            self.app.nudge();
+        active.unknown.extend(active.engine.take_unknown_effects());
+        if !active.unknown.is_empty() {
+            let records = self.app.store().records().under_lease(&active.lease);
+            notifications::notify_unknown_effects(
+                records,
+                self.key,
+                &active.unknown,
+                self.app.now(),
+            )?;
+            active.unknown.clear();
+            self.app.wake_up();
         }
-        work.has_resolved |= work.engine.take_resolved() > 0;
-        if work.has_resolved {
-            let lease = work.lease;
-            self.unknowns_became_known(&lease)?;
+        active.has_resolved |= active.engine.take_resolved() > 0;
+        if active.has_resolved {
+            let lease = active.lease;
+            self.request_compile_for_facts(&lease)?;
         }
-        let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
-        work.has_resolved = false;
+        let Some(active) = &mut self.active else { return Ok(Next::Nothing) };
+        active.has_resolved = false;
         let (store, now) = (self.app.store(), self.app.now());
-        work.unknown_facts.ask_again(&**store, self.key, &work.engine, now)?;
-        let progress_at = match work.requests.is_empty() {
+        active.unknown_facts.retry(&**store, self.key, &active.engine, now)?;
+        let progress_at = match active.requests.is_empty() {
             true => None,
-            false => Some(Timestamp(now.0.saturating_add(micros(PROGRESS_EVERY)))),
+            false => Some(Timestamp(now.0.saturating_add(micros(PROGRESS_INTERVAL)))),
         };
-        let due = [work.engine.wake_at(), work.unknown_facts.again_at(), progress_at];
+        let due = [active.engine.wake_at(), active.unknown_facts.retry_at(), progress_at];
         Ok(due.into_iter().flatten().min().map_or(Next::Nothing, Next::At))
     }
 
-    /// Compares what the store says with what the engine was told.
-    fn look(&mut self, store: &dyn Store, record: &EnvironmentRecord) -> Result<(), RunnerError> {
-        if let Some(request) = clearing(store, self.key)? {
+    /// Compares the stored state with the engine's, and updates the engine.
+    fn reconcile(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+    ) -> Result<(), RunnerError> {
+        if let Some(request) = pending_clear_request(store, self.key)? {
             return self.clear(store, record, &request);
         }
         if record.halted {
             self.stop();
             return Ok(());
         }
-        let Intent { released, open } = Intent::read(store, self.key)?;
+        let EnvironmentSnapshot { released, open } = EnvironmentSnapshot::read(store, self.key)?;
         let Some(newest) = released.last() else {
-            return self.begin_dry_runs(store, record, &BTreeSet::new());
+            return self.start_dry_runs(store, record, &BTreeSet::new());
         };
         self.settings = EnvironmentSettings::from_map(&store.settings(self.key)?);
         let settings = self.settings.scheduling();
@@ -302,53 +314,54 @@ impl Runner {
         let paused: BTreeSet<String> =
             agents.iter().filter(|agent| agent.paused).map(|agent| agent.name.clone()).collect();
         let pausing = paused.clone();
-        match &mut self.work {
-            None => self.load(store, record, newest, settings, paused, open)?,
-            Some(work) => {
-                // First: what a version brings for an agent that was paused before must wait.
-                work.set(settings, paused);
-                work.move_agents(store.records().served_names(self.key)?);
-                // Before what a version brings: whoever pushed it may be the first who is no administrator.
-                let has_changed = work.places.own_machine().refresh(&self.app, store)?;
+        match &mut self.active {
+            None => self.take_over(store, record, newest, settings, paused, open)?,
+            Some(active) => {
+                // First: new tasks of an agent that was paused before must wait.
+                active.apply_settings(settings, paused);
+                active.update_remote_agents(store.records().served_names(self.key)?);
+                // Before the version is applied: its author may be the first account without
+                // administrator rights.
+                let has_changed = active.router.own_machine().refresh(&self.app, store)?;
                 if has_changed {
-                    work.engine.forget_places();
-                    if work.places.own_machine().rights() == Rights::Sandbox {
-                        announce_sandbox(store.records(), self.key, self.app.now())?;
+                    active.engine.invalidate_sites();
+                    if active.router.own_machine().rights() == Rights::Sandbox {
+                        notify_sandboxed(store.records(), self.key, self.app.now())?;
                     }
                 }
                 let patterns = &self.settings.local_agents;
                 let names = agents.into_iter().map(|agent| agent.name);
-                work.declare_agents(names, |known| {
+                active.update_declared_agents(names, |known| {
                     known.environment_patterns.clone_from(patterns);
                 });
                 if has_changed {
-                    self.exchange_handlers(record, newest)?;
+                    self.replace_handlers(record, newest)?;
                 }
-                self.follow(store, record, &released, open)?;
+                self.apply_versions(store, record, &released, open)?;
             }
         }
-        self.begin_dry_runs(store, record, &pausing)
+        self.start_dry_runs(store, record, &pausing)
     }
 
-    /// Starts what was asked for and leaves nothing behind: each on a thread of its own, beside the engine.
-    fn begin_dry_runs(
+    /// Starts requested dry runs, each on its own thread beside the engine.
+    fn start_dry_runs(
         &mut self,
         store: &dyn Store,
         record: &EnvironmentRecord,
         paused: &BTreeSet<String>,
     ) -> Result<(), RunnerError> {
         let open = store.records().open_requests(self.key)?;
-        let asked: Vec<RequestRecord> =
+        let requested: Vec<RequestRecord> =
             open.into_iter().filter(|request| request.kind == DRY_RUN).collect();
-        self.dry_runs.retain(|known| asked.iter().any(|request| request.key == *known));
-        for request in asked {
+        self.dry_runs.retain(|known| requested.iter().any(|request| request.key == *known));
+        for request in requested {
             if self.dry_runs.contains(&request.key) {
                 continue;
             }
             let now = self.app.now();
-            // Without a lease, another process may have taken it, and may be gone.
-            let is_left = request.taken.is_none_or(|at| now.since(at) > LEFT_ALONE_AFTER);
-            let is_mine = self.work.is_some() || self.options.lease.is_none() || is_left;
+            // Without a lease, another process may have claimed it and ended.
+            let is_left = request.taken.is_none_or(|at| now.since(at) > TAKE_OVER_AFTER);
+            let is_mine = self.active.is_some() || self.options.lease.is_none() || is_left;
             let claim = match is_mine {
                 true => store.records().claim_request(&request, now)?,
                 false => None,
@@ -361,7 +374,7 @@ impl Runner {
                 environment: record.clone(),
                 request,
                 claim,
-                lease: self.work.as_ref().map(|work| work.lease),
+                lease: self.active.as_ref().map(|active| active.lease),
                 paused: paused.clone(),
             };
             let thread = std::thread::Builder::new().name("dry-run".to_owned());
@@ -373,75 +386,78 @@ impl Runner {
     pub(super) fn acquire(&self, store: &dyn Store) -> Result<Lease, StoreError> {
         let now = self.app.now();
         // Before the request: the store counts from some moment after it.
-        let asked = Moment::now();
+        let requested_at = Moment::now();
         let holder = Holder::this_process("orrery server", now);
         let expires =
             self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
         let lease = store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })?;
-        self.held.hold(lease, renewal::permit(asked, self.options.lease));
+        self.lease_cell.hold(lease, lease_renewal::permit(requested_at, self.options.lease));
         Ok(lease)
     }
 
     pub(super) fn release(&self, store: &dyn Store, lease: &Lease) {
-        // First: it must not be renewed any more.
-        self.held.let_go();
+        // First: stops the renewal.
+        self.lease_cell.clear_lease();
         if let Err(error) = store.release_lease(lease) {
-            tracing::debug!(%error, "the lease is not given back; it runs out by itself");
+            tracing::debug!(%error, "lease not released; it expires");
         }
     }
 
-    /// Unknowns of the released version became known: a compile may know more now.
-    fn unknowns_became_known(&self, lease: &Lease) -> Result<(), RunnerError> {
-        let records = self.app.store().records().under(lease);
-        facts_became_known(records, self.key, self.app.now())?;
-        self.app.nudge();
+    /// Requests a compile because unknowns of the released version were resolved.
+    fn request_compile_for_facts(&self, lease: &Lease) -> Result<(), RunnerError> {
+        let records = self.app.store().records().under_lease(lease);
+        request_for_facts(records, self.key, self.app.now())?;
+        self.app.wake_up();
         Ok(())
     }
 
-    /// Asks what runs to end, and begins nothing more.
+    /// Cancels current runs and starts no more.
     pub(super) fn cancel(&self) {
-        if let Some(work) = &self.work {
-            work.engine.tell(Event::Halt);
+        if let Some(active) = &self.active {
+            active.engine.handle_event(Event::Halt);
         }
     }
 
-    /// Whether a handler runs.
+    /// True while a handler runs.
     pub(super) fn is_running(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| work.engine.is_running())
+        self.active.as_ref().is_some_and(|active| active.engine.is_running())
     }
 
-    /// Stops what runs and gives the environment back, also when this process may not act for it any more. What is known is
-    /// kept. Handlers are waited for: whoever comes next would run them beside those that were left.
+    /// Stops the engine and releases the environment, even after the lease was lost. Results are
+    /// persisted. Waits for handlers: the next owner would otherwise run them concurrently.
     pub(super) fn stop(&mut self) {
         self.cancel();
-        self.stop_until(Instant::now() + STOP_WITHIN);
+        self.stop_until(Instant::now() + STOP_TIMEOUT);
     }
 
-    /// The same for what was cancelled before, with a limit of its own.
+    /// Like `stop`, after `cancel`, with a deadline.
     pub(super) fn stop_until(&mut self, until: Instant) {
         while self.is_running() && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(STOP_POLL_INTERVAL);
         }
-        let Some(Work { engine, lease, handlers, places, .. }) = self.work.take() else { return };
+        let Some(ActiveEnvironment { engine, lease, handlers, router, .. }) = self.active.take()
+        else {
+            return;
+        };
         self.app.metrics().environments.dec();
         if engine.is_running() {
-            tracing::warn!(environment = %self.name, "handlers that do not end are left behind");
+            tracing::warn!(environment = %self.name, "handlers did not end in time; abandoned");
         }
-        // First: the store may not answer, and nothing may run meanwhile.
+        // First: the store may not answer, and no handler may run meanwhile.
         handlers.close();
-        places.own_machine().close();
+        router.own_machine().close();
         if let Err(error) = engine.finish() {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the last results are not kept"
+                "the last results were not persisted"
             );
         }
         self.release(&**self.app.store(), &lease);
     }
 }
 
-/// An error with what it comes from.
-pub(super) fn described(error: &dyn std::error::Error) -> String {
+/// Formats an error with its sources.
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -1,8 +1,8 @@
-//! Secrets for the handlers of one environment: the server's own, and what this machine has.
+//! Secrets for the handlers of one environment: from the vault and from this machine.
 
 use std::sync::Arc;
 
-use orrery_handlers::{Reference, SecretError, Secrets};
+use orrery_handlers::{SecretError, SecretSource, Secrets};
 use orrery_model::SecretText;
 use orrery_store::{EnvironmentKey, StoreError};
 
@@ -26,8 +26,8 @@ impl EnvironmentSecrets {
 }
 
 impl Secrets for EnvironmentSecrets {
-    fn resolve(&self, reference: &Reference) -> Result<SecretText, SecretError> {
-        let Reference::Stored(name) = reference else { return self.machine.resolve(reference) };
+    fn resolve(&self, reference: &SecretSource) -> Result<SecretText, SecretError> {
+        let SecretSource::Stored(name) = reference else { return self.machine.resolve(reference) };
         self.vault.open(self.environment, name).map_err(|error| match error {
             VaultError::Store(StoreError::NotFound { .. }) => SecretError::NotFound(name.clone()),
             error => SecretError::Stored { name: name.clone(), reason: error.to_string() },

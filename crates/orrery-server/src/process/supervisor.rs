@@ -1,4 +1,4 @@
-//! The supervisor: who needs attention, and when.
+//! The supervisor: schedules the runners of environments.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -10,32 +10,32 @@ use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
 
 use crate::app::App;
 
-use super::held::HeldLeases;
-use super::runner::{LOOK_EVERY, Next, Runner, STOP_WITHIN};
+use super::lease_cell::LeaseRegistry;
+use super::runner::{Next, Runner, STOP_POLL_INTERVAL, STOP_TIMEOUT};
 use super::{Message, ProcessOptions};
 
-/// How the signs of life of the process role are called.
-pub(super) const PULSE: &str = "process";
-/// How often the change feed is read without a nudge: nudges may be lost.
-const POLL_EVERY: Duration = Duration::from_secs(1);
-/// Changes that are read at once.
+/// Name of the role in heartbeats.
+pub(super) const ROLE: &str = "process";
+/// Poll interval of the change feed: wake-ups may be lost.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Page size of the change feed.
 const CHANGES_MAX: usize = 5_000;
-/// Environments that are attended to at once.
-const POOL: usize = 4;
+/// Size of the thread pool.
+const POOL_SIZE: usize = 4;
 
-/// What an environment needs.
+/// Reasons to run a step of an environment.
 #[derive(Clone, Copy, Debug, Default)]
-struct Need {
-    /// Something about it may have changed in the store.
-    look: bool,
-    /// Its engine wants attention, or something is due.
+struct WakeReason {
+    /// The store may have changed.
+    reload: bool,
+    /// Its engine needs a tick, or a timer fired.
     tick: bool,
 }
 
-struct Place {
+struct EnvironmentSlot {
     runner: Arc<Mutex<Runner>>,
-    need: Need,
-    /// Somebody of the pool is at it.
+    reason: WakeReason,
+    /// A pool thread runs it.
     busy: bool,
     due: Option<Timestamp>,
 }
@@ -44,15 +44,15 @@ pub(super) struct Supervisor {
     app: App,
     options: Arc<ProcessOptions>,
     messages: Sender<Message>,
-    places: BTreeMap<EnvironmentKey, Place>,
-    /// Those that need something and are not busy, in the order in which they came to need it.
+    slots: BTreeMap<EnvironmentKey, EnvironmentSlot>,
+    /// Idle environments that need a step, in order of arrival.
     waiting: VecDeque<EnvironmentKey>,
     busy: usize,
     timers: BTreeSet<(Timestamp, EnvironmentKey)>,
     seen: ChangeSeq,
-    /// The feed could not be read; everything is looked at once it can be.
-    lost: bool,
-    held: Arc<HeldLeases>,
+    /// The feed could not be read; all environments are reloaded afterwards.
+    feed_lost: bool,
+    leases: Arc<LeaseRegistry>,
 }
 
 impl Supervisor {
@@ -60,19 +60,19 @@ impl Supervisor {
         app: App,
         options: ProcessOptions,
         messages: Sender<Message>,
-        held: Arc<HeldLeases>,
+        leases: Arc<LeaseRegistry>,
     ) -> Self {
         Supervisor {
             app,
             options: Arc::new(options),
             messages,
-            places: BTreeMap::new(),
+            slots: BTreeMap::new(),
             waiting: VecDeque::new(),
             busy: 0,
             timers: BTreeSet::new(),
             seen: ChangeSeq::default(),
-            lost: true,
-            held,
+            feed_lost: true,
+            leases,
         }
     }
 
@@ -80,29 +80,29 @@ impl Supervisor {
         let mut polled = Instant::now();
         self.poll();
         loop {
-            let trouble = self.lost.then_some("it cannot read from the database what has changed");
-            self.app.pulse().beat(PULSE, trouble);
-            self.put_to_work();
-            let pause = self.pause(polled + POLL_EVERY);
+            let error = self.feed_lost.then_some("cannot read the change feed");
+            self.app.heartbeats().record(ROLE, error);
+            self.start_steps();
+            let pause = self.pause(polled + POLL_INTERVAL);
             match inbox.recv_timeout(pause) {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(message) => {
-                    let mut nudged = self.take(message);
-                    // All that has gathered is one reason to look.
+                    let mut woken = self.handle_message(message);
+                    // Coalesces the pending messages.
                     while let Ok(message) = inbox.try_recv() {
                         if matches!(message, Message::Stop) {
                             return self.stop(inbox);
                         }
-                        nudged |= self.take(message);
+                        woken |= self.handle_message(message);
                     }
-                    if nudged {
+                    if woken {
                         self.poll();
                         polled = Instant::now();
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if polled.elapsed() >= POLL_EVERY {
+            if polled.elapsed() >= POLL_INTERVAL {
                 self.poll();
                 polled = Instant::now();
             }
@@ -111,7 +111,7 @@ impl Supervisor {
         self.stop(inbox);
     }
 
-    /// How long there is nothing to do.
+    /// Time until the next poll or timer.
     fn pause(&self, poll_at: Instant) -> Duration {
         let poll = poll_at.saturating_duration_since(Instant::now());
         let due = self.timers.first().map(|(at, _)| at.since(self.app.now()));
@@ -119,64 +119,64 @@ impl Supervisor {
         next.max(Duration::from_millis(1))
     }
 
-    /// Takes a message in; whether it says that the store is worth reading.
-    fn take(&mut self, message: Message) -> bool {
+    /// Handles a message; returns true for a wake-up.
+    fn handle_message(&mut self, message: Message) -> bool {
         match message {
-            Message::Nudge => return true,
-            Message::Attention(key) => self.need(key, Need { look: false, tick: true }),
-            Message::Attended(key, next) => self.attended(key, next),
+            Message::WakeUp => return true,
+            Message::Attention(key) => self.schedule(key, WakeReason { reload: false, tick: true }),
+            Message::StepFinished(key, next) => self.step_finished(key, next),
             Message::Stop => {}
         }
         false
     }
 
-    fn need(&mut self, key: EnvironmentKey, need: Need) {
-        let place = self.places.entry(key).or_insert_with(|| {
+    fn schedule(&mut self, key: EnvironmentKey, reason: WakeReason) {
+        let slot = self.slots.entry(key).or_insert_with(|| {
             let runner = Runner::new(
                 self.app.clone(),
                 Arc::clone(&self.options),
                 self.messages.clone(),
                 key,
             );
-            self.held.add(key, runner.held());
-            Place {
+            self.leases.add(key, runner.lease_cell());
+            EnvironmentSlot {
                 runner: Arc::new(Mutex::new(runner)),
-                need: Need::default(),
+                reason: WakeReason::default(),
                 busy: false,
                 due: None,
             }
         });
-        let idle = !place.busy && !place.need.look && !place.need.tick;
-        place.need.look |= need.look;
-        place.need.tick |= need.tick;
+        let idle = !slot.busy && !slot.reason.reload && !slot.reason.tick;
+        slot.reason.reload |= reason.reload;
+        slot.reason.tick |= reason.tick;
         if idle {
             self.waiting.push_back(key);
         }
     }
 
-    /// Gives environments that need something to the pool.
-    fn put_to_work(&mut self) {
-        while self.busy < POOL
+    /// Starts steps on free pool threads.
+    fn start_steps(&mut self) {
+        while self.busy < POOL_SIZE
             && let Some(key) = self.waiting.pop_front()
         {
-            let Some(place) = self.places.get_mut(&key) else { continue };
-            let need = std::mem::take(&mut place.need);
-            let (runner, messages) = (Arc::clone(&place.runner), self.messages.clone());
-            let attend = move || {
-                // Let go of before the answer: who gets it may want the runner at once.
-                let next = own(&runner).attend(need.look);
-                // A supervisor that is gone needs no answer.
-                let _ = messages.send(Message::Attended(key, next));
+            let Some(slot) = self.slots.get_mut(&key) else { continue };
+            let reason = std::mem::take(&mut slot.reason);
+            let (runner, messages) = (Arc::clone(&slot.runner), self.messages.clone());
+            let step = move || {
+                // Unlocks the runner before the message: its receiver may lock it at once.
+                let next = lock(&runner).step(reason.reload);
+                // Fails only if the supervisor has ended.
+                let _ = messages.send(Message::StepFinished(key, next));
             };
             let thread = std::thread::Builder::new().name("attend".to_owned());
-            match thread.spawn(attend) {
+            match thread.spawn(step) {
                 Ok(_) => {
-                    place.busy = true;
+                    slot.busy = true;
                     self.busy += 1;
                 }
                 Err(error) => {
                     tracing::error!(%error, "no thread could be started for an environment");
-                    place.need = need;
+                    slot.reason = reason;
                     self.waiting.push_back(key);
                     return;
                 }
@@ -184,26 +184,26 @@ impl Supervisor {
         }
     }
 
-    fn attended(&mut self, key: EnvironmentKey, next: Next) {
+    fn step_finished(&mut self, key: EnvironmentKey, next: Next) {
         self.busy -= 1;
-        let Some(place) = self.places.get_mut(&key) else { return };
-        place.busy = false;
-        if let Some(due) = place.due.take() {
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        slot.busy = false;
+        if let Some(due) = slot.due.take() {
             self.timers.remove(&(due, key));
         }
         match next {
             Next::Gone => {
-                self.places.remove(&key);
-                self.held.remove(key);
+                self.slots.remove(&key);
+                self.leases.remove(key);
                 return;
             }
             Next::At(at) => {
-                place.due = Some(at);
+                slot.due = Some(at);
                 self.timers.insert((at, key));
             }
             Next::Nothing => {}
         }
-        if place.need.look || place.need.tick {
+        if slot.reason.reload || slot.reason.tick {
             self.waiting.push_back(key);
         }
     }
@@ -214,28 +214,28 @@ impl Supervisor {
             && at <= now
         {
             self.timers.pop_first();
-            if let Some(place) = self.places.get_mut(&key) {
-                place.due = None;
-                // Whoever is not at work may be waiting for its turn, a lease or a database: it looks again. One that is being
-                // attended to gets its next time after that.
-                let look = !place.busy && !own(&place.runner).is_at_work();
-                self.need(key, Need { look, tick: true });
+            if let Some(slot) = self.slots.get_mut(&key) {
+                slot.due = None;
+                // An environment without an engine may wait for a retry, a lease or the database:
+                // reload it. A busy one gets a new timer after its step.
+                let reload = !slot.busy && !lock(&slot.runner).has_engine();
+                self.schedule(key, WakeReason { reload, tick: true });
             }
         }
     }
 
-    /// Reads the change feed: whose environment changed is looked at.
+    /// Polls the change feed and reloads the changed environments.
     fn poll(&mut self) {
         match self.read_changes() {
-            Ok(()) => self.lost = false,
+            Ok(()) => self.feed_lost = false,
             Err(error) => {
-                if !self.lost {
+                if !self.feed_lost {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "changes cannot be read"
+                        "cannot read the change feed"
                     );
                 }
-                self.lost = true;
+                self.feed_lost = true;
             }
         }
     }
@@ -243,10 +243,10 @@ impl Supervisor {
     fn read_changes(&mut self) -> Result<(), StoreError> {
         let store = Arc::clone(self.app.store());
         let records = store.records();
-        if self.lost || records.oldest_change()? > ChangeSeq(self.seen.0 + 1) {
+        if self.feed_lost || records.oldest_change()? > ChangeSeq(self.seen.0 + 1) {
             self.seen = records.latest_change()?;
             for environment in records.list_environments(None)? {
-                self.need(environment.key, Need { look: true, tick: false });
+                self.schedule(environment.key, WakeReason { reload: true, tick: false });
             }
             return Ok(());
         }
@@ -258,7 +258,7 @@ impl Supervisor {
             let concerned = changes.iter().filter(|change| change.kind != "resources");
             let keys: BTreeSet<_> = concerned.filter_map(|change| change.environment).collect();
             for key in keys {
-                self.need(key, Need { look: true, tick: false });
+                self.schedule(key, WakeReason { reload: true, tick: false });
             }
             if !more {
                 return Ok(());
@@ -266,37 +266,37 @@ impl Supervisor {
         }
     }
 
-    /// Gives everything back.
+    /// Stops all engines and releases all leases.
     fn stop(mut self, inbox: &Receiver<Message>) {
         self.waiting.clear();
-        self.app.pulse().end(PULSE);
+        self.app.heartbeats().remove(ROLE);
         while self.busy > 0 {
             match inbox.recv_timeout(Duration::from_secs(30)) {
-                Ok(Message::Attended(key, next)) => self.attended(key, next),
+                Ok(Message::StepFinished(key, next)) => self.step_finished(key, next),
                 Ok(_) => {}
                 Err(_) => {
-                    tracing::warn!("an environment is still being worked on; it is left behind");
+                    tracing::warn!("a step of an environment did not end within 30 s; abandoned");
                     break;
                 }
             }
         }
-        // All are cancelled before any is waited for: each may have handlers that take their time.
+        // Cancels all before waiting for any: each may have slow handlers.
         let runners: Vec<Arc<Mutex<Runner>>> = self
-            .places
+            .slots
             .values()
-            .filter(|place| !place.busy)
-            .map(|place| Arc::clone(&place.runner))
+            .filter(|slot| !slot.busy)
+            .map(|slot| Arc::clone(&slot.runner))
             .collect();
-        runners.iter().for_each(|runner| own(runner).cancel());
-        let until = Instant::now() + STOP_WITHIN;
-        while Instant::now() < until && runners.iter().any(|runner| own(runner).is_running()) {
-            std::thread::sleep(LOOK_EVERY);
+        runners.iter().for_each(|runner| lock(runner).cancel());
+        let until = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < until && runners.iter().any(|runner| lock(runner).is_running()) {
+            std::thread::sleep(STOP_POLL_INTERVAL);
         }
-        runners.iter().for_each(|runner| own(runner).stop_until(until));
+        runners.iter().for_each(|runner| lock(runner).stop_until(until));
     }
 }
 
-fn own(runner: &Mutex<Runner>) -> MutexGuard<'_, Runner> {
+fn lock(runner: &Mutex<Runner>) -> MutexGuard<'_, Runner> {
     runner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

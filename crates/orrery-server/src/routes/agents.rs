@@ -1,4 +1,4 @@
-//! Agents: what they have to do, and pausing them.
+//! Agents: state, pausing and placement.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,21 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{Caller, Noted};
-use crate::counts::Counted;
-use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place as page_place};
-use crate::placement::{self, Declared};
-use crate::problem::ServerError;
+use crate::auth::{Caller, WithAuditDetail};
+use crate::count_cache::CachedCounts;
+use crate::error::ServerError;
+use crate::extract::{
+    Body, InEnvironment, Path, Query, page_limit, parse_cursor as page_place, take_page,
+};
+use crate::placement::{self, DeclaredAgents};
 
-use super::{environments, offered, segment};
+use super::{environments, permitted_actions, segment};
 
-fn shown(
+fn agent_view(
     (caller, environment): (&Caller, &EnvironmentRecord),
     record: AgentRecord,
-    counted: &Counted,
-    around: &Around,
+    counted: &CachedCounts,
+    around: &AgentContext,
 ) -> Agent {
     let served = around.served.get(&record.name);
     let path = format!("{}/agents/{}", environments::path_of(environment), segment(&record.name));
@@ -38,16 +40,16 @@ fn shown(
     for name in possible {
         actions.insert((*name).to_owned(), format!("{path}/{name}"));
     }
-    let actions = offered(caller, environment, actions);
+    let actions = permitted_actions(caller, environment, actions);
     let own = counted.counts.iter().filter(|count| count.agent == record.name);
     let by_status: BTreeMap<String, u64> =
         own.clone().map(|count| (count.status.as_str().to_owned(), count.count)).collect();
     let is_reachable = served.is_none_or(|served| served.gateway.is_some());
-    let placement = around.inventory.place(&record.name);
-    // An agent is only a queue for resources that need no machine: it is as good as any.
+    let placement = around.inventory.placement_of(&record.name);
+    // An agent without machine resources is only a queue, which needs no machine.
     let lacks_machine = !placement.has_machine()
         && by_status.get(Status::Unavailable.as_str()).is_some_and(|count| *count > 0);
-    let placement = placement::shown(&record.name, &placement);
+    let placement = placement::to_view(&record.name, &placement);
     let status = match (record.paused, around.has_engine && is_reachable) {
         (true, _) => "paused",
         (false, _) if lacks_machine => "unavailable",
@@ -56,7 +58,7 @@ fn shown(
     };
     let runs = by_status.get(Status::Deploying.as_str()).is_some_and(|count| *count > 0);
     let (transitioning, message) = match status {
-        "paused" if runs => (Transitioning::Yes, "finishing what runs before it pauses"),
+        "paused" if runs => (Transitioning::Yes, "finishing running handlers before the pause"),
         "unavailable" => (Transitioning::Error, &*placement.reason),
         "down" if !is_reachable => {
             (Transitioning::Error, "the remote agent that serves it is not connected")
@@ -82,21 +84,21 @@ fn shown(
     }
 }
 
-/// What the status of agents depends on.
-struct Around {
+/// Inputs for the status of agents.
+struct AgentContext {
     has_engine: bool,
     served: BTreeMap<String, ServedName>,
     inventory: Inventory,
 }
 
-impl Around {
+impl AgentContext {
     fn read(
         store: &dyn Store,
         environment: EnvironmentKey,
         agents: &[&str],
     ) -> Result<Self, StoreError> {
         let served = store.records().served_names(environment)?;
-        Ok(Around {
+        Ok(AgentContext {
             has_engine: store.lease_holder(environment)?.is_some(),
             inventory: placement::read_inventory(store, environment, None, agents)?,
             served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
@@ -104,45 +106,45 @@ impl Around {
     }
 }
 
-/// Which agents to list.
+/// Filter of the list of agents.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Agents by name.
+/// Lists agents by name.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/agents", tag = "agents", params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "A page of them", body = Page<Agent>)))]
+    responses((status = 200, description = "A page", body = Page<Agent>)))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Agent>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
+    let limit = page_limit(filter.limit)?;
     let after: String = filter.after.as_deref().map(page_place).transpose()?.unwrap_or_default();
     let key = environment.key;
     let (found, around) = app
         .with_store(move |store| {
             let found = store.records().agents(key, &after, limit + 1)?;
             let names: Vec<&str> = found.iter().map(|agent| agent.name.as_str()).collect();
-            let around = Around::read(store, key, &names)?;
+            let around = AgentContext::read(store, key, &names)?;
             Ok((found, around))
         })
         .await?;
-    let counted = app.counts().get(&app, key).await?;
-    let (found, next) = page(found, limit, |agent| agent.name.clone());
+    let counted = app.count_cache().get(&app, key).await?;
+    let (found, next) = take_page(found, limit, |agent| agent.name.clone());
     let of = (&caller, &environment);
-    let items = found.into_iter().map(|record| shown(of, record, &counted, &around)).collect();
+    let items = found.into_iter().map(|record| agent_view(of, record, &counted, &around)).collect();
     Ok(Json(Page { items, next }))
 }
 
-async fn one(
+async fn read_agent(
     app: &App,
     caller: &Caller,
     environment: &EnvironmentRecord,
@@ -151,14 +153,14 @@ async fn one(
     let key = environment.key;
     let (found, around) = app
         .with_store(move |store| {
-            Ok((store.records().agent(key, &name)?, Around::read(store, key, &[&name])?))
+            Ok((store.records().agent(key, &name)?, AgentContext::read(store, key, &[&name])?))
         })
         .await?;
-    let counted = app.counts().get(app, key).await?;
-    Ok(Json(shown((caller, environment), found, &counted, &around)))
+    let counted = app.count_cache().get(app, key).await?;
+    Ok(Json(agent_view((caller, environment), found, &counted, &around)))
 }
 
-/// One agent.
+/// Returns an agent.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/agents/{name}", tag = "agents",
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 200, description = "The agent", body = Agent)))]
@@ -168,24 +170,24 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
 ) -> Result<Json<Agent>, ServerError> {
-    one(&app, &caller, &environment, name).await
+    read_agent(&app, &caller, &environment, name).await
 }
 
-/// What can be done with agents.
+/// Action on agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum AgentAction {
-    /// Finish what runs, and begin nothing more.
+    /// Finishes running handlers and starts no more.
     Pause,
-    /// Go on.
+    /// Resumes.
     Unpause,
-    /// Only while the environment is halted: stay paused when it resumes.
+    /// In a halted environment: stays paused when the environment resumes.
     KeepPausedOnResume,
-    /// Only while the environment is halted: go on when it resumes.
+    /// In a halted environment: resumes with the environment.
     UnpauseOnResume,
 }
 
-async fn carry_out(
+async fn apply_action(
     app: &App,
     environment: &EnvironmentRecord,
     agent: Option<String>,
@@ -204,22 +206,22 @@ async fn carry_out(
     .await
 }
 
-/// Pauses an agent or lets it go on, now or when a halt ends.
+/// Pauses or resumes an agent, now or at the end of a halt.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/agents/{name}/{action}", tag = "agents",
     params(("environment" = Uuid, Path), ("name" = String, Path), ("action" = AgentAction, Path)),
-    responses((status = 200, description = "As it is now", body = Agent)))]
+    responses((status = 200, description = "Current state", body = Agent)))]
 pub(super) async fn act(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name, action)): Path<(Uuid, String, AgentAction)>,
-) -> Result<Noted<Json<Agent>>, ServerError> {
-    carry_out(&app, &environment, Some(name.clone()), action).await?;
+) -> Result<WithAuditDetail<Json<Agent>>, ServerError> {
+    apply_action(&app, &environment, Some(name.clone()), action).await?;
     let detail = format!("agent {name}: {action:?}");
-    Ok(Noted(detail, one(&app, &caller, &environment, name).await?))
+    Ok(WithAuditDetail(detail, read_agent(&app, &caller, &environment, name).await?))
 }
 
-/// Pauses all agents or lets them go on, now or when a halt ends.
+/// Pauses or resumes all agents, now or at the end of a halt.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/all-agents/{action}", tag = "agents",
     params(("environment" = Uuid, Path), ("action" = AgentAction, Path)),
     responses((status = 204, description = "Done")))]
@@ -228,28 +230,29 @@ pub(super) async fn act_all(
     InEnvironment(environment): InEnvironment,
     Path((_, action)): Path<(Uuid, AgentAction)>,
 ) -> Result<axum::http::StatusCode, ServerError> {
-    carry_out(&app, &environment, None, action).await?;
+    apply_action(&app, &environment, None, action).await?;
     Ok(axum::http::StatusCode::NO_CONTENT)
 }
 
-/// Says where agents are, or would be if a version declared what the question says. Nothing is changed.
+/// Returns the placements of agents, also under hypothetical declarations of a version. Changes
+/// nothing.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/placements", tag = "agents",
     params(("environment" = Uuid, Path)), request_body = PlacementRequest,
-    responses((status = 200, description = "Where they are", body = PlacementAnswer)))]
+    responses((status = 200, description = "The placements", body = PlacementAnswer)))]
 pub(super) async fn place(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Body(question): Body<PlacementRequest>,
 ) -> Result<Json<PlacementAnswer>, ServerError> {
     let PlacementRequest { agents, local_agents, addresses } = question;
-    let declared = Declared { addresses, patterns: local_agents };
+    let declared = DeclaredAgents { addresses, patterns: local_agents };
     let key = environment.key;
     let inventory = app
         .with_store(move |store| placement::read_inventory(store, key, Some(declared), &[]))
         .await?;
-    let shown = |agent: String| {
-        let placement = placement::shown(&agent, &inventory.place(&agent));
+    let to_entry = |agent: String| {
+        let placement = placement::to_view(&agent, &inventory.placement_of(&agent));
         (agent, placement)
     };
-    Ok(Json(PlacementAnswer { placements: agents.into_iter().map(shown).collect() }))
+    Ok(Json(PlacementAnswer { placements: agents.into_iter().map(to_entry).collect() }))
 }

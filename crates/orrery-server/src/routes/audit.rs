@@ -1,4 +1,4 @@
-//! Who did what. There is no way to change or delete an entry.
+//! Audit log. No route changes or deletes an entry.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,20 +10,20 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::error::ServerError;
 use crate::extract::{Body, Query};
-use crate::problem::ServerError;
 
 use super::time;
 use super::users::page_size;
 
-/// Entries that are checked in one go.
+/// Number of entries to verify at a time.
 const STEP: usize = 10_000;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn shown(record: AuditRecord) -> AuditEntry {
+fn entry_view(record: AuditRecord) -> AuditEntry {
     let AuditRecord { id, entry, hash } = record;
     AuditEntry {
         id,
@@ -42,20 +42,20 @@ fn shown(record: AuditRecord) -> AuditEntry {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
-    /// Only what this one did: `user:NAME`, `token:USER/NAME`, `anonymous`.
+pub(super) struct AuditParameters {
+    /// Actor: `user:NAME`, `token:USER/NAME`, `anonymous`.
     actor: Option<String>,
-    /// Only what concerned this environment.
+    /// Environment.
     environment: Option<Uuid>,
-    /// Only this method and route, such as `POST /api/v1/projects`.
+    /// Method and route, such as `POST /api/v1/projects`.
     action: Option<String>,
-    /// Not before this time (RFC 3339).
+    /// Start time, inclusive (RFC 3339).
     since: Option<String>,
-    /// Before this time (RFC 3339).
+    /// End time, exclusive (RFC 3339).
     until: Option<String>,
-    /// Where the page before ended.
+    /// Cursor: end of the previous page.
     after: Option<i64>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -69,12 +69,12 @@ fn parse_time(field: &str, text: Option<&str>) -> Result<Option<Timestamp>, Serv
     }
 }
 
-/// Entries, newest first.
-#[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(Wanted),
+/// Lists entries, newest first.
+#[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(AuditParameters),
     responses((status = 200, body = Page<AuditEntry>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(app): State<App>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<AuditParameters>,
 ) -> Result<Json<Page<AuditEntry>>, ServerError> {
     let limit = page_size(wanted.limit)?;
     let since = parse_time("since", wanted.since.as_deref())?;
@@ -94,15 +94,15 @@ pub(super) async fn list(
     let more = found.len() > limit;
     found.truncate(limit);
     let next = found.last().filter(|_| more).map(|last| last.id.to_string());
-    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
+    Ok(Json(Page { items: found.into_iter().map(entry_view).collect(), next }))
 }
 
-/// Number of the oldest entry that is kept.
-async fn first(app: &App) -> Result<i64, ServerError> {
-    app.with_store(|store| store.records().first_audit()).await
+/// Returns the number of the oldest stored entry.
+async fn oldest_entry(app: &App) -> Result<i64, ServerError> {
+    app.with_store(|store| store.records().oldest_audit_id()).await
 }
 
-/// Walks the whole chain and tells whether each entry is as it was written.
+/// Verifies the whole hash chain.
 #[utoipa::path(post, path = "/api/v1/audit/verify", tag = "audit", request_body = AuditCheck,
     responses((status = 200, body = AuditVerdict), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn verify(
@@ -125,17 +125,17 @@ pub(super) async fn verify(
             store::AuditVerdict::Good { id, hash } => {
                 let ended = id == good;
                 if good == 0 && id > 0 {
-                    begins = Some(first(&app).await?);
+                    begins = Some(oldest_entry(&app).await?);
                 }
                 (good, head) = (id, hash);
-                // A head that was noted earlier must be met on the way.
+                // The chain must pass the recorded head.
                 let differs = known.take_if(|(at, _)| *at <= good || ended);
                 match differs {
                     Some((at, _)) if at < begins.unwrap_or(0) => {
-                        Some((at, "the entry was forgotten; note a newer head"))
+                        Some((at, "the entry was deleted by retention; record a newer head"))
                     }
                     Some((at, hash)) if at != good || !hash.eq_ignore_ascii_case(&hex(&head)) => {
-                        Some((at, "the entry is not the one that was noted"))
+                        Some((at, "the entry differs from the recorded one"))
                     }
                     _ if ended => None,
                     _ => continue,

@@ -17,54 +17,54 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::{Caller, Noted};
+use crate::auth::{Caller, WithAuditDetail};
 use crate::cluster::{self, Author, Scope, content_of, kind_of};
-use crate::extract::{Body, IfMatch, Path, Query, etag, limit_of, page, place};
-use crate::problem::ServerError;
+use crate::error::ServerError;
+use crate::extract::{Body, IfMatch, Path, Query, etag, page_limit, parse_cursor, take_page};
 
 use super::time;
 
-/// Names of documents that an entry of the audit log has.
-const NOTED_MAX: usize = 20;
+/// Maximum number of document names in an audit entry.
+const AUDITED_NAMES_MAX: usize = 20;
 
-/// Documents to list.
+/// Filter of the list of documents.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListFilter {
-    /// Only those of this kind: `provider`, `hardware`, `image`, `service`, `partial`, `template` or `tenant`.
+    /// Kind: `provider`, `hardware`, `image`, `service`, `partial`, `template` or `tenant`.
     kind: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Revision {
-    /// The number of a revision; the newest one by default.
+    /// Number of a revision; default: the newest.
     revision: Option<i64>,
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Section {
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Settings of providers, which may be credentials, are for administrators.
+/// Settings of providers may be credentials and are for administrators.
 const FOR_ADMINISTRATORS: &str = "provisioner";
 
-fn shown(caller: &Caller, record: ClusterDocumentRecord) -> ClusterDocument {
+fn document_view(caller: &Caller, record: ClusterDocumentRecord) -> ClusterDocument {
     let mut content = content_of(&record);
     let project = record.project.map(Uuid::from_bytes);
-    let is_partly_hidden =
-        record.kind == DocumentKind::Provider.id() && !may(caller, Right::Administer, project);
+    let is_partly_hidden = record.kind == DocumentKind::Provider.id()
+        && !has_right(caller, Right::Administer, project);
     if let (true, Some(Value::Object(fields))) = (is_partly_hidden, &mut content) {
         fields.shift_remove(FOR_ADMINISTRATORS);
     }
@@ -80,14 +80,14 @@ fn shown(caller: &Caller, record: ClusterDocumentRecord) -> ClusterDocument {
     }
 }
 
-fn may(caller: &Caller, right: Right, scope: Scope) -> bool {
+fn has_right(caller: &Caller, right: Right, scope: Scope) -> bool {
     match scope {
         Some(project) => caller.may_in_project(right, &project),
         None => caller.may_everywhere(right),
     }
 }
 
-/// Quotas of tenants are shown to those who may see all of them.
+/// Quotas of tenants are visible with the right to see all tenants.
 fn is_visible(caller: &Caller, kind: &str) -> bool {
     kind != DocumentKind::Tenant.id() || caller.may_everywhere(Right::View)
 }
@@ -98,8 +98,8 @@ async fn list(
     scope: Scope,
     filter: ListFilter,
 ) -> Result<Json<Page<ClusterDocument>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: Option<(String, String)> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let after: Option<(String, String)> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let kind = filter.kind.as_deref().map(kind_of).transpose()?;
     let found = app
         .with_store(move |store| {
@@ -111,12 +111,12 @@ async fn list(
             store.records().list_documents(&filter, limit + 1)
         })
         .await?;
-    let (found, next) = page(found, limit, |one| (one.kind.clone(), one.name.clone()));
+    let (found, next) = take_page(found, limit, |one| (one.kind.clone(), one.name.clone()));
     let visible = found.into_iter().filter(|one| is_visible(&caller, &one.kind));
-    Ok(Json(Page { items: visible.map(|one| shown(&caller, one)).collect(), next }))
+    Ok(Json(Page { items: visible.map(|one| document_view(&caller, one)).collect(), next }))
 }
 
-/// Looks a document up in a project, and then in the installation.
+/// Finds a document in a project, then in the installation.
 async fn find<T: Send + 'static>(
     app: &App,
     scope: Scope,
@@ -149,7 +149,7 @@ async fn show(
         records.document(DocumentName { project, kind: kind.id(), name: &name }, revision)
     })
     .await?;
-    Ok((etag(found.revision), Json(shown(&caller, found))))
+    Ok((etag(found.revision), Json(document_view(&caller, found))))
 }
 
 async fn put(
@@ -159,7 +159,7 @@ async fn put(
     (kind, name): (String, String),
     expected: Option<i64>,
     content: Box<RawValue>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<ClusterDocument>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<ClusterDocument>)>, ServerError> {
     let known = kind_of(&kind)?;
     let given: Value = serde_json::from_str(content.get()).unwrap_or_default();
     let inner = given.get("tenant").filter(|_| known == DocumentKind::Tenant).unwrap_or(&given);
@@ -184,7 +184,7 @@ async fn put(
         DocumentChangeKind::Updated | DocumentChangeKind::Unchanged => StatusCode::OK,
     };
     let detail = format!("{} {}: revision {revision}", change.kind, change.name);
-    Ok(Noted(detail, (status, etag(revision), Json(shown(&caller, stored)))))
+    Ok(WithAuditDetail(detail, (status, etag(revision), Json(document_view(&caller, stored)))))
 }
 
 async fn delete(
@@ -193,12 +193,12 @@ async fn delete(
     scope: Scope,
     (kind, name): (String, String),
     expected: Option<i64>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let kind = kind_of(&kind)?;
     let author = Author { name: caller.name.clone(), scope };
     let revision = cluster::delete(&app, &author, kind, &name, expected).await?;
     let detail = format!("{} {name} deleted: revision {revision}", kind.id());
-    Ok(Noted(detail, StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }
 
 async fn history(
@@ -208,8 +208,8 @@ async fn history(
     (kind, name): (String, String),
     section: Section,
 ) -> Result<Json<Page<ClusterDocument>>, ServerError> {
-    let limit = limit_of(section.limit)?;
-    let before: Option<i64> = section.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(section.limit)?;
+    let before: Option<i64> = section.after.as_deref().map(parse_cursor).transpose()?;
     let kind = kind_of(&kind)?;
     if !is_visible(&caller, kind.id()) {
         return Err(ServerError::NotFound { kind: kind.noun(), name });
@@ -219,8 +219,11 @@ async fn history(
         records.document_history(name, before, limit + 1)
     })
     .await?;
-    let (found, next) = page(found, limit, |one| one.revision);
-    Ok(Json(Page { items: found.into_iter().map(|one| shown(&caller, one)).collect(), next }))
+    let (found, next) = take_page(found, limit, |one| one.revision);
+    Ok(Json(Page {
+        items: found.into_iter().map(|one| document_view(&caller, one)).collect(),
+        next,
+    }))
 }
 
 async fn apply(
@@ -228,7 +231,7 @@ async fn apply(
     caller: Caller,
     scope: Scope,
     changes: DocumentChanges,
-) -> Result<Noted<Json<DocumentsApplied>>, ServerError> {
+) -> Result<WithAuditDetail<Json<DocumentsApplied>>, ServerError> {
     let author = Author { name: caller.name, scope };
     let applied = cluster::apply(&app, &author, changes).await?;
     let changed = applied.documents.iter();
@@ -239,13 +242,13 @@ async fn apply(
         false => format!("dry run: {} documents would change", names.len()),
     };
     if !names.is_empty() {
-        let first: Vec<&str> = names.iter().take(NOTED_MAX).map(String::as_str).collect();
+        let first: Vec<&str> = names.iter().take(AUDITED_NAMES_MAX).map(String::as_str).collect();
         detail += &format!(": {}", first.join(", "));
     }
-    Ok(Noted(detail, Json(applied)))
+    Ok(WithAuditDetail(detail, Json(applied)))
 }
 
-/// The cluster documents of the installation.
+/// Lists the cluster documents of the installation.
 #[utoipa::path(get, path = "/api/v1/cluster-documents", tag = "cluster documents", params(ListFilter),
     responses((status = 200, body = Page<ClusterDocument>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_shared(
@@ -256,7 +259,7 @@ pub(super) async fn list_shared(
     list(app, caller, None, filter).await
 }
 
-/// One cluster document of the installation, now or as it was in a revision.
+/// Returns a cluster document of the installation, current or at a revision.
 #[utoipa::path(get, path = "/api/v1/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("kind" = String, Path), ("name" = String, Path), Revision),
     responses((status = 200, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_shared(
@@ -268,20 +271,22 @@ pub(super) async fn get_shared(
     show(app, caller, None, (kind, name), revision).await
 }
 
-/// Stores a cluster document of the installation as a new revision. All documents have to fit together then.
+/// Stores a cluster document of the installation as a new revision. All documents must be
+/// consistent afterwards.
 #[utoipa::path(put, path = "/api/v1/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("kind" = String, Path), ("name" = String, Path)), request_body = Object,
-    responses((status = 200, description = "Changed, or the same as before", body = ClusterDocument), (status = 201, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, description = "Changed or unchanged", body = ClusterDocument), (status = 201, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_shared(
     State(app): State<App>,
     caller: Caller,
     Path((kind, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
     Body(content): Body<Box<RawValue>>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<ClusterDocument>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<ClusterDocument>)>, ServerError> {
     put(app, caller, None, (kind, name), expected, content).await
 }
 
-/// Deletes a cluster document of the installation that no other document refers to. Its history stays.
+/// Deletes a cluster document of the installation without references from others. Its history
+/// remains.
 #[utoipa::path(delete, path = "/api/v1/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("kind" = String, Path), ("name" = String, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete_shared(
@@ -289,11 +294,12 @@ pub(super) async fn delete_shared(
     caller: Caller,
     Path((kind, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     delete(app, caller, None, (kind, name), expected).await
 }
 
-/// All revisions of a cluster document of the installation, newest first. A deletion is a revision without content.
+/// Lists all revisions of a cluster document of the installation, newest first. A deletion is a
+/// revision without content.
 #[utoipa::path(get, path = "/api/v1/cluster-documents/{kind}/{name}/history", tag = "cluster documents", params(("kind" = String, Path), ("name" = String, Path), Section),
     responses((status = 200, body = Page<ClusterDocument>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn history_shared(
@@ -305,19 +311,20 @@ pub(super) async fn history_shared(
     history(app, caller, None, (kind, name), section).await
 }
 
-/// Stores cluster documents of the installation, all or none of them. A dry run validates them and tells what would change.
+/// Stores cluster documents of the installation, all or none of them. A dry run validates them and
+/// returns the changes.
 #[utoipa::path(post, path = "/api/v1/cluster-documents/apply", tag = "cluster documents", request_body = DocumentChanges,
     responses((status = 200, body = DocumentsApplied), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn apply_shared(
     State(app): State<App>,
     caller: Caller,
     Body(changes): Body<DocumentChanges>,
-) -> Result<Noted<Json<DocumentsApplied>>, ServerError> {
+) -> Result<WithAuditDetail<Json<DocumentsApplied>>, ServerError> {
     apply(app, caller, None, changes).await
 }
 
-/// Previews a cluster with the documents of the installation: its nodes, its cost and the plan that would create it, or the rules that
-/// contradict each other. Nothing is stored, and no machine is touched.
+/// Previews a cluster with the documents of the installation: its nodes, its cost and the plan that
+/// would create it, or a set of contradicting rules. Stores nothing and touches no machine.
 #[utoipa::path(post, path = "/api/v1/cluster-documents/solve", tag = "cluster documents", request_body = SolveRequest,
     responses((status = 200, body = SolveAnswer), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn solve_shared(
@@ -327,7 +334,8 @@ pub(super) async fn solve_shared(
     cluster::solve(&app, None, request).await.map(Json)
 }
 
-/// The cluster documents that a project sees: its own, and those of the installation that none of them replaces.
+/// Lists the cluster documents visible to a project: its own, and those of the installation that it
+/// does not override.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/cluster-documents", tag = "cluster documents", params(("project" = Uuid, Path), ListFilter),
     responses((status = 200, body = Page<ClusterDocument>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_own(
@@ -339,7 +347,7 @@ pub(super) async fn list_own(
     list(app, caller, Some(project), filter).await
 }
 
-/// One cluster document that a project sees, now or as it was in a revision.
+/// Returns a cluster document visible to a project, current or at a revision.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("project" = Uuid, Path), ("kind" = String, Path), ("name" = String, Path), Revision),
     responses((status = 200, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_own(
@@ -351,20 +359,21 @@ pub(super) async fn get_own(
     show(app, caller, Some(project), (kind, name), revision).await
 }
 
-/// Stores a cluster document of a project as a new revision. All documents have to fit together then.
+/// Stores a cluster document of a project as a new revision. All documents must be consistent
+/// afterwards.
 #[utoipa::path(put, path = "/api/v1/projects/{project}/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("project" = Uuid, Path), ("kind" = String, Path), ("name" = String, Path)), request_body = Object,
-    responses((status = 200, description = "Changed, or the same as before", body = ClusterDocument), (status = 201, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, description = "Changed or unchanged", body = ClusterDocument), (status = 201, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_own(
     State(app): State<App>,
     caller: Caller,
     Path((project, kind, name)): Path<(Uuid, String, String)>,
     IfMatch(expected): IfMatch,
     Body(content): Body<Box<RawValue>>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<ClusterDocument>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<ClusterDocument>)>, ServerError> {
     put(app, caller, Some(project), (kind, name), expected, content).await
 }
 
-/// Deletes a cluster document of a project that no other document refers to. Its history stays.
+/// Deletes a cluster document of a project without references from others. Its history remains.
 #[utoipa::path(delete, path = "/api/v1/projects/{project}/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("project" = Uuid, Path), ("kind" = String, Path), ("name" = String, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete_own(
@@ -372,11 +381,12 @@ pub(super) async fn delete_own(
     caller: Caller,
     Path((project, kind, name)): Path<(Uuid, String, String)>,
     IfMatch(expected): IfMatch,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     delete(app, caller, Some(project), (kind, name), expected).await
 }
 
-/// All revisions of a cluster document that a project sees, newest first. A deletion is a revision without content.
+/// Lists all revisions of a cluster document visible to a project, newest first. A deletion is a
+/// revision without content.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/cluster-documents/{kind}/{name}/history", tag = "cluster documents", params(("project" = Uuid, Path), ("kind" = String, Path), ("name" = String, Path), Section),
     responses((status = 200, body = Page<ClusterDocument>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn history_own(
@@ -388,7 +398,8 @@ pub(super) async fn history_own(
     history(app, caller, Some(project), (kind, name), section).await
 }
 
-/// Stores cluster documents of a project, all or none of them. A dry run validates them and tells what would change.
+/// Stores cluster documents of a project, all or none of them. A dry run validates them and returns
+/// the changes.
 #[utoipa::path(post, path = "/api/v1/projects/{project}/cluster-documents/apply", tag = "cluster documents", params(("project" = Uuid, Path)), request_body = DocumentChanges,
     responses((status = 200, body = DocumentsApplied), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn apply_own(
@@ -396,12 +407,12 @@ pub(super) async fn apply_own(
     caller: Caller,
     Path(project): Path<Uuid>,
     Body(changes): Body<DocumentChanges>,
-) -> Result<Noted<Json<DocumentsApplied>>, ServerError> {
+) -> Result<WithAuditDetail<Json<DocumentsApplied>>, ServerError> {
     apply(app, caller, Some(project), changes).await
 }
 
-/// Previews a cluster with the documents that a project sees: its nodes, its cost and the plan that would create it, or the rules that
-/// contradict each other. Nothing is stored, and no machine is touched.
+/// Previews a cluster with the documents visible to a project: its nodes, its cost and the plan
+/// that would create it, or a set of contradicting rules. Stores nothing and touches no machine.
 #[utoipa::path(post, path = "/api/v1/projects/{project}/cluster-documents/solve", tag = "cluster documents", params(("project" = Uuid, Path)), request_body = SolveRequest,
     responses((status = 200, body = SolveAnswer), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn solve_own(

@@ -1,4 +1,4 @@
-//! Compiles: asking for them, and looking at what they do and did.
+//! Compiles: requests, progress and results.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use orrery_api::{
 };
 use orrery_model::Timestamp;
 use orrery_store::{
-    CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, OutputPiece, StageRecord,
+    CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, OutputChunk, StageRecord,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{Caller, Noted};
-use crate::compiling::{RepositoryError, without_values};
-use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
-use crate::problem::ServerError;
+use crate::auth::{Caller, WithAuditDetail};
+use crate::compile_service::{RepositoryError, redact_values};
+use crate::error::ServerError;
+use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::settings::EnvironmentSettings;
 
-use super::{active, environments, names_of, offered, time};
+use super::{check_not_deleting, environments, join_names, permitted_actions, time};
 
-/// Pieces of output that one answer has at most.
+/// Maximum number of output pieces in a response.
 const PIECES_MAX: usize = 500;
-/// Environment variables, sets or exporters of one request.
+/// Maximum number of environment variables, sets or exporters in a request.
 const NAMED_MAX: usize = 1_000;
 
 fn path_of(environment: &EnvironmentRecord, id: &[u8; 16]) -> String {
@@ -41,7 +41,11 @@ fn problems(record: &CompileRecord) -> Vec<CompileProblem> {
     errors.and_then(|errors| serde_json::from_value(errors).ok()).unwrap_or_default()
 }
 
-fn shown(caller: &Caller, environment: &EnvironmentRecord, record: CompileRecord) -> Compile {
+fn compile_view(
+    caller: &Caller,
+    environment: &EnvironmentRecord,
+    record: CompileRecord,
+) -> Compile {
     let unchanged = record.data.as_ref().is_some_and(|data| data["unchanged"] == true);
     let (state, transitioning, message) = match (record.started, record.completed, record.success) {
         (_, Some(_), Some(true)) if unchanged => {
@@ -66,16 +70,14 @@ fn shown(caller: &Caller, environment: &EnvironmentRecord, record: CompileRecord
             let text = "waiting until the environment resumes";
             (CompileState::Queued, Transitioning::Yes, text.to_owned())
         }
-        (None, None, _) => {
-            (CompileState::Queued, Transitioning::Yes, "waiting for its turn".to_owned())
-        }
+        (None, None, _) => (CompileState::Queued, Transitioning::Yes, "queued".to_owned()),
     };
     let mut actions = Actions::new();
     if record.completed.is_none() {
         let path = path_of(environment, &record.id);
         actions.insert("cancel".to_owned(), format!("{path}/cancel"));
     }
-    let actions = offered(caller, environment, actions);
+    let actions = permitted_actions(caller, environment, actions);
     let CompileRequest { export, update, reinstall, partial, removed_sets, .. } = record.request;
     Compile {
         id: Uuid::from_bytes(record.id),
@@ -97,14 +99,14 @@ fn shown(caller: &Caller, environment: &EnvironmentRecord, record: CompileRecord
         partial,
         removed_sets,
         metadata: record.request.metadata,
-        environment_variables: without_values(record.request.variables),
-        mergeable_environment_variables: without_values(record.request.joined_variables),
-        used_environment_variables: record.used.map(|used| without_values(used.all_variables())),
+        environment_variables: redact_values(record.request.variables),
+        mergeable_environment_variables: redact_values(record.request.joined_variables),
+        used_environment_variables: record.used.map(|used| redact_values(used.all_variables())),
         links: record.request.links,
     }
 }
 
-fn stage(record: StageRecord) -> CompileStage {
+fn stage_view(record: StageRecord) -> CompileStage {
     CompileStage {
         position: record.position,
         name: record.name,
@@ -115,7 +117,7 @@ fn stage(record: StageRecord) -> CompileStage {
     }
 }
 
-fn piece(record: OutputPiece) -> CompileOutput {
+fn output_view(record: OutputChunk) -> CompileOutput {
     CompileOutput {
         id: record.id,
         stage: record.position,
@@ -124,13 +126,13 @@ fn piece(record: OutputPiece) -> CompileOutput {
     }
 }
 
-/// Names of variables are those that every shell can set.
+/// Accepts only variable names that every shell can set.
 fn check_variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), ServerError> {
     for (name, value) in variables {
         let first = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
         let all = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !first || !all || name.len() > 255 {
-            let text = format!("{name:?} is no name of an environment variable");
+            let text = format!("{name:?} is not a valid name of an environment variable");
             return Err(ServerError::field(field, text));
         }
         if value.contains('\0') {
@@ -149,7 +151,7 @@ fn request_of(new: NewCompile) -> Result<CompileRequest, ServerError> {
         return Err(ServerError::field("mergeable_environment_variables", text));
     }
     if !new.partial && !new.removed_sets.is_empty() {
-        let text = "only a partial compile removes sets: a full one says everything anyway";
+        let text = "only a partial compile removes sets: a full one defines all of them";
         return Err(ServerError::field("removed_sets", text));
     }
     let counts = [
@@ -184,17 +186,17 @@ fn request_of(new: NewCompile) -> Result<CompileRequest, ServerError> {
     })
 }
 
-/// Asks for a compile. It waits for its turn; requests that ask for the same are served together.
+/// Requests a compile. It is queued; equal requests are merged.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/compiles", tag = "compiles", params(("environment" = Uuid, Path)),
     request_body = NewCompile,
-    responses((status = 202, description = "It waits for its turn", body = Compile)))]
+    responses((status = 202, description = "Queued", body = Compile)))]
 pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     body: Option<Body<NewCompile>>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<Compile>)>, ServerError> {
-    active(&environment)?;
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Compile>)>, ServerError> {
+    check_not_deleting(&environment)?;
     if environment.repository.is_empty() {
         let text = format!("{}: {}", environment.name, RepositoryError::None);
         let status = StatusCode::CONFLICT;
@@ -213,7 +215,7 @@ pub(super) async fn create(
             }
             let new = orrery_store::NewCompile { id, request: &request };
             records.add_compile(key, &new, now)?;
-            // It may be somebody else's.
+            // The id may belong to another environment.
             records.compile(key, &id).map(Some)
         })
         .await?;
@@ -226,45 +228,45 @@ pub(super) async fn create(
     if let Ok(location) = HeaderValue::from_str(&path_of(&environment, &id)) {
         headers.insert(header::LOCATION, location);
     }
-    let compile = shown(&caller, &environment, record);
+    let compile = compile_view(&caller, &environment, record);
     let given = [
         ("update", compile.update),
         ("reinstall", compile.reinstall),
         ("export", compile.export),
         ("partial", compile.partial),
     ];
-    let detail = format!("compile {} asked for: {}", compile.id, names_of(&given));
-    Ok(Noted(detail, (StatusCode::ACCEPTED, headers, Json(compile))))
+    let detail = format!("compile {} requested: {}", compile.id, join_names(&given));
+    Ok(WithAuditDetail(detail, (StatusCode::ACCEPTED, headers, Json(compile))))
 }
 
-/// Which compiles to list.
+/// Filter of the list of compiles.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Only those that have started, or have not.
+    /// Started, or not.
     started: Option<bool>,
-    /// Only those that have ended, or have not.
+    /// Ended, or not.
     completed: Option<bool>,
-    /// Only those that ended well, or did not.
+    /// Succeeded, or failed.
     success: Option<bool>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Compiles, newest first.
+/// Lists compiles, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/compiles", tag = "compiles", params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "A page of them", body = Page<Compile>)))]
+    responses((status = 200, description = "A page", body = Page<Compile>)))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Compile>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let before: Option<(i64, Uuid)> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let before: Option<(i64, Uuid)> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let before = before.map(|(at, id)| (Timestamp(at), id.into_bytes()));
     let Filter { started, completed, success, .. } = filter;
     let wanted = CompileFilter { started, completed, success };
@@ -272,14 +274,16 @@ pub(super) async fn list(
     let found = app
         .with_store(move |store| store.records().compiles(key, wanted, before, limit + 1))
         .await?;
-    let (found, next) = page(found, limit, |last| (last.requested.0, Uuid::from_bytes(last.id)));
-    let items = found.into_iter().map(|record| shown(&caller, &environment, record)).collect();
+    let (found, next) =
+        take_page(found, limit, |last| (last.requested.0, Uuid::from_bytes(last.id)));
+    let items =
+        found.into_iter().map(|record| compile_view(&caller, &environment, record)).collect();
     Ok(Json(Page { items, next }))
 }
 
-/// What waits and runs, in the order in which it is served.
+/// Lists queued and running compiles, in execution order.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/compiles/queue", tag = "compiles", params(("environment" = Uuid, Path)),
-    responses((status = 200, description = "All of it", body = Page<Compile>)))]
+    responses((status = 200, description = "All items", body = Page<Compile>)))]
 pub(super) async fn queue(
     State(app): State<App>,
     caller: Caller,
@@ -287,36 +291,37 @@ pub(super) async fn queue(
 ) -> Result<Json<Page<Compile>>, ServerError> {
     let key = environment.key;
     let found = app.with_store(move |store| store.records().compile_queue(key)).await?;
-    let items = found.into_iter().map(|record| shown(&caller, &environment, record)).collect();
+    let items =
+        found.into_iter().map(|record| compile_view(&caller, &environment, record)).collect();
     Ok(Json(Page { items, next: None }))
 }
 
-/// Which part of the output is wanted.
+/// Position in the output.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Tail {
-    /// The `next` of the answer before: only what came after it.
+pub(super) struct OutputPosition {
+    /// `next` of the previous response: returns only later output.
     #[param(minimum = 0)]
     after: Option<i64>,
 }
 
-/// One compile, with its stages and what they wrote. Asked again with `after`, it tells only what is new.
+/// Returns a compile with its stages and their output. With `after`, returns only new output.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/compiles/{id}", tag = "compiles",
-    params(("environment" = Uuid, Path), ("id" = Uuid, Path), Tail),
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path), OutputPosition),
     responses((status = 200, description = "The compile", body = CompileDetails)))]
 pub(super) async fn get(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
-    Query(tail): Query<Tail>,
+    Query(tail): Query<OutputPosition>,
 ) -> Result<Json<CompileDetails>, ServerError> {
     let (key, after) = (environment.key, tail.after.unwrap_or(0));
     let (record, stages, mut output) = app
         .with_store(move |store| {
             let records = store.records();
             let record = records.compile(key, id.as_bytes())?;
-            let run = record.run_by();
+            let run = record.serving_compile();
             let stages = records.stages(&run)?;
             let output = records.output(&run, after, PIECES_MAX + 1)?;
             Ok((record, stages, output))
@@ -327,19 +332,19 @@ pub(super) async fn get(
     let next = output.last().map_or(after, |last| last.id);
     let errors = problems(&record);
     Ok(Json(CompileDetails {
-        compile: shown(&caller, &environment, record),
+        compile: compile_view(&caller, &environment, record),
         errors,
-        stages: stages.into_iter().map(stage).collect(),
-        output: output.into_iter().map(piece).collect(),
+        stages: stages.into_iter().map(stage_view).collect(),
+        output: output.into_iter().map(output_view).collect(),
         next,
         more,
     }))
 }
 
-/// Ends a compile that waits or runs. One that has ended stays as it is, and the request is refused.
+/// Cancels a queued or running compile. Refused if it has ended.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/compiles/{id}/cancel", tag = "compiles",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
-    responses((status = 200, description = "As it is now", body = Compile)))]
+    responses((status = 200, description = "Current state", body = Compile)))]
 pub(super) async fn cancel(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
@@ -359,5 +364,5 @@ pub(super) async fn cancel(
     let record = record.ok_or_else(|| {
         ServerError::Conflict("the compile has ended: there is nothing to cancel".to_owned())
     })?;
-    Ok(Json(shown(&caller, &environment, record)))
+    Ok(Json(compile_view(&caller, &environment, record)))
 }

@@ -12,14 +12,17 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, place};
-use crate::problem::ServerError;
+use crate::error::ServerError;
+use crate::extract::{Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor};
 
-use super::{active, environments, segment, time};
+use super::{check_not_deleting, environments, segment, time};
 
 const UPLOADED_MAX: usize = 10_000;
 
-fn shown(environment: &EnvironmentRecord, record: DiscoveredRecord) -> DiscoveredResource {
+fn discovered_view(
+    environment: &EnvironmentRecord,
+    record: DiscoveredRecord,
+) -> DiscoveredResource {
     let path = environments::path_of(environment);
     let managed = record.managed.then(|| format!("{path}/resources/{}", segment(&record.name)));
     let attributes = match record.attributes {
@@ -35,36 +38,37 @@ fn shown(environment: &EnvironmentRecord, record: DiscoveredRecord) -> Discovere
     }
 }
 
-/// Which discovered resources to list.
+/// Filter of the list of discovered resources.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Only those that a version wants too, or does not.
+    /// Managed by a version, or not.
     managed: Option<bool>,
-    /// Those of one agent.
+    /// Agent.
     agent: Option<String>,
-    /// Those of one type.
+    /// Type.
     r#type: Option<String>,
-    /// Part of the identifying value, in any case of letters; with `*` or `?`, a pattern for all of it.
+    /// Part of the identifying value, case-insensitive; with `*` or `?`, a pattern for the whole
+    /// value.
     value: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// What was found to exist, in the order of ids.
+/// Lists discovered resources by id.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/discovered", tag = "discovered resources",
     params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "A page of it", body = Page<DiscoveredResource>)))]
+    responses((status = 200, description = "A page", body = Page<DiscoveredResource>)))]
 pub(super) async fn list(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<DiscoveredResource>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
+    let limit = page_limit(filter.limit)?;
+    let after: String = filter.after.as_deref().map(parse_cursor).transpose()?.unwrap_or_default();
     let (key, managed) = (environment.key, filter.managed);
     let wanted = ResourceFilter {
         agent: filter.agent,
@@ -74,37 +78,37 @@ pub(super) async fn list(
     };
     let (found, next) = app
         .with_store(move |store| {
-            store.records().discovered_that_fit(key, managed, &wanted, &after, limit)
+            store.records().list_discovered(key, managed, &wanted, &after, limit)
         })
         .await?;
-    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
-    Ok(Json(Page { items, next: next.as_ref().map(cursor) }))
+    let items = found.into_iter().map(|record| discovered_view(&environment, record)).collect();
+    Ok(Json(Page { items, next: next.as_ref().map(encode_cursor) }))
 }
 
-/// One thing that was found.
+/// Returns a discovered resource.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/discovered/{id}", tag = "discovered resources",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
-    responses((status = 200, description = "The thing", body = DiscoveredResource)))]
+    responses((status = 200, description = "The discovered resource", body = DiscoveredResource)))]
 pub(super) async fn get(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<Json<DiscoveredResource>, ServerError> {
     let key = environment.key;
-    let found = app.with_store(move |store| store.records().discovered_one(key, &id)).await?;
-    Ok(Json(shown(&environment, found)))
+    let found = app.with_store(move |store| store.records().discovered_resource(key, &id)).await?;
+    Ok(Json(discovered_view(&environment, found)))
 }
 
-/// Keeps what was found; what is known already is replaced.
+/// Stores discovered resources and replaces known ones.
 #[utoipa::path(put, path = "/api/v1/environments/{environment}/discovered", tag = "discovered resources",
     params(("environment" = Uuid, Path)), request_body = DiscoveredUpload,
-    responses((status = 204, description = "Kept")))]
+    responses((status = 204, description = "Stored")))]
 pub(super) async fn put(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Body(upload): Body<DiscoveredUpload>,
 ) -> Result<StatusCode, ServerError> {
-    active(&environment)?;
+    check_not_deleting(&environment)?;
     if upload.resources.len() > UPLOADED_MAX {
         let text = format!("must not have more than {UPLOADED_MAX} entries");
         return Err(ServerError::field("resources", text));
@@ -139,16 +143,16 @@ pub(super) async fn put(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Forgets one thing that was found.
+/// Deletes a discovered resource.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/discovered/{id}", tag = "discovered resources",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
-    responses((status = 204, description = "Forgotten")))]
+    responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<StatusCode, ServerError> {
     let now = app.now();
-    app.change(move |store| store.records().forget_discovered(environment.key, &id, now)).await?;
+    app.change(move |store| store.records().delete_discovered(environment.key, &id, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

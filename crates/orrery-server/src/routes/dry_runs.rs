@@ -1,4 +1,4 @@
-//! Dry runs: what a version would change.
+//! Dry runs: predicted changes of a version.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,13 +15,13 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
-use crate::problem::ServerError;
+use crate::error::ServerError;
+use crate::extract::{InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::versions::version_info;
 
-use super::{active, environments, offered, operations, time};
+use super::{check_not_deleting, environments, operations, permitted_actions, time};
 
-fn shown(
+fn dry_run_view(
     caller: &Caller,
     environment: &EnvironmentRecord,
     record: DryRunRecord,
@@ -29,12 +29,12 @@ fn shown(
 ) -> DryRun {
     let mut actions = Actions::new();
     if record.finished.is_some() && !environment.halted && !environment.deleting {
-        // Once more, to see what has changed.
+        // Repeats the dry run, to see the current differences.
         let path = environments::path_of(environment);
         let again = format!("{path}/versions/{}/dry-runs", record.version);
         actions.insert("repeat".to_owned(), again);
     }
-    let actions = offered(caller, environment, actions);
+    let actions = permitted_actions(caller, environment, actions);
     let (transitioning, message) = match record.finished {
         Some(_) => (Transitioning::No, String::new()),
         None => (Transitioning::Yes, format!("{} of {} to do", record.todo, record.total)),
@@ -53,16 +53,16 @@ fn shown(
     }
 }
 
-/// Begins to find out what a version would change. The outcome of the operation names the dry run.
+/// Starts a dry run of a version. The outcome of the operation contains its id.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs", tag = "dry runs",
     params(("environment" = Uuid, Path), ("number" = u32, Path)),
-    responses((status = 202, description = "Begun; `request.dry_run` is the id of the dry run", body = Operation)))]
+    responses((status = 202, description = "Started; `request.dry_run` is the id of the dry run", body = Operation)))]
 pub(super) async fn create(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    active(&environment)?;
+    check_not_deleting(&environment)?;
     if environment.halted {
         return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
     }
@@ -74,30 +74,30 @@ pub(super) async fn create(
     Ok(operations::accepted(&environment, request))
 }
 
-/// A part of a list.
+/// Pagination parameters.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Part {
-    /// How many at most.
+pub(super) struct Pagination {
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// The dry runs of a version, newest first.
+/// Lists the dry runs of a version, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs", tag = "dry runs",
-    params(("environment" = Uuid, Path), ("number" = u32, Path), Part),
-    responses((status = 200, description = "A page of them", body = Page<DryRun>)))]
+    params(("environment" = Uuid, Path), ("number" = u32, Path), Pagination),
+    responses((status = 200, description = "A page", body = Page<DryRun>)))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
-    Query(part): Query<Part>,
+    Query(part): Query<Pagination>,
 ) -> Result<Json<Page<DryRun>>, ServerError> {
-    let limit = limit_of(part.limit)?;
-    let after: Option<(i64, Uuid)> = part.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(part.limit)?;
+    let after: Option<(i64, Uuid)> = part.after.as_deref().map(parse_cursor).transpose()?;
     let (items, next) = app
         .with_store(move |store| {
             let number = VersionNumber(number);
@@ -106,11 +106,11 @@ pub(super) async fn list(
             let after = after.map(|(created, id)| (Timestamp(created), id.into_bytes()));
             let found = records.dry_runs_after(environment.key, number, after, limit + 1)?;
             let (found, next) =
-                page(found, limit, |run| (run.created.0, Uuid::from_bytes(run.uuid)));
+                take_page(found, limit, |run| (run.created.0, Uuid::from_bytes(run.uuid)));
             let mut items = Vec::with_capacity(found.len());
             for record in found {
                 let counts = records.dry_run_counts(&record.uuid)?;
-                items.push(shown(&caller, &environment, record, counts));
+                items.push(dry_run_view(&caller, &environment, record, counts));
             }
             Ok((items, next))
         })
@@ -118,7 +118,7 @@ pub(super) async fn list(
     Ok(Json(Page { items, next }))
 }
 
-/// One dry run.
+/// Returns a dry run.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs/{id}", tag = "dry runs",
     params(("environment" = Uuid, Path), ("number" = u32, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "The dry run", body = DryRun)))]
@@ -133,7 +133,7 @@ pub(super) async fn get(
             let record = store.records().dry_run(environment.key, id.as_bytes())?;
             check_version(&record, number)?;
             let counts = store.records().dry_run_counts(id.as_bytes())?;
-            Ok(shown(&caller, &environment, record, counts))
+            Ok(dry_run_view(&caller, &environment, record, counts))
         })
         .await?;
     Ok(Json(found))
@@ -147,16 +147,17 @@ fn check_version(record: &DryRunRecord, number: u32) -> Result<(), StoreError> {
     Err(StoreError::NotFound { kind: "dry run", name })
 }
 
-/// Which results of a dry run to list.
+/// Filter of the results of a dry run.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ChangesFilter {
-    /// Only those: `added`, `deleted`, `modified`, `unmodified`, `agent_down`, `undefined`, `skipped_for_undefined`, `failed`.
+    /// Status: `added`, `deleted`, `modified`, `unmodified`, `agent_down`, `undefined`,
+    /// `skipped_for_undefined`, `failed`.
     status: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
@@ -171,18 +172,18 @@ const STATUSES: [&str; 8] = [
     "failed",
 ];
 
-/// What is kept of a resource as a whole, beside its attributes.
+/// Data of a resource as a whole, beside its attributes.
 #[derive(Debug, Default, Deserialize)]
-struct Whole {
+struct ResourcePrediction {
     cause: Option<String>,
     risk: Option<String>,
     source: Option<SourcePlace>,
 }
 
-/// Attributes in either form in which they are kept: a list, or an object of pairs by name. In a list, what has no name tells of the
-/// resource as a whole.
-fn changes(value: Value) -> (Vec<AttributeChange>, Whole) {
-    let mut whole = Whole::default();
+/// Parses attributes in both stored forms: a list, or an object by name. A list entry without a
+/// name describes the resource as a whole.
+fn changes(value: Value) -> (Vec<AttributeChange>, ResourcePrediction) {
+    let mut whole = ResourcePrediction::default();
     let attributes = match value {
         Value::Object(object) => object
             .into_iter()
@@ -205,23 +206,23 @@ fn changes(value: Value) -> (Vec<AttributeChange>, Whole) {
     (attributes, whole)
 }
 
-fn change(result: DryRunResult) -> DryRunChange {
-    let (changes, Whole { cause, risk, source }) = changes(result.changes);
+fn change_view(result: DryRunResult) -> DryRunChange {
+    let (changes, ResourcePrediction { cause, risk, source }) = changes(result.changes);
     DryRunChange { resource: result.resource, status: result.status, changes, cause, risk, source }
 }
 
-/// What a dry run found, in the order of ids.
+/// Lists the results of a dry run by resource id.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs/{id}/changes", tag = "dry runs",
     params(("environment" = Uuid, Path), ("number" = u32, Path), ("id" = Uuid, Path), ChangesFilter),
-    responses((status = 200, description = "A page of it", body = Page<DryRunChange>)))]
+    responses((status = 200, description = "A page", body = Page<DryRunChange>)))]
 pub(super) async fn results(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number, id)): Path<(Uuid, u32, Uuid)>,
     Query(filter): Query<ChangesFilter>,
 ) -> Result<Json<Page<DryRunChange>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
+    let limit = page_limit(filter.limit)?;
+    let after: String = filter.after.as_deref().map(parse_cursor).transpose()?.unwrap_or_default();
     if let Some(status) = filter.status.as_deref().filter(|status| !STATUSES.contains(status)) {
         let text = format!("status: {status:?} is none of {}", STATUSES.join(", "));
         return Err(ServerError::rule("bad-filter", text));
@@ -234,6 +235,6 @@ pub(super) async fn results(
             store.records().dry_run_results(id.as_bytes(), status, &after, limit + 1)
         })
         .await?;
-    let (found, next) = page(found, limit, |result| result.resource.clone());
-    Ok(Json(Page { items: found.into_iter().map(change).collect(), next }))
+    let (found, next) = take_page(found, limit, |result| result.resource.clone());
+    Ok(Json(Page { items: found.into_iter().map(change_view).collect(), next }))
 }

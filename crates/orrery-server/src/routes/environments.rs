@@ -1,4 +1,4 @@
-//! Environments: making, changing, halting, clearing and deleting them.
+//! Environments: creation, changes, halt, clearing and deletion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use orrery_api::{
     Transitioning,
 };
 use orrery_store::{
-    EnvironmentChange, EnvironmentKey, EnvironmentRecord, Followed, Store, StoreError,
+    BranchState, EnvironmentChange, EnvironmentKey, EnvironmentRecord, Store, StoreError,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -21,34 +21,35 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::{Caller, Noted};
-use crate::compiling::{self, CredentialChange, RepositoryError};
+use crate::auth::{Caller, WithAuditDetail};
+use crate::compile_service::{self, CredentialChange, RepositoryError};
+use crate::error::ServerError;
 use crate::extract::{
-    Body, IfMatch, InEnvironment, Path, Query, cursor, etag, limit_of, place, unchanged,
+    Body, IfMatch, InEnvironment, Path, Query, encode_cursor, etag, page_limit, parse_cursor,
+    unchanged,
 };
-use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 
-use super::{names_of, offered, operations, time};
+use super::{join_names, operations, permitted_actions, time};
 
 const ICON_MAX: usize = 64 * 1024;
 const ICON_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/svg+xml"];
 
-/// The path of an environment.
+/// Returns the path of an environment.
 pub(super) fn path_of(environment: &EnvironmentRecord) -> String {
     format!("/api/v1/environments/{}", Uuid::from_bytes(environment.uuid))
 }
 
-/// What decides what can be done with an environment, beside its record.
+/// Inputs for the actions of an environment, beside its record.
 #[derive(Clone, Debug, Default)]
-struct Course {
+struct EnvironmentContext {
     protected: bool,
-    /// There is a version to deploy.
+    /// True if a version is released.
     released: bool,
-    followed: Option<Followed>,
+    followed: Option<BranchState>,
 }
 
-fn shown_branch(followed: Followed) -> FollowedBranch {
+fn branch_view(followed: BranchState) -> FollowedBranch {
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
     FollowedBranch {
         commit: given(followed.seen),
@@ -59,8 +60,12 @@ fn shown_branch(followed: Followed) -> FollowedBranch {
     }
 }
 
-fn shown(caller: &Caller, record: EnvironmentRecord, course: Course) -> Environment {
-    let Course { protected, released, followed } = course;
+fn environment_view(
+    caller: &Caller,
+    record: EnvironmentRecord,
+    context: EnvironmentContext,
+) -> Environment {
+    let EnvironmentContext { protected, released, followed } = context;
     let path = path_of(&record);
     let mut actions = Actions::new();
     let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
@@ -74,8 +79,8 @@ fn shown(caller: &Caller, record: EnvironmentRecord, course: Course) -> Environm
             offer("clear");
         }
     }
-    let actions = offered(caller, &record, actions);
-    let (transitioning, message) = match &*record.trouble {
+    let actions = permitted_actions(caller, &record, actions);
+    let (transitioning, message) = match &*record.problem {
         _ if record.deleting => (Transitioning::Yes, "it is being deleted".to_owned()),
         _ if record.halted => (Transitioning::No, "it is halted".to_owned()),
         "" => (Transitioning::No, String::new()),
@@ -88,9 +93,9 @@ fn shown(caller: &Caller, record: EnvironmentRecord, course: Course) -> Environm
         name: record.name,
         description: record.description,
         icon: record.icon,
-        repository: compiling::without_password(&record.repository),
+        repository: compile_service::mask_password(&record.repository),
         branch: record.branch,
-        followed: followed.map(shown_branch),
+        followed: followed.map(branch_view),
         model_project: record.model_project,
         created: time(record.created),
         halted: record.halted,
@@ -115,7 +120,7 @@ pub(crate) fn check_text(
     }
 }
 
-/// A data URL of a picture that browsers know, or nothing.
+/// Accepts a data URL of an image that browsers support, or an empty text.
 pub(crate) fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
     let Some(icon) = icon.filter(|icon| !icon.is_empty()) else { return Ok(()) };
     let refuse = |reason: &str| Err(ServerError::field("icon", reason));
@@ -146,7 +151,7 @@ pub(crate) fn check_repository(
     check_text("repository", repository, (0, 2048))?;
     check_text("branch", branch, (0, 255))?;
     let local = app.settings().local_repositories;
-    match compiling::check_repository(
+    match compile_service::check_repository(
         repository.unwrap_or_default(),
         branch.unwrap_or_default(),
         local,
@@ -160,20 +165,21 @@ pub(crate) fn check_repository(
     }
 }
 
-/// The repository that a change means: whoever sends back what was shown means what is kept.
-pub(crate) fn meant(
+/// Resolves the repository of an update: the redacted URL from an earlier response stands for the
+/// stored one.
+pub(crate) fn resolve_repository(
     store: &dyn Store,
     environment: Uuid,
     given: Option<&str>,
 ) -> Result<Option<(String, CredentialChange)>, StoreError> {
     let Some(given) = given else { return Ok(None) };
     let kept = store.records().environment(environment.as_bytes())?.repository;
-    let is_other = given != compiling::without_password(&kept);
-    Ok(is_other.then(|| compiling::credential_change(given, &kept)))
+    let is_other = given != compile_service::mask_password(&kept);
+    Ok(is_other.then(|| compile_service::credential_change(given, &kept)))
 }
 
-/// Seals or forgets the credential of an environment's repository.
-pub(crate) async fn keep_credential(
+/// Seals or deletes the credential of an environment's repository.
+pub(crate) async fn apply_credential_change(
     app: &App,
     environment: EnvironmentKey,
     change: CredentialChange,
@@ -182,11 +188,11 @@ pub(crate) async fn keep_credential(
         return Ok(());
     }
     let (own, now) = (app.clone(), app.now());
-    let keep = move || compiling::keep_credential(&own, environment, &change, now);
+    let keep = move || compile_service::apply_credential_change(&own, environment, &change, now);
     let kept = tokio::task::spawn_blocking(keep).await.map_err(|_| ServerError::Stopping)?;
     kept.map_err(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "a credential is not kept");
-        let text = "the environment is kept, and the password of its repository is not: set the repository again";
+        tracing::error!(error = &error as &dyn std::error::Error, "cannot store a credential");
+        let text = "the environment was stored, but not the password of its repository: set the repository again";
         ServerError::Unavailable(format!("{text} ({error})"))
     })
 }
@@ -200,48 +206,60 @@ async fn with_settings(
     let (settings, released, followed) = app
         .with_store(move |store| {
             let records = store.records();
-            Ok((records.settings(key)?, records.has_release(key)?, records.followed(key)?))
+            Ok((records.settings(key)?, records.has_release(key)?, records.followed_branch(key)?))
         })
         .await?;
     let protected = EnvironmentSettings::from_records(&settings).protected_environment;
     let etag = etag(record.revision);
-    Ok((etag, Json(shown(caller, record, Course { protected, released, followed }))))
+    Ok((
+        etag,
+        Json(environment_view(
+            caller,
+            record,
+            EnvironmentContext { protected, released, followed },
+        )),
+    ))
 }
 
-/// Which environments to list.
+/// Filter of the list of environments.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Those of one project.
+    /// Project.
     project: Option<Uuid>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// The environments that the caller may see.
+/// Lists the environments visible to the caller.
 #[utoipa::path(get, path = "/api/v1/environments", tag = "environments", params(Filter),
-    responses((status = 200, description = "A page of them, by project and name", body = Page<Environment>)))]
+    responses((status = 200, description = "A page, by project and name", body = Page<Environment>)))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Environment>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: Option<(String, String)> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let after: Option<(String, String)> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let project = filter.project;
     let found = app
         .with_store(move |store| {
             let records = store.records();
             let found = records.list_environments(project.as_ref().map(Uuid::as_bytes))?;
-            let settings = records.setting_everywhere("protected_environment")?;
-            Ok((found, settings, records.environments_with_release()?, records.all_followed()?))
+            let settings = records.setting_of_all_environments("protected_environment")?;
+            Ok((
+                found,
+                settings,
+                records.environments_with_release()?,
+                records.followed_branches()?,
+            ))
         })
         .await?;
     let (found, settings, released, followed) = found;
-    let mut followed: BTreeMap<EnvironmentKey, Followed> =
+    let mut followed: BTreeMap<EnvironmentKey, BranchState> =
         followed.into_iter().map(|one| (one.environment, one)).collect();
     let released: BTreeSet<EnvironmentKey> = released.into_iter().collect();
     let protected: BTreeSet<EnvironmentKey> = settings
@@ -260,29 +278,29 @@ pub(super) async fn list(
         .collect();
     let next = (visible.len() > limit).then(|| {
         let last = &visible[limit - 1];
-        cursor(&(&last.project_name, &last.name))
+        encode_cursor(&(&last.project_name, &last.name))
     });
     visible.truncate(limit);
     let items = visible.into_iter().map(|record| {
         let key = &record.key;
-        let course = Course {
+        let context = EnvironmentContext {
             protected: protected.contains(key),
             released: released.contains(key),
             followed: followed.remove(key),
         };
-        shown(&caller, record, course)
+        environment_view(&caller, record, context)
     });
     Ok(Json(Page { items: items.collect(), next }))
 }
 
-/// Makes an environment. The caller must be able to administer its project.
+/// Creates an environment. Requires administration rights in its project.
 #[utoipa::path(post, path = "/api/v1/environments", tag = "environments", request_body = NewEnvironment,
-    responses((status = 201, description = "Made", body = Environment)))]
+    responses((status = 201, description = "Created", body = Environment)))]
 pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
     Body(new): Body<NewEnvironment>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<Environment>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Environment>)>, ServerError> {
     caller.need_in_project(Right::Administer, &new.project)?;
     check_text("name", Some(&new.name), (1, 255))?;
     check_text("description", Some(&new.description), (0, 255))?;
@@ -290,7 +308,7 @@ pub(super) async fn create(
     check_repository(&app, Some(&new.repository), Some(&new.branch))?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = app.now();
-    let (repository, credential) = compiling::credential_change(&new.repository, "");
+    let (repository, credential) = compile_service::credential_change(&new.repository, "");
     let made = app
         .change(move |store| {
             let new = orrery_store::NewEnvironment {
@@ -305,20 +323,27 @@ pub(super) async fn create(
             store.records().add_environment(&new, now)
         })
         .await?;
-    keep_credential(&app, made.key, credential).await?;
+    apply_credential_change(&app, made.key, credential).await?;
     let mut headers = etag(made.revision);
     if let Ok(location) = HeaderValue::from_str(&path_of(&made)) {
         headers.insert(header::LOCATION, location);
     }
-    let detail = format!("environment {} ({id})", told(&made));
-    Ok(Noted(detail, (StatusCode::CREATED, headers, Json(shown(&caller, made, Course::default())))))
+    let detail = format!("environment {} ({id})", audit_text(&made));
+    Ok(WithAuditDetail(
+        detail,
+        (
+            StatusCode::CREATED,
+            headers,
+            Json(environment_view(&caller, made, EnvironmentContext::default())),
+        ),
+    ))
 }
 
-fn told(record: &EnvironmentRecord) -> String {
+fn audit_text(record: &EnvironmentRecord) -> String {
     format!("{}/{}", record.project_name, record.name)
 }
 
-/// One environment.
+/// Returns an environment.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}", tag = "environments", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "The environment", body = Environment)))]
 pub(super) async fn get(
@@ -326,7 +351,7 @@ pub(super) async fn get(
     caller: Caller,
     InEnvironment(known): InEnvironment,
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
-    // As it is now: whoever shows or changes it next compares with this.
+    // Not from the cache: clients compare later changes with this state.
     let found = app.with_store(move |store| store.records().environment(&known.uuid)).await?;
     with_settings(&app, &caller, found).await
 }
@@ -334,14 +359,14 @@ pub(super) async fn get(
 /// Changes an environment.
 #[utoipa::path(patch, path = "/api/v1/environments/{environment}", tag = "environments",
     params(("environment" = Uuid, Path)),
-    request_body = EnvironmentUpdate, responses((status = 200, description = "As it is now", body = Environment)))]
+    request_body = EnvironmentUpdate, responses((status = 200, description = "Current state", body = Environment)))]
 pub(super) async fn update(
     State(app): State<App>,
     caller: Caller,
     Path(environment): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(update): Body<EnvironmentUpdate>,
-) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
+) -> Result<WithAuditDetail<(HeaderMap, Json<Environment>)>, ServerError> {
     if let Some(project) = &update.project {
         caller.need_in_project(Right::Administer, project)?;
     }
@@ -362,7 +387,7 @@ pub(super) async fn update(
     let now = app.now();
     let (changed, credential) = app
         .change(move |store| {
-            let meant = meant(store, environment, update.repository.as_deref())?;
+            let meant = resolve_repository(store, environment, update.repository.as_deref())?;
             let (repository, credential) = meant.unzip();
             let change = EnvironmentChange {
                 project: update.project.as_ref().map(Uuid::as_bytes),
@@ -378,37 +403,39 @@ pub(super) async fn update(
             Ok((records.update_environment(id, expected, &change, now)?, credential))
         })
         .await?;
-    keep_credential(&app, changed.key, credential.unwrap_or(CredentialChange::Keep)).await?;
-    let mut detail = format!("environment {}: {} changed", told(&changed), names_of(&given));
+    apply_credential_change(&app, changed.key, credential.unwrap_or(CredentialChange::Keep))
+        .await?;
+    let mut detail =
+        format!("environment {}: {} changed", audit_text(&changed), join_names(&given));
     if given.iter().any(|(name, is)| *is && matches!(*name, "repository" | "branch")) {
-        let repository = compiling::without_password(&changed.repository);
+        let repository = compile_service::mask_password(&changed.repository);
         detail += &format!("; compiled from {repository:?}, branch {:?}", changed.branch);
     }
     if let Some((_, true)) = given.iter().find(|(name, _)| *name == "model_project") {
         detail += &format!("; bound to the project {:?}", changed.model_project);
     }
-    Ok(Noted(detail, with_settings(&app, &caller, changed).await?))
+    Ok(WithAuditDetail(detail, with_settings(&app, &caller, changed).await?))
 }
 
-/// Stops everything in an environment. What runs is finished; nothing new starts.
+/// Halts an environment. Running handlers finish; nothing new starts.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/halt", tag = "environments", params(("environment" = Uuid, Path)),
-    responses((status = 200, description = "It is halted", body = Environment)))]
+    responses((status = 200, description = "Halted", body = Environment)))]
 pub(super) async fn halt(
     State(app): State<App>,
     caller: Caller,
     Path(environment): Path<Uuid>,
-) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
+) -> Result<WithAuditDetail<(HeaderMap, Json<Environment>)>, ServerError> {
     set_halted(&app, &caller, environment, true).await
 }
 
-/// Lets a halted environment go on.
+/// Resumes a halted environment.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/resume", tag = "environments", params(("environment" = Uuid, Path)),
-    responses((status = 200, description = "It goes on", body = Environment)))]
+    responses((status = 200, description = "Resumed", body = Environment)))]
 pub(super) async fn resume(
     State(app): State<App>,
     caller: Caller,
     Path(environment): Path<Uuid>,
-) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
+) -> Result<WithAuditDetail<(HeaderMap, Json<Environment>)>, ServerError> {
     set_halted(&app, &caller, environment, false).await
 }
 
@@ -417,14 +444,14 @@ async fn set_halted(
     caller: &Caller,
     environment: Uuid,
     halted: bool,
-) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
+) -> Result<WithAuditDetail<(HeaderMap, Json<Environment>)>, ServerError> {
     let now = app.now();
     let changed = app
         .change(move |store| store.records().set_halted(environment.as_bytes(), halted, now))
         .await?;
     let word = if halted { "halted" } else { "resumed" };
-    let detail = format!("environment {} {word}", told(&changed));
-    Ok(Noted(detail, with_settings(app, caller, changed).await?))
+    let detail = format!("environment {} {word}", audit_text(&changed));
+    Ok(WithAuditDetail(detail, with_settings(app, caller, changed).await?))
 }
 
 pub(crate) async fn refuse_if_protected(
@@ -439,7 +466,7 @@ pub(crate) async fn refuse_if_protected(
     Ok(())
 }
 
-/// The refusal to empty an environment that is protected.
+/// Error for clearing or deleting a protected environment.
 pub(super) fn protected() -> ServerError {
     ServerError::Refused {
         status: StatusCode::FORBIDDEN,
@@ -448,33 +475,34 @@ pub(super) fn protected() -> ServerError {
     }
 }
 
-/// Deletes everything in an environment, but neither it nor its settings.
+/// Deletes the contents of an environment, but not the environment and its settings.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/clear", tag = "environments", params(("environment" = Uuid, Path)),
-    responses((status = 202, description = "Begun; the operation tells when it is done", body = Operation)))]
+    responses((status = 202, description = "Started; the operation reports the end", body = Operation)))]
 pub(super) async fn clear(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
     refuse_if_protected(&app, &environment).await?;
     let resume = json!({"resume": !environment.halted});
     let begun = operations::begin(&app, &environment, "clear", resume).await?;
-    Ok(Noted(format!("environment {} is being cleared", told(&environment)), begun))
+    Ok(WithAuditDetail(format!("environment {} is being cleared", audit_text(&environment)), begun))
 }
 
-/// Deletes an environment with everything in it. It is halted at once; when the operation is gone, so is the environment.
+/// Deletes an environment with its contents. It is halted at once; when the operation has
+/// disappeared, the environment is deleted.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}", tag = "environments",
     params(("environment" = Uuid, Path)),
-    responses((status = 202, description = "Begun", body = Operation)))]
+    responses((status = 202, description = "Started", body = Operation)))]
 pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     IfMatch(expected): IfMatch,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
     unchanged(expected, environment.revision)?;
     refuse_if_protected(&app, &environment).await?;
     let now = app.now();
     let uuid = environment.uuid;
     app.change(move |store| store.records().begin_deletion(&uuid, now)).await?;
     let begun = operations::begin(&app, &environment, "delete", json!({})).await?;
-    Ok(Noted(format!("environment {} is being deleted", told(&environment)), begun))
+    Ok(WithAuditDetail(format!("environment {} is being deleted", audit_text(&environment)), begun))
 }

@@ -1,4 +1,5 @@
-//! Server-sent events: what changes, as it changes. A client that was away says the last event it saw and gets those since.
+//! Server-sent events of the change feed. A reconnecting client sends its last event id and
+//! receives the events since.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,7 +10,7 @@ use axum::http::request::Parts;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use orrery_api::ChangeEvent;
-use orrery_store::{ChangeNote, ChangeSeq, EnvironmentKey, EnvironmentRecord, StoreError};
+use orrery_store::{ChangeRecord, ChangeSeq, EnvironmentKey, EnvironmentRecord, StoreError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
@@ -17,19 +18,19 @@ use uuid::Uuid;
 use crate::access::Right;
 use crate::app::App;
 use crate::auth::{self, Caller};
+use crate::error::ServerError;
 use crate::extract::InEnvironment;
-use crate::problem::ServerError;
 
 use super::time;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const BATCH: usize = 500;
-/// After so long, whoever listens has to be who they were still.
-const TRUST_FOR: Duration = Duration::from_secs(5);
-/// Changes that may concern whoever listens: they are asked at once.
-const OF_CALLERS: [&str; 2] = ["user", "token"];
+/// Interval for checking the caller's credential and right again.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Changes that may affect the caller's rights: they trigger an immediate check.
+const CALLER_CHANGES: [&str; 2] = ["user", "token"];
 
-/// What a request shows of its caller, to be looked at again while it is answered.
+/// Credentials of the request, for repeated checks during the stream.
 pub(super) struct Credentials(Parts);
 
 impl<S: Send + Sync> FromRequestParts<S> for Credentials {
@@ -40,7 +41,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Credentials {
     }
 }
 
-/// The last event that a client saw.
+/// Id of the last event that the client received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastSeen(Option<i64>);
 
@@ -51,21 +52,21 @@ impl<S: Send + Sync> FromRequestParts<S> for LastSeen {
         let Some(given) = parts.headers.get("last-event-id") else { return Ok(LastSeen(None)) };
         let text = given.to_str().unwrap_or_default();
         let number = text.parse::<i64>().ok().filter(|number| *number >= 0);
-        let bad = || ServerError::BadRequest(format!("Last-Event-ID: {text:?} is no event"));
+        let bad = || ServerError::BadRequest(format!("Last-Event-ID: {text:?} is not an event id"));
         number.map(|number| LastSeen(Some(number))).ok_or_else(bad)
     }
 }
 
-/// Whose changes somebody may see.
+/// Visible changes.
 enum View {
-    /// Those of one environment.
+    /// Changes of one environment.
     One(EnvironmentKey, Uuid),
-    /// Those of all that the caller may see; environments are looked up once.
+    /// Changes of all environments visible to the caller, with a cache of their ids.
     All(Box<Caller>, HashMap<EnvironmentKey, Option<Uuid>>),
 }
 
 impl View {
-    async fn event(&mut self, app: &App, note: &ChangeNote) -> Option<ChangeEvent> {
+    async fn event(&mut self, app: &App, note: &ChangeRecord) -> Option<ChangeEvent> {
         let environment = match (self, note.environment) {
             (View::One(key, uuid), Some(of)) if *key == of => Some(*uuid),
             (View::One(..), _) => return None,
@@ -77,7 +78,8 @@ impl View {
                 let visible = match known.get(&of) {
                     Some(visible) => *visible,
                     None => {
-                        let find = app.with_store(move |store| store.records().environment_of(of));
+                        let find =
+                            app.with_store(move |store| store.records().environment_by_key(of));
                         let found = find.await.ok();
                         let seen =
                             found.filter(|found| caller.may_in_environment(Right::View, found));
@@ -105,19 +107,19 @@ impl View {
     }
 }
 
-/// One client that listens.
+/// Event stream of one client.
 struct Listener {
     app: App,
     credentials: Credentials,
     checked: Instant,
     view: View,
-    live: broadcast::Receiver<ChangeNote>,
+    live: broadcast::Receiver<ChangeRecord>,
     last: ChangeSeq,
-    /// Read from the store, oldest last.
-    backlog: Vec<ChangeNote>,
-    /// Whether there may be more in the store than came live.
+    /// Changes read from the store, oldest last.
+    backlog: Vec<ChangeRecord>,
+    /// True if the store may have more changes than the live feed delivered.
     behind: bool,
-    /// The client missed something that is not kept any more.
+    /// True if the client missed changes that are not stored any more.
     reset: bool,
 }
 
@@ -130,16 +132,16 @@ impl Listener {
         }
         let stopping = self.app.stopping().clone();
         loop {
-            if self.checked.elapsed() >= TRUST_FOR && !self.is_trusted().await {
+            if self.checked.elapsed() >= RECHECK_INTERVAL && !self.is_authorized().await {
                 return None;
             }
             if let Some(note) = self.backlog.pop() {
                 self.last = note.seq;
-                if OF_CALLERS.contains(&&*note.kind) && !self.is_trusted().await {
+                if CALLER_CHANGES.contains(&&*note.kind) && !self.is_authorized().await {
                     return None;
                 }
                 if let Some(event) = self.view.event(&self.app, &note).await {
-                    return Some(sent(&note, &event));
+                    return Some(sse_event(&note, &event));
                 }
                 continue;
             }
@@ -149,7 +151,7 @@ impl Listener {
             }
             let received = tokio::select! {
                 () = stopping.cancelled() => return None,
-                () = tokio::time::sleep(TRUST_FOR) => continue,
+                () = tokio::time::sleep(RECHECK_INTERVAL) => continue,
                 received = self.live.recv() => received,
             };
             match received {
@@ -161,19 +163,20 @@ impl Listener {
         }
     }
 
-    /// Whether the client may still hear what it hears: its credential may be revoked, or its right taken away.
-    async fn is_trusted(&mut self) -> bool {
+    /// True if the credential and the right of the client are still valid.
+    async fn is_authorized(&mut self) -> bool {
         self.checked = Instant::now();
         let caller = match auth::authenticate(&self.app, &self.credentials.0, false).await {
             Ok(caller) => caller,
             Err(ServerError::Unauthenticated(_) | ServerError::Forbidden(_)) => return false,
-            // Whether it is, the store will say when it answers again.
+            // Unknown until the store is available again.
             Err(_) => return true,
         };
         match &mut self.view {
             View::One(key, _) => {
                 let key = *key;
-                let find = self.app.with_store(move |store| store.records().environment_of(key));
+                let find =
+                    self.app.with_store(move |store| store.records().environment_by_key(key));
                 match find.await {
                     Ok(found) => caller.may_in_environment(Right::View, &found),
                     Err(ServerError::Store(StoreError::NotFound { .. })) => false,
@@ -200,7 +203,7 @@ impl Listener {
     }
 }
 
-fn sent(note: &ChangeNote, event: &ChangeEvent) -> Event {
+fn sse_event(note: &ChangeRecord, event: &ChangeEvent) -> Event {
     let data = serde_json::to_string(event).unwrap_or_default();
     Event::default().id(note.seq.0.to_string()).event(&note.kind).data(data)
 }
@@ -211,8 +214,8 @@ async fn listen(
     view: View,
     seen: Option<i64>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ServerError> {
-    // First listen, then look where the feed is: nothing can fall between.
-    let live = app.tail().listen(&app).await?;
+    // Subscribes before reading the position of the feed, so that no change is missed.
+    let live = app.change_stream().subscribe(&app).await?;
     let (latest, oldest) = app
         .with_store(|store| {
             let records = store.records();
@@ -220,7 +223,8 @@ async fn listen(
         })
         .await?;
     let last = seen.map_or(latest, ChangeSeq);
-    // What follows the last seen must still be there; a place that never was belongs to another store.
+    // The change after the last seen one must be stored; an unknown position belongs to another
+    // store.
     let reset = last > latest || last.0 + 1 < oldest.0;
     let last = if reset { latest } else { last };
     let listener = Listener {
@@ -241,11 +245,11 @@ async fn listen(
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT).text("heartbeat")))
 }
 
-/// What changes in an environment, as server-sent events. `Last-Event-ID` continues where a connection ended; the event `reset` says that
-/// too much was missed.
+/// Streams the changes of an environment as server-sent events. `Last-Event-ID` resumes a stream;
+/// the event `reset` reports that changes were lost.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/events", tag = "events",
-    params(("environment" = Uuid, Path), ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen")),
-    responses((status = 200, description = "Events without end; the data of each is a `ChangeEvent`", body = String, content_type = "text/event-stream")))]
+    params(("environment" = Uuid, Path), ("Last-Event-ID" = Option<u64>, Header, description = "Id of the last received event")),
+    responses((status = 200, description = "Endless event stream; the data of each event is a `ChangeEvent`", body = String, content_type = "text/event-stream")))]
 pub(super) async fn of_environment(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
@@ -256,10 +260,10 @@ pub(super) async fn of_environment(
     listen(app, credentials, View::One(key, Uuid::from_bytes(uuid)), seen).await
 }
 
-/// What changes in all environments that the caller may see, as server-sent events.
+/// Streams the changes of all environments visible to the caller as server-sent events.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
-    params(("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen")),
-    responses((status = 200, description = "Events without end; the data of each is a `ChangeEvent`", body = String, content_type = "text/event-stream")))]
+    params(("Last-Event-ID" = Option<u64>, Header, description = "Id of the last received event")),
+    responses((status = 200, description = "Endless event stream; the data of each event is a `ChangeEvent`", body = String, content_type = "text/event-stream")))]
 pub(super) async fn of_all(
     State(app): State<App>,
     caller: Caller,

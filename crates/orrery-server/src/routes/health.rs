@@ -1,4 +1,4 @@
-//! Whether the server is alive, and whether it can work.
+//! Health: liveness and readiness.
 
 use std::time::Duration;
 
@@ -9,70 +9,70 @@ use orrery_store::StoreError;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::gateway::ALIVE_WITHIN;
-use crate::problem::ServerError;
+use crate::error::ServerError;
+use crate::gateway::HEARTBEAT_MAX_AGE;
 
-/// How long the store may take to answer.
-const STORE_WITHIN: Duration = Duration::from_secs(2);
+/// Timeout of the store.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the last try to write to the store is remembered as.
+/// Meta key of the write probe.
 const PROBE: &str = "written to";
-const FAILED: &str = "it failed; the server's log tells more";
+const FAILED: &str = "failed: see the server's log";
 
-/// Alive and able to work, with reasons.
+/// Returns liveness and readiness, with reasons.
 #[utoipa::path(get, path = "/health", tag = "health", security(()),
-    responses((status = 200, description = "All is well", body = Value), (status = 503, description = "Not able to work", body = Value)))]
+    responses((status = 200, description = "Healthy", body = Value), (status = 503, description = "Unhealthy", body = Value)))]
 pub(super) async fn health(state: State<App>) -> (StatusCode, Json<Value>) {
     ready(state).await
 }
 
-/// The process answers.
+/// Liveness: the process responds.
 #[utoipa::path(get, path = "/health/live", tag = "health", security(()),
     responses((status = 200, description = "Alive", body = Value)))]
 pub(super) async fn live() -> Json<Value> {
     Json(json!({"status": "live"}))
 }
 
-/// The server can work: its store answers, and each of its roles goes on.
+/// Readiness: the store responds, and all roles have a recent heartbeat.
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()),
-    responses((status = 200, description = "Ready", body = Value), (status = 503, description = "Not ready, and why", body = Value)))]
+    responses((status = 200, description = "Ready", body = Value), (status = 503, description = "Not ready, with reasons", body = Value)))]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
-    // The first answer waits for the first try.
+    // The first response waits for the first probe.
     if app.writes().begin() {
         let probe = tokio::spawn(probe_writes(app.clone()));
-        let _ = tokio::time::timeout(STORE_WITHIN, probe).await;
+        let _ = tokio::time::timeout(STORE_TIMEOUT, probe).await;
     }
-    let gateway = app.hub().gateway();
+    let gateway = app.agent_sessions().gateway();
     let own = gateway.as_ref().map(|gateway| gateway.id.into_bytes());
     let look = app.with_store(move |store| {
         store.records().latest_change()?;
         let Some(own) = own else { return Ok(true) };
-        Ok(store.records().gateways(ALIVE_WITHIN)?.iter().any(|gateway| gateway.uuid == own))
+        Ok(store.records().gateways(HEARTBEAT_MAX_AGE)?.iter().any(|gateway| gateway.uuid == own))
     });
-    // Who asks decides by the answer whether to send requests here, and must not wait as long as they would.
-    let answer = tokio::time::timeout(STORE_WITHIN, look).await;
+    // Load balancers decide by this response and need it sooner than requests time out.
+    let answer = tokio::time::timeout(STORE_TIMEOUT, look).await;
     let unanswered = answer.is_err();
     let answer = answer.unwrap_or(Ok(true));
-    let mut checks: Vec<(&str, Option<String>)> = app.pulse().read();
+    let mut checks: Vec<(&str, Option<String>)> = app.heartbeats().statuses();
     if gateway.is_some() {
-        let silent = "other servers do not know of it: it could not tell the database lately";
-        let trouble = matches!(answer, Ok(false)).then(|| silent.to_owned());
-        checks.push(("gateway", trouble));
+        let silent = "its heartbeat is not in the database: other servers do not see it";
+        let failure = matches!(answer, Ok(false)).then(|| silent.to_owned());
+        checks.push(("gateway", failure));
     }
-    let trouble = match unanswered {
-        true => Some(format!("it does not answer within {} seconds", STORE_WITHIN.as_secs())),
-        false => answer.err().map(|error| told(&error).to_owned()),
+    let failure = match unanswered {
+        true => Some(format!("it does not answer within {} seconds", STORE_TIMEOUT.as_secs())),
+        false => answer.err().map(|error| public_reason(&error).to_owned()),
     };
-    let trouble = trouble.or_else(|| app.writes().trouble().map(str::to_owned));
-    checks.push(("store", trouble));
-    let well = checks.iter().all(|(_, trouble)| trouble.is_none());
+    let failure = failure.or_else(|| app.writes().error().map(str::to_owned));
+    checks.push(("store", failure));
+    let well = checks.iter().all(|(_, failure)| failure.is_none());
     let (code, status) = match well {
         true => (StatusCode::OK, "ready"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
     };
     let checks: serde_json::Map<String, Value> = checks
         .into_iter()
-        .map(|(name, trouble)| (name.to_owned(), trouble.unwrap_or_else(|| "ok".to_owned()).into()))
+        .map(|(name, failure)| (name.to_owned(), failure.unwrap_or_else(|| "ok".to_owned()).into()))
         .collect();
     let mut answer = json!({"status": status, "checks": checks});
     if let Some(isolation) = app.settings().isolation {
@@ -84,20 +84,20 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
     (code, Json(answer))
 }
 
-/// Tries whether the store can be written to: a disk that is full still answers questions.
+/// Probes writes to the store: a store with a full disk still answers reads.
 async fn probe_writes(app: App) {
     let now = app.now();
     let tried =
-        app.with_store(move |store| store.records().remember(PROBE, &now.0.to_string())).await;
-    let trouble = tried.err().map(|error| match told(&error) {
-        FAILED => "it cannot be written to; the server's log tells more",
-        told => told,
+        app.with_store(move |store| store.records().put_meta(PROBE, &now.0.to_string())).await;
+    let failure = tried.err().map(|error| match public_reason(&error) {
+        FAILED => "not writable: see the server's log",
+        public_reason => public_reason,
     });
-    app.writes().end(trouble);
+    app.writes().end(failure);
 }
 
-/// Why the store is of no use. Everybody may read this, so it does not say where the database is; the log does.
-fn told(error: &ServerError) -> &'static str {
+/// Public reason for an unusable store, without its location. The log has the details.
+fn public_reason(error: &ServerError) -> &'static str {
     let store = match error {
         ServerError::Store(error) => error,
         ServerError::SharedStore(error) => error,

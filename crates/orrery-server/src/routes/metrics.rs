@@ -1,4 +1,4 @@
-//! Measurements over time.
+//! Metrics as time series.
 
 use std::collections::BTreeMap;
 
@@ -11,40 +11,42 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
+use crate::error::ServerError;
 use crate::extract::{InEnvironment, Query};
-use crate::problem::ServerError;
-use crate::upkeep::{COMPILE_TIME, GAUGE_LASTS, GAUGES, NAMES, SAMPLE_EVERY};
+use crate::maintenance::{COMPILE_TIME, GAUGE_VALIDITY, GAUGES, METRIC_NAMES, SAMPLE_INTERVAL};
 
 use super::{parse_time, time};
 
 const HOUR: i64 = 3_600_000_000;
 const SPANS_MAX: u32 = 1000;
 const SPANS_DEFAULT: u32 = 60;
-/// Derived from how often something was timed.
+/// Derived from the number of timed compiles.
 const COMPILE_RATE: &str = "orchestrator.compile_rate";
 
-/// Values of the spans, by what was counted.
+/// Values per interval, by group.
 pub(crate) type Values = BTreeMap<String, Vec<Option<f64>>>;
 
-/// Which measurements to show.
+/// Filter of metrics.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Names with commas between them: `resource.resource_count`, `resource.agent_count`, `orchestrator.compile_time`,
-    /// `orchestrator.compile_waiting_time`, `orchestrator.compile_rate`. All if absent.
+    /// Names, separated by commas: `resource.resource_count`, `resource.agent_count`,
+    /// `orchestrator.compile_time`, `orchestrator.compile_waiting_time`,
+    /// `orchestrator.compile_rate`. Default: all.
     metrics: Option<String>,
-    /// From this time on, in RFC 3339; an hour ago if absent.
+    /// Start time (RFC 3339). Default: an hour ago.
     start: Option<String>,
-    /// Until before this time, in RFC 3339; now if absent.
+    /// End time, exclusive (RFC 3339). Default: now.
     end: Option<String>,
-    /// Into how many spans the time is cut.
+    /// Number of intervals.
     #[param(minimum = 1, maximum = 1000)]
     spans: Option<u32>,
-    /// Cut at whole hours: the time is widened to them, and a span is a number of hours.
+    /// Aligns to full hours: the time is extended to them, and an interval is a multiple of an
+    /// hour.
     round: Option<bool>,
 }
 
-/// Equal spans of time.
+/// Equal intervals of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     start: i64,
@@ -53,7 +55,7 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    pub(crate) fn of(start: i64, end: i64, count: u32, round: bool) -> Result<Self, ServerError> {
+    pub(crate) fn new(start: i64, end: i64, count: u32, round: bool) -> Result<Self, ServerError> {
         if end <= start {
             return Err(ServerError::rule("bad-filter", "end must be later than start"));
         }
@@ -77,22 +79,22 @@ impl Spans {
         self.start + self.length * i64::try_from(self.count).unwrap_or(i64::MAX)
     }
 
-    /// Where each of them ends.
+    /// End times of the intervals.
     pub(crate) fn ends(&self) -> impl Iterator<Item = i64> {
         let count = i64::try_from(self.count).unwrap_or(i64::MAX);
         (1..=count).map(|index| self.start + self.length * index)
     }
 
-    fn place(&self, at: Timestamp) -> Option<usize> {
+    fn index_of(&self, at: Timestamp) -> Option<usize> {
         let place = usize::try_from((at.0 - self.start).div_euclid(self.length)).ok()?;
         (place < self.count).then_some(place)
     }
 
-    /// Averages in each span: of gauges over their measurements, of timers over what was timed.
+    /// Averages per interval: of gauges over their samples, of timers over the timed events.
     fn averages(&self, records: &[MetricRecord]) -> Values {
         let mut sums: BTreeMap<String, Vec<(i64, i64)>> = BTreeMap::new();
         for record in records {
-            let Some(place) = self.place(record.at) else { continue };
+            let Some(place) = self.index_of(record.at) else { continue };
             let sums =
                 sums.entry(record.category.clone()).or_insert_with(|| vec![(0, 0); self.count]);
             sums[place].0 += record.count;
@@ -105,18 +107,18 @@ impl Spans {
             .collect()
     }
 
-    /// Gauges as if all were measured every minute until `until`. An environment in which nothing happens is measured seldom, and is
-    /// what it was; one that nobody measured for longer was not looked after, which stays visible.
+    /// Resamples gauges to one a minute until `until`. An idle environment is sampled rarely and
+    /// keeps its values; a longer gap means that no server was running, and stays visible.
     fn every_minute(&self, records: &[MetricRecord], until: Timestamp) -> Vec<MetricRecord> {
-        let minute = i64::try_from(SAMPLE_EVERY.as_micros()).unwrap_or(i64::MAX);
+        let minute = i64::try_from(SAMPLE_INTERVAL.as_micros()).unwrap_or(i64::MAX);
         let mut later: BTreeMap<&str, Timestamp> = BTreeMap::new();
         let mut all = Vec::with_capacity(records.len());
         for record in records.iter().rev() {
             let next = later.insert(&record.category, record.at).unwrap_or(until);
-            let end = next.min(record.at + GAUGE_LASTS).0;
+            let end = next.min(record.at + GAUGE_VALIDITY).0;
             let mut at = record.at.0;
             loop {
-                // All that fall into one span are one record.
+                // All samples of one interval form one record.
                 let place = (at - self.start).div_euclid(self.length);
                 let rest = (self.start + (place + 1) * self.length).min(end) - at;
                 let times = ((rest + minute - 1) / minute).max(1);
@@ -131,11 +133,11 @@ impl Spans {
         all
     }
 
-    /// How often something was timed, for each hour.
+    /// Returns the number of timed events per hour.
     fn rates(&self, records: &[MetricRecord]) -> Values {
         let mut counts = vec![0_i64; self.count];
         for record in records {
-            if let Some(place) = self.place(record.at) {
+            if let Some(place) = self.index_of(record.at) {
                 counts[place] += record.count;
             }
         }
@@ -145,7 +147,7 @@ impl Spans {
     }
 }
 
-/// For each of some names, the values in each span.
+/// Returns the values of the named metrics per interval.
 pub(crate) fn series(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -156,13 +158,13 @@ pub(crate) fn series(
     let (from, until) = (Timestamp(spans.start()), Timestamp(spans.end()));
     let mut found = Vec::with_capacity(names.len());
     for name in names {
-        if name != COMPILE_RATE && !NAMES.contains(&name.as_str()) {
+        if name != COMPILE_RATE && !METRIC_NAMES.contains(&name.as_str()) {
             let text = format!("metrics: there is no {name:?}");
             return Ok(Err(ServerError::rule("bad-filter", text)));
         }
         let source = if name == COMPILE_RATE { COMPILE_TIME } else { name };
         let is_gauge = GAUGES.contains(&source);
-        let since = if is_gauge { from - GAUGE_LASTS } else { from };
+        let since = if is_gauge { from - GAUGE_VALIDITY } else { from };
         let mut records = store.records().metrics(environment, source, since, until)?;
         if is_gauge {
             records = spans.every_minute(&records, until.min(now));
@@ -175,17 +177,17 @@ pub(crate) fn series(
     Ok(Ok(found))
 }
 
-/// Measurements of an environment over time, in equal spans.
+/// Returns metrics of an environment as time series with equal intervals.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/metrics", tag = "metrics",
     params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "The measurements", body = Metrics)))]
+    responses((status = 200, description = "The metrics", body = Metrics)))]
 pub(super) async fn get(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Metrics>, ServerError> {
     let names: Vec<String> = match filter.metrics.as_deref() {
-        None => NAMES.into_iter().chain([COMPILE_RATE]).map(str::to_owned).collect(),
+        None => METRIC_NAMES.into_iter().chain([COMPILE_RATE]).map(str::to_owned).collect(),
         Some(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
     };
     let end = match filter.end.as_deref() {
@@ -200,7 +202,7 @@ pub(super) async fn get(
     if !(1..=SPANS_MAX).contains(&count) {
         return Err(ServerError::rule("bad-filter", format!("spans must be 1 to {SPANS_MAX}")));
     }
-    let spans = Spans::of(start.0, end.0, count, filter.round.unwrap_or(false))?;
+    let spans = Spans::new(start.0, end.0, count, filter.round.unwrap_or(false))?;
     let timestamps = spans.ends().map(|at| time(Timestamp(at))).collect();
     let (wanted, now) = (names.clone(), app.now());
     let values =
@@ -225,31 +227,31 @@ mod tests {
     }
 
     #[test]
-    fn spans_cover_the_time_and_average_what_is_in_them() {
-        let spans = Spans::of(0, 100, 4, false).unwrap();
+    fn intervals_cover_the_time_and_average_their_samples() {
+        let spans = Spans::new(0, 100, 4, false).unwrap();
         let records =
             [record(0, 1, 2000), record(24, 1, 4000), record(75, 2, 3000), record(100, 1, 9)];
         let averages = spans.averages(&records);
         assert_eq!(averages["c"], [Some(3.0), None, None, Some(1.5)]);
-        assert!(Spans::of(5, 5, 4, false).is_err());
+        assert!(Spans::new(5, 5, 4, false).is_err());
     }
 
     #[test]
-    fn gauges_last_until_they_are_measured_again_but_not_for_ever() {
-        let minute = i64::try_from(SAMPLE_EVERY.as_micros()).unwrap();
-        let spans = Spans::of(0, 8 * minute, 4, false).unwrap();
+    fn gauges_last_until_the_next_sample_but_not_forever() {
+        let minute = i64::try_from(SAMPLE_INTERVAL.as_micros()).unwrap();
+        let spans = Spans::new(0, 8 * minute, 4, false).unwrap();
         let records = [record(minute, 1, 2000), record(4 * minute, 1, 4000)];
-        // Nothing is known of before the first, nor of what is yet to come.
+        // There is no value before the first sample, nor in the future.
         let averages = spans.averages(&spans.every_minute(&records, Timestamp(6 * minute)));
         assert_eq!(averages["c"], [Some(2.0), Some(2.0), Some(4.0), None]);
-        let hours = Spans::of(0, 4 * HOUR, 4, false).unwrap();
+        let hours = Spans::new(0, 4 * HOUR, 4, false).unwrap();
         let averages = hours.averages(&hours.every_minute(&records, Timestamp(4 * HOUR)));
         assert_eq!((averages["c"][2], averages["c"][3]), (None, None));
     }
 
     #[test]
     fn rounded_spans_are_whole_hours() {
-        let spans = Spans::of(HOUR / 2, 5 * HOUR + 1, 4, true).unwrap();
+        let spans = Spans::new(HOUR / 2, 5 * HOUR + 1, 4, true).unwrap();
         assert_eq!((spans.start, spans.length, spans.count), (0, 2 * HOUR, 3));
         let rates = spans.rates(&[record(HOUR, 4, 1), record(3 * HOUR, 1, 1)]);
         assert_eq!(rates[""], [Some(2.0), Some(0.5), Some(0.0)]);

@@ -1,8 +1,7 @@
-//! The API, one module for each kind of thing.
+//! Routes of the API, one module per noun.
 
 mod agents;
 mod audit;
-mod by_agent;
 mod cluster_documents;
 mod compiles;
 mod discovered;
@@ -12,16 +11,17 @@ pub(crate) mod environments;
 mod events;
 mod files;
 mod health;
+pub(crate) mod html_pages;
 pub(crate) mod metrics;
 mod notifications;
 mod operation_results;
 pub(crate) mod operations;
-pub(crate) mod pages;
 pub(crate) mod parameters;
 mod projects;
 pub(crate) mod pushes;
 mod remote_agents;
 mod resources;
+mod resources_by_agent;
 mod roles;
 mod secrets;
 pub(crate) mod sessions;
@@ -41,35 +41,40 @@ use utoipa_axum::routes;
 use crate::access;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::problem::ServerError;
+use crate::error::ServerError;
 
-/// The time as the API tells it.
+/// Formats a time for the API.
 pub(crate) fn time(at: orrery_model::Timestamp) -> String {
     at.to_string()
 }
 
-/// Reads a time that a client gives.
+/// Parses a time of a request.
 fn parse_time(name: &str, text: &str) -> Result<Timestamp, ServerError> {
     let read = text.parse::<jiff::Timestamp>();
     read.map(|at| Timestamp(at.as_microsecond())).map_err(|_| {
-        let text = format!("{name}: {text:?} is no time: give one like 2026-11-16T09:30:00Z");
+        let text =
+            format!("{name}: {text:?} is not a time: expected one like 2026-11-16T09:30:00Z");
         ServerError::rule("bad-filter", text)
     })
 }
 
-/// What of several things is meant, as one text.
-fn names_of(given: &[(&str, bool)]) -> String {
+/// Joins the selected names into one text.
+fn join_names(given: &[(&str, bool)]) -> String {
     let names: Vec<&str> = given.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 
-/// Of what a thing lets be done now, what the caller may do.
-fn offered(caller: &Caller, environment: &EnvironmentRecord, mut actions: Actions) -> Actions {
+/// Restricts actions to those that the caller may execute.
+fn permitted_actions(
+    caller: &Caller,
+    environment: &EnvironmentRecord,
+    mut actions: Actions,
+) -> Actions {
     actions.retain(|_, path| access::may_post(caller, environment, path));
     actions
 }
 
-/// A text as one part of a path.
+/// Encodes a text as a path segment.
 fn segment(text: &str) -> String {
     let mut part = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -83,8 +88,8 @@ fn segment(text: &str) -> String {
     part
 }
 
-/// Refuses to begin anything in an environment that is on its way out.
-pub(crate) fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+/// Fails for an environment that is being deleted.
+pub(crate) fn check_not_deleting(environment: &EnvironmentRecord) -> Result<(), ServerError> {
     if environment.deleting {
         return Err(StoreError::Deleting(environment.name.clone()).into());
     }
@@ -95,14 +100,14 @@ pub(crate) fn active(environment: &EnvironmentRecord) -> Result<(), ServerError>
 #[openapi(
     info(
         title = "Orrery",
-        description = "What is wanted of an infrastructure, what it is, and what to do about it."
+        description = "Desired state of an infrastructure, its actual state, and the operations between them."
     ),
     components(schemas(Problem, ChangeEvent, agents::AgentAction))
 )]
 struct Description;
 
-/// What a server answers whatever its roles are.
-pub(crate) fn of_every_role() -> OpenApiRouter<App> {
+/// Routes of every server, regardless of its roles.
+pub(crate) fn health_routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(health::health))
         .routes(routes!(health::live))
@@ -110,9 +115,9 @@ pub(crate) fn of_every_role() -> OpenApiRouter<App> {
         .routes(routes!(crate::metrics::show))
 }
 
-/// All routes, with their description.
+/// All routes, with their OpenAPI description.
 pub(crate) fn all() -> OpenApiRouter<App> {
-    of_every_role()
+    health_routes()
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(projects::get, projects::update, projects::delete))
         .routes(routes!(sessions::setup))

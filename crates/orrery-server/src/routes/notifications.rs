@@ -10,14 +10,14 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
-use crate::problem::ServerError;
+use crate::error::ServerError;
+use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 
 use super::time;
 
 const SEVERITIES: [&str; 5] = ["message", "info", "success", "warning", "error"];
 
-fn shown(record: NotificationRecord) -> Notification {
+fn notification_view(record: NotificationRecord) -> Notification {
     Notification {
         id: Uuid::from_bytes(record.uuid),
         created: time(record.created),
@@ -31,34 +31,34 @@ fn shown(record: NotificationRecord) -> Notification {
     }
 }
 
-/// Which notifications to list.
+/// Filter of the list of notifications.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Only those that were read, or were not.
+    /// Read, or not.
     read: Option<bool>,
-    /// Only those that were cleared, or were not.
+    /// Cleared, or not.
     cleared: Option<bool>,
-    /// Only those of this severity: `message`, `info`, `success`, `warning`, `error`.
+    /// Severity: `message`, `info`, `success`, `warning`, `error`.
     severity: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Notifications, newest first.
+/// Lists notifications, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/notifications", tag = "notifications",
     params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "A page of them", body = Page<Notification>)))]
+    responses((status = 200, description = "A page", body = Page<Notification>)))]
 pub(super) async fn list(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Notification>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: Option<(i64, Uuid)> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let after: Option<(i64, Uuid)> = filter.after.as_deref().map(parse_cursor).transpose()?;
     if let Some(severity) = filter.severity.as_deref().filter(|name| !SEVERITIES.contains(name)) {
         let text = format!("severity: {severity:?} is none of {}", SEVERITIES.join(", "));
         return Err(ServerError::rule("bad-filter", text));
@@ -75,11 +75,11 @@ pub(super) async fn list(
         })
         .await?;
     let (found, next) =
-        page(found, limit, |record| (record.created.0, Uuid::from_bytes(record.uuid)));
-    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
+        take_page(found, limit, |record| (record.created.0, Uuid::from_bytes(record.uuid)));
+    Ok(Json(Page { items: found.into_iter().map(notification_view).collect(), next }))
 }
 
-/// One notification.
+/// Returns a notification.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/notifications/{id}", tag = "notifications",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "The notification", body = Notification)))]
@@ -91,13 +91,13 @@ pub(super) async fn get(
     let found = app
         .with_store(move |store| store.records().notification(environment.key, id.as_bytes()))
         .await?;
-    Ok(Json(shown(found)))
+    Ok(Json(notification_view(found)))
 }
 
 /// Marks a notification as read or cleared.
 #[utoipa::path(patch, path = "/api/v1/environments/{environment}/notifications/{id}", tag = "notifications",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)), request_body = NotificationUpdate,
-    responses((status = 200, description = "As it is now", body = Notification)))]
+    responses((status = 200, description = "Current state", body = Notification)))]
 pub(super) async fn update(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
@@ -112,5 +112,5 @@ pub(super) async fn update(
             store.records().update_notification(environment.key, id, read, cleared, now)
         })
         .await?;
-    Ok(Json(shown(changed)))
+    Ok(Json(notification_view(changed)))
 }

@@ -1,4 +1,4 @@
-//! Results of deploys and repairs: exact counts, and the runs that changed something or did not end well.
+//! Results of deploys and repairs: exact counts, and runs that changed something or failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use axum::extract::State;
 use orrery_api::{OperationReport, OperationResult, Page};
 use orrery_model::{ResourceId, Status};
 use orrery_store::{
-    Action, ActionKey, EnvironmentKey, EventfulRuns, RequestRecord, ResourceQuery, Store,
+    Action, ActionKey, EnvironmentKey, RequestRecord, ResourceQuery, RunSelection, Store,
     StoreError,
 };
 use serde::Deserialize;
@@ -15,15 +15,15 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
-use crate::problem::ServerError;
+use crate::error::ServerError;
+use crate::extract::{InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 
-use super::resources::shown_action;
+use super::resources::action_view;
 
-/// Resources that are read at once.
+/// Number of resources to read at a time.
 const PAGE: usize = 10_000;
 
-/// Resources that a deploy or a repair means. All that is given must hold.
+/// Resources selected by a deploy or a repair. All given conditions must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Selection {
@@ -32,7 +32,7 @@ struct Selection {
     filter: Option<SelectionFilter>,
 }
 
-/// Statuses are left out: they have changed since.
+/// Without statuses, which have changed since.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SelectionFilter {
@@ -43,7 +43,7 @@ struct SelectionFilter {
 }
 
 impl Selection {
-    fn of(
+    fn from_request(
         store: &dyn Store,
         environment: EnvironmentKey,
         request: &RequestRecord,
@@ -55,14 +55,14 @@ impl Selection {
             let query =
                 ResourceQuery { agent, entity, value, statuses, set, ..ResourceQuery::default() };
             let mut found = BTreeSet::new();
-            each(store, environment, &query, |id, _| {
+            visit_resources(store, environment, &query, |id, _| {
                 if selection.ids.as_ref().is_none_or(|ids| ids.contains(id)) {
                     found.insert(id.to_owned());
                 }
             })?;
             selection.ids = Some(found);
         }
-        if let Some(mut own) = ids_of_own_version(store, environment, request)? {
+        if let Some(mut own) = ids_at_request(store, environment, request)? {
             if let Some(ids) = &selection.ids {
                 own.retain(|id| ids.contains(id));
             }
@@ -84,9 +84,9 @@ impl Selection {
     }
 }
 
-/// The resources of the version that was wanted when something was asked for, if another one was released since: what that brought is
-/// none of its business.
-fn ids_of_own_version(
+/// Returns the resources of the version at the time of the request, if another one was released
+/// since: resources of later versions do not count.
+fn ids_at_request(
     store: &dyn Store,
     environment: EnvironmentKey,
     request: &RequestRecord,
@@ -103,8 +103,8 @@ fn ids_of_own_version(
     Ok(Some(ids))
 }
 
-/// Visits resources that a version wants, with their statuses.
-fn each(
+/// Visits the resources of a version with their statuses.
+fn visit_resources(
     store: &dyn Store,
     environment: EnvironmentKey,
     query: &ResourceQuery,
@@ -123,8 +123,8 @@ fn each(
     }
 }
 
-/// The request behind an operation, with the action after which it began.
-fn find(
+/// Finds the request of an operation, and the action after which it began.
+fn find_request(
     store: &dyn Store,
     environment: EnvironmentKey,
     id: Uuid,
@@ -137,7 +137,7 @@ fn find(
     }
 }
 
-/// What a deploy or a repair did, counted exactly.
+/// Returns exact counts of the effects of a deploy or a repair.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/operations/{id}/report", tag = "operations",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "The counts", body = OperationReport)))]
@@ -149,8 +149,8 @@ pub(super) async fn report(
     let key = environment.key;
     let report = app
         .with_store(move |store| {
-            let (request, latest) = find(store, key, id)?;
-            let selection = Selection::of(store, key, &request)?;
+            let (request, latest) = find_request(store, key, id)?;
+            let selection = Selection::from_request(store, key, &request)?;
             let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
             let mut count = |status: Status, count: u64| {
                 if status != Status::Orphaned && count > 0 {
@@ -162,7 +162,7 @@ pub(super) async fn report(
                     count(one.status, one.count);
                 }
             } else {
-                each(store, key, &ResourceQuery::default(), |id, status| {
+                visit_resources(store, key, &ResourceQuery::default(), |id, status| {
                     count(status, selection.covers(id).into());
                 })?;
             }
@@ -180,50 +180,50 @@ pub(super) async fn report(
     Ok(Json(report))
 }
 
-/// Which results to list.
+/// Filter of results.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Part {
-    /// Only those that `changed` something and ended well, or only those that did not end well: `bad`.
+pub(super) struct ResultFilter {
+    /// `changed` for successful changes, `bad` for failures.
     only: Option<String>,
-    /// How many at most. A page may have fewer, also none, and still not be the last.
+    /// Maximum number of items. A page can have fewer, even none, without being the last.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-fn shown((resource, action): (String, Action)) -> OperationResult {
+fn result_view((resource, action): (String, Action)) -> OperationResult {
     let complaint = match action.outcome {
         Some(orrery_model::OutcomeStatus::Deployed) => None,
-        Some(_) => action.complaint().map(|line| line.message.clone()),
-        None => Some("it was cut off: the engine ended before it did".to_owned()),
+        Some(_) => action.failure_line().map(|line| line.message.clone()),
+        None => Some("interrupted: the engine stopped first".to_owned()),
     };
     OperationResult {
         resource,
         message: complaint,
         hint: action.hint().map(str::to_owned),
         blocked_by: action.blocked_by().into_iter().map(str::to_owned).collect(),
-        run: shown_action(action),
+        run: action_view(action),
     }
 }
 
-/// The runs of a deploy or a repair that changed something or did not end well, in the order in which they were recorded.
+/// Lists the runs of a deploy or a repair that changed something or failed, in recording order.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/operations/{id}/results", tag = "operations",
-    params(("environment" = Uuid, Path), ("id" = Uuid, Path), Part),
-    responses((status = 200, description = "A page of them", body = Page<OperationResult>)))]
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path), ResultFilter),
+    responses((status = 200, description = "A page", body = Page<OperationResult>)))]
 pub(super) async fn results(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
-    Query(part): Query<Part>,
+    Query(part): Query<ResultFilter>,
 ) -> Result<Json<Page<OperationResult>>, ServerError> {
-    let limit = limit_of(part.limit)?;
-    let after: Option<i64> = part.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(part.limit)?;
+    let after: Option<i64> = part.after.as_deref().map(parse_cursor).transpose()?;
     let which = match part.only.as_deref() {
-        None => EventfulRuns::All,
-        Some("changed") => EventfulRuns::Changed,
-        Some("bad") => EventfulRuns::Bad,
+        None => RunSelection::All,
+        Some("changed") => RunSelection::Changed,
+        Some("bad") => RunSelection::Bad,
         Some(other) => {
             let text = format!("only: {other:?} is neither changed nor bad");
             return Err(ServerError::rule("bad-filter", text));
@@ -232,14 +232,14 @@ pub(super) async fn results(
     let key = environment.key;
     let (found, next, selection) = app
         .with_store(move |store| {
-            let (request, latest) = find(store, key, id)?;
-            let selection = Selection::of(store, key, &request)?;
+            let (request, latest) = find_request(store, key, id)?;
+            let selection = Selection::from_request(store, key, &request)?;
             let after = ActionKey(after.unwrap_or(latest.0).max(latest.0));
             let found = store.records().eventful_runs(key, after, which, limit + 1)?;
-            let (found, next) = page(found, limit, |(_, action)| action.key.0);
+            let (found, next) = take_page(found, limit, |(_, action)| action.key.0);
             Ok((found, next, selection))
         })
         .await?;
     let meant = found.into_iter().filter(|(resource, _)| selection.covers(resource));
-    Ok(Json(Page { items: meant.map(shown).collect(), next }))
+    Ok(Json(Page { items: meant.map(result_view).collect(), next }))
 }

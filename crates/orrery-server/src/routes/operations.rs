@@ -1,4 +1,5 @@
-//! Operations: what was asked of an environment's engine, and how far it is. Deploys and repairs are such.
+//! Operations: requests to the engine of an environment, such as deploys and repairs, with their
+//! progress.
 
 use axum::Json;
 use axum::extract::State;
@@ -14,16 +15,16 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
-use crate::problem::ServerError;
+use crate::error::ServerError;
+use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 
 use super::resources::parse_statuses;
-use super::{active, environments, time};
+use super::{check_not_deleting, environments, time};
 
-/// Ids or agents that one request may name.
-const NAMED_MAX: usize = 10_000;
+/// Maximum number of ids or agents in a request.
+const SELECTED_MAX: usize = 10_000;
 
-pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> Operation {
+pub(super) fn operation_view(environment: &EnvironmentRecord, record: RequestRecord) -> Operation {
     let failed = record.outcome.as_ref().and_then(|outcome| outcome.get("error"));
     let (transitioning, message) = match (&record.finished, failed) {
         (_, Some(error)) => {
@@ -36,11 +37,11 @@ pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> O
         (None, None) if is_engine_work(&record.kind) && environment.halted => {
             (Transitioning::Yes, "waiting: the environment is halted".to_owned())
         }
-        (None, None) if is_engine_work(&record.kind) && !environment.trouble.is_empty() => {
-            (Transitioning::Yes, format!("waiting: {}", environment.trouble))
+        (None, None) if is_engine_work(&record.kind) && !environment.problem.is_empty() => {
+            (Transitioning::Yes, format!("waiting: {}", environment.problem))
         }
         (None, None) if record.taken.is_some() => {
-            (Transitioning::Yes, under_way(record.outcome.as_ref()))
+            (Transitioning::Yes, progress_text(record.outcome.as_ref()))
         }
         (None, None) => (Transitioning::Yes, "waiting for the engine".to_owned()),
     };
@@ -51,7 +52,7 @@ pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> O
     Operation {
         id: Uuid::from_bytes(record.uuid),
         kind: record.kind,
-        request: asked(record.payload),
+        request: request_parameters(record.payload),
         created: time(record.created),
         taken: record.taken.map(time),
         finished: record.finished.map(time),
@@ -59,13 +60,13 @@ pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> O
         progress,
         transitioning,
         transitioning_message: message,
-        // It ends by itself; what it is about has actions.
+        // Operations end on their own; their objects have actions.
         actions: Actions::new(),
     }
 }
 
-/// What was asked for, in the names that it was asked with: sent again, it means the same.
-fn asked(mut payload: Value) -> Value {
+/// Restores the parameters of a request in API names: sent again, they mean the same.
+fn request_parameters(mut payload: Value) -> Value {
     const NAMES: [(&str, &str); 2] = [("entity", "type"), ("statuses", "status")];
     let Some(filter) = payload.get_mut("filter").and_then(Value::as_object_mut) else {
         return payload;
@@ -83,7 +84,7 @@ fn is_engine_work(kind: &str) -> bool {
     !matches!(kind, "clear" | "delete")
 }
 
-/// The counts of an outcome, in words.
+/// Formats the counts of an outcome.
 fn summary(outcome: &Value) -> String {
     const COUNTS: [(&str, &str); 9] = [
         ("deployed", "deployed"),
@@ -98,7 +99,7 @@ fn summary(outcome: &Value) -> String {
     ];
     let Some(matched) = outcome["matched"].as_u64() else { return String::new() };
     if matched == 0 {
-        return "no resource is meant".to_owned();
+        return "no resource selected".to_owned();
     }
     let said = COUNTS.iter().filter_map(|(name, words)| {
         let count = outcome[*name].as_u64().filter(|count| *count > 0)?;
@@ -107,7 +108,7 @@ fn summary(outcome: &Value) -> String {
     said.collect::<Vec<_>>().join(", ")
 }
 
-fn under_way(progress: Option<&Value>) -> String {
+fn progress_text(progress: Option<&Value>) -> String {
     let paused = progress.and_then(|progress| progress["paused_agents"].as_array());
     let names: Vec<&str> = paused.into_iter().flatten().filter_map(Value::as_str).collect();
     match names.len() {
@@ -117,7 +118,7 @@ fn under_way(progress: Option<&Value>) -> String {
     }
 }
 
-/// The answer to a request that was put down.
+/// Response for an accepted request.
 pub(super) fn accepted(
     environment: &EnvironmentRecord,
     record: RequestRecord,
@@ -128,10 +129,10 @@ pub(super) fn accepted(
     if let Ok(location) = HeaderValue::from_str(&location) {
         headers.insert(header::LOCATION, location);
     }
-    (StatusCode::ACCEPTED, headers, Json(shown(environment, record)))
+    (StatusCode::ACCEPTED, headers, Json(operation_view(environment, record)))
 }
 
-/// Asks the engine of an environment for something.
+/// Creates a request to the engine of an environment.
 pub(crate) async fn begin(
     app: &App,
     environment: &EnvironmentRecord,
@@ -144,42 +145,42 @@ pub(crate) async fn begin(
     Ok(accepted(environment, made))
 }
 
-/// Which operations to list.
+/// Filter of the list of operations.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// What was asked of the environment's engine, latest first.
+/// Lists operations, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/operations", tag = "operations",
     params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "A page of them", body = Page<Operation>)))]
+    responses((status = 200, description = "A page", body = Page<Operation>)))]
 pub(super) async fn list(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Operation>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let before: Option<i64> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let before: Option<i64> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let found = app
         .with_store(move |store| {
             let before = before.map(RequestKey);
             let found = store.records().requests(environment.key, before, limit + 1)?;
-            Ok((store.records().environment_of(environment.key)?, found))
+            Ok((store.records().environment_by_key(environment.key)?, found))
         })
         .await?;
     let (environment, found) = found;
-    let (found, next) = page(found, limit, |record| record.key.0);
-    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
+    let (found, next) = take_page(found, limit, |record| record.key.0);
+    let items = found.into_iter().map(|record| operation_view(&environment, record)).collect();
     Ok(Json(Page { items, next }))
 }
 
-/// One operation.
+/// Returns an operation.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/operations/{id}", tag = "operations",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "The operation", body = Operation)))]
@@ -191,26 +192,26 @@ pub(super) async fn get(
     let found = app
         .with_store(move |store| {
             let found = store.records().request(id.as_bytes())?;
-            Ok((store.records().environment_of(environment.key)?, found))
+            Ok((store.records().environment_by_key(environment.key)?, found))
         })
         .await?;
     let (environment, found) = found;
     if found.environment != environment.key {
         return Err(ServerError::NotFound { kind: "operation", name: id.to_string() });
     }
-    Ok(Json(shown(&environment, found)))
+    Ok(Json(operation_view(&environment, found)))
 }
 
 fn check_list(name: &str, list: Option<&Vec<String>>) -> Result<(), ServerError> {
     match list {
-        Some(list) if list.len() > NAMED_MAX => {
-            Err(ServerError::field(name, format!("must not have more than {NAMED_MAX} entries")))
+        Some(list) if list.len() > SELECTED_MAX => {
+            Err(ServerError::field(name, format!("must not have more than {SELECTED_MAX} entries")))
         }
         _ => Ok(()),
     }
 }
 
-fn payload_of(request: DeployRequest) -> Result<Value, ServerError> {
+fn request_payload(request: DeployRequest) -> Result<Value, ServerError> {
     check_list("agents", request.agents.as_ref())?;
     check_list("ids", request.ids.as_ref())?;
     for id in request.ids.iter().flatten() {
@@ -234,9 +235,9 @@ fn payload_of(request: DeployRequest) -> Result<Value, ServerError> {
     Ok(payload)
 }
 
-/// Deploys what is not as wanted.
+/// Deploys resources that are not compliant.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/deploy", tag = "operations", params(("environment" = Uuid, Path)),
-    request_body = DeployRequest, responses((status = 202, description = "Asked for", body = Operation)))]
+    request_body = DeployRequest, responses((status = 202, description = "Requested", body = Operation)))]
 pub(super) async fn deploy(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
@@ -245,9 +246,9 @@ pub(super) async fn deploy(
     start(&app, &environment, "deploy", request).await
 }
 
-/// Looks at everything again, and deploys what is not as wanted.
+/// Verifies all resources and deploys those that are not compliant.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/repair", tag = "operations", params(("environment" = Uuid, Path)),
-    request_body = DeployRequest, responses((status = 202, description = "Asked for", body = Operation)))]
+    request_body = DeployRequest, responses((status = 202, description = "Requested", body = Operation)))]
 pub(super) async fn repair(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
@@ -262,9 +263,9 @@ async fn start(
     kind: &'static str,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    active(environment)?;
-    let payload = payload_of(request.map(|Body(request)| request).unwrap_or_default())?;
-    // Nobody would carry it out, and nobody could say when.
+    check_not_deleting(environment)?;
+    let payload = request_payload(request.map(|Body(request)| request).unwrap_or_default())?;
+    // A halted environment would never execute it.
     if environment.halted {
         return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
     }

@@ -9,7 +9,7 @@ use orrery_api::{Page, Parameter, ParameterSet, ParameterUpdate};
 use orrery_model::Timestamp;
 use orrery_store::{
     CompileRequest, EnvironmentRecord, NewCompile, NewParameter, ParameterFilter, ParameterSource,
-    StoreError, enqueue_consequence,
+    StoreError, enqueue_automatic_compile,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -17,21 +17,23 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::Noted;
-use crate::extract::{Body, IfMatch, InEnvironment, Path, Query, etag, limit_of, page, place};
-use crate::problem::ServerError;
+use crate::auth::WithAuditDetail;
+use crate::error::ServerError;
+use crate::extract::{
+    Body, IfMatch, InEnvironment, Path, Query, etag, page_limit, parse_cursor, take_page,
+};
 
-use super::{active, time};
+use super::{check_not_deleting, time};
 
-/// How long a fact is believed that has to be told again.
+/// Validity of a fact that expires.
 pub(crate) const FACT_EXPIRY: Duration = Duration::from_secs(3600);
-/// A fact that was told so long ago is asked for again, so that it need not expire.
+/// Age at which a fact is refreshed before it expires.
 pub(crate) const FACT_RENEWAL: Duration = Duration::from_secs(FACT_EXPIRY.as_secs() / 3);
-/// A resource is asked for its facts at most once in this time.
+/// Minimum interval between fact refreshes of a resource.
 pub(crate) const FACTS_PAUSE: Duration = Duration::from_secs(60);
 const NAME_MAX: usize = 1024;
 
-fn shown(parameter: orrery_store::Parameter, now: Timestamp) -> Parameter {
+fn parameter_view(parameter: orrery_store::Parameter, now: Timestamp) -> Parameter {
     let source = match parameter.source {
         ParameterSource::Fact => "fact",
         ParameterSource::Plugin => "plugin",
@@ -56,7 +58,10 @@ fn check_name(name: &str) -> Result<(), ServerError> {
     Ok(())
 }
 
-fn source_of(name: Option<&str>, default: ParameterSource) -> Result<ParameterSource, ServerError> {
+fn parse_source(
+    name: Option<&str>,
+    default: ParameterSource,
+) -> Result<ParameterSource, ServerError> {
     match name {
         None => Ok(default),
         Some("fact") => Ok(ParameterSource::Fact),
@@ -70,30 +75,30 @@ fn source_of(name: Option<&str>, default: ParameterSource) -> Result<ParameterSo
     }
 }
 
-/// Which parameters to list.
+/// Filter of the list of parameters.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Only that of this name.
+    /// Name.
     name: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Parameters by name.
+/// Lists parameters by name.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/parameters", tag = "parameters",
     params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "A page of them", body = Page<Parameter>)))]
+    responses((status = 200, description = "A page", body = Page<Parameter>)))]
 pub(super) async fn list(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Parameter>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
+    let limit = page_limit(filter.limit)?;
+    let after: String = filter.after.as_deref().map(parse_cursor).transpose()?.unwrap_or_default();
     let now = app.now();
     let found = app
         .with_store(move |store| {
@@ -102,11 +107,14 @@ pub(super) async fn list(
             store.records().list_parameters(environment.key, &wanted, &after, limit + 1)
         })
         .await?;
-    let (found, next) = page(found, limit, |parameter| parameter.name.clone());
-    Ok(Json(Page { items: found.into_iter().map(|each| shown(each, now)).collect(), next }))
+    let (found, next) = take_page(found, limit, |parameter| parameter.name.clone());
+    Ok(Json(Page {
+        items: found.into_iter().map(|each| parameter_view(each, now)).collect(),
+        next,
+    }))
 }
 
-/// One parameter.
+/// Returns a parameter.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/parameters/{name}", tag = "parameters",
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 200, description = "The parameter", body = Parameter)))]
@@ -119,11 +127,11 @@ pub(super) async fn get(
     let found = app
         .with_store(move |store| store.records().parameter(environment.key, &name, None))
         .await?;
-    // Whoever sets it again sets it later.
-    Ok((etag(found.updated.0), Json(shown(found, now))))
+    // The update time serves as the revision: each update has a later one.
+    Ok((etag(found.updated.0), Json(parameter_view(found, now))))
 }
 
-/// Sets a value and, in the same transaction, asks for the compile that it makes necessary.
+/// Sets a value and requests the resulting compile in the same transaction.
 async fn set(
     app: &App,
     environment: EnvironmentRecord,
@@ -131,15 +139,15 @@ async fn set(
     resource: Option<String>,
     expected: Option<i64>,
     update: ParameterUpdate,
-) -> Result<Noted<(HeaderMap, Json<ParameterSet>)>, ServerError> {
-    active(&environment)?;
+) -> Result<WithAuditDetail<(HeaderMap, Json<ParameterSet>)>, ServerError> {
+    check_not_deleting(&environment)?;
     check_name(&name)?;
     let is_fact = resource.is_some();
     if !is_fact && update.expires == Some(true) {
         return Err(ServerError::rule("parameter-expires", "parameters do not expire, facts do"));
     }
     let default = if is_fact { ParameterSource::Fact } else { ParameterSource::User };
-    let source = source_of(update.source.as_deref(), default)?;
+    let source = parse_source(update.source.as_deref(), default)?;
     let (key, now, compile) = (environment.key, app.now(), Uuid::new_v4());
     let set = app
         .change(move |store| {
@@ -154,7 +162,7 @@ async fn set(
             let reason = json!({
                 "type": "param", "message": format!("{name} was set"), "param": name, "resource_id": resource,
             });
-            let request = recompile(reason);
+            let request = recompile_request(reason);
             let asked = std::cell::Cell::new(false);
             let is_due = |changed: usize, resolved: usize| {
                 resolved > 0 || (update.recompile && changed > 0)
@@ -162,14 +170,14 @@ async fn set(
             let effect = store.records().put_parameter_if(key, &new, expected, now, &|sql, effect| {
                 if is_due(effect.changed, effect.resolved) {
                     let new = NewCompile { id: compile.into_bytes(), request: &request };
-                    asked.set(enqueue_consequence(sql, key, &new, now)?);
+                    asked.set(enqueue_automatic_compile(sql, key, &new, now)?);
                 }
                 Ok(())
             })?;
             let parameter = store.records().parameter(key, &name, resource.as_deref())?;
             let revision = parameter.updated.0;
             let set = ParameterSet {
-                parameter: shown(parameter, now),
+                parameter: parameter_view(parameter, now),
                 changed: effect.changed > 0,
                 resolved: effect.resolved,
                 compile: asked.get().then_some(compile),
@@ -181,11 +189,11 @@ async fn set(
     let what = if is_fact { "fact" } else { "parameter" };
     let changed = if set.changed { "set" } else { "is the same" };
     let detail = format!("{what} {} {changed}", set.parameter.name);
-    Ok(Noted(detail, (etag(revision), Json(set))))
+    Ok(WithAuditDetail(detail, (etag(revision), Json(set))))
 }
 
-/// A compile because of a value.
-fn recompile(reason: serde_json::Value) -> CompileRequest {
+/// Compile request for a changed value.
+fn recompile_request(reason: serde_json::Value) -> CompileRequest {
     let metadata = match reason {
         serde_json::Value::Object(metadata) => metadata,
         _ => serde_json::Map::new(),
@@ -193,45 +201,46 @@ fn recompile(reason: serde_json::Value) -> CompileRequest {
     CompileRequest { metadata, ..CompileRequest::default() }
 }
 
-/// Sets a parameter. If a compile did not know it, or `recompile` is given and the value is another one, a compile is asked for.
+/// Sets a parameter. Requests a compile if the value resolves an unknown, or if `recompile` is set
+/// and it changed.
 #[utoipa::path(put, path = "/api/v1/environments/{environment}/parameters/{name}", tag = "parameters",
     params(("environment" = Uuid, Path), ("name" = String, Path)), request_body = ParameterUpdate,
-    responses((status = 200, description = "As it is now, and what it did", body = ParameterSet)))]
+    responses((status = 200, description = "The new state, with its effects", body = ParameterSet)))]
 pub(super) async fn put(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
     Body(update): Body<ParameterUpdate>,
-) -> Result<Noted<(HeaderMap, Json<ParameterSet>)>, ServerError> {
+) -> Result<WithAuditDetail<(HeaderMap, Json<ParameterSet>)>, ServerError> {
     set(&app, environment, name, None, expected, update).await
 }
 
-async fn forget(
+async fn delete_value(
     app: &App,
     environment: EnvironmentRecord,
     name: String,
     resource: Option<String>,
     expected: Option<i64>,
 ) -> Result<StatusCode, ServerError> {
-    active(&environment)?;
+    check_not_deleting(&environment)?;
     let (key, now, compile) = (environment.key, app.now(), Uuid::new_v4().into_bytes());
     app.change(move |store| {
         let message = format!("{name} was deleted");
-        let request = recompile(json!({
+        let request = recompile_request(json!({
             "type": "param", "message": message, "param": name, "resource_id": resource,
         }));
         let named = (&*name, resource.as_deref());
         store.records().delete_parameter_if(key, named, expected, now, &|sql| {
             let new = NewCompile { id: compile, request: &request };
-            enqueue_consequence(sql, key, &new, now).map(drop)
+            enqueue_automatic_compile(sql, key, &new, now).map(drop)
         })
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Deletes a parameter, and asks for a compile.
+/// Deletes a parameter and requests a compile.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/parameters/{name}", tag = "parameters",
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 204, description = "Deleted")))]
@@ -241,37 +250,37 @@ pub(super) async fn delete(
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
 ) -> Result<StatusCode, ServerError> {
-    forget(&app, environment, name, None, expected).await
+    delete_value(&app, environment, name, None, expected).await
 }
 
-/// Which facts to list.
+/// Filter of the list of facts.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct FactFilter {
-    /// Only those of this name.
+    /// Name.
     name: Option<String>,
-    /// Only those of this resource.
+    /// Resource.
     resource: Option<String>,
-    /// Only those that have to be told again from time to time, or have not.
+    /// Expires without periodic updates, or not.
     expires: Option<bool>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Facts of all resources.
+/// Lists facts of all resources.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/facts", tag = "facts",
     params(("environment" = Uuid, Path), FactFilter),
-    responses((status = 200, description = "A page of them", body = Page<Parameter>)))]
+    responses((status = 200, description = "A page", body = Page<Parameter>)))]
 pub(super) async fn facts(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<FactFilter>,
 ) -> Result<Json<Page<Parameter>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: Option<(i64, String)> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let after: Option<(i64, String)> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let now = app.now();
     let found = app
         .with_store(move |store| {
@@ -284,11 +293,15 @@ pub(super) async fn facts(
             store.records().list_facts(environment.key, &wanted, &after, limit + 1)
         })
         .await?;
-    let (found, next) = page(found, limit, |(place, _)| place.clone());
-    Ok(Json(Page { items: found.into_iter().map(|(_, fact)| shown(fact, now)).collect(), next }))
+    let (found, next) = take_page(found, limit, |(place, _)| place.clone());
+    Ok(Json(Page {
+        items: found.into_iter().map(|(_, fact)| parameter_view(fact, now)).collect(),
+        next,
+    }))
 }
 
-/// One fact of a resource. If it is not known, or too old, the resource is asked for it, and this answers 404: try again later.
+/// Returns a fact of a resource. If it is missing or expired, requests a refresh and answers 404:
+/// retry later.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/facts/{name}", tag = "facts",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), ("name" = String, Path)),
     responses((status = 200, description = "The fact", body = Parameter)))]
@@ -301,12 +314,12 @@ pub(super) async fn fact(
     let found = app
         .with_store(move |store| {
             let found = match store.records().parameter(key, &name, Some(&id)) {
-                Ok(fact) => Some(shown(fact, now)).filter(|fact| !fact.expired),
+                Ok(fact) => Some(parameter_view(fact, now)).filter(|fact| !fact.expired),
                 Err(StoreError::NotFound { .. }) => None,
                 Err(error) => return Err(error),
             };
             if found.is_none() {
-                store.records().ask_for_facts(key, &id, FACTS_PAUSE, now)?;
+                store.records().request_facts(key, &id, FACTS_PAUSE, now)?;
             }
             Ok(found)
         })
@@ -314,33 +327,34 @@ pub(super) async fn fact(
     match found {
         Some(fact) => Ok(Json(fact)),
         None => {
-            app.nudge();
+            app.wake_up();
             Err(ServerError::Refused {
                 status: StatusCode::NOT_FOUND,
                 code: "fact-requested",
-                detail: "the fact is not known; the resource was asked for it: try again later"
+                detail: "the fact is missing or expired; a refresh was requested: try again later"
                     .to_owned(),
             })
         }
     }
 }
 
-/// Sets a fact of a resource. If a compile did not know it, or `recompile` is given and the value is another one, a compile is asked
-/// for.
+/// Sets a fact of a resource. Requests a compile if the value resolves an unknown, or if
+/// `recompile` is set and it changed.
 #[utoipa::path(put, path = "/api/v1/environments/{environment}/resources/{id}/facts/{name}", tag = "facts",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), ("name" = String, Path)),
-    request_body = ParameterUpdate, responses((status = 200, description = "As it is now, and what it did", body = ParameterSet)))]
+    request_body = ParameterUpdate, responses((status = 200, description = "The new state, with its effects", body = ParameterSet)))]
 pub(super) async fn put_fact(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
     Body(update): Body<ParameterUpdate>,
-) -> Result<Noted<Json<ParameterSet>>, ServerError> {
-    let Noted(detail, (_, set)) = set(&app, environment, name, Some(id), None, update).await?;
-    Ok(Noted(detail, set))
+) -> Result<WithAuditDetail<Json<ParameterSet>>, ServerError> {
+    let WithAuditDetail(detail, (_, set)) =
+        set(&app, environment, name, Some(id), None, update).await?;
+    Ok(WithAuditDetail(detail, set))
 }
 
-/// Deletes a fact of a resource, and asks for a compile.
+/// Deletes a fact of a resource and requests a compile.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/resources/{id}/facts/{name}", tag = "facts",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), ("name" = String, Path)),
     responses((status = 204, description = "Deleted")))]
@@ -349,21 +363,21 @@ pub(super) async fn delete_fact(
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
 ) -> Result<StatusCode, ServerError> {
-    forget(&app, environment, name, Some(id), None).await
+    delete_value(&app, environment, name, Some(id), None).await
 }
 
-/// Asks a resource for its facts, unless somebody did so within the last minute.
+/// Refreshes the facts of a resource, at most once a minute.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/resources/{id}/refresh-facts", tag = "facts",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
-    responses((status = 204, description = "Asked, now or a moment ago")))]
+    responses((status = 204, description = "Requested, now or within the last minute")))]
 pub(super) async fn refresh(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<StatusCode, ServerError> {
-    active(&environment)?;
+    check_not_deleting(&environment)?;
     let now = app.now();
-    app.change(move |store| store.records().ask_for_facts(environment.key, &id, FACTS_PAUSE, now))
+    app.change(move |store| store.records().request_facts(environment.key, &id, FACTS_PAUSE, now))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,4 +1,4 @@
-//! Projects.
+//! Projects: the owners of environments.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,13 +9,13 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::{Caller, Noted};
+use crate::auth::{Caller, WithAuditDetail};
+use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, etag};
-use crate::problem::ServerError;
 
-use super::{names_of, time};
+use super::{join_names, time};
 
-fn shown(record: ProjectRecord) -> Project {
+fn project_view(record: ProjectRecord) -> Project {
     let ProjectRecord { uuid, name, description, created, .. } = record;
     Project { id: Uuid::from_bytes(uuid), name, description, created: time(created) }
 }
@@ -27,7 +27,7 @@ fn check_name(name: &str) -> Result<(), ServerError> {
     }
 }
 
-/// The projects that the caller may see.
+/// Lists the projects visible to the caller.
 #[utoipa::path(get, path = "/api/v1/projects", tag = "projects",
     responses((status = 200, body = Page<Project>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
@@ -35,18 +35,18 @@ pub(super) async fn list(
     caller: Caller,
 ) -> Result<Json<Page<Project>>, ServerError> {
     let found = app.with_store(|store| store.records().projects()).await?;
-    let visible = found.into_iter().map(shown);
+    let visible = found.into_iter().map(project_view);
     let items = visible.filter(|project| caller.may_in_project(Right::View, &project.id)).collect();
     Ok(Json(Page { items, next: None }))
 }
 
-/// Makes a project.
+/// Creates a project.
 #[utoipa::path(post, path = "/api/v1/projects", tag = "projects", request_body = NewProject,
     responses((status = 201, body = Project), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn create(
     State(app): State<App>,
     Body(new): Body<NewProject>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<Project>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Project>)>, ServerError> {
     check_name(&new.name)?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = app.now();
@@ -56,10 +56,13 @@ pub(super) async fn create(
         })
         .await?;
     let detail = format!("project {} ({id})", made.name);
-    Ok(Noted(detail, (StatusCode::CREATED, etag(made.revision), Json(shown(made)))))
+    Ok(WithAuditDetail(
+        detail,
+        (StatusCode::CREATED, etag(made.revision), Json(project_view(made))),
+    ))
 }
 
-/// One project.
+/// Returns a project.
 #[utoipa::path(get, path = "/api/v1/projects/{project}", tag = "projects", params(("project" = Uuid, Path)),
     responses((status = 200, body = Project), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
@@ -67,7 +70,7 @@ pub(super) async fn get(
     Path(project): Path<Uuid>,
 ) -> Result<(HeaderMap, Json<Project>), ServerError> {
     let found = app.with_store(move |store| store.records().project(project.as_bytes())).await?;
-    Ok((etag(found.revision), Json(shown(found))))
+    Ok((etag(found.revision), Json(project_view(found))))
 }
 
 /// Changes a project.
@@ -78,7 +81,7 @@ pub(super) async fn update(
     Path(project): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(update): Body<ProjectUpdate>,
-) -> Result<Noted<(HeaderMap, Json<Project>)>, ServerError> {
+) -> Result<WithAuditDetail<(HeaderMap, Json<Project>)>, ServerError> {
     if let Some(name) = &update.name {
         check_name(name)?;
     }
@@ -91,21 +94,21 @@ pub(super) async fn update(
             store.records().update_project(project.as_bytes(), expected, name, description, now)
         })
         .await?;
-    let detail = format!("project {}: {} changed", changed.name, names_of(&given));
-    Ok(Noted(detail, (etag(changed.revision), Json(shown(changed)))))
+    let detail = format!("project {}: {} changed", changed.name, join_names(&given));
+    Ok(WithAuditDetail(detail, (etag(changed.revision), Json(project_view(changed)))))
 }
 
-/// Deletes a project that has no environments.
+/// Deletes a project without environments.
 #[utoipa::path(delete, path = "/api/v1/projects/{project}", tag = "projects", params(("project" = Uuid, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
     State(app): State<App>,
     Path(project): Path<Uuid>,
     IfMatch(expected): IfMatch,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let now = app.now();
     let gone = app
         .change(move |store| store.records().delete_project(project.as_bytes(), expected, now))
         .await?;
-    Ok(Noted(format!("project {} deleted", gone.name), StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail(format!("project {} deleted", gone.name), StatusCode::NO_CONTENT))
 }

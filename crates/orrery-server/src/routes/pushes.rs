@@ -1,13 +1,14 @@
-//! Whether an environment takes versions from outside: one that follows a repository does not, unless an administrator allows it.
+//! Check of pushed versions: an environment that follows a repository refuses them, unless an
+//! administrator allows them.
 
 use axum::http::StatusCode;
 use orrery_store::{EnvironmentRecord, Store};
 
-use crate::compiling::without_password;
-use crate::problem::ServerError;
+use crate::compile_service::mask_password;
+use crate::error::ServerError;
 use crate::settings::EnvironmentSettings;
 
-/// Refuses a pushed version where the server compiles by itself.
+/// Refuses a pushed version if the environment follows a repository.
 pub(crate) fn check_push(
     store: &dyn Store,
     environment: &EnvironmentRecord,
@@ -20,13 +21,13 @@ pub(crate) fn check_push(
         return Ok(());
     }
     let name = format!("{}/{}", environment.project_name, environment.name);
-    let repository = without_password(&environment.repository);
+    let repository = mask_password(&environment.repository);
     let branch = match &*environment.branch {
         "" => String::new(),
         branch => format!(" (branch {branch})"),
     };
     let detail = format!(
-        "{name} follows {repository}{branch} and takes no pushed versions: commit to the repository; or an administrator allows \
+        "{name} follows {repository}{branch} and refuses pushed versions: commit to the repository; or an administrator allows \
          pushes with `orrery environment setting set allow_push true`"
     );
     Err(ServerError::Refused { status: StatusCode::CONFLICT, code: "follows-repository", detail })

@@ -1,4 +1,4 @@
-//! Remote agents: inviting them, what they are, and revoking them.
+//! Remote agents: invitations, state and revocation.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,18 +12,18 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::auth::{Caller, hash_of};
-use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
-use crate::gateway::{ALIVE_WITHIN, Authority, AuthorityError};
-use crate::problem::ServerError;
+use crate::error::ServerError;
+use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
+use crate::gateway::{AuthorityError, CertificateAuthority, HEARTBEAT_MAX_AGE};
 use crate::vault::VaultError;
 
-use super::{active, environments, offered, time};
+use super::{check_not_deleting, environments, permitted_actions, time};
 
 const EXPIRES_IN: u32 = 60 * 60;
 const EXPIRES_IN_MAX: u32 = 7 * 24 * 60 * 60;
 const NAMES_MAX: usize = 1000;
 
-fn shown(
+fn remote_agent_view(
     caller: &Caller,
     environment: &EnvironmentRecord,
     record: RemoteAgentRecord,
@@ -36,7 +36,7 @@ fn shown(
     };
     let (transitioning, message) = match status {
         "disconnected" if record.session == 0 => {
-            (Transitioning::Yes, "it joined, and is waited for: orrery agent run")
+            (Transitioning::Yes, "joined, not connected yet: start it with orrery agent run")
         }
         "disconnected" => {
             (Transitioning::Error, "it is not connected: its agents cannot be reached")
@@ -44,12 +44,12 @@ fn shown(
         _ => (Transitioning::No, ""),
     };
     let mut actions = Actions::new();
-    // Who is revoked can still release its agents.
+    // The agents of a revoked remote agent can still be released.
     if record.revoked.is_none() || !record.names.is_empty() {
         let path = environments::path_of(environment);
         actions.insert("revoke".to_owned(), format!("{path}/remote-agents/{id}/revoke"));
     }
-    let actions = offered(caller, environment, actions);
+    let actions = permitted_actions(caller, environment, actions);
     RemoteAgent {
         id,
         names: record.names,
@@ -67,21 +67,21 @@ fn shown(
     }
 }
 
-/// Which remote agents to list.
+/// Filter of the list of remote agents.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Filter {
-    /// Only the one that serves this agent, or served it before it was revoked.
+    /// Agent that it serves, or served before it was revoked.
     name: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Remote agents, in the order in which they joined.
+/// Lists remote agents by the time of joining.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/remote-agents", tag = "remote agents", params(("environment" = Uuid, Path), Filter),
     responses((status = 200, body = Page<RemoteAgent>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
@@ -90,8 +90,8 @@ pub(super) async fn list(
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<RemoteAgent>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: Option<(i64, Uuid)> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let after: Option<(i64, Uuid)> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let after = after.map(|(joined, id)| (Timestamp(joined), id.into_bytes()));
     let key = environment.key;
     let found = app
@@ -104,13 +104,15 @@ pub(super) async fn list(
             }
         })
         .await?;
-    let (found, next) = page(found, limit, |agent| (agent.joined.0, Uuid::from_bytes(agent.uuid)));
-    let items = found.into_iter().map(|agent| shown(&caller, &environment, agent)).collect();
+    let (found, next) =
+        take_page(found, limit, |agent| (agent.joined.0, Uuid::from_bytes(agent.uuid)));
+    let items =
+        found.into_iter().map(|agent| remote_agent_view(&caller, &environment, agent)).collect();
     Ok(Json(Page { items, next }))
 }
 
-/// The remote agent of an environment.
-fn one(
+/// Finds a remote agent of an environment.
+fn find_remote_agent(
     store: &dyn Store,
     caller: &Caller,
     environment: &EnvironmentRecord,
@@ -120,10 +122,10 @@ fn one(
     if found.environment != environment.key {
         return Err(StoreError::NotFound { kind: "remote agent", name: id.to_string() });
     }
-    Ok(shown(caller, environment, found))
+    Ok(remote_agent_view(caller, environment, found))
 }
 
-/// One remote agent.
+/// Returns a remote agent.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/remote-agents/{id}", tag = "remote agents",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, body = RemoteAgent), (status = "default", body = Problem, content_type = "application/problem+json")))]
@@ -133,7 +135,9 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<RemoteAgent>, ServerError> {
-    Ok(Json(app.with_store(move |store| one(store, &caller, &environment, id)).await?))
+    Ok(Json(
+        app.with_store(move |store| find_remote_agent(store, &caller, &environment, id)).await?,
+    ))
 }
 
 fn check(new: &NewInvitation) -> Result<(), ServerError> {
@@ -141,7 +145,7 @@ fn check(new: &NewInvitation) -> Result<(), ServerError> {
         return Err(ServerError::field("names", format!("must be 1 to {NAMES_MAX} names")));
     }
     for name in &new.names {
-        // As in ids of resources, where the name of an agent ends at a comma.
+        // As in resource ids, where the name of an agent ends at a comma.
         let fits = |c: char| !c.is_control() && !",[]".contains(c);
         if !(1..=255).contains(&name.chars().count()) || !name.chars().all(fits) {
             let reason = format!("{name:?} cannot be the name of an agent");
@@ -155,17 +159,20 @@ fn check(new: &NewInvitation) -> Result<(), ServerError> {
     Ok(())
 }
 
-fn told(error: AuthorityError) -> ServerError {
+fn invitation_error(error: AuthorityError) -> ServerError {
     match error {
         AuthorityError::Vault(VaultError::Store(error)) => error.into(),
         other => {
-            tracing::error!(error = &other as &dyn std::error::Error, "nobody can be invited");
+            tracing::error!(
+                error = &other as &dyn std::error::Error,
+                "cannot create an invitation"
+            );
             ServerError::Unavailable(other.to_string())
         }
     }
 }
 
-/// Makes an invitation for one machine to join. Its token is told this one time.
+/// Creates an invitation for one machine. Its token is returned only once.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/remote-agents/invitations", tag = "remote agents", params(("environment" = Uuid, Path)), request_body = NewInvitation,
     responses((status = 201, body = Invitation), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn invite(
@@ -174,23 +181,24 @@ pub(super) async fn invite(
     InEnvironment(environment): InEnvironment,
     Body(mut new): Body<NewInvitation>,
 ) -> Result<(StatusCode, Json<Invitation>), ServerError> {
-    // A machine that joined stays: that is for tokens that were made to enrol machines.
+    // A machine outlives the token that invited it: this needs a token created for the group.
     caller.need_named_group("remote-agents")?;
-    active(&environment)?;
+    check_not_deleting(&environment)?;
     check(&new)?;
     new.names.sort();
     new.names.dedup();
     let now = app.now();
-    let gateways = app.with_store(|store| store.records().gateways(ALIVE_WITHIN)).await?;
+    let gateways = app.with_store(|store| store.records().gateways(HEARTBEAT_MAX_AGE)).await?;
     let Some(gateway) = gateways.into_iter().next() else {
-        let reason =
-            "no gateway is running that an agent could join: start a server with --role gateway";
+        let reason = "no gateway is running: start a server with --role gateway";
         return Err(ServerError::Unavailable(reason.to_owned()));
     };
     let vault = app.vault().clone();
-    let opened = tokio::task::spawn_blocking(move || Authority::open_or_make(&vault, now)).await;
-    let authority = opened.map_err(|_| ServerError::Stopping)?.map_err(told)?;
-    let token = authority.token().map_err(|error| told(error.into()))?;
+    let opened =
+        tokio::task::spawn_blocking(move || CertificateAuthority::open_or_create(&vault, now))
+            .await;
+    let authority = opened.map_err(|_| ServerError::Stopping)?.map_err(invitation_error)?;
+    let token = authority.token().map_err(|error| invitation_error(error.into()))?;
     let seconds = new.expires_in.unwrap_or(EXPIRES_IN);
     let mut expires = now + Duration::from_secs(seconds.into());
     if let Some(end) = caller.token().and_then(|token| token.expires) {
@@ -218,43 +226,45 @@ pub(super) async fn invite(
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Revoking {
-    /// The machine that runs the server's handlers serves its agents from now on; else they wait for another remote agent.
+pub(super) struct RevokeParameters {
+    /// Moves its agents to the machine that runs the server's handlers; otherwise they wait for
+    /// another remote agent.
     release: Option<bool>,
 }
 
-/// Revokes a remote agent: its session ends at once, and its certificate is refused from now on.
+/// Revokes a remote agent: ends its session at once and refuses its certificate.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/remote-agents/{id}/revoke", tag = "remote agents",
-    params(("environment" = Uuid, Path), ("id" = Uuid, Path), Revoking),
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path), RevokeParameters),
     responses((status = 200, description = "Revoked", body = RemoteAgent), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
-    Query(Revoking { release }): Query<Revoking>,
+    Query(RevokeParameters { release }): Query<RevokeParameters>,
 ) -> Result<Json<RemoteAgent>, ServerError> {
     let now = app.now();
     let release = release.unwrap_or(false).then(|| Uuid::new_v4().into_bytes());
     let revoked = app
         .change(move |store| {
             store.records().revoke_remote_agent(environment.key, id.as_bytes(), release, now)?;
-            one(store, &caller, &environment, id)
+            find_remote_agent(store, &caller, &environment, id)
         })
         .await?;
     Ok(Json(revoked))
 }
 
-/// The same as `revoke`, without an answer. What was revoked is kept for 30 days, or as long as its agents wait for another one.
+/// Revokes a remote agent, without a response body. Its record is kept for 30 days, or as long as
+/// its agents wait for another one.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/remote-agents/{id}", tag = "remote agents",
-    params(("environment" = Uuid, Path), ("id" = Uuid, Path), Revoking),
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path), RevokeParameters),
     responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
     app: State<App>,
     caller: Caller,
     environment: InEnvironment,
     path: Path<(Uuid, Uuid)>,
-    how: Query<Revoking>,
+    how: Query<RevokeParameters>,
 ) -> Result<StatusCode, ServerError> {
     revoke(app, caller, environment, path, how).await.map(|_| StatusCode::NO_CONTENT)
 }

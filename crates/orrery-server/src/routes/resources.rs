@@ -9,7 +9,9 @@ use orrery_api::{
     ResourceDetails, ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourcePlace,
     Transitioning,
 };
-use orrery_model::{Blocked, Compliance, HandlerRun, LogLevel, ResourceState, Status, Timestamp};
+use orrery_model::{
+    Blocked, Compliance, LastRunStatus, LogLevel, ResourceState, Status, Timestamp,
+};
 use orrery_store::{
     Action, ActionKey, ActionKind, EnvironmentRecord, RemovalStage, ResourceLine, ResourceQuery,
 };
@@ -19,14 +21,16 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{InEnvironment, LIMIT_MAX, Path, Query, cursor, limit_of, page, place};
-use crate::gather;
-use crate::problem::ServerError;
+use crate::batch_loader;
+use crate::error::ServerError;
+use crate::extract::{
+    InEnvironment, LIMIT_MAX, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
+};
 use crate::settings::EnvironmentSettings;
 
-use super::{by_agent, environments, offered, parse_time, segment, time};
+use super::{environments, parse_time, permitted_actions, resources_by_agent, segment, time};
 
-/// Reads a list of statuses; with `!`, all but those that are named.
+/// Parses a list of statuses; `!` selects all others.
 pub(super) fn parse_statuses(text: &str) -> Result<Vec<Status>, String> {
     let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -70,7 +74,7 @@ pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
         last_outcome: summary.state.last_outcome.map(|outcome| outcome.as_str().to_owned()),
         attempts: summary.state.attempts,
         parked: summary.state.parked,
-        removal: removal.map(|stage| removal_word(stage).to_owned()),
+        removal: removal.map(|stage| removal_name(stage).to_owned()),
         source: summary.source.map(|source| SourcePlace {
             file: source.file.to_string(),
             line: source.line,
@@ -80,7 +84,7 @@ pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
     }
 }
 
-fn removal_word(stage: RemovalStage) -> &'static str {
+fn removal_name(stage: RemovalStage) -> &'static str {
     match stage {
         RemovalStage::Pending => "pending",
         RemovalStage::Done => "done",
@@ -95,10 +99,10 @@ fn axes(state: &ResourceState) -> ResourceAxes {
         Compliance::Undefined => "undefined",
     });
     let last_handler_run = match state.last_run {
-        HandlerRun::New => "new",
-        HandlerRun::Successful => "successful",
-        HandlerRun::Failed => "failed",
-        HandlerRun::Skipped => "skipped",
+        LastRunStatus::New => "new",
+        LastRunStatus::Successful => "successful",
+        LastRunStatus::Failed => "failed",
+        LastRunStatus::Skipped => "skipped",
     };
     let blocked = match state.blocked {
         Blocked::NotBlocked => "not_blocked",
@@ -118,34 +122,35 @@ fn axes(state: &ResourceState) -> ResourceAxes {
     }
 }
 
-/// Which resources to list.
+/// Filter of the list of resources.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Those of this agent.
+    /// Agent.
     agent: Option<String>,
-    /// Those of this type: `std::File`.
+    /// Type, such as `std::File`.
     r#type: Option<String>,
-    /// Part of the identifying value, in any case of letters; with `*` or `?`, a pattern for all of it.
+    /// Pagination of the identifying value, case-insensitive; with `*` or `?`, a pattern for the whole
+    /// value.
     value: Option<String>,
-    /// Any of these statuses, with commas between them: `failed,skipped`; or none of these: `!deployed`. Orphans are left out
-    /// unless they are asked for.
+    /// Any of these statuses, separated by commas: `failed,skipped`; or none of these: `!deployed`.
+    /// Orphans are omitted unless selected.
     status: Option<String>,
-    /// Those of this named set.
+    /// Name of a resource set.
     set: Option<String>,
-    /// Also those that were removed, among the orphans.
+    /// Includes removed resources among the orphans.
     removed: Option<bool>,
-    /// The order: `id`, which is that of types, then agents, then values; or `agent`, then by id; with `-`, the other way round.
+    /// Order: `id`, which is type, agent, value; or `agent`, then by id. `-` reverses it.
     sort: Option<String>,
-    /// How many at most. A page may have fewer, also none, and still not be the last.
+    /// Maximum number of items. A page can have fewer, even none, without being the last.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Whether a list is by agents, and whether it is the other way round.
-fn order_of(filter: &Filter) -> Result<(bool, bool), ServerError> {
+/// Parses the order: by agent, and reversed.
+fn parse_order(filter: &Filter) -> Result<(bool, bool), ServerError> {
     match filter.sort.as_deref() {
         // Ids begin with their types.
         None | Some("id" | "type") => Ok((false, false)),
@@ -154,17 +159,17 @@ fn order_of(filter: &Filter) -> Result<(bool, bool), ServerError> {
         Some("-agent") => Ok((true, true)),
         Some(other) => {
             let text = format!(
-                "sort: {other:?} is no order of this list; known are id, type and agent, and with - before them"
+                "sort: {other:?} is not an order of this list: expected id, type or agent, optionally after -"
             );
             Err(ServerError::rule("bad-sort", text))
         }
     }
 }
 
-fn query_of(filter: &Filter) -> Result<ResourceQuery, ServerError> {
+fn parse_query(filter: &Filter) -> Result<ResourceQuery, ServerError> {
     let statuses = parse_statuses(filter.status.as_deref().unwrap_or_default())
         .map_err(|reason| ServerError::rule("bad-filter", format!("status: {reason}")))?;
-    let (_, descending) = order_of(filter)?;
+    let (_, descending) = parse_order(filter)?;
     Ok(ResourceQuery {
         agent: filter.agent.clone(),
         entity: filter.r#type.clone(),
@@ -176,42 +181,45 @@ fn query_of(filter: &Filter) -> Result<ResourceQuery, ServerError> {
     })
 }
 
-/// Resources in the order of their ids, or agent by agent.
+/// Lists resources by id, or by agent.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources", tag = "resources", params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "A page of them", body = Page<ResourceSummary>)))]
+    responses((status = 200, description = "A page", body = Page<ResourceSummary>)))]
 pub(super) async fn list(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<ResourceSummary>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let query = query_of(&filter)?;
-    if order_of(&filter)?.0 {
-        let after: Option<by_agent::Place> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let query = parse_query(&filter)?;
+    if parse_order(&filter)?.0 {
+        let after: Option<resources_by_agent::AgentCursor> =
+            filter.after.as_deref().map(parse_cursor).transpose()?;
         let (lines, next) = app
-            .with_store(move |store| by_agent::list(store, environment.key, &query, after, limit))
+            .with_store(move |store| {
+                resources_by_agent::list(store, environment.key, &query, after, limit)
+            })
             .await?;
         let items = lines.into_iter().map(summary).collect();
-        return Ok(Json(Page { items, next: next.as_ref().map(cursor) }));
+        return Ok(Json(Page { items, next: next.as_ref().map(encode_cursor) }));
     }
-    let after: Option<String> = filter.after.as_deref().map(place).transpose()?;
+    let after: Option<String> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let found = app
         .with_store(move |store| {
             store.records().list_resources(environment.key, &query, after.as_deref(), limit)
         })
         .await?;
     let items = found.lines.into_iter().map(summary).collect();
-    Ok(Json(Page { items, next: found.next.as_ref().map(cursor) }))
+    Ok(Json(Page { items, next: found.next.as_ref().map(encode_cursor) }))
 }
 
-/// How many resources there are of each status.
+/// Returns the number of resources by status.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resource-counts", tag = "resources", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "The counts", body = ResourceCounts)))]
 pub(super) async fn counts(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<ResourceCounts>, ServerError> {
-    let counted = app.counts().get(&app, environment.key).await?;
+    let counted = app.count_cache().get(&app, environment.key).await?;
     let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
     let (mut total, mut parked, mut removed) = (0, 0, 0);
     for count in &counted.counts {
@@ -237,7 +245,7 @@ fn related(found: Vec<(String, Status)>) -> Vec<RelatedResource> {
         .collect()
 }
 
-/// All that is known of a resource.
+/// Returns a resource with its desired state, its dependencies and its next run.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}", tag = "resources",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
     responses((status = 200, description = "The resource", body = ResourceDetails)))]
@@ -248,8 +256,8 @@ pub(super) async fn get(
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<Json<ResourceDetails>, ServerError> {
     let key = environment.key;
-    let known = app.gather().resource(&app, key, id).await?;
-    // What has run was released; the question costs as much as all the rest.
+    let known = app.batch_loader().resource(&app, key, id).await?;
+    // A resource that has run was released; the query costs as much as the rest.
     let has_run = known.details.line.summary.state.last_run_at.is_some();
     let released = has_run || app.with_store(move |store| store.records().has_release(key)).await?;
     let orrery_store::ResourceDetails { line, attributes, .. } = known.details;
@@ -267,7 +275,7 @@ pub(super) async fn get(
             format!("{path}/resources/{}/refresh-facts", segment(&summary.id)),
         );
     }
-    let actions = offered(&caller, &environment, actions);
+    let actions = permitted_actions(&caller, &environment, actions);
     let transitioning_message = match summary.transitioning {
         Transitioning::No => String::new(),
         Transitioning::Yes => "its handler is running".to_owned(),
@@ -284,7 +292,8 @@ pub(super) async fn get(
     }))
 }
 
-/// When a resource is tried again by itself; of one that is as wanted that is not asked, since most are.
+/// Returns the time of the next automatic run. Not queried for compliant resources, which are the
+/// most.
 async fn next_run(
     app: &App,
     environment: &EnvironmentRecord,
@@ -305,7 +314,7 @@ async fn next_run(
     Ok(next.map(|(at, _)| at))
 }
 
-/// The worst that the last run had to say.
+/// Returns the most severe message of the last run.
 fn last_message(action: Option<&Action>) -> String {
     let lines = action.map(|action| &action.log[..]).unwrap_or_default();
     let worst = lines.iter().filter(|line| line.level >= LogLevel::Warning);
@@ -313,18 +322,18 @@ fn last_message(action: Option<&Action>) -> String {
     worst.map_or_else(|| "the last run failed".to_owned(), |line| line.message.clone())
 }
 
-/// What was wanted of a resource over time, latest first: one entry for each time that its attributes changed.
+/// Lists the desired states of a resource, newest first: one entry per change of its attributes.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/history", tag = "resources",
-    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Part),
-    responses((status = 200, description = "A page of it", body = Page<ResourceHistoryEntry>)))]
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Pagination),
+    responses((status = 200, description = "A page", body = Page<ResourceHistoryEntry>)))]
 pub(super) async fn history(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
-    Query(part): Query<Part>,
+    Query(part): Query<Pagination>,
 ) -> Result<Json<Page<ResourceHistoryEntry>>, ServerError> {
-    let limit = limit_of(part.limit)?;
-    let before: Option<u32> = part.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(part.limit)?;
+    let before: Option<u32> = part.after.as_deref().map(parse_cursor).transpose()?;
     let found =
         app.with_store(move |store| store.records().resource_history(environment.key, &id)).await?;
     let older = found
@@ -332,7 +341,7 @@ pub(super) async fn history(
         .filter(|entry| before.is_none_or(|before| entry.version.0 < before))
         .take(limit + 1)
         .collect();
-    let (entries, next) = page(older, limit, |entry| entry.version.0);
+    let (entries, next) = take_page(older, limit, |entry| entry.version.0);
     let items = entries
         .into_iter()
         .map(|entry| ResourceHistoryEntry {
@@ -346,36 +355,36 @@ pub(super) async fn history(
     Ok(Json(Page { items, next }))
 }
 
-/// A part of a list.
+/// Pagination parameters.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Part {
-    /// How many at most.
+pub(super) struct Pagination {
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Resources that require one, with their states.
+/// Lists the dependents of a resource, with their states.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/provides", tag = "resources",
-    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Part),
-    responses((status = 200, description = "A page of them; up to 1000 if `limit` is absent", body = Page<RelatedResource>)))]
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Pagination),
+    responses((status = 200, description = "A page; up to 1000 items if `limit` is absent", body = Page<RelatedResource>)))]
 pub(super) async fn provides(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
-    Query(part): Query<Part>,
+    Query(part): Query<Pagination>,
 ) -> Result<Json<Page<RelatedResource>>, ServerError> {
-    let limit = limit_of(part.limit.or(Some(LIMIT_MAX)))?;
-    let after: String = part.after.as_deref().map(place).transpose()?.unwrap_or_default();
+    let limit = page_limit(part.limit.or(Some(LIMIT_MAX)))?;
+    let after: String = part.after.as_deref().map(parse_cursor).transpose()?.unwrap_or_default();
     let key = environment.key;
     let (items, next) = app
         .with_store(move |store| {
             let found = store.records().dependents_after(key, &id, &after, limit + 1)?;
-            let (found, next) = page(found, limit, |(_, name)| name.clone());
+            let (found, next) = take_page(found, limit, |(_, name)| name.clone());
             let keys: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
-            Ok((gather::related(&keys, &store.records().statuses_of(&keys)?), next))
+            Ok((batch_loader::related(&keys, &store.records().statuses_of(&keys)?), next))
         })
         .await?;
     Ok(Json(Page { items: related(items), next }))
@@ -390,29 +399,29 @@ fn action_name(kind: ActionKind) -> &'static str {
     }
 }
 
-/// What was done with a resource, latest first.
+/// Lists the actions of a resource, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/actions", tag = "resources",
-    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Part),
-    responses((status = 200, description = "A page of it", body = Page<ResourceAction>)))]
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Pagination),
+    responses((status = 200, description = "A page", body = Page<ResourceAction>)))]
 pub(super) async fn actions(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
-    Query(part): Query<Part>,
+    Query(part): Query<Pagination>,
 ) -> Result<Json<Page<ResourceAction>>, ServerError> {
-    let limit = limit_of(part.limit)?;
-    let before: Option<i64> = part.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(part.limit)?;
+    let before: Option<i64> = part.after.as_deref().map(parse_cursor).transpose()?;
     let found = app
         .with_store(move |store| {
             store.records().resource_line(environment.key, &id)?;
             store.actions(environment.key, &id, before.map(ActionKey), limit + 1)
         })
         .await?;
-    let (found, next) = page(found, limit, |action| action.key.0);
-    Ok(Json(Page { items: found.into_iter().map(shown_action).collect(), next }))
+    let (found, next) = take_page(found, limit, |action| action.key.0);
+    Ok(Json(Page { items: found.into_iter().map(action_view).collect(), next }))
 }
 
-pub(super) fn shown_action(action: Action) -> ResourceAction {
+pub(super) fn action_view(action: Action) -> ResourceAction {
     ResourceAction {
         id: action.key.0,
         action: action_name(action.kind).to_owned(),
@@ -426,39 +435,39 @@ pub(super) fn shown_action(action: Action) -> ResourceAction {
     }
 }
 
-pub(super) fn attribute_change(change: orrery_model::AttributeChange) -> AttributeChange {
-    let orrery_model::AttributeChange { name, current, desired } = change;
+pub(super) fn attribute_change(change: orrery_model::AttributeDiff) -> AttributeChange {
+    let orrery_model::AttributeDiff { name, current, desired } = change;
     AttributeChange { name, current, desired }
 }
 
-/// Which lines of a log to list.
+/// Filter of log lines.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LogFilter {
-    /// This level or a worse one: `debug`, `info`, `warning`, `error`, `critical`.
+    /// Minimum level: `debug`, `info`, `warning`, `error`, `critical`.
     min_level: Option<String>,
-    /// Only lines of such actions: `deploy`, `dry_run`, `get_facts`, `other`.
+    /// Action: `deploy`, `dry_run`, `get_facts`, `other`.
     action: Option<String>,
-    /// Only lines from this time on, in RFC 3339.
+    /// Start time (RFC 3339).
     since: Option<String>,
-    /// Only lines before this time, in RFC 3339.
+    /// End time, exclusive (RFC 3339).
     until: Option<String>,
-    /// Only lines with this text in their message.
+    /// Text in the message.
     message: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Actions that one page of a log looks at.
-const ACTIONS_LOOKED_AT: usize = 500;
+/// Maximum number of actions to read for a page.
+const ACTIONS_READ_MAX: usize = 500;
 
-/// Lines of the log of a resource, latest first.
+/// Lists log lines of a resource, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/logs", tag = "resources",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), LogFilter),
-    responses((status = 200, description = "A page of it", body = Page<ResourceLogLine>)))]
+    responses((status = 200, description = "A page", body = Page<ResourceLogLine>)))]
 pub(super) async fn logs(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
@@ -469,7 +478,7 @@ pub(super) async fn logs(
         [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
     const KINDS: [ActionKind; 4] =
         [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
-    let limit = limit_of(filter.limit)?;
+    let limit = page_limit(filter.limit)?;
     let bad = |text: String| ServerError::rule("bad-filter", text);
     let level = filter.min_level.as_deref().map(|name| {
         let found = LEVELS.into_iter().find(|level| level.as_str() == name.to_ascii_lowercase());
@@ -483,15 +492,15 @@ pub(super) async fn logs(
     let kind = kind.transpose()?;
     let since = filter.since.as_deref().map(|text| parse_time("since", text)).transpose()?;
     let until = filter.until.as_deref().map(|text| parse_time("until", text)).transpose()?;
-    // Where to go on: an action, and how many of its lines were shown.
-    let after: Option<(i64, usize)> = filter.after.as_deref().map(place).transpose()?;
+    // Cursor: an action, and the number of its lines that were returned.
+    let after: Option<(i64, usize)> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let message = filter.message;
     let (items, next) = app
         .with_store(move |store| {
             store.records().resource_line(environment.key, &id)?;
             let before = after.map(|(action, _)| ActionKey(action.saturating_add(1)));
-            let actions = store.actions(environment.key, &id, before, ACTIONS_LOOKED_AT)?;
-            let more = actions.len() == ACTIONS_LOOKED_AT;
+            let actions = store.actions(environment.key, &id, before, ACTIONS_READ_MAX)?;
+            let more = actions.len() == ACTIONS_READ_MAX;
             let mut items = Vec::new();
             let mut last = None;
             for action in actions {
@@ -510,7 +519,7 @@ pub(super) async fn logs(
                         continue;
                     }
                     if items.len() == limit {
-                        return Ok((items, Some(cursor(&(key, index)))));
+                        return Ok((items, Some(encode_cursor(&(key, index)))));
                     }
                     items.push(ResourceLogLine {
                         action: action_name(action.kind).to_owned(),
@@ -524,7 +533,7 @@ pub(super) async fn logs(
                 }
                 last = Some((key - 1, 0));
             }
-            Ok((items, last.filter(|_| more).map(|last| cursor(&last))))
+            Ok((items, last.filter(|_| more).map(|last| encode_cursor(&last))))
         })
         .await?;
     Ok(Json(Page { items, next }))

@@ -1,4 +1,4 @@
-//! Roles: what they allow, and who has which, where.
+//! Roles and role assignments.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,39 +9,39 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::{Caller, Noted, granted, role_right};
+use crate::auth::{Caller, WithAuditDetail, granted, role_right};
+use crate::error::ServerError;
 use crate::extract::{Body, Path};
-use crate::problem::ServerError;
 
-type Listed = Result<Json<Page<RoleAssignment>>, ServerError>;
+type ListResponse = Result<Json<Page<RoleAssignment>>, ServerError>;
 
-/// What each role allows.
+/// Lists the roles and their rights.
 #[utoipa::path(get, path = "/api/v1/roles", tag = "roles",
     responses((status = 200, body = Page<Role>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn definitions() -> Json<Page<Role>> {
     let described = |right: Right| match right {
-        Right::View => "Look at everything but secrets.",
+        Right::View => "View everything but secrets.",
         Right::Operate => "Also deploy, repair, plan, pause and halt.",
-        Right::Develop => "Also change what is wanted: versions, compiles, parameters, secrets.",
-        Right::Administer => "Also make and delete environments, and give roles.",
+        Right::Develop => "Also change the desired state: versions, compiles, parameters, secrets.",
+        Right::Administer => "Also create and delete environments, and assign roles.",
     };
-    let shown = |right: Right| Role {
+    let assignment_view = |right: Right| Role {
         name: right.role().to_owned(),
         right: right.name().to_owned(),
         description: described(right).to_owned(),
     };
-    Json(Page { items: Right::ALL.into_iter().map(shown).collect(), next: None })
+    Json(Page { items: Right::ALL.into_iter().map(assignment_view).collect(), next: None })
 }
 
-fn shown(record: RoleRecord) -> RoleAssignment {
+fn assignment_view(record: RoleRecord) -> RoleAssignment {
     let RoleRecord { account, account_name, scope, role } = record;
     let user = Uuid::from_bytes(account);
     RoleAssignment { user, user_name: account_name, granted: granted(scope.into(), role) }
 }
 
-async fn list(app: App, scope: Option<RoleScope>) -> Listed {
+async fn list(app: App, scope: Option<RoleScope>) -> ListResponse {
     let found = app.with_store(move |store| store.records().role_assignments(scope)).await?;
-    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next: None }))
+    Ok(Json(Page { items: found.into_iter().map(assignment_view).collect(), next: None }))
 }
 
 fn check_role(role: &str) -> Result<(), ServerError> {
@@ -56,15 +56,15 @@ async fn assign(
     caller: &Caller,
     scope: RoleScope,
     new: NewRoleAssignment,
-) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     let NewRoleAssignment { user, role } = new;
-    caller.need_person()?;
+    caller.need_interactive_login()?;
     check_role(&role)?;
     let now = app.now();
     let made = app
         .change(move |store| {
             let records = store.records();
-            let place = place(store, scope)?;
+            let place = scope_text(store, scope)?;
             let Some(account) = records.account_named(&user)? else {
                 return Err(StoreError::NotFound { kind: "user", name: user });
             };
@@ -76,11 +76,11 @@ async fn assign(
         })
         .await?;
     let (detail, made) = made;
-    Ok(Noted(detail, (StatusCode::CREATED, Json(shown(made)))))
+    Ok(WithAuditDetail(detail, (StatusCode::CREATED, Json(assignment_view(made)))))
 }
 
-/// Where a role counts, in words.
-fn place(store: &dyn Store, scope: RoleScope) -> Result<String, StoreError> {
+/// Formats the scope of a role.
+fn scope_text(store: &dyn Store, scope: RoleScope) -> Result<String, StoreError> {
     Ok(match scope {
         RoleScope::Everywhere => "everywhere".to_owned(),
         RoleScope::Project(id) => format!("in project {}", store.records().project(&id)?.name),
@@ -96,54 +96,57 @@ async fn revoke(
     scope: RoleScope,
     user: Uuid,
     role: String,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let now = app.now();
     let detail = app
         .change(move |store| {
             store.records().revoke_role(user.as_bytes(), scope, &role, now)?;
             let name = store.records().account(user.as_bytes())?.name;
-            Ok(format!("{name}: no longer {role} {}", place(store, scope)?))
+            Ok(format!("{name}: no longer {role} {}", scope_text(store, scope)?))
         })
         .await?;
-    Ok(Noted(detail, StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }
 
-/// All roles that anybody has anywhere.
+/// Lists all role assignments.
 #[utoipa::path(get, path = "/api/v1/role-assignments", tag = "roles",
     responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn list_everywhere(State(app): State<App>) -> Listed {
+pub(super) async fn list_everywhere(State(app): State<App>) -> ListResponse {
     list(app, None).await
 }
 
-/// Gives a role everywhere.
+/// Assigns a role on the whole server.
 #[utoipa::path(post, path = "/api/v1/role-assignments", tag = "roles", request_body = NewRoleAssignment,
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_everywhere(
     State(app): State<App>,
     caller: Caller,
     Body(new): Body<NewRoleAssignment>,
-) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     assign(app, &caller, RoleScope::Everywhere, new).await
 }
 
-/// Takes away a role that counts everywhere.
+/// Removes a role on the whole server.
 #[utoipa::path(delete, path = "/api/v1/role-assignments/{user}/{role}", tag = "roles", params(("user" = Uuid, Path), ("role" = String, Path)),
-    responses((status = 204, description = "Taken away"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 204, description = "Removed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke_everywhere(
     State(app): State<App>,
     Path((user, role)): Path<(Uuid, String)>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     revoke(app, RoleScope::Everywhere, user, role).await
 }
 
-/// Roles that count in a project.
+/// Lists the role assignments of a project.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/role-assignments", tag = "roles", params(("project" = Uuid, Path)),
     responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn list_in_project(State(app): State<App>, Path(project): Path<Uuid>) -> Listed {
+pub(super) async fn list_in_project(
+    State(app): State<App>,
+    Path(project): Path<Uuid>,
+) -> ListResponse {
     list(app, Some(RoleScope::Project(project.into_bytes()))).await
 }
 
-/// Gives a role in a project and all its environments.
+/// Assigns a role in a project and all its environments.
 #[utoipa::path(post, path = "/api/v1/projects/{project}/role-assignments", tag = "roles", params(("project" = Uuid, Path)), request_body = NewRoleAssignment,
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_in_project(
@@ -151,31 +154,31 @@ pub(super) async fn assign_in_project(
     caller: Caller,
     Path(project): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
-) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     assign(app, &caller, RoleScope::Project(project.into_bytes()), new).await
 }
 
-/// Takes a role away in a project.
+/// Removes a role in a project.
 #[utoipa::path(delete, path = "/api/v1/projects/{project}/role-assignments/{user}/{role}", tag = "roles", params(("project" = Uuid, Path), ("user" = Uuid, Path), ("role" = String, Path)),
-    responses((status = 204, description = "Taken away"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 204, description = "Removed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke_in_project(
     State(app): State<App>,
     Path((project, user, role)): Path<(Uuid, Uuid, String)>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     revoke(app, RoleScope::Project(project.into_bytes()), user, role).await
 }
 
-/// Roles that count in an environment.
+/// Lists the role assignments of an environment.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/role-assignments", tag = "roles", params(("environment" = Uuid, Path)),
     responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_in_environment(
     State(app): State<App>,
     Path(environment): Path<Uuid>,
-) -> Listed {
+) -> ListResponse {
     list(app, Some(RoleScope::Environment(environment.into_bytes()))).await
 }
 
-/// Gives a role in an environment.
+/// Assigns a role in an environment.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/role-assignments", tag = "roles", params(("environment" = Uuid, Path)), request_body = NewRoleAssignment,
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_in_environment(
@@ -183,16 +186,16 @@ pub(super) async fn assign_in_environment(
     caller: Caller,
     Path(environment): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
-) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     assign(app, &caller, RoleScope::Environment(environment.into_bytes()), new).await
 }
 
-/// Takes a role away in an environment.
+/// Removes a role in an environment.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/role-assignments/{user}/{role}", tag = "roles", params(("environment" = Uuid, Path), ("user" = Uuid, Path), ("role" = String, Path)),
-    responses((status = 204, description = "Taken away"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 204, description = "Removed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke_in_environment(
     State(app): State<App>,
     Path((environment, user, role)): Path<(Uuid, Uuid, String)>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     revoke(app, RoleScope::Environment(environment.into_bytes()), user, role).await
 }

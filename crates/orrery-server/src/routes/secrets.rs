@@ -1,4 +1,4 @@
-//! Secrets of the server's own store. They are written and used; no route reads a value.
+//! Secrets in the vault. No route returns a value.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,18 +7,18 @@ use orrery_api::{Page, Problem, Secret, SecretValue};
 use orrery_store::{EnvironmentKey, EnvironmentRecord, SecretRecord};
 
 use crate::app::App;
-use crate::auth::Noted;
+use crate::auth::WithAuditDetail;
+use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, etag};
-use crate::problem::ServerError;
 use crate::vault::{RESERVED, VaultError};
 
 use super::time;
 
 const VALUE_MAX: usize = 64 * 1024;
 
-type Listed = Result<Json<Page<Secret>>, ServerError>;
+type ListResponse = Result<Json<Page<Secret>>, ServerError>;
 
-async fn list(app: App, environment: Option<EnvironmentKey>) -> Listed {
+async fn list(app: App, environment: Option<EnvironmentKey>) -> ListResponse {
     let mut found = app.with_store(move |store| store.records().secrets(environment)).await?;
     found.retain(|secret| !secret.name.starts_with(RESERVED));
     let shown = |secret: SecretRecord| Secret {
@@ -35,7 +35,7 @@ async fn put(
     name: String,
     expected: Option<i64>,
     SecretValue { value }: SecretValue,
-) -> Result<Noted<(StatusCode, HeaderMap)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap)>, ServerError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > 255 || !name.chars().all(fits) {
         let reason = "must have 1 to 255 letters, digits, dots, dashes or underscores";
@@ -49,12 +49,12 @@ async fn put(
     let detail = format!("secret {name} set");
     let put = move || vault.put_if(environment, &name, &value, expected, now);
     let done = tokio::task::spawn_blocking(put).await;
-    app.nudge();
+    app.wake_up();
     match done {
-        Ok(Ok(revision)) => Ok(Noted(detail, (StatusCode::NO_CONTENT, etag(revision)))),
+        Ok(Ok(revision)) => Ok(WithAuditDetail(detail, (StatusCode::NO_CONTENT, etag(revision)))),
         Ok(Err(VaultError::Store(error))) => Err(error.into()),
         Ok(Err(error)) => {
-            tracing::error!(%error, "a secret cannot be kept");
+            tracing::error!(%error, "cannot store a secret");
             Err(ServerError::Unavailable(error.to_string()))
         }
         Err(_) => Err(ServerError::Stopping),
@@ -66,7 +66,7 @@ async fn delete(
     environment: Option<EnvironmentKey>,
     name: String,
     expected: Option<i64>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     if name.starts_with(RESERVED) {
         return Err(ServerError::NotFound { kind: "secret", name });
     }
@@ -74,59 +74,59 @@ async fn delete(
     let detail = format!("secret {name} deleted");
     app.change(move |store| store.records().delete_secret_if(environment, &name, expected, now))
         .await?;
-    Ok(Noted(detail, StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }
 
-/// The names of the secrets that every environment may use.
+/// Lists the names of the secrets for all environments.
 #[utoipa::path(get, path = "/api/v1/secrets", tag = "secrets",
     responses((status = 200, body = Page<Secret>), (status = "default", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn list_shared(State(app): State<App>) -> Listed {
+pub(super) async fn list_shared(State(app): State<App>) -> ListResponse {
     list(app, None).await
 }
 
-/// Keeps a secret that every environment may use, in the place of an older one.
+/// Stores a secret for all environments; replaces an older value.
 #[utoipa::path(put, path = "/api/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)), request_body = SecretValue,
-    responses((status = 204, description = "Kept"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 204, description = "Stored"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_shared(
     State(app): State<App>,
     Path(name): Path<String>,
     IfMatch(expected): IfMatch,
     Body(value): Body<SecretValue>,
-) -> Result<Noted<(StatusCode, HeaderMap)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap)>, ServerError> {
     put(app, None, name, expected, value).await
 }
 
-/// Deletes a secret that every environment may use.
+/// Deletes a secret for all environments.
 #[utoipa::path(delete, path = "/api/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete_shared(
     State(app): State<App>,
     Path(name): Path<String>,
     IfMatch(expected): IfMatch,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     delete(app, None, name, expected).await
 }
 
-/// The names of an environment's secrets.
+/// Lists the names of the secrets of an environment.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/secrets", tag = "secrets", params(("environment" = uuid::Uuid, Path)),
     responses((status = 200, body = Page<Secret>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_own(
     State(app): State<App>,
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
-) -> Listed {
+) -> ListResponse {
     list(app, Some(environment.key)).await
 }
 
-/// Keeps a secret for an environment, in the place of an older one.
+/// Stores a secret of an environment; replaces an older value.
 #[utoipa::path(put, path = "/api/v1/environments/{environment}/secrets/{name}", tag = "secrets", params(("environment" = uuid::Uuid, Path), ("name" = String, Path)), request_body = SecretValue,
-    responses((status = 204, description = "Kept"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 204, description = "Stored"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_own(
     State(app): State<App>,
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
     Body(value): Body<SecretValue>,
-) -> Result<Noted<(StatusCode, HeaderMap)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap)>, ServerError> {
     put(app, Some(environment.key), name, expected, value).await
 }
 
@@ -138,6 +138,6 @@ pub(super) async fn delete_own(
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     delete(app, Some(environment.key), name, expected).await
 }

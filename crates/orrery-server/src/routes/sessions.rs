@@ -1,4 +1,4 @@
-//! Logging in and out, and the first account.
+//! Login, logout and the first account.
 
 use axum::extract::State;
 use axum::http::header::SET_COOKIE;
@@ -12,16 +12,17 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{ClientAddress, ClientGone};
 use crate::app::App;
 use crate::auth::{
-    AuditNote, Caller, How, Line, Minted, SESSION_LENGTH, cookie_name, network_of, normalized,
-    use_ticket,
+    AuditNote, AuthMethod, Caller, Line, RandomToken, SESSION_LENGTH, cookie_name, network_of,
+    normalized, redeem_bootstrap_token,
 };
+use crate::error::ServerError;
 use crate::extract::Body;
-use crate::problem::ServerError;
 
 use super::time;
-use super::users::{check_name, shown as shown_user};
+use super::users::{check_name, user_view};
 
-/// Makes the first account, with the ticket from the link that the server printed at its first start.
+/// Creates the first account, with the token from the link that the server prints at its first
+/// start.
 #[utoipa::path(post, path = "/api/v1/setup", tag = "accounts", request_body = Setup, security(()),
     responses((status = 201, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn setup(
@@ -29,25 +30,25 @@ pub(super) async fn setup(
     Body(setup): Body<Setup>,
 ) -> Result<(StatusCode, Extension<AuditNote>, Json<User>), ServerError> {
     check_name(&setup.name)?;
-    let made = use_ticket(&app, &setup.token, setup.name, &setup.password).await?;
-    let note = acted_as(&made.name);
-    Ok((StatusCode::CREATED, note, Json(shown_user(made))))
+    let made = redeem_bootstrap_token(&app, &setup.token, setup.name, &setup.password).await?;
+    let note = audit_actor(&made.name);
+    Ok((StatusCode::CREATED, note, Json(user_view(made))))
 }
 
-fn acted_as(name: &str) -> Extension<AuditNote> {
+fn audit_actor(name: &str) -> Extension<AuditNote> {
     let actor = Some(format!("user:{name}"));
     Extension(AuditNote { actor, ..AuditNote::default() })
 }
 
-fn me(caller: &Caller) -> Me {
+fn caller_view(caller: &Caller) -> Me {
     Me { name: caller.name.clone(), id: caller.account, roles: caller.roles() }
 }
 
-fn known(identity: &Identity, how: How) -> Caller {
-    Caller::known(format!("user:{}", identity.account.name), identity, how)
+fn session_caller(identity: &Identity, method: AuthMethod) -> Caller {
+    Caller::for_account(format!("user:{}", identity.account.name), identity, method)
 }
 
-/// The header that sets, or with an age of 0 takes away, the cookie of a session.
+/// Header that sets the session cookie, or removes it with an age of 0.
 fn cookie(app: &App, secret: &str, age: u64) -> Result<HeaderMap, ServerError> {
     let secure = app.settings().auth.secure_cookies;
     let (name, marked) = (cookie_name(secure), if secure { "; Secure" } else { "" });
@@ -57,8 +58,8 @@ fn cookie(app: &App, secret: &str, age: u64) -> Result<HeaderMap, ServerError> {
     Ok(HeaderMap::from_iter([(SET_COOKIE, value)]))
 }
 
-/// The answer that opens a session, as a cookie or as text.
-fn opened(
+/// Response for a new session, as a cookie or as text.
+fn session_response(
     app: &App,
     caller: &Caller,
     secret: SecretText,
@@ -71,17 +72,17 @@ fn opened(
         HeaderMap::new()
     };
     let token = (!as_cookie).then_some(secret);
-    Ok((headers, Json(Session { token, expires: time(expires), user: me(caller) })))
+    Ok((headers, Json(Session { token, expires: time(expires), user: caller_view(caller) })))
 }
 
-/// Opens a session for somebody who knows a name and its password.
-pub(crate) async fn enter(
+/// Opens a session for a name and password.
+pub(crate) async fn open_session(
     app: &App,
     address: &str,
     gone: &CancellationToken,
     name: &str,
     password: &SecretText,
-) -> Result<(Identity, Minted, Timestamp), ServerError> {
+) -> Result<(Identity, RandomToken, Timestamp), ServerError> {
     let wrong = || ServerError::Unauthenticated("the name or the password is wrong");
     let now = app.now();
     let (wanted, network) = (name.to_owned(), network_of(address));
@@ -95,14 +96,15 @@ pub(crate) async fn enter(
         false => Line::Open(network.clone()),
     };
     let auth = app.auth();
-    let place = auth.passwords.enter(line)?;
+    let position = auth.passwords.join(line)?;
     auth.throttle.begin(name, address, is_familiar, now)?;
-    let turn = place.turn(gone).await.inspect_err(|_| auth.throttle.withdraw(name, address))?;
-    let fits = auth.passwords.verify(turn, kept, normalized(password)).await?;
+    let permit =
+        position.acquire(gone).await.inspect_err(|_| auth.throttle.withdraw(name, address))?;
+    let fits = auth.passwords.verify(permit, kept, normalized(password)).await?;
     let Some(identity) = usable.filter(|_| fits) else { return Err(wrong()) };
     auth.throttle.succeed(name, address);
 
-    let minted = Minted::session()?;
+    let minted = RandomToken::session()?;
     let hash = minted.hash;
     let (account, expires) = (identity.account.uuid, now + SESSION_LENGTH);
     let session = SessionRecord { account, created: now, expires };
@@ -111,7 +113,7 @@ pub(crate) async fn enter(
     Ok((identity, minted, expires))
 }
 
-/// Opens a session. Whether the name or the password is wrong is not told.
+/// Opens a session. A failure does not reveal if the name or the password is wrong.
 #[utoipa::path(post, path = "/api/v1/login", tag = "accounts", request_body = Login, security(()),
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn login(
@@ -121,22 +123,22 @@ pub(super) async fn login(
     Body(login): Body<Login>,
 ) -> Result<(Extension<AuditNote>, HeaderMap, Json<Session>), ServerError> {
     let Login { name, password, cookie } = login;
-    let (identity, Minted { secret, hash }, expires) =
-        enter(&app, &address, &gone, &name, &password).await?;
-    let caller = known(&identity, How::Session { hash, expires, cookie });
-    let note = acted_as(&identity.account.name);
-    let (headers, session) = opened(&app, &caller, secret, expires, cookie)?;
+    let (identity, RandomToken { secret, hash }, expires) =
+        open_session(&app, &address, &gone, &name, &password).await?;
+    let caller = session_caller(&identity, AuthMethod::Session { hash, expires, cookie });
+    let note = audit_actor(&identity.account.name);
+    let (headers, session) = session_response(&app, &caller, secret, expires, cookie)?;
     Ok((note, headers, session))
 }
 
-/// Ends the session that the request is made with.
+/// Ends the session of the request.
 #[utoipa::path(post, path = "/api/v1/logout", tag = "accounts",
     responses((status = 204, description = "The session has ended"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn logout(
     State(app): State<App>,
     caller: Caller,
 ) -> Result<(StatusCode, HeaderMap), ServerError> {
-    let How::Session { hash, .. } = caller.how else { return Err(no_session()) };
+    let AuthMethod::Session { hash, .. } = caller.method else { return Err(no_session()) };
     app.change(move |store| store.records().end_session(&hash)).await?;
     Ok((StatusCode::NO_CONTENT, cookie(&app, "", 0)?))
 }
@@ -145,24 +147,26 @@ fn no_session() -> ServerError {
     ServerError::Conflict("only a session of this server can be renewed or ended".to_owned())
 }
 
-/// Puts a new session in the place of the one that the request is made with. It has the roles of now.
+/// Replaces the session of the request by a new one, with the current roles.
 #[utoipa::path(post, path = "/api/v1/renew", tag = "accounts",
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn renew(
     State(app): State<App>,
     caller: Caller,
 ) -> Result<(HeaderMap, Json<Session>), ServerError> {
-    let How::Session { hash: old, cookie, .. } = caller.how else { return Err(no_session()) };
-    let Minted { secret, hash } = Minted::session()?;
+    let AuthMethod::Session { hash: old, cookie, .. } = caller.method else {
+        return Err(no_session());
+    };
+    let RandomToken { secret, hash } = RandomToken::session()?;
     let now = app.now();
     let expires = now + SESSION_LENGTH;
     app.change(move |store| store.records().renew_session(&old, &hash, expires, now)).await?;
-    opened(&app, &caller, secret, expires, cookie)
+    session_response(&app, &caller, secret, expires, cookie)
 }
 
-/// Who the caller is.
+/// Returns the caller.
 #[utoipa::path(get, path = "/api/v1/me", tag = "accounts",
     responses((status = 200, body = Me), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn who(caller: Caller) -> Json<Me> {
-    Json(me(&caller))
+    Json(caller_view(&caller))
 }

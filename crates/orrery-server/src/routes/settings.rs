@@ -10,9 +10,9 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::{Caller, Noted};
+use crate::auth::{Caller, WithAuditDetail};
+use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, InEnvironment, Path, etag};
-use crate::problem::ServerError;
 use crate::settings::{
     DEFINITIONS, Definition, InvalidSetting, check, definition, is_for_administrators,
 };
@@ -32,7 +32,7 @@ impl From<InvalidSetting> for ServerError {
     }
 }
 
-/// Whether a caller may change a setting, who may change settings at all.
+/// Checks the right to change this setting, beyond the right to change settings.
 pub(crate) fn check_right(
     caller: &Caller,
     environment: &EnvironmentRecord,
@@ -44,7 +44,7 @@ pub(crate) fn check_right(
     }
 }
 
-fn shown(definition: &Definition, records: &[SettingRecord]) -> Setting {
+fn setting_view(definition: &Definition, records: &[SettingRecord]) -> Setting {
     let record = records.iter().find(|record| record.name == definition.name);
     let given = record.and_then(|record| check(definition, &record.value).ok());
     let protected_by = record.and_then(|record| record.protected_by.clone());
@@ -64,22 +64,22 @@ fn shown(definition: &Definition, records: &[SettingRecord]) -> Setting {
 fn with_revision(definition: &Definition, records: &[SettingRecord]) -> (HeaderMap, Json<Setting>) {
     let record = records.iter().find(|record| record.name == definition.name);
     let revision = record.map_or(0, SettingRecord::revision);
-    (etag(revision), Json(shown(definition, records)))
+    (etag(revision), Json(setting_view(definition, records)))
 }
 
-/// All settings, with their values and what they mean.
+/// Lists all settings with their values and definitions.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/settings", tag = "settings", params(("environment" = Uuid, Path)),
-    responses((status = 200, description = "All of them, by name", body = Page<Setting>)))]
+    responses((status = 200, description = "All items, by name", body = Page<Setting>)))]
 pub(super) async fn list(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<Page<Setting>>, ServerError> {
     let records = app.with_store(move |store| store.records().settings(environment.key)).await?;
-    let items = DEFINITIONS.iter().map(|definition| shown(definition, &records)).collect();
+    let items = DEFINITIONS.iter().map(|definition| setting_view(definition, &records)).collect();
     Ok(Json(Page { items, next: None }))
 }
 
-/// One setting.
+/// Returns a setting.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/settings/{name}", tag = "settings",
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 200, description = "The setting", body = Setting)))]
@@ -93,10 +93,10 @@ pub(super) async fn get(
     Ok(with_revision(definition, &records))
 }
 
-/// Sets a value.
+/// Sets the value of a setting.
 #[utoipa::path(put, path = "/api/v1/environments/{environment}/settings/{name}", tag = "settings",
     params(("environment" = Uuid, Path), ("name" = String, Path)), request_body = SettingUpdate,
-    responses((status = 200, description = "As it is now", body = Setting)))]
+    responses((status = 200, description = "Current state", body = Setting)))]
 pub(super) async fn put(
     State(app): State<App>,
     caller: Caller,
@@ -104,7 +104,7 @@ pub(super) async fn put(
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
     Body(update): Body<SettingUpdate>,
-) -> Result<Noted<(HeaderMap, Json<Setting>)>, ServerError> {
+) -> Result<WithAuditDetail<(HeaderMap, Json<Setting>)>, ServerError> {
     let definition = definition(&name)?;
     check_right(&caller, &environment, &name)?;
     let value = check(definition, &update.value)?;
@@ -117,20 +117,20 @@ pub(super) async fn put(
         })
         .await?;
     let (headers, Json(now)) = with_revision(definition, &records);
-    Ok(Noted(format!("setting {} = {}", now.name, now.value), (headers, Json(now))))
+    Ok(WithAuditDetail(format!("setting {} = {}", now.name, now.value), (headers, Json(now))))
 }
 
-/// Goes back to the default.
+/// Resets a setting to its default.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/settings/{name}", tag = "settings",
     params(("environment" = Uuid, Path), ("name" = String, Path)),
-    responses((status = 200, description = "As it is now", body = Setting)))]
+    responses((status = 200, description = "Current state", body = Setting)))]
 pub(super) async fn delete(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
-) -> Result<Noted<(HeaderMap, Json<Setting>)>, ServerError> {
+) -> Result<WithAuditDetail<(HeaderMap, Json<Setting>)>, ServerError> {
     let definition = definition(&name)?;
     check_right(&caller, &environment, &name)?;
     let now = app.now();
@@ -141,10 +141,13 @@ pub(super) async fn delete(
         })
         .await?;
     let (headers, Json(now)) = with_revision(definition, &records);
-    Ok(Noted(format!("setting {} = {}, as usual", now.name, now.value), (headers, Json(now))))
+    Ok(WithAuditDetail(
+        format!("setting {} = {} (default)", now.name, now.value),
+        (headers, Json(now)),
+    ))
 }
 
-/// Sets values that people cannot change then, such as those that a project's own files fix.
+/// Sets values and protects them from changes, such as those that files of a project define.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/settings/protect", tag = "settings", params(("environment" = Uuid, Path)),
     request_body = ProtectedSettings, responses((status = 204, description = "Set")))]
 pub(super) async fn protect(
@@ -152,7 +155,7 @@ pub(super) async fn protect(
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(batch): Body<ProtectedSettings>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     if batch.protected_by.is_empty() || batch.protected_by.chars().count() > 255 {
         return Err(ServerError::field("protected_by", "must have 1 to 255 characters"));
     }
@@ -174,5 +177,5 @@ pub(super) async fn protect(
         store.records().protect_settings(environment.key, &settings, &protector, now)
     })
     .await?;
-    Ok(Noted(detail, StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }

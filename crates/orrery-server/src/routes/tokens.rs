@@ -1,4 +1,4 @@
-//! Tokens for programs.
+//! API tokens.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,9 +12,11 @@ use uuid::Uuid;
 
 use crate::access::{Right, group_of, table};
 use crate::app::App;
-use crate::auth::{Caller, Minted, Noted, TokenGrants, granted, role_right, scope_of};
+use crate::auth::{
+    Caller, RandomToken, TokenGrants, WithAuditDetail, granted, role_right, scope_of,
+};
+use crate::error::ServerError;
 use crate::extract::{Body, Path, Query};
-use crate::problem::ServerError;
 
 use super::time;
 use super::users::page_size;
@@ -23,7 +25,7 @@ const DAYS_DEFAULT: u32 = 90;
 const DAYS_MAX: u32 = 3650;
 const VERBS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
-fn shown(record: TokenRecord) -> Result<Token, ServerError> {
+fn token_view(record: TokenRecord) -> Result<Token, ServerError> {
     let TokenRecord { uuid, name, account, scope, grants, created, expires, revoked, last_used } =
         record;
     let grants: TokenGrants = serde_json::from_value(grants)
@@ -48,41 +50,41 @@ fn shown(record: TokenRecord) -> Result<Token, ServerError> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Listed {
-    /// As an administrator: those of everybody.
+pub(super) struct ListParameters {
+    /// Tokens of all users. For administrators.
     all: Option<bool>,
-    /// Where the page before ended.
+    /// Cursor: end of the previous page.
     after: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
-/// The caller's tokens, newest first.
-#[utoipa::path(get, path = "/api/v1/tokens", tag = "tokens", params(Listed),
+/// Lists the caller's tokens, newest first.
+#[utoipa::path(get, path = "/api/v1/tokens", tag = "tokens", params(ListParameters),
     responses((status = 200, body = Page<Token>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
-    Query(Listed { all, after, limit }): Query<Listed>,
+    Query(ListParameters { all, after, limit }): Query<ListParameters>,
 ) -> Result<Json<Page<Token>>, ServerError> {
     let limit = page_size(limit)?;
-    let whose = match all.unwrap_or(false) {
+    let owner = match all.unwrap_or(false) {
         true => {
             caller.need_everywhere(Right::Administer)?;
             None
         }
         false => Some(caller.need_account()?),
     };
-    let before = after.as_deref().map(place).transpose()?;
+    let before = after.as_deref().map(parse_cursor).transpose()?;
     let asking = caller.clone();
     let mut found = app
         .with_store(move |store| {
-            let whose = whose.as_ref().map(Uuid::as_bytes);
+            let owner = owner.as_ref().map(Uuid::as_bytes);
             let mut found: Vec<TokenRecord> = Vec::new();
             let mut before = before;
             loop {
-                let part = store.records().tokens(whose, before, limit + 1)?;
+                let part = store.records().tokens(owner, before, limit + 1)?;
                 let is_last = part.len() <= limit;
                 before = part.last().map(|last| (last.created, last.uuid));
                 found.extend(part.into_iter().filter(|token| asking.covers_token(token)));
@@ -96,17 +98,17 @@ pub(super) async fn list(
     found.truncate(limit);
     let end = |last: &TokenRecord| format!("{}.{}", last.created.0, Uuid::from_bytes(last.uuid));
     let next = found.last().filter(|_| more).map(end);
-    let items = found.into_iter().map(shown).collect::<Result<_, _>>()?;
+    let items = found.into_iter().map(token_view).collect::<Result<_, _>>()?;
     Ok(Json(Page { items, next }))
 }
 
-/// Where a page ended.
-fn place(after: &str) -> Result<(Timestamp, [u8; 16]), ServerError> {
+/// Parses a cursor.
+fn parse_cursor(after: &str) -> Result<(Timestamp, [u8; 16]), ServerError> {
     let parts = after.split_once('.');
     let read = parts.and_then(|(at, id)| {
         Some((Timestamp(at.parse().ok()?), id.parse::<Uuid>().ok()?.into_bytes()))
     });
-    read.ok_or_else(|| ServerError::field("after", "is not where a page of this list ended"))
+    read.ok_or_else(|| ServerError::field("after", "is not a cursor of this list"))
 }
 
 fn check(new: &NewToken) -> Result<(), ServerError> {
@@ -126,28 +128,28 @@ fn check(new: &NewToken) -> Result<(), ServerError> {
         if !VERBS.contains(&verb.as_str()) {
             return Err(ServerError::field(
                 "verbs",
-                "must be of GET, POST, PUT, PATCH and DELETE, in capital letters",
+                "must be of GET, POST, PUT, PATCH and DELETE, in uppercase",
             ));
         }
     }
     for group in new.groups.iter().flatten() {
         if !table().any(|(_, route, _)| group_of(route) == group) {
-            let reason = format!("there are no routes of a group {group:?}");
+            let reason = format!("unknown group {group:?}");
             return Err(ServerError::field("groups", reason));
         }
     }
     Ok(())
 }
 
-/// Makes a token for the caller. Its secret is told this one time.
+/// Creates a token for the caller. Its secret is returned only once.
 #[utoipa::path(post, path = "/api/v1/tokens", tag = "tokens", request_body = NewToken,
     responses((status = 201, body = MadeToken), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
     Body(new): Body<NewToken>,
-) -> Result<Noted<(StatusCode, Json<MadeToken>)>, ServerError> {
-    caller.need_person()?;
+) -> Result<WithAuditDetail<(StatusCode, Json<MadeToken>)>, ServerError> {
+    caller.need_interactive_login()?;
     let account = caller.need_account()?;
     check(&new)?;
     let scope = scope_of(new.project, new.environment)?;
@@ -169,7 +171,7 @@ pub(super) async fn create(
         revoked: None,
         last_used: None,
     };
-    let Minted { secret, hash } = Minted::token()?;
+    let RandomToken { secret, hash } = RandomToken::token()?;
     let kept = token.clone();
     app.change(move |store| {
         match scope {
@@ -180,7 +182,7 @@ pub(super) async fn create(
         store.records().create_token(&hash, &kept)
     })
     .await?;
-    let token = shown(token)?;
+    let token = token_view(token)?;
     let mut detail = format!("token {} ({}): {}", token.name, token.id, token.role);
     match (token.environment, token.project) {
         (Some(id), _) => detail += &format!(" in environment {id}"),
@@ -192,17 +194,18 @@ pub(super) async fn create(
             detail += &format!(", {what} {}", limits.join(" "));
         }
     }
-    Ok(Noted(detail, (StatusCode::CREATED, Json(MadeToken { secret, token }))))
+    Ok(WithAuditDetail(detail, (StatusCode::CREATED, Json(MadeToken { secret, token }))))
 }
 
-/// Revokes a token: one's own, or anybody's as an administrator. It is refused from the next request on.
+/// Revokes a token of the caller; administrators, any token. It is refused from the next request
+/// on.
 #[utoipa::path(delete, path = "/api/v1/tokens/{token}", tag = "tokens", params(("token" = Uuid, Path)),
     responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Path(token): Path<Uuid>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let may_all = caller.may_everywhere(Right::Administer);
     let account = caller.account.map(Uuid::into_bytes);
     let now = app.now();
@@ -214,5 +217,5 @@ pub(super) async fn revoke(
         return Err(unknown());
     }
     app.change(move |store| store.records().revoke_token(token.as_bytes(), now)).await?;
-    Ok(Noted(format!("token {} revoked", found.name), StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail(format!("token {} revoked", found.name), StatusCode::NO_CONTENT))
 }

@@ -12,15 +12,15 @@ use uuid::Uuid;
 
 use crate::access::{ClientAddress, Right};
 use crate::app::App;
-use crate::auth::{Caller, How, Line, Noted, check_password, normalized};
+use crate::auth::{AuthMethod, Caller, Line, WithAuditDetail, check_password, normalized};
+use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, Query, etag};
-use crate::problem::ServerError;
 
 use super::time;
 
 const PAGE_MAX: usize = 1000;
 
-pub(super) fn shown(record: AccountRecord) -> User {
+pub(super) fn user_view(record: AccountRecord) -> User {
     let AccountRecord { uuid, name, issuer, admin, disabled, created, .. } = record;
     User { id: Uuid::from_bytes(uuid), name, admin, disabled, issuer, created: time(created) }
 }
@@ -41,32 +41,32 @@ pub(crate) fn check_name(name: &str) -> Result<(), ServerError> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Listed {
-    /// Where the page before ended.
+pub(super) struct ListParameters {
+    /// Cursor: end of the previous page.
     after: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
-/// Users by name.
-#[utoipa::path(get, path = "/api/v1/users", tag = "accounts", params(Listed),
+/// Lists users by name.
+#[utoipa::path(get, path = "/api/v1/users", tag = "accounts", params(ListParameters),
     responses((status = 200, body = Page<User>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(app): State<App>,
-    Query(Listed { after, limit }): Query<Listed>,
+    Query(ListParameters { after, limit }): Query<ListParameters>,
 ) -> Result<Json<Page<User>>, ServerError> {
     let limit = page_size(limit)?;
     let after = after.unwrap_or_default();
     let found = app.with_store(move |store| store.records().accounts(&after, limit + 1)).await?;
-    let mut items: Vec<User> = found.into_iter().map(shown).collect();
+    let mut items: Vec<User> = found.into_iter().map(user_view).collect();
     let more = items.len() > limit;
     items.truncate(limit);
     let next = items.last().filter(|_| more).map(|user| user.name.clone());
     Ok(Json(Page { items, next }))
 }
 
-/// How many items a page has.
+/// Validates the page size.
 pub(super) fn page_size(wanted: Option<usize>) -> Result<usize, ServerError> {
     match wanted.unwrap_or(100) {
         size @ 1..=PAGE_MAX => Ok(size),
@@ -74,15 +74,15 @@ pub(super) fn page_size(wanted: Option<usize>) -> Result<usize, ServerError> {
     }
 }
 
-/// Makes a user.
+/// Creates a user.
 #[utoipa::path(post, path = "/api/v1/users", tag = "accounts", request_body = NewUser,
     responses((status = 201, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
     Body(new): Body<NewUser>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<User>)>, ServerError> {
-    caller.need_person()?;
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<User>)>, ServerError> {
+    caller.need_interactive_login()?;
     let NewUser { name, password, issuer, admin } = new;
     check_name(&name)?;
     let password = match (&password, &issuer) {
@@ -96,7 +96,7 @@ pub(super) async fn create(
             None
         }
         _ => {
-            let reason = "give a password, or the issuer that vouches for the user";
+            let reason = "give a password, or the issuer of the user";
             return Err(ServerError::field("password", reason));
         }
     };
@@ -109,11 +109,11 @@ pub(super) async fn create(
             store.records().create_account(&new, now)
         })
         .await?;
-    let detail = told(&made);
-    Ok(Noted(detail, (StatusCode::CREATED, etag(made.revision), Json(shown(made)))))
+    let detail = audit_text(&made);
+    Ok(WithAuditDetail(detail, (StatusCode::CREATED, etag(made.revision), Json(user_view(made)))))
 }
 
-/// An issuer that nobody configured can vouch for nobody.
+/// Fails for an identity provider that is not configured.
 fn check_issuer(app: &App, name: &str) -> Result<(), ServerError> {
     let issuers = &app.settings().auth.issuers;
     if issuers.iter().any(|issuer| issuer.name == name) {
@@ -122,15 +122,15 @@ fn check_issuer(app: &App, name: &str) -> Result<(), ServerError> {
     let names: Vec<&str> = issuers.iter().map(|issuer| issuer.name.as_str()).collect();
     let known = match names.join(", ") {
         names if names.is_empty() => {
-            "the server has none: they stand in its configuration file".to_owned()
+            "none is configured: see the configuration file of the server".to_owned()
         }
-        names => format!("the server knows {names}"),
+        names => format!("configured: {names}"),
     };
     Err(ServerError::field("issuer", format!("there is no issuer called {name:?}; {known}")))
 }
 
-/// An account in a line of the audit log.
-fn told(account: &AccountRecord) -> String {
+/// Formats an account for the audit log.
+fn audit_text(account: &AccountRecord) -> String {
     let mut text = format!("user {}", account.name);
     if let Some(issuer) = &account.issuer {
         text += &format!(" of {issuer}");
@@ -144,7 +144,7 @@ fn told(account: &AccountRecord) -> String {
     text
 }
 
-/// One user.
+/// Returns a user.
 #[utoipa::path(get, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)),
     responses((status = 200, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
@@ -152,10 +152,10 @@ pub(super) async fn get(
     Path(user): Path<Uuid>,
 ) -> Result<(HeaderMap, Json<User>), ServerError> {
     let found = app.with_store(move |store| store.records().account(user.as_bytes())).await?;
-    Ok((etag(found.revision), Json(shown(found))))
+    Ok((etag(found.revision), Json(user_view(found))))
 }
 
-/// Changes a user. One who is disabled is logged out at once.
+/// Changes a user. Disabling ends all its sessions at once.
 #[utoipa::path(patch, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)), request_body = UserUpdate,
     responses((status = 200, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn update(
@@ -164,10 +164,10 @@ pub(super) async fn update(
     Path(user): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(UserUpdate { admin, disabled }): Body<UserUpdate>,
-) -> Result<Noted<(HeaderMap, Json<User>)>, ServerError> {
-    // Taking rights away outlives nothing.
+) -> Result<WithAuditDetail<(HeaderMap, Json<User>)>, ServerError> {
+    // Removing rights is safe for tokens: nothing outlives them.
     if admin == Some(true) || disabled == Some(false) {
-        caller.need_person()?;
+        caller.need_interactive_login()?;
     }
     let now = app.now();
     let changed = app
@@ -181,25 +181,26 @@ pub(super) async fn update(
     let words = [word(admin, "admin", "no admin"), word(disabled, "disabled", "enabled")];
     let words: Vec<&str> = words.into_iter().flatten().collect();
     let detail = format!("user {}: {}", changed.name, words.join(", "));
-    Ok(Noted(detail, (etag(changed.revision), Json(shown(changed)))))
+    Ok(WithAuditDetail(detail, (etag(changed.revision), Json(user_view(changed)))))
 }
 
-/// Deletes a user, with their roles, sessions and tokens.
+/// Deletes a user with its roles, sessions and tokens.
 #[utoipa::path(delete, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
     State(app): State<App>,
     Path(user): Path<Uuid>,
     IfMatch(expected): IfMatch,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let now = app.now();
     let gone = app
         .change(move |store| store.records().delete_account(user.as_bytes(), expected, now))
         .await?;
-    Ok(Noted(told(&gone), StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail(audit_text(&gone), StatusCode::NO_CONTENT))
 }
 
-/// Sets another password: one's own with the current one, or somebody else's as an administrator. All other sessions of the user end.
+/// Sets a password: the caller's own with the current one; administrators, that of any user. Ends
+/// all other sessions of the user.
 #[utoipa::path(put, path = "/api/v1/users/{user}/password", tag = "accounts", params(("user" = Uuid, Path)), request_body = PasswordChange,
     responses((status = 204, description = "Changed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn set_password(
@@ -208,15 +209,15 @@ pub(super) async fn set_password(
     axum::Extension(ClientAddress(address)): axum::Extension<ClientAddress>,
     Path(user): Path<Uuid>,
     Body(change): Body<PasswordChange>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     change_password(&app, &caller, &address, user, &change).await?;
     let found = app.with_store(move |store| store.records().account(user.as_bytes())).await;
-    // It was changed, whatever is known of whom.
-    let detail = found.map_or_else(|_| format!("user {user}"), |account| told(&account));
-    Ok(Noted(detail, StatusCode::NO_CONTENT))
+    // The password was changed, even if the account cannot be read now.
+    let detail = found.map_or_else(|_| format!("user {user}"), |account| audit_text(&account));
+    Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }
 
-/// As `set_password`, for whoever has read the request.
+/// Like `set_password`, for a request that is parsed already.
 pub(crate) async fn change_password(
     app: &App,
     caller: &Caller,
@@ -224,7 +225,7 @@ pub(crate) async fn change_password(
     user: Uuid,
     change: &PasswordChange,
 ) -> Result<(), ServerError> {
-    caller.need_person()?;
+    caller.need_interactive_login()?;
     let own = caller.account == Some(user);
     if !own {
         caller.need_everywhere(Right::Administer)?;
@@ -236,19 +237,20 @@ pub(crate) async fn change_password(
         let current = change.current.as_ref().map(normalized).unwrap_or_default();
         let now = app.now();
         let auth = app.auth();
-        let place = auth.passwords.enter(Line::Reserved(caller.name.clone()))?;
-        // Of the account that the session is of, from wherever: others cannot lock it out here.
+        let position = auth.passwords.join(Line::Reserved(caller.name.clone()))?;
+        // Counted for the account of the session as from a familiar network, so others cannot lock
+        // it out.
         auth.throttle.begin(&found.name, address, true, now)?;
-        let turn = place.turn(&CancellationToken::new()).await;
-        let turn = turn.inspect_err(|_| auth.throttle.withdraw(&found.name, address))?;
-        if !auth.passwords.verify(turn, found.password, current).await? {
+        let permit = position.acquire(&CancellationToken::new()).await;
+        let permit = permit.inspect_err(|_| auth.throttle.withdraw(&found.name, address))?;
+        if !auth.passwords.verify(permit, found.password, current).await? {
             return Err(ServerError::field("current", "is not the current password"));
         }
         auth.throttle.succeed(&found.name, address);
     }
     let kept = app.auth().passwords.hash(&caller.name, password).await?;
-    let keep = match caller.how {
-        How::Session { hash, .. } if own => Some(hash),
+    let keep = match caller.method {
+        AuthMethod::Session { hash, .. } if own => Some(hash),
         _ => None,
     };
     let now = app.now();

@@ -1,4 +1,4 @@
-//! Versions: storing, looking at, comparing, releasing, rolling back and deleting them.
+//! Versions: upload, list, comparison, release, roll-back and deletion.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use orrery_api::{
     VersionResource, VersionStored, VersionSummary, VersionUpload,
 };
 use orrery_handlers::Unmanaged;
-use orrery_model::{KeptReason, Removal, Resource, VersionNumber};
+use orrery_model::{Removal, Resource, RetainReason, VersionNumber};
 use orrery_store::{
-    EnvironmentRecord, RemnantScope, ResourceFilter, Store, StoreError, VersionInfo,
+    EnvironmentRecord, RemovalScope, ResourceFilter, Store, StoreError, VersionInfo,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,24 +21,26 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{Caller, Noted};
-use crate::contents::Pusher;
-use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, page, place};
-use crate::problem::ServerError;
+use crate::auth::{Caller, WithAuditDetail};
+use crate::contents::VersionAuthor;
+use crate::error::ServerError;
+use crate::extract::{
+    Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
+};
 use crate::settings::EnvironmentSettings;
-use crate::versions::{self, Along, version_info};
+use crate::versions::{self, ReleaseOperation, version_info};
 
 use super::pushes::check_push;
-use super::{active, environments, offered, operations, time};
+use super::{check_not_deleting, environments, operations, permitted_actions, time};
 
-/// What decides how a version is shown.
-struct Course {
+/// Inputs for the status of a version.
+struct ReleaseContext {
     caller: Caller,
     processed: Option<VersionNumber>,
     newest_released: Option<VersionNumber>,
 }
 
-impl Course {
+impl ReleaseContext {
     fn read(
         store: &dyn Store,
         caller: Caller,
@@ -46,7 +48,7 @@ impl Course {
     ) -> Result<Self, StoreError> {
         let versions = store.versions(environment.key)?;
         let released = versions.iter().filter(|version| version.released);
-        Ok(Course {
+        Ok(ReleaseContext {
             caller,
             processed: store.processed_version(environment.key)?,
             newest_released: released.map(|version| version.number).max(),
@@ -67,7 +69,7 @@ impl Course {
         }
     }
 
-    fn shown(&self, environment: &EnvironmentRecord, version: VersionInfo) -> VersionSummary {
+    fn summarize(&self, environment: &EnvironmentRecord, version: VersionInfo) -> VersionSummary {
         let path = format!("{}/versions/{}", environments::path_of(environment), version.number);
         let status = self.status(&version);
         let is_newest = self.newest_released.is_none_or(|newest| version.number > newest);
@@ -82,15 +84,15 @@ impl Course {
         if status != "active" && !environment.deleting {
             offer("roll-back");
         }
-        let actions = offered(&self.caller, environment, actions);
+        let actions = permitted_actions(&self.caller, environment, actions);
         let (transitioning, message) = match (status, version.released) {
             ("candidate", true) if environment.halted => {
                 (Transitioning::Yes, "waiting: the environment is halted")
             }
-            ("candidate", true) if !environment.trouble.is_empty() => {
-                (Transitioning::Error, &*environment.trouble)
+            ("candidate", true) if !environment.problem.is_empty() => {
+                (Transitioning::Error, &*environment.problem)
             }
-            ("candidate", true) => (Transitioning::Yes, "waiting for the engine to take it in"),
+            ("candidate", true) => (Transitioning::Yes, "waiting for the engine to accept it"),
             ("candidate", false) if !is_newest => {
                 (Transitioning::No, "not released: a newer version is")
             }
@@ -114,34 +116,34 @@ impl Course {
     }
 }
 
-fn one(
+fn read_summary(
     store: &dyn Store,
     caller: Caller,
     environment: &EnvironmentRecord,
     number: VersionNumber,
 ) -> Result<VersionSummary, StoreError> {
     let info = version_info(store, environment.key, number)?;
-    Ok(Course::read(store, caller, environment)?.shown(environment, info))
+    Ok(ReleaseContext::read(store, caller, environment)?.summarize(environment, info))
 }
 
-/// Runs work that can break rules, with the store, on a thread that may block.
-async fn stored(
+/// Runs work that returns `ServerError`, with the store, on a blocking thread.
+async fn store_and_respond(
     app: &App,
     caller: Caller,
     environment: EnvironmentRecord,
-    work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<versions::Stored, ServerError>
+    work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<versions::StoredVersion, ServerError>
     + Send
     + 'static,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
-    active(&environment)?;
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
+    check_not_deleting(&environment)?;
     let path = environments::path_of(&environment);
     let answer = app
         .change(move |store| {
             let done = work(store, &environment);
             done.map(|done| {
-                let version = one(store, caller, &environment, done.put.number)?;
+                let version = read_summary(store, caller, &environment, done.put.number)?;
                 let asked = done.asked;
-                let operation = asked.map(|asked| operations::shown(&environment, asked));
+                let operation = asked.map(|asked| operations::operation_view(&environment, asked));
                 Ok(VersionStored {
                     version,
                     created_now: done.put.created,
@@ -161,24 +163,25 @@ async fn stored(
     }
     let status = if answer.created_now { StatusCode::CREATED } else { StatusCode::OK };
     let what = if answer.created_now { "stored" } else { "is the same" };
-    let mut detail = told(&answer.version, what);
+    let mut detail = audit_text(&answer.version, what);
     if let Some(project) = &answer.rebound_from {
-        detail += &format!(", taken over from the project {project:?}");
+        detail += &format!(", rebound from the project {project:?}");
     }
     if let Some(removal) = &answer.removal {
         detail += &format!(", {} of them to be removed", removal.removed.len());
     }
-    Ok(Noted(detail, (status, headers, Json(answer))))
+    Ok(WithAuditDetail(detail, (status, headers, Json(answer))))
 }
 
-/// What was deployed and is not managed any more, with a version that was just stored. While that is not released, the one before it
-/// manages what it has.
+/// Returns the unmanaged resources after a version was stored. Until it is released, the previous
+/// one still manages its resources.
 fn unmanaged(
     store: &dyn Store,
     environment: &EnvironmentRecord,
     stored: VersionNumber,
 ) -> Result<UnmanagedResources, StoreError> {
-    let mut found = store.records().remnants(environment.key, RemnantScope::Unmanaged)?;
+    let mut found =
+        store.records().unmanaged_resources(environment.key, RemovalScope::Unmanaged)?;
     let versions = store.versions(environment.key)?;
     let released = versions.iter().rev().find(|version| version.released);
     if let Some(released) = released.filter(|one| one.number != stored && !found.is_empty()) {
@@ -200,7 +203,7 @@ fn removal_plan(removal: Removal) -> RemovalPlan {
     let kept = removal.kept.iter().map(|kept| KeptResource {
         id: kept.id.to_string(),
         reason: kept.reason.to_string(),
-        adopted: kept.reason == KeptReason::Adopted,
+        adopted: kept.reason == RetainReason::Adopted,
     });
     RemovalPlan {
         removed: removal.removed.iter().map(ToString::to_string).collect(),
@@ -208,27 +211,28 @@ fn removal_plan(removal: Removal) -> RemovalPlan {
     }
 }
 
-/// A version in a line of the audit log.
-fn told(version: &VersionSummary, what: &str) -> String {
+/// Formats a version for the audit log.
+fn audit_text(version: &VersionSummary, what: &str) -> String {
     let released = if version.released { ", released" } else { "" };
     format!("version {} {what}: {} resources{released}", version.number, version.total)
 }
 
-/// Stores a version, full or a change of some sets. It is released if the environment's `auto_deploy` or the upload says so.
+/// Stores a version, full or partial. Releases it if the upload or the environment's `auto_deploy`
+/// requires it.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions", tag = "versions", params(("environment" = Uuid, Path)),
     request_body = VersionUpload,
-    responses((status = 201, description = "Stored", body = VersionStored), (status = 200, description = "The newest version is the same", body = VersionStored)))]
+    responses((status = 201, description = "Stored", body = VersionStored), (status = 200, description = "Unchanged: the newest version", body = VersionStored)))]
 pub(super) async fn upload(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(upload): Body<VersionUpload>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     let now = app.now();
     let pushing = caller.clone();
-    stored(&app, caller, environment, move |store, environment| {
+    store_and_respond(&app, caller, environment, move |store, environment| {
         check_push(store, environment)?;
-        let pusher = Pusher::of(store, &pushing)?;
+        let author = VersionAuthor::for_caller(store, &pushing)?;
         let settings = store.records().settings(environment.key)?;
         let settings = EnvironmentSettings::from_records(&settings);
         if upload.prune
@@ -239,19 +243,19 @@ pub(super) async fn upload(
             return Err(environments::protected());
         }
         let auto = settings.auto_deploy;
-        versions::store_upload(store, environment.key, &pusher, upload, auto, now)
+        versions::store_upload(store, environment.key, &author, upload, auto, now)
     })
     .await
 }
 
-/// Hands out a number for a version that is stored later.
+/// Reserves a number for a later version.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/reserve", tag = "versions", params(("environment" = Uuid, Path)),
     responses((status = 201, description = "The number", body = ReservedVersion)))]
 pub(super) async fn reserve(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<(StatusCode, Json<ReservedVersion>), ServerError> {
-    active(&environment)?;
+    check_not_deleting(&environment)?;
     let number = app
         .with_store(move |store| match check_push(store, &environment) {
             Ok(()) => store.reserve_version(environment.key).map(Ok),
@@ -261,24 +265,24 @@ pub(super) async fn reserve(
     Ok((StatusCode::CREATED, Json(ReservedVersion { number: number.0 })))
 }
 
-/// Which versions to list.
+/// Filter of the list of versions.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Only those: `candidate`, `active`, `retired`, `skipped_candidate`.
+    /// Status: `candidate`, `active`, `retired`, `skipped_candidate`.
     status: Option<String>,
-    /// Only those that are released, or are not.
+    /// Released, or not.
     released: Option<bool>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// Versions, newest first.
+/// Lists versions, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions", tag = "versions", params(("environment" = Uuid, Path), Filter),
-    responses((status = 200, description = "A page of them", body = Page<VersionSummary>)))]
+    responses((status = 200, description = "A page", body = Page<VersionSummary>)))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -286,15 +290,15 @@ pub(super) async fn list(
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<VersionSummary>>, ServerError> {
     const STATUSES: [&str; 4] = ["candidate", "active", "retired", "skipped_candidate"];
-    let limit = limit_of(filter.limit)?;
-    let before: Option<u32> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let before: Option<u32> = filter.after.as_deref().map(parse_cursor).transpose()?;
     if let Some(status) = filter.status.as_deref().filter(|status| !STATUSES.contains(status)) {
         let text = format!("status: {status:?} is none of {}", STATUSES.join(", "));
         return Err(ServerError::rule("bad-filter", text));
     }
     let found = app
         .with_store(move |store| {
-            let course = Course::read(store, caller, &environment)?;
+            let course = ReleaseContext::read(store, caller, &environment)?;
             let versions = store.versions(environment.key)?;
             let wanted = versions.into_iter().rev().filter(|version| {
                 before.is_none_or(|before| version.number.0 < before)
@@ -305,14 +309,14 @@ pub(super) async fn list(
                         .is_none_or(|wanted| course.status(version) == wanted)
             });
             let wanted = wanted.take(limit + 1);
-            Ok(wanted.map(|version| course.shown(&environment, version)).collect::<Vec<_>>())
+            Ok(wanted.map(|version| course.summarize(&environment, version)).collect::<Vec<_>>())
         })
         .await?;
-    let (items, next) = page(found, limit, |version| version.number);
+    let (items, next) = take_page(found, limit, |version| version.number);
     Ok(Json(Page { items, next }))
 }
 
-/// One version.
+/// Returns a version.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}", tag = "versions",
     params(("environment" = Uuid, Path), ("number" = u32, Path)),
     responses((status = 200, description = "The version", body = VersionSummary)))]
@@ -323,40 +327,41 @@ pub(super) async fn get(
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<Json<VersionSummary>, ServerError> {
     let found = app
-        .with_store(move |store| one(store, caller, &environment, VersionNumber(number)))
+        .with_store(move |store| read_summary(store, caller, &environment, VersionNumber(number)))
         .await?;
     Ok(Json(found))
 }
 
-/// Which resources of a version to list.
+/// Filter of the resources of a version.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ResourcesFilter {
-    /// Those of this agent.
+    /// Agent.
     agent: Option<String>,
-    /// Those of this type: `std::File`.
+    /// Type, such as `std::File`.
     r#type: Option<String>,
-    /// Part of the identifying value, in any case of letters; with `*` or `?`, a pattern for all of it.
+    /// Pagination of the identifying value, case-insensitive; with `*` or `?`, a pattern for the whole
+    /// value.
     value: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
-/// What a version wants, in the order of ids.
+/// Lists the resources of a version by id.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/resources", tag = "versions",
     params(("environment" = Uuid, Path), ("number" = u32, Path), ResourcesFilter),
-    responses((status = 200, description = "A page of it", body = Page<VersionResource>)))]
+    responses((status = 200, description = "A page", body = Page<VersionResource>)))]
 pub(super) async fn resources(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
     Query(filter): Query<ResourcesFilter>,
 ) -> Result<Json<Page<VersionResource>>, ServerError> {
-    let limit = limit_of(filter.limit)?;
-    let after: Option<String> = filter.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(filter.limit)?;
+    let after: Option<String> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let wanted = ResourceFilter {
         agent: filter.agent,
         entity: filter.r#type,
@@ -380,13 +385,13 @@ pub(super) async fn resources(
             undefined: resource.undefined,
         })
         .collect();
-    Ok(Json(Page { items, next: next.as_ref().map(cursor) }))
+    Ok(Json(Page { items, next: next.as_ref().map(encode_cursor) }))
 }
 
-/// What the compile of a version could not know.
+/// Lists the unknowns of a version.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/unknowns", tag = "versions",
     params(("environment" = Uuid, Path), ("number" = u32, Path)),
-    responses((status = 200, description = "All of them", body = Page<Unknown>)))]
+    responses((status = 200, description = "All items", body = Page<Unknown>)))]
 pub(super) async fn unknowns(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
@@ -410,14 +415,14 @@ pub(super) async fn unknowns(
     Ok(Json(Page { items, next: None }))
 }
 
-/// A part of a list.
+/// Pagination parameters.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Part {
-    /// How many at most.
+pub(super) struct Pagination {
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<String>,
 }
 
@@ -465,18 +470,18 @@ fn difference(found: orrery_store::ResourceDifference) -> ResourceDifference {
     }
 }
 
-/// What differs between two versions, in the order of ids.
+/// Lists the differences between two versions by resource id.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{from}/compare/{to}", tag = "versions",
-    params(("environment" = Uuid, Path), ("from" = u32, Path), ("to" = u32, Path), Part),
-    responses((status = 200, description = "A page of it", body = Page<ResourceDifference>)))]
+    params(("environment" = Uuid, Path), ("from" = u32, Path), ("to" = u32, Path), Pagination),
+    responses((status = 200, description = "A page", body = Page<ResourceDifference>)))]
 pub(super) async fn compare(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, from, to)): Path<(Uuid, u32, u32)>,
-    Query(part): Query<Part>,
+    Query(part): Query<Pagination>,
 ) -> Result<Json<Page<ResourceDifference>>, ServerError> {
-    let limit = limit_of(part.limit)?;
-    let after: Option<String> = part.after.as_deref().map(place).transpose()?;
+    let limit = page_limit(part.limit)?;
+    let after: Option<String> = part.after.as_deref().map(parse_cursor).transpose()?;
     let found = app
         .with_store(move |store| {
             let (from, to) = (VersionNumber(from), VersionNumber(to));
@@ -490,28 +495,29 @@ pub(super) async fn compare(
             Ok(found)
         })
         .await?;
-    let (items, next) = page(found, limit, |each| each.id.clone());
+    let (items, next) = take_page(found, limit, |each| each.id.clone());
     Ok(Json(Page { items, next }))
 }
 
-/// What a request wants along with a version. Nobody would carry it out in an environment that is halted, and nobody could say when.
-fn asked_along(
+/// Returns the operation to create with a version. Refused in a halted environment, which would
+/// never execute it.
+fn release_operation(
     environment: &EnvironmentRecord,
     request: Option<Body<ReleaseRequest>>,
-) -> Result<Option<Along>, ServerError> {
-    let along = match request.map(|Body(request)| request).unwrap_or_default() {
-        ReleaseRequest { verify: true, .. } => Along::Verify,
-        ReleaseRequest { deploy: true, .. } => Along::Deploy,
+) -> Result<Option<ReleaseOperation>, ServerError> {
+    let operation = match request.map(|Body(request)| request).unwrap_or_default() {
+        ReleaseRequest { verify: true, .. } => ReleaseOperation::Verify,
+        ReleaseRequest { deploy: true, .. } => ReleaseOperation::Deploy,
         _ => return Ok(None),
     };
     if environment.halted {
         return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
     }
-    Ok(Some(along))
+    Ok(Some(operation))
 }
 
-/// Makes a version the one that is wanted. With `deploy` or `verify`, that is asked for in one step with it, and the version may be
-/// wanted already.
+/// Releases a version: makes it the desired state. With `deploy` or `verify`, creates that
+/// operation in the same step; the version may be released already.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/release", tag = "versions",
     params(("environment" = Uuid, Path), ("number" = u32, Path)), request_body = ReleaseRequest,
     responses((status = 200, description = "Released", body = VersionReleased)))]
@@ -521,25 +527,25 @@ pub(super) async fn release(
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
     request: Option<Body<ReleaseRequest>>,
-) -> Result<Noted<Json<VersionReleased>>, ServerError> {
-    active(&environment)?;
-    let along = asked_along(&environment, request)?;
+) -> Result<WithAuditDetail<Json<VersionReleased>>, ServerError> {
+    check_not_deleting(&environment)?;
+    let operation = release_operation(&environment, request)?;
     let now = app.now();
     let found = app
         .change(move |store| {
             let number = VersionNumber(number);
-            let asked = versions::release(store, environment.key, number, along, now)?;
-            let version = one(store, caller, &environment, number)?;
-            let operation = asked.map(|asked| operations::shown(&environment, asked));
+            let asked = versions::release(store, environment.key, number, operation, now)?;
+            let version = read_summary(store, caller, &environment, number)?;
+            let operation = asked.map(|asked| operations::operation_view(&environment, asked));
             Ok(VersionReleased { version, operation })
         })
         .await?;
     let total = found.version.total;
-    Ok(Noted(format!("version {number} released: {total} resources"), Json(found)))
+    Ok(WithAuditDetail(format!("version {number} released: {total} resources"), Json(found)))
 }
 
-/// Goes back to what a stored version wanted: its content is stored as a new version, which is released. With `deploy` or
-/// `verify`, that is asked for in one step with the release.
+/// Rolls back: stores the content of an old version as a new one and releases it. With `deploy` or
+/// `verify`, creates that operation in the same step.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/roll-back", tag = "versions",
     params(("environment" = Uuid, Path), ("number" = u32, Path)), request_body = ReleaseRequest,
     responses((status = 201, description = "The new version", body = VersionStored)))]
@@ -549,14 +555,16 @@ pub(super) async fn roll_back(
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
     request: Option<Body<ReleaseRequest>>,
-) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
-    let along = asked_along(&environment, request)?;
+) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
+    let operation = release_operation(&environment, request)?;
     let now = app.now();
-    stored(&app, caller, environment, move |store, environment| {
-        versions::roll_back(store, environment.key, VersionNumber(number), along, now)
+    store_and_respond(&app, caller, environment, move |store, environment| {
+        versions::roll_back(store, environment.key, VersionNumber(number), operation, now)
     })
     .await
-    .map(|Noted(detail, stored)| Noted(format!("{detail}, as version {number}"), stored))
+    .map(|WithAuditDetail(detail, stored)| {
+        WithAuditDetail(format!("{detail}, as version {number}"), stored)
+    })
 }
 
 /// Deletes a version that is not in use.
@@ -567,7 +575,7 @@ pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     app.change(move |store| store.delete_version(environment.key, VersionNumber(number))).await?;
-    Ok(Noted(format!("version {number} deleted"), StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail(format!("version {number} deleted"), StatusCode::NO_CONTENT))
 }

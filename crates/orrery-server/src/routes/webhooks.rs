@@ -1,4 +1,4 @@
-//! Webhooks: the secret of an environment's webhook, and what forges tell.
+//! Webhooks: secrets, and requests of forges.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -9,14 +9,14 @@ use orrery_store::{EnvironmentKey, EnvironmentRecord, StoreError};
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{Caller, Minted, Noted};
-use crate::compiling::{self, RepositoryError};
+use crate::auth::{Caller, RandomToken, WithAuditDetail};
+use crate::compile_service::{self, RepositoryError};
+use crate::error::ServerError;
 use crate::extract::{InEnvironment, Path, read_bytes};
-use crate::forge::{Event, Signature, read_event};
-use crate::problem::ServerError;
+use crate::forge::{Signature, WebhookEvent, parse_event};
 use crate::vault::{RESERVED, VaultError};
 
-use super::{active, time};
+use super::{check_not_deleting, time};
 
 fn secret_name() -> String {
     format!("{RESERVED}webhook")
@@ -36,7 +36,7 @@ fn failed(error: VaultError) -> ServerError {
     }
 }
 
-/// Where the webhook of an environment is, and whether it has a secret.
+/// Returns the webhook of an environment.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/webhook", tag = "webhooks", params(("environment" = Uuid, Path)),
     responses((status = 200, body = Webhook), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
@@ -54,82 +54,87 @@ pub(super) async fn get(
     Ok(Json(Webhook { path: path_of(&environment), enabled: updated.is_some(), updated }))
 }
 
-/// Gives the webhook of an environment a new secret, which is shown this once. An older one is of no use any more.
+/// Creates a new secret for the webhook of an environment, which is returned only once. Invalidates
+/// the previous one.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/webhook", tag = "webhooks", params(("environment" = Uuid, Path)),
     responses((status = 201, description = "The secret", body = NewWebhookSecret), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn renew(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
-) -> Result<Noted<(StatusCode, Json<NewWebhookSecret>)>, ServerError> {
-    // The secret has no end of its own, and would outlive a token.
-    caller.need_person()?;
-    active(&environment)?;
+) -> Result<WithAuditDetail<(StatusCode, Json<NewWebhookSecret>)>, ServerError> {
+    // The secret does not expire and would outlive a token.
+    caller.need_interactive_login()?;
+    check_not_deleting(&environment)?;
     if environment.repository.is_empty() {
         let detail = format!("{}: {}", environment.name, RepositoryError::None);
         let status = StatusCode::CONFLICT;
         return Err(ServerError::Refused { status, code: "no-repository", detail });
     }
-    let secret = Minted::webhook()?.secret;
+    let secret = RandomToken::webhook()?.secret;
     let (vault, now, key) = (app.vault().clone(), app.now(), environment.key);
     let kept = secret.clone();
-    // With the store, so that the change is that of the request: one that is repeated must not replace the secret again.
+    // Inside the store's idempotent request: a repetition must not replace the secret again.
     let put = app.change(move |_| Ok(vault.put(Some(key), &secret_name(), &kept, now))).await?;
     put.map_err(failed)?;
     let answer = NewWebhookSecret { path: path_of(&environment), secret };
-    Ok(Noted("new secret of the webhook".to_owned(), (StatusCode::CREATED, Json(answer))))
+    Ok(WithAuditDetail("new secret of the webhook".to_owned(), (StatusCode::CREATED, Json(answer))))
 }
 
-/// Switches the webhook of an environment off.
+/// Disables the webhook of an environment.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/webhook", tag = "webhooks", params(("environment" = Uuid, Path)),
-    responses((status = 204, description = "It is off"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 204, description = "Disabled"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
-) -> Result<Noted<StatusCode>, ServerError> {
+) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let (key, now) = (environment.key, app.now());
     app.change(move |store| store.records().delete_secret(Some(key), &secret_name(), now)).await?;
-    Ok(Noted("webhook switched off".to_owned(), StatusCode::NO_CONTENT))
+    Ok(WithAuditDetail("webhook switched off".to_owned(), StatusCode::NO_CONTENT))
 }
 
-/// The same for every request that proves nothing, whether the environment, its webhook or the proof is missing.
-fn unproven() -> ServerError {
+/// Same error for all unauthenticated requests: it does not reveal if the environment, its webhook
+/// or the signature is missing.
+fn invalid_signature() -> ServerError {
     ServerError::Unauthenticated("the webhook does not exist, or its signature is wrong")
 }
 
-/// Takes what GitHub, GitLab, Gitea or Forgejo tells. The request is signed with the secret of the webhook, as each of them does. A push to the
-/// branch that the environment follows has the server look at the branch at once.
+/// Receives webhook requests of GitHub, GitLab, Gitea and Forgejo. They must be signed with the
+/// secret of the webhook, in the way of each forge. A push to the followed branch makes the server
+/// read it at once.
 #[utoipa::path(post, path = "/api/v1/webhooks/{environment}", tag = "webhooks", params(("environment" = Uuid, Path)),
-    request_body(content = serde_json::Value, description = "As the forge sends it"),
-    responses((status = 200, description = "Nothing to do", body = WebhookReceived), (status = 202, description = "The branch is looked at", body = WebhookReceived),
+    request_body(content = serde_json::Value, description = "Payload of the forge"),
+    responses((status = 200, description = "Nothing to do", body = WebhookReceived), (status = 202, description = "Accepted; the branch is read", body = WebhookReceived),
         (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn receive(
     State(app): State<App>,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Noted<(StatusCode, Json<WebhookReceived>)>, ServerError> {
+) -> Result<WithAuditDetail<(StatusCode, Json<WebhookReceived>)>, ServerError> {
     let (parts, body) = request.into_parts();
     let body = read_bytes(Request::from_parts(parts.clone(), body), &app).await?;
-    let signature = Signature::of(&parts.headers).ok_or_else(unproven)?;
+    let signature = Signature::from_headers(&parts.headers).ok_or_else(invalid_signature)?;
     let known = find(&app, &id).await?;
-    // Whether there is a secret takes no less time to find out than whether it is the right one.
+    // Constant time: a missing secret takes as long as a wrong one.
     let (environment, secret) = match known {
         Some((environment, secret)) => (Some(environment), secret),
-        None => (None, Minted::webhook()?.secret),
+        None => (None, RandomToken::webhook()?.secret),
     };
-    let is_proven = signature.proves(secret.expose(), &body);
-    let Some(environment) = environment.filter(|_| is_proven) else { return Err(unproven()) };
+    let is_proven = signature.verify(secret.expose(), &body);
+    let Some(environment) = environment.filter(|_| is_proven) else {
+        return Err(invalid_signature());
+    };
     let done = |status: StatusCode, result: &str, detail: String| {
         let received = WebhookReceived { result: result.to_owned(), detail: detail.clone() };
-        Ok(Noted(format!("webhook: {detail}"), (status, Json(received))))
+        Ok(WithAuditDetail(format!("webhook: {detail}"), (status, Json(received))))
     };
-    let push = match read_event(&parts.headers, &body).map_err(ServerError::BadRequest)? {
-        Event::Ping => return done(StatusCode::OK, "pong", "the webhook works".to_owned()),
-        Event::Other(event) => {
-            let detail = format!("nothing follows from {event:?}: only pushes count");
+    let push = match parse_event(&parts.headers, &body).map_err(ServerError::BadRequest)? {
+        WebhookEvent::Ping => return done(StatusCode::OK, "pong", "the webhook works".to_owned()),
+        WebhookEvent::Other(event) => {
+            let detail = format!("{event:?} has no effect: only pushes do");
             return done(StatusCode::OK, "ignored", detail);
         }
-        Event::Push(push) => push,
+        WebhookEvent::Push(push) => push,
     };
     if !push.is_to(&environment.branch) {
         let detail = format!("{} is not what the environment follows", push.reference);
@@ -139,15 +144,15 @@ pub(super) async fn receive(
         let detail = format!("{} was deleted: there is no commit to compile", push.reference);
         return done(StatusCode::OK, "ignored", detail);
     }
-    active(&environment)?;
+    check_not_deleting(&environment)?;
     let (asked, now) = (app.clone(), app.now());
-    let look = move || compiling::look_now(&asked, &environment, now);
+    let look = move || compile_service::poll_now(&asked, &environment, now);
     tokio::task::spawn_blocking(look).await.map_err(|_| ServerError::Stopping)??;
-    app.nudge();
-    done(StatusCode::ACCEPTED, "accepted", format!("{} is looked at", push.reference))
+    app.wake_up();
+    done(StatusCode::ACCEPTED, "accepted", format!("{} will be read", push.reference))
 }
 
-/// The environment and the secret of its webhook; `None` if one of them is missing.
+/// Finds an environment and the secret of its webhook; `None` if either is missing.
 async fn find(app: &App, id: &str) -> Result<Option<(EnvironmentRecord, SecretText)>, ServerError> {
     let Ok(id) = id.parse::<Uuid>() else { return Ok(None) };
     let (store, vault) = (std::sync::Arc::clone(app.store()), app.vault().clone());
@@ -157,7 +162,7 @@ async fn find(app: &App, id: &str) -> Result<Option<(EnvironmentRecord, SecretTe
             found => found?,
         };
         let key: EnvironmentKey = environment.key;
-        Ok(vault.reserved(key, &secret_name())?.map(|secret| (environment, secret)))
+        Ok(vault.reserved_secret(key, &secret_name())?.map(|secret| (environment, secret)))
     };
     let found = tokio::task::spawn_blocking(find).await.map_err(|_| ServerError::Stopping)?;
     found.map_err(failed)

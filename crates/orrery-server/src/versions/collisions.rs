@@ -1,6 +1,7 @@
-//! Resources that manage one path of one machine undo each other's work: such a version is not stored.
+//! Collisions: resources that manage the same path of the same machine undo each other's work, so
+//! such a version is refused.
 //!
-//! Clients check what they export, but only the server knows which agents are its own machine.
+//! Clients check their exports, but only the server knows which agents are its own machine.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -10,21 +11,21 @@ use orrery_handlers::Registry;
 use orrery_model::{PathCollision, Resource, path_collisions, wants_absence};
 use orrery_store::{EnvironmentKey, Store};
 
-use super::rules::Broken;
-use crate::placement::{self, Declared};
-use crate::problem::ServerError;
+use super::partial_update::RuleViolation;
+use crate::error::ServerError;
+use crate::placement::{self, DeclaredAgents};
 
-/// Resources of a collision that are named.
+/// Maximum number of named resources of a collision.
 const NAMED_MAX: usize = 10;
 
-/// Entities whose resources are identified by a path.
+/// Entities with resources identified by a path.
 static PATH_ENTITIES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let registry = Registry::native();
     let of_paths = registry.declarations().filter(|declaration| declaration.is_path);
     of_paths.map(|declaration| declaration.entity.to_string()).collect()
 });
 
-/// Refuses resources that manage one path of one machine, unless all of them want its absence.
+/// Refuses resources that manage the same path of the same machine, unless all of them purge it.
 pub(super) fn check(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -37,7 +38,7 @@ pub(super) fn check(
         return Ok(());
     }
     let addresses = declared_addresses(resources);
-    let declared = Declared { addresses, patterns: patterns.to_vec() };
+    let declared = DeclaredAgents { addresses, patterns: patterns.to_vec() };
     let inventory = placement::read_inventory(store, environment, Some(declared), &[])?;
     let found = path_collisions(managed().map(|resource| (resource, &resource.id)), &inventory);
     let colliding = |collision: &PathCollision<&Resource>| {
@@ -56,5 +57,5 @@ pub(super) fn check(
     if !reasons.is_empty() {
         resources = format!("{resources} ({})", reasons.join(", "));
     }
-    Err(Broken::PathCollision { path: collision.path, resources }.into())
+    Err(RuleViolation::PathCollision { path: collision.path, resources }.into())
 }

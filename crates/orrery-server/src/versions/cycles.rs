@@ -1,6 +1,7 @@
-//! Resources that require each other have no order in which they could be deployed: such a version is not stored.
+//! Cycles: resources that require each other cannot be ordered, so such a version is refused.
 //!
-//! One pass over all requirements, without recursion: versions have many thousands of resources, in chains of any length.
+//! One pass over all requirements, without recursion: versions have many thousands of resources, in
+//! chains of any length.
 
 use std::collections::HashMap;
 
@@ -8,29 +9,32 @@ use orrery_model::Resource;
 use orrery_store::{EnvironmentKey, Store};
 use rustc_hash::FxHashMap;
 
-use super::rules::{Base, Broken, Change};
-use crate::problem::ServerError;
+use super::partial_update::{Base, Change, RuleViolation};
+use crate::error::ServerError;
 
-/// A change of some sets is followed so far through what it leaves alone. What lies behind that is left to the engine, which
-/// leaves out the requirement that closes a circle, and says so.
+/// Maximum depth to follow a partial version through untouched resources. The engine drops the
+/// requirement that closes a longer cycle, and logs it.
 const ROUNDS_MAX: usize = 50;
 const FOLLOWED_MAX: usize = 20_000;
 
-/// So many members of a circle are named.
+/// Maximum number of named resources of a cycle.
 const NAMED_MAX: usize = 10;
 
-/// What resources that a change leaves alone require.
-pub(super) type Left = HashMap<String, Vec<String>>;
+/// Requirements of resources that a partial version does not touch.
+pub(super) type UntouchedRequires = HashMap<String, Vec<String>>;
 
-/// Refuses resources that require each other, be it by way of others.
-pub(super) fn check(resources: &[Resource], left: &Left) -> Result<(), Broken> {
-    match find(resources, left) {
+/// Refuses resources that require each other, directly or indirectly.
+pub(super) fn check(
+    resources: &[Resource],
+    untouched: &UntouchedRequires,
+) -> Result<(), RuleViolation> {
+    match find_cycle(resources, untouched) {
         None => Ok(()),
-        Some(circle) => Err(Broken::Cycle(told(&circle))),
+        Some(circle) => Err(RuleViolation::Cycle(format_cycle(&circle))),
     }
 }
 
-fn told(circle: &[&str]) -> String {
+fn format_cycle(circle: &[&str]) -> String {
     let named = &circle[..circle.len().min(NAMED_MAX)];
     let mut text = named.join(" requires ");
     if circle.len() > NAMED_MAX {
@@ -44,23 +48,26 @@ fn told(circle: &[&str]) -> String {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     Not,
-    /// On the path from the start to here.
+    /// On the current path.
     Open,
     Done,
 }
 
-/// A circle of requirements, if there is one.
-fn find<'a>(resources: &'a [Resource], left: &'a Left) -> Option<Vec<&'a str>> {
+/// Finds a cycle of requirements.
+fn find_cycle<'a>(
+    resources: &'a [Resource],
+    untouched: &'a UntouchedRequires,
+) -> Option<Vec<&'a str>> {
     if resources.iter().all(|resource| resource.requires.is_empty()) {
         return None;
     }
     let mut names: Vec<&str> = resources.iter().map(|resource| resource.id.as_str()).collect();
-    names.extend(left.keys().map(String::as_str));
+    names.extend(untouched.keys().map(String::as_str));
     let places: FxHashMap<&str, usize> =
         names.iter().enumerate().map(|(place, name)| (*name, place)).collect();
     let required = |place: usize, at: usize| match resources.get(place) {
         Some(resource) => resource.requires.get(at).map(orrery_model::ResourceId::as_str),
-        None => left.get(names[place]).and_then(|ids| ids.get(at)).map(String::as_str),
+        None => untouched.get(names[place]).and_then(|ids| ids.get(at)).map(String::as_str),
     };
     let mut visits = vec![Visit::Not; names.len()];
     let mut path: Vec<(usize, usize)> = Vec::new();
@@ -77,7 +84,7 @@ fn find<'a>(resources: &'a [Resource], left: &'a Left) -> Option<Vec<&'a str>> {
                 continue;
             };
             *at += 1;
-            // What is not there is another problem.
+            // A missing resource is another problem.
             let Some(&next) = places.get(name) else { continue };
             match visits[next] {
                 Visit::Done => {}
@@ -100,26 +107,27 @@ fn find<'a>(resources: &'a [Resource], left: &'a Left) -> Option<Vec<&'a str>> {
     None
 }
 
-/// What the resources of a change lead to among those that it leaves alone.
+/// Reads the requirements of untouched resources that the change leads to.
 ///
-/// Nothing is read if no circle can be new: it takes a requirement that is new, and a resource that others required before.
-pub(super) fn read_left(
+/// Reads nothing if no cycle can be new: that takes a new requirement, and a resource that others
+/// required before.
+pub(super) fn read_untouched(
     store: &dyn Store,
     environment: EnvironmentKey,
     (change, base): (&Change, &Base),
     resources: &[Resource],
-) -> Result<Left, ServerError> {
-    let mut left = Left::new();
-    let was_there = |resource: &Resource| base.standings.contains_key(resource.id.as_str());
-    let requires_more = |resource: &Resource| match base.standings.get(resource.id.as_str()) {
+) -> Result<UntouchedRequires, ServerError> {
+    let mut untouched = UntouchedRequires::new();
+    let was_there = |resource: &Resource| base.newest_revisions.contains_key(resource.id.as_str());
+    let requires_more = |resource: &Resource| match base.newest_revisions.get(resource.id.as_str())
+    {
         None => !resource.requires.is_empty(),
-        Some(standing) => resource
-            .requires
-            .iter()
-            .any(|id| standing.requires.iter().all(|old| old != id.as_str())),
+        Some(newest) => {
+            resource.requires.iter().any(|id| newest.requires.iter().all(|old| old != id.as_str()))
+        }
     };
     if !resources.iter().any(was_there) || !resources.iter().any(requires_more) {
-        return Ok(left);
+        return Ok(untouched);
     }
     let touched = change.touched();
     let is_outside = |id: &str| change.find(id).is_none();
@@ -129,32 +137,31 @@ pub(super) fn read_left(
     for _ in 0..ROUNDS_MAX {
         next.sort_unstable();
         next.dedup();
-        next.retain(|id| !left.contains_key(id));
-        if next.is_empty() || left.len() + next.len() > FOLLOWED_MAX {
+        next.retain(|id| !untouched.contains_key(id));
+        if next.is_empty() || untouched.len() + next.len() > FOLLOWED_MAX {
             break;
         }
         let unread: Vec<&str> = next
             .iter()
             .map(String::as_str)
-            .filter(|id| !base.standings.contains_key(*id))
+            .filter(|id| !base.newest_revisions.contains_key(*id))
             .collect();
-        let read = store.records().standings(environment, &unread)?;
+        let read = store.records().newest_revisions(environment, &unread)?;
         let read: HashMap<&str, _> = unread.iter().copied().zip(read).collect();
         let mut found = Vec::new();
         for id in &next {
-            let known = base.standings.get(id);
-            let standing = known.or_else(|| read.get(id.as_str()).and_then(Option::as_ref));
-            // What is in a set that the change says everything about, and not in the change, goes.
-            let stays = standing.filter(|standing| {
-                standing.set.as_deref().is_none_or(|set| !touched.contains(set))
-            });
-            let requires = stays.map(|standing| standing.requires.clone()).unwrap_or_default();
+            let known = base.newest_revisions.get(id);
+            let newest = known.or_else(|| read.get(id.as_str()).and_then(Option::as_ref));
+            // A resource of a touched set that is not in the change is removed.
+            let stays = newest
+                .filter(|newest| newest.set.as_deref().is_none_or(|set| !touched.contains(set)));
+            let requires = stays.map(|newest| newest.requires.clone()).unwrap_or_default();
             found.extend(requires.iter().filter(|id| is_outside(id)).cloned());
-            left.insert(id.clone(), requires);
+            untouched.insert(id.clone(), requires);
         }
         next = found;
     }
-    Ok(left)
+    Ok(untouched)
 }
 
 #[cfg(test)]
@@ -172,22 +179,26 @@ mod tests {
         Resource::new(id(name), attributes, requires.iter().map(|name| id(name)).collect())
     }
 
-    fn found(resources: &[Resource], left: &Left) -> Option<Vec<String>> {
-        find(resources, left).map(|circle| circle.into_iter().map(str::to_owned).collect())
+    fn found(resources: &[Resource], untouched: &UntouchedRequires) -> Option<Vec<String>> {
+        find_cycle(resources, untouched)
+            .map(|circle| circle.into_iter().map(str::to_owned).collect())
     }
 
     #[test]
-    fn circles_are_found_and_other_graphs_have_none() {
-        let none = Left::new();
+    fn cycles_are_found() {
+        let none = UntouchedRequires::new();
         let tree = [resource("a", &["b", "c"]), resource("b", &["c"]), resource("c", &[])];
         assert_eq!(found(&tree, &none), None);
         let own = [resource("a", &["a"])];
         assert_eq!(found(&own, &none), Some(vec![id("a").to_string()]));
         let ring = [resource("a", &["b"]), resource("b", &["c"]), resource("c", &["b"])];
         assert_eq!(found(&ring, &none), Some(vec![id("b").to_string(), id("c").to_string()]));
-        let left = Left::from([(id("s").to_string(), vec![id("a").to_string()])]);
+        let untouched = UntouchedRequires::from([(id("s").to_string(), vec![id("a").to_string()])]);
         let through = [resource("a", &["s"])];
-        assert_eq!(found(&through, &left), Some(vec![id("a").to_string(), id("s").to_string()]));
+        assert_eq!(
+            found(&through, &untouched),
+            Some(vec![id("a").to_string(), id("s").to_string()])
+        );
     }
 
     #[test]
@@ -195,10 +206,10 @@ mod tests {
         let name = |number: usize| format!("n{number:06}");
         let mut chain: Vec<Resource> =
             (0..100_000).map(|at| resource(&name(at), &[name(at + 1).as_str()])).collect();
-        assert_eq!(found(&chain, &Left::new()), None);
+        assert_eq!(found(&chain, &UntouchedRequires::new()), None);
         chain.push(resource(&name(100_000), &[name(0).as_str()]));
-        assert_eq!(found(&chain, &Left::new()).unwrap().len(), 100_001);
-        let told = check(&chain, &Left::new()).unwrap_err().to_string();
-        assert!(told.len() < 1000 && told.contains("99991 more"), "{told}");
+        assert_eq!(found(&chain, &UntouchedRequires::new()).unwrap().len(), 100_001);
+        let text = check(&chain, &UntouchedRequires::new()).unwrap_err().to_string();
+        assert!(text.len() < 1000 && text.contains("99991 more"), "{text}");
     }
 }

@@ -1,10 +1,11 @@
-//! Storing versions as they are sent: by a push, by a compile, by a roll-back.
+//! Storing versions: from a push, a compile or a roll-back.
 
 mod collisions;
 mod cycles;
+mod parse;
+mod partial_update;
 mod removal;
-mod rules;
-mod upload;
+mod validate;
 
 pub(crate) use removal::unmanaged;
 
@@ -14,81 +15,81 @@ use orrery_api::{UploadBinding, UploadScope, VersionUpload};
 use orrery_host::bundle::{Bundle, sha1_hex};
 use orrery_model::{Removal, Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, ProjectBinding, PutVersion,
-    RequestRecord, Scope, Standing, Store, StoreError, Unknown, VersionInfo, load_version,
+    EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, NewestRevision, ProjectBinding,
+    PutOutcome, PutScope, RequestRecord, Store, StoreError, Unknown, VersionInfo, load_version,
     local_agents,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::contents::{self, Pusher};
-use crate::problem::ServerError;
-use crate::upload::read_upload;
+use crate::contents::{self, VersionAuthor};
+use crate::error::ServerError;
+use parse::parse_upload;
 
-use rules::{Base, Change};
+use partial_update::{Base, Change};
 
-pub(crate) use upload::content_hash;
+pub(crate) use validate::content_hash;
 
-/// Characters of the name of a project.
+/// Maximum length of the name of a project.
 const PROJECT_MAX: usize = 255;
-/// Attempts to store a change of some sets while others do so too.
+/// Maximum number of attempts to store a partial version concurrently with others.
 const ATTEMPTS: usize = 20;
 
-/// In the information on a version: which code its handlers need, and whether sets depend on each other.
+/// Keys in the version info: code of the handlers, and dependencies between sets.
 const CODE: &str = "code";
-/// In the information on a version: contents that handlers ask for by other ids than their SHA-1.
+/// Key in the version info: contents that handlers request by another id than their SHA-1.
 const FILES: &str = "files";
 const UNSUITABLE: &str = "unsuitable_for_partial";
 const BASE: &str = "partial_base";
 const ROLLED_BACK: &str = "rolled_back_to";
-/// And which project its model belongs to.
+/// Key in the version info: project of the model.
 const PROJECT: &str = "model_project";
 
-/// What the engine is asked for along with a version.
+/// Operation to create with a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Along {
-    /// What is not as wanted is deployed.
+pub(crate) enum ReleaseOperation {
+    /// Deploys resources that are not compliant.
     Deploy,
-    /// Every resource is looked at.
+    /// Verifies every resource.
     Verify,
 }
 
-/// What storing a version came to.
-pub(crate) struct Stored {
-    pub(crate) put: PutVersion,
-    /// What was asked for along with it.
+/// Result of storing a version.
+pub(crate) struct StoredVersion {
+    pub(crate) put: PutOutcome,
+    /// Request that was created with the version.
     pub(crate) asked: Option<RequestRecord>,
-    /// What the version removes, if that was wanted.
+    /// Removals by the version, if they were requested.
     pub(crate) removal: Option<Removal>,
-    /// The project that the environment belonged to before.
+    /// Project that the environment was bound to before.
     pub(crate) rebound_from: Option<String>,
 }
 
-/// Stores a version. `auto_release` says whether it is released if the upload does not say.
+/// Stores a version. `auto_release` is the default for the release.
 ///
-/// Nothing is stored if a rule is broken.
+/// Stores nothing if a rule is violated.
 pub(crate) fn store_upload(
     store: &dyn Store,
     environment: EnvironmentKey,
-    pusher: &Pusher,
+    author: &VersionAuthor,
     upload: VersionUpload,
     auto_release: bool,
     now: Timestamp,
-) -> Result<Stored, ServerError> {
+) -> Result<StoredVersion, ServerError> {
     let release = upload.release.unwrap_or(auto_release);
     if upload.verify && !release {
-        let reason = "is for versions that are released: ask for that too";
+        let reason = "requires a release: set release too";
         return Err(ServerError::field("verify", reason));
     }
-    let number = upload.number.map(upload::number).transpose()?;
-    upload::check_sets(&upload)?;
+    let number = upload.number.map(validate::version_number).transpose()?;
+    validate::check_sets(&upload)?;
     let (resources, unknowns) =
-        read_upload(upload.resources, &upload.unknowns).map_err(ServerError::Invalid)?;
+        parse_upload(upload.resources, &upload.unknowns).map_err(ServerError::Invalid)?;
     if let Some(code) = &upload.code {
-        check_code(store, pusher, code)?;
+        check_code(store, author, code)?;
     }
-    check_files(store, pusher, &upload.files)?;
-    let used = contents::mentioned(&resources);
+    check_files(store, author, &upload.files)?;
+    let used = contents::mentioned_contents(&resources);
     let code = upload.code.clone();
     let mut info = upload.info;
     if !upload.files.is_empty() {
@@ -102,19 +103,26 @@ pub(crate) fn store_upload(
         info: Value::Object(info),
         unknowns,
         release,
-        along: upload.verify.then_some(Along::Verify),
+        operation: upload.verify.then_some(ReleaseOperation::Verify),
         only_if_changed: upload.only_if_changed,
         now,
         project: upload.project,
         binding: upload.binding,
     };
     new.check_binding()?;
-    let used =
-        contents::claim_use(store, environment, pusher, used, code.as_deref(), &new.info, now)?;
+    let used = contents::claim_for_version(
+        store,
+        environment,
+        author,
+        used,
+        code.as_deref(),
+        &new.info,
+        now,
+    )?;
     let stored = match upload.scope {
         UploadScope::Full if !upload.removed_sets.is_empty() => Err(ServerError::rule(
             "removed-sets-in-full",
-            "removed_sets is for changes of some sets: leave the resources of a set out instead",
+            "removed_sets requires a partial upload: omit the resources of the set instead",
         )),
         UploadScope::Full => {
             let mut new = new;
@@ -123,20 +131,20 @@ pub(crate) fn store_upload(
             }
             collisions::check(store, environment, &resources, &upload.local_agents)?;
             new.declare_local(upload.local_agents);
-            if !rules::is_suitable(&resources) {
+            if !partial_update::is_suitable(&resources) {
                 new.info[UNSUITABLE] = json!(true);
             }
-            cycles::check(&resources, &cycles::Left::new())?;
+            cycles::check(&resources, &cycles::UntouchedRequires::new())?;
             if upload.prune {
                 let adopted = upload.include_adopted;
                 removal::store_removal(store, environment, &new, resources, adopted)
             } else {
-                new.store(store, environment, &resources, Scope::All, None)
+                new.store(store, environment, &resources, PutScope::All, None)
             }
         }
         UploadScope::Partial if upload.prune => Err(ServerError::rule(
             "prune-in-partial",
-            "prune is for uploads of all that is wanted: a change of some sets says nothing about the rest",
+            "prune requires a full upload: a partial one does not define the other sets",
         )),
         UploadScope::Partial => {
             let change = Change {
@@ -146,14 +154,14 @@ pub(crate) fn store_upload(
                 allow_code_update: upload.allow_code_update,
                 local_agents: upload.local_agents,
             };
-            store_change(store, environment, new, &change)
+            store_partial(store, environment, new, &change)
         }
     }?;
-    contents::settle_use(store, environment, pusher, &used, now);
+    contents::record_use(store, environment, author, &used, now);
     Ok(stored)
 }
 
-/// Whether an upload of everything has no resource of the newest version.
+/// True if a full upload has no resource in common with the newest version.
 pub(crate) fn replaces_everything(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -163,13 +171,13 @@ pub(crate) fn replaces_everything(
         return Ok(upload.resources.is_empty());
     };
     let (resources, _) =
-        read_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
+        parse_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
     let wanted: BTreeSet<_> = resources.iter().map(|resource| &resource.id).collect();
     let newest = load_version(store, environment, number)?.resources;
     Ok(newest.iter().all(|resource| !wanted.contains(&resource.id)))
 }
 
-/// Whether the newest version wants what an upload of everything wants: the same resources, unknowns and code.
+/// True if a full upload equals the newest version: the same resources, unknowns and code.
 pub(crate) fn repeats_newest(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -181,8 +189,8 @@ pub(crate) fn repeats_newest(
         return Ok(false);
     }
     let (resources, mut unknowns) =
-        read_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
-    // What became known meanwhile and is asked for again has to be asked for by a version of its own.
+        parse_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
+    // An unknown that was resolved and is requested again needs a new version.
     let known = store.unknowns(environment, number)?.into_iter();
     let mut known: Vec<Unknown> =
         known.filter(|(_, resolved)| !resolved).map(|(unknown, _)| unknown).collect();
@@ -203,24 +211,25 @@ pub(crate) fn repeats_newest(
     Ok(newest.len() == resources.len() && newest.iter().zip(&resources).all(same))
 }
 
-/// A version before it is known which resources it has.
+/// A version before its resources are determined.
 #[derive(Clone)]
 struct Draft {
     number: Option<VersionNumber>,
     info: Value,
     unknowns: Vec<Unknown>,
     release: bool,
-    /// What the engine is asked for along with the release.
-    along: Option<Along>,
+    /// Operation to create with the release.
+    operation: Option<ReleaseOperation>,
     only_if_changed: bool,
     now: Timestamp,
-    /// The project of its model, if that is known.
+    /// Project of the model, if known.
     project: Option<String>,
     binding: UploadBinding,
 }
 
 impl Draft {
-    /// Notes which agents are the machine that runs the handlers, as the project declares them.
+    /// Records the agents that are the machine which runs the handlers, as the project declares
+    /// them.
     fn declare_local(&mut self, mut patterns: Vec<String>) {
         patterns.sort_unstable();
         patterns.dedup();
@@ -229,7 +238,8 @@ impl Draft {
         }
     }
 
-    /// Whether the newest version declares the same about agents: if not, it is another version with the same resources.
+    /// True if the newest version declares the same agents. Otherwise the version differs despite
+    /// equal resources.
     fn declares_the_same(
         &self,
         store: &dyn Store,
@@ -240,11 +250,11 @@ impl Draft {
         Ok(newest.is_none_or(|newest| local_agents(&newest.info) == local_agents(&self.info)))
     }
 
-    /// What is wanted of the binding has to name a project.
+    /// Fails if the binding mode requires a project and there is none.
     fn check_binding(&self) -> Result<(), ServerError> {
         match (&self.project, self.binding) {
             (None, UploadBinding::Check | UploadBinding::Rebind) => {
-                Err(ServerError::field("project", "must be there to be compared"))
+                Err(ServerError::field("project", "is required for the comparison"))
             }
             (Some(name), _) if name.is_empty() || name.chars().count() > PROJECT_MAX => {
                 let reason = format!("must have 1 to {PROJECT_MAX} characters");
@@ -264,7 +274,7 @@ impl Draft {
         }
     }
 
-    /// The other project that the environment is taken from, if it is.
+    /// Returns the project that the environment is rebound from, if any.
     fn rebound_from(
         &self,
         store: &dyn Store,
@@ -273,7 +283,7 @@ impl Draft {
         if self.binding != UploadBinding::Rebind {
             return Ok(None);
         }
-        let bound = store.records().environment_of(environment)?.model_project;
+        let bound = store.records().environment_by_key(environment)?.model_project;
         Ok(Some(bound).filter(|bound| !bound.is_empty() && Some(bound) != self.project.as_ref()))
     }
 
@@ -282,12 +292,13 @@ impl Draft {
         store: &dyn Store,
         environment: EnvironmentKey,
         resources: &[Resource],
-        scope: Scope<'_>,
+        scope: PutScope<'_>,
         base: Option<VersionNumber>,
-    ) -> Result<Stored, ServerError> {
-        // A new number is the highest, so that it may be released as it is stored. A number from before may be late, and what is
-        // asked for along with a release comes with it: an engine that knows of one of them only would run resources twice.
-        let at_once = self.release && self.number.is_none() && self.along.is_none();
+    ) -> Result<StoredVersion, ServerError> {
+        // A new number is the highest, so it can be released as it is stored. A reserved number may
+        // be too old. An operation is created in one transaction with the release: an engine that
+        // sees only one of them would run resources twice.
+        let at_once = self.release && self.number.is_none() && self.operation.is_none();
         let only_if_changed = self.only_if_changed && self.declares_the_same(store, environment)?;
         let rebound_from = self.rebound_from(store, environment)?;
         let put = store.put_version(
@@ -309,34 +320,36 @@ impl Draft {
         let is_due = self.release && !(at_once && put.created);
         let released = match is_due {
             false => Ok(None),
-            true => release(store, environment, put.number, self.along, self.now),
+            true => release(store, environment, put.number, self.operation, self.now),
         };
         let asked = match released {
             Ok(asked) => asked,
-            // A newer one is released: this one is kept, and the answer says that it is not wanted.
+            // A newer version is released: this one is stored, and the response shows that it is
+            // not released.
             Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        Ok(Stored { put, asked, removal: None, rebound_from })
+        Ok(StoredVersion { put, asked, removal: None, rebound_from })
     }
 }
 
-/// Makes a version the one that is wanted. What is asked for along with that is put down in the same transaction, and may be asked for a
-/// version that is wanted already.
+/// Releases a version. Creates the operation in the same transaction; for it, the version may be
+/// released already.
 pub(crate) fn release(
     store: &dyn Store,
     environment: EnvironmentKey,
     number: VersionNumber,
-    along: Option<Along>,
+    operation: Option<ReleaseOperation>,
     now: Timestamp,
 ) -> Result<Option<RequestRecord>, StoreError> {
-    // Both are deploys: people are told what was asked for, not what the engine makes of it.
-    let payload = match along {
+    // Both are deploys: users see the request, not its execution by the engine.
+    let payload = match operation {
         None => return store.release_version(environment, number, now).map(|()| None),
-        Some(Along::Deploy) => json!({}),
-        Some(Along::Verify) => json!({"verify": true}),
+        Some(ReleaseOperation::Deploy) => json!({}),
+        Some(ReleaseOperation::Verify) => json!({"verify": true}),
     };
-    // The engine would be asked for what another version wants. Nothing takes a release back, so that this stays so.
+    // The operation would apply to another version. A release is never revoked, so this check stays
+    // valid.
     let released = store.versions(environment)?.into_iter().filter(|version| version.released);
     let released: Vec<VersionNumber> = released.map(|version| version.number).collect();
     if let Some(&newest) = released.iter().max()
@@ -347,10 +360,10 @@ pub(crate) fn release(
     }
     let request =
         NewRequest { uuid: Uuid::new_v4().into_bytes(), kind: "deploy", payload: &payload };
-    store.release_and_ask(environment, number, &request, now).map(Some)
+    store.release_with_request(environment, number, &request, now).map(Some)
 }
 
-/// The ids, other than their SHA-1, by which handlers of a version ask for contents.
+/// Returns the ids, other than SHA-1, by which handlers of a version request contents.
 pub(crate) fn named_files(info: &Value) -> BTreeMap<String, String> {
     let files = info.get(FILES).and_then(Value::as_object).into_iter().flatten();
     files.filter_map(|(id, sha1)| Some((id.clone(), sha1.as_str()?.to_owned()))).collect()
@@ -358,20 +371,20 @@ pub(crate) fn named_files(info: &Value) -> BTreeMap<String, String> {
 
 fn check_files(
     store: &dyn Store,
-    pusher: &Pusher,
+    author: &VersionAuthor,
     files: &BTreeMap<String, String>,
 ) -> Result<(), ServerError> {
     let mut hashes = Vec::with_capacity(files.len());
     for (id, sha1) in files {
-        let hash = upload::content_hash(sha1);
+        let hash = validate::content_hash(sha1);
         hashes.push(hash.ok_or_else(|| {
             let text = format!("{id:?} must have a SHA-1 in hexadecimal digits");
             ServerError::field("files", text)
         })?);
     }
-    let missing = contents::unknown_to(store, pusher, &hashes)?;
+    let missing = contents::count_unknown(store, author, &hashes)?;
     if missing > 0 {
-        let text = format!("{missing} contents of the version are not there: upload them");
+        let text = format!("{missing} contents of the version are missing: upload them");
         return Err(ServerError::rule("contents-missing", text));
     }
     Ok(())
@@ -382,22 +395,22 @@ fn code_missing(code: &str) -> ServerError {
     ServerError::rule("code-missing", text)
 }
 
-/// The description of code.
+/// Reads a code bundle.
 fn read_bundle(store: &dyn Store, code: &str) -> Result<Bundle, ServerError> {
-    let hash = upload::content_hash(code)
+    let hash = validate::content_hash(code)
         .ok_or_else(|| ServerError::field("code", "must be a SHA-1 in hexadecimal digits"))?;
     let Some(content) = store.file(&hash)? else {
         return Err(code_missing(code));
     };
-    // Nobody could run it later, and nobody would be there to be told.
+    // Checked now: an invalid bundle would fail later, without a client to report to.
     serde_json::from_slice(&content).map_err(|error| {
         let text = format!("the file {code} does not describe code: {error}");
         ServerError::rule("code-invalid", text)
     })
 }
 
-/// The code of a change of some sets: what the change imports, over that of the version before, which the other sets use. Notes
-/// in `base` which modules are other ones.
+/// Merges the code of a partial version over that of the previous one, which the other sets use.
+/// Records changed modules in `base`.
 fn merge_code(
     store: &dyn Store,
     code: Option<&str>,
@@ -410,7 +423,7 @@ fn merge_code(
     let (change, old) = (read_bundle(store, code)?, read_bundle(store, &before)?);
     base.differing = change.differing(&old);
     let internal = |error| ServerError::Internal(format!("a bundle: {error}"));
-    let merged = change.over(&old).map_err(internal)?;
+    let merged = change.merged_over(&old).map_err(internal)?;
     if merged == old {
         return Ok(Some(before));
     }
@@ -419,32 +432,32 @@ fn merge_code(
     }
     let text = merged.to_json().map_err(internal)?;
     let sha1 = sha1_hex(&text);
-    if let Some(hash) = upload::content_hash(&sha1) {
+    if let Some(hash) = validate::content_hash(&sha1) {
         store.put_files(&[(hash, &text)])?;
     }
     Ok(Some(sha1))
 }
 
-fn check_code(store: &dyn Store, pusher: &Pusher, code: &str) -> Result<(), ServerError> {
-    let is_made = pusher.made.as_deref() == Some(code);
-    let hash = upload::content_hash(code);
+fn check_code(store: &dyn Store, author: &VersionAuthor, code: &str) -> Result<(), ServerError> {
+    let is_made = author.generated_code.as_deref() == Some(code);
+    let hash = validate::content_hash(code);
     if !is_made
         && let Some(hash) = hash
-        && contents::unknown_to(store, pusher, &[hash])? > 0
+        && contents::count_unknown(store, author, &[hash])? > 0
     {
         return Err(code_missing(code));
     }
     let bundle = read_bundle(store, code)?;
     let mut files = Vec::with_capacity(bundle.files.len());
     for (path, sha1) in &bundle.files {
-        files.push(upload::content_hash(sha1).ok_or_else(|| {
+        files.push(validate::content_hash(sha1).ok_or_else(|| {
             let text = format!("the file {code} does not describe code: {path} has no SHA-1");
             ServerError::rule("code-invalid", text)
         })?);
     }
-    let missing = contents::unknown_to(store, pusher, &files)?;
+    let missing = contents::count_unknown(store, author, &files)?;
     if missing > 0 {
-        let text = format!("{missing} of the files that {code} names are not there: upload them");
+        let text = format!("{missing} of the files of {code} are missing: upload them");
         return Err(ServerError::rule("code-missing", text));
     }
     Ok(())
@@ -457,13 +470,13 @@ fn standing_of(
     ids: Vec<String>,
 ) -> Result<(), ServerError> {
     let names: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let found = store.records().standings(environment, &names)?;
+    let found = store.records().newest_revisions(environment, &names)?;
     let known = ids.into_iter().zip(found);
-    base.standings.extend(known.filter_map(|(id, standing)| Some((id, standing?))));
+    base.newest_revisions.extend(known.filter_map(|(id, newest)| Some((id, newest?))));
     Ok(())
 }
 
-/// What has to be known of the newest version to judge a change.
+/// Reads the facts about the newest version that the rules need.
 fn read_base(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -471,7 +484,7 @@ fn read_base(
     change: &Change,
 ) -> Result<Base, ServerError> {
     let mut base = Base {
-        standings: std::collections::HashMap::new(),
+        newest_revisions: std::collections::HashMap::new(),
         code: info.info[CODE].as_str().map(str::to_owned),
         differing: Vec::new(),
         suitable: info.info[UNSUITABLE] != json!(true),
@@ -484,41 +497,42 @@ fn read_base(
     ids.sort_unstable();
     ids.dedup();
     standing_of(store, environment, &mut base, ids)?;
-    // Shared resources bring along what they require already.
-    let kept: Vec<&Standing> =
-        base.standings.values().filter(|standing| standing.set.is_none()).collect();
-    let mut more: Vec<String> =
-        kept.iter().flat_map(|standing| standing.requires.clone()).collect();
-    more.retain(|id| !base.standings.contains_key(id));
+    // Shared resources keep their present requirements.
+    let kept: Vec<&NewestRevision> =
+        base.newest_revisions.values().filter(|newest| newest.set.is_none()).collect();
+    let mut more: Vec<String> = kept.iter().flat_map(|newest| newest.requires.clone()).collect();
+    more.retain(|id| !base.newest_revisions.contains_key(id));
     more.sort_unstable();
     more.dedup();
     standing_of(store, environment, &mut base, more)?;
     Ok(base)
 }
 
-/// Stores a change of some sets, on top of the newest version.
-fn store_change(
+/// Stores a partial version on top of the newest one.
+fn store_partial(
     store: &dyn Store,
     environment: EnvironmentKey,
     new: Draft,
     change: &Change,
-) -> Result<Stored, ServerError> {
+) -> Result<StoredVersion, ServerError> {
     let mut attempt = 0;
     loop {
         attempt += 1;
         let Some(number) = store.records().newest_version(environment)? else {
-            return Err(rules::Broken::NoBase.into());
+            return Err(partial_update::RuleViolation::NoBase.into());
         };
-        // A number that was reserved before the newest version was stored is too late for a change of it.
+        // A number reserved before the newest version was stored is too old.
         if let Some(own) = new.number.filter(|own| *own <= number) {
-            return Err(rules::Broken::LateNumber { own: own.0, base: number.0 }.into());
+            return Err(
+                partial_update::RuleViolation::LateNumber { own: own.0, base: number.0 }.into()
+            );
         }
         let info = version_info(store, environment, number)?;
         let mut base = read_base(store, environment, &info, change)?;
         let code = merge_code(store, change.code.as_deref(), &mut base)?;
-        let resources = rules::check(change, &base)?;
-        let left = cycles::read_left(store, environment, (change, &base), &resources)?;
-        cycles::check(&resources, &left)?;
+        let resources = partial_update::check(change, &base)?;
+        let untouched = cycles::read_untouched(store, environment, (change, &base), &resources)?;
+        cycles::check(&resources, &untouched)?;
         let touched = change.touched();
         let mut new = new.clone();
         keep_unknowns(store, environment, number, (change, &base), &mut new.unknowns)?;
@@ -535,14 +549,14 @@ fn store_change(
         }
         new.info[BASE] = json!(number.0);
         let sets: Vec<SetName> = touched.iter().map(|name| Some((*name).into())).collect();
-        match new.store(store, environment, &resources, Scope::Sets(&sets), Some(number)) {
+        match new.store(store, environment, &resources, PutScope::Sets(&sets), Some(number)) {
             Err(ServerError::Store(StoreError::BaseChanged { .. })) if attempt < ATTEMPTS => {}
             answer => return answer,
         }
     }
 }
 
-/// Unknowns of what the change does not touch are those of the version before.
+/// Keeps the unknowns of untouched resources.
 fn keep_unknowns(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -558,13 +572,17 @@ fn keep_unknowns(
         let is_touched = match &unknown.resource {
             None => false,
             Some(id) => {
-                let known = base.standings.get(id.as_str()).cloned();
-                let standing = match known {
-                    Some(standing) => Some(standing),
-                    None => store.records().standings(environment, &[id.as_str()])?.pop().flatten(),
+                let known = base.newest_revisions.get(id.as_str()).cloned();
+                let newest = match known {
+                    Some(newest) => Some(newest),
+                    None => store
+                        .records()
+                        .newest_revisions(environment, &[id.as_str()])?
+                        .pop()
+                        .flatten(),
                 };
-                standing
-                    .and_then(|standing| standing.set)
+                newest
+                    .and_then(|newest| newest.set)
                     .is_some_and(|set| touched.contains(set.as_str()))
             }
         };
@@ -575,7 +593,7 @@ fn keep_unknowns(
     Ok(())
 }
 
-/// One stored version.
+/// Returns a stored version.
 pub(crate) fn version_info(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -585,14 +603,14 @@ pub(crate) fn version_info(
     found.ok_or(StoreError::NoVersion(number))
 }
 
-/// Stores what an old version wanted as a new one, and releases it.
+/// Stores the content of an old version as a new one, and releases it.
 pub(crate) fn roll_back(
     store: &dyn Store,
     environment: EnvironmentKey,
     number: VersionNumber,
-    along: Option<Along>,
+    operation: Option<ReleaseOperation>,
     now: Timestamp,
-) -> Result<Stored, ServerError> {
+) -> Result<StoredVersion, ServerError> {
     let old = load_version(store, environment, number)?;
     let unknowns = store.unknowns(environment, number)?;
     let unknowns = unknowns.into_iter().filter(|(_, resolved)| !resolved);
@@ -604,18 +622,18 @@ pub(crate) fn roll_back(
         info.remove(BASE);
     }
     info[ROLLED_BACK] = json!(number.0);
-    // Whoever goes back to what another project wanted goes back to that project.
+    // A roll-back to a version of another project rebinds the environment to it.
     let project = info[PROJECT].as_str().map(str::to_owned);
     let new = Draft {
         number: None,
         info,
         unknowns: unknowns.map(|(unknown, _)| unknown).collect(),
         release: true,
-        along,
+        operation,
         only_if_changed: false,
         now,
         binding: if project.is_some() { UploadBinding::Rebind } else { UploadBinding::Bind },
         project,
     };
-    new.store(store, environment, &old.resources, Scope::All, None)
+    new.store(store, environment, &old.resources, PutScope::All, None)
 }

@@ -1,11 +1,11 @@
-//! Every route with every kind of credential that is not good enough. The cases are made from the table of routes, so that a new
-//! route is tested as soon as it is there.
+//! Every route with every kind of insufficient credential. The cases come from the table of routes,
+//! so that a new route is tested automatically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orrery_model::{Duration, SecretText, Timestamp};
-use orrery_server::{AppSettings, RouteAccess, document, is_classic, routes};
+use orrery_server::{AppSettings, RouteAccess, document, is_inmanta_path, routes};
 use orrery_store::{
     NewAccount, NewEnvironment, RoleScope, SessionRecord, SqliteStore, Store as _, TokenRecord,
 };
@@ -21,14 +21,14 @@ const FOREIGN_ENVIRONMENT: [u8; 16] = [4; 16];
 
 const ROLES: [&str; 4] = ["viewer", "operator", "developer", "admin"];
 
-/// Somebody whose credentials are known to the test, put directly into the store.
-struct Prepared {
+/// Accounts with known credentials, written directly into the store.
+struct Fixtures {
     store: Arc<SqliteStore>,
     now: Timestamp,
     made: u8,
 }
 
-impl Prepared {
+impl Fixtures {
     fn account(&mut self, roles: &[(RoleScope, &str)]) -> [u8; 16] {
         self.made += 1;
         let (uuid, name) = ([100 + self.made; 16], format!("user{}", self.made));
@@ -48,7 +48,7 @@ impl Prepared {
         secret
     }
 
-    /// A session of somebody with these roles and no others.
+    /// Creates a session of an account with exactly these roles.
     fn with_roles(&mut self, roles: &[(RoleScope, &str)]) -> SecretText {
         let account = self.account(roles);
         SecretText::new(self.session(account, self.now + Duration::from_secs(3600)))
@@ -81,7 +81,7 @@ fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
 
-fn prepare() -> (Served, Prepared) {
+fn prepare() -> (Served, Fixtures) {
     let store = Arc::new(SqliteStore::in_memory().unwrap());
     let served = Served::with(Arc::clone(&store) as _, AppSettings::default());
     let now = served.app.now();
@@ -99,10 +99,10 @@ fn prepare() -> (Served, Prepared) {
         };
         store.records().add_environment(&new, now).unwrap();
     }
-    (served, Prepared { store, now, made: 0 })
+    (served, Fixtures { store, now, made: 0 })
 }
 
-/// The path with ids of things that are there, and any text elsewhere.
+/// Fills a path with existing ids, and any text elsewhere.
 fn filled(path: &str) -> String {
     let id = |bytes: [u8; 16]| orrery_store::uuid_text(&bytes);
     let part = |part: &str| match part {
@@ -127,7 +127,7 @@ fn call(client: &Client, route: &RouteAccess) -> u16 {
 }
 
 #[test]
-fn no_route_lets_in_who_is_not_known() {
+fn no_route_admits_an_unauthenticated_caller() {
     let (served, mut prepared) = prepare();
     let ended = prepared.account(&[(RoleScope::Everywhere, "admin")]);
     let ended = prepared.session(ended, prepared.now - Duration::from_secs(1));
@@ -147,13 +147,13 @@ fn no_route_lets_in_who_is_not_known() {
         ("unknown token", Some("orr_unknown")),
         ("unsigned", Some(unsigned)),
         ("ended session", Some(&ended)),
-        ("session of somebody disabled", Some(&of_disabled)),
+        ("session of a disabled account", Some(&of_disabled)),
         ("expired token", Some(expired.expose())),
         ("revoked token", Some(revoked.expose())),
     ];
     for route in routes().filter(|route| route.place != "everybody") {
         for (what, secret) in shown {
-            let client = secret.map_or(served.nobody(), |secret| served.with_token(secret));
+            let client = secret.map_or(served.anonymous(), |secret| served.with_token(secret));
             let status = call(&client, &route);
             assert_eq!(status, 401, "{} {} with {what}", route.method, route.path);
         }
@@ -161,14 +161,14 @@ fn no_route_lets_in_who_is_not_known() {
 }
 
 #[test]
-fn no_route_lets_in_who_has_too_little_or_is_elsewhere() {
+fn no_route_admits_too_weak_a_role_or_another_scope() {
     let (served, mut prepared) = prepare();
     let here = |place: &str| match place {
         "server" => RoleScope::Everywhere,
         "project" => RoleScope::Project(PROJECT),
         _ => RoleScope::Environment(ENVIRONMENT),
     };
-    // An id alone is not a place: an environment may have the id of a project.
+    // An id alone is not a scope: an environment may have the id of a project.
     let elsewhere = |place: &str| match place {
         "server" => vec![RoleScope::Project(PROJECT), RoleScope::Environment(ENVIRONMENT)],
         "project" => vec![
@@ -221,7 +221,7 @@ fn no_route_lets_in_who_has_too_little_or_is_elsewhere() {
 }
 
 #[test]
-fn who_may_is_let_in() {
+fn sufficient_rights_are_admitted() {
     let (served, mut prepared) = prepare();
     let mut known: BTreeMap<(&str, &str), SecretText> = BTreeMap::new();
     for route in routes().filter(|route| route.method == "GET" && !route.path.contains("events")) {
@@ -253,12 +253,12 @@ fn the_table_and_the_document_have_the_same_routes() {
         routes().map(|route| (route.method.to_owned(), route.path.to_owned())).collect();
     let missing: Vec<_> = described.difference(&listed).collect();
     assert!(missing.is_empty(), "described, but not in the table: {missing:?}");
-    // What is no part of the API: the document itself, for programs and for people.
+    // Not part of the API: its documentation.
     let own = ["/api/v1/openapi.json", "/api/v1/docs"];
     let more: Vec<_> = listed
         .difference(&described)
         .filter(|(_, path)| path.starts_with("/api/v1") && !own.contains(&path.as_str()))
-        .filter(|(_, path)| !is_classic(path))
+        .filter(|(_, path)| !is_inmanta_path(path))
         .collect();
     assert!(more.is_empty(), "in the table, but not described: {more:?}");
 }

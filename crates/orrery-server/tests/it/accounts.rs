@@ -1,8 +1,8 @@
-//! Accounts: the first one, logging in, roles, tokens.
+//! Accounts: the first one, logins, roles, tokens.
 
 use std::sync::Arc;
 
-use orrery_server::{AppSettings, FirstStart, first_start};
+use orrery_server::{AppSettings, BootstrapState, prepare_first_account};
 use orrery_store::SqliteStore;
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::support::{ADMIN_PASSWORD, Client, Served, blocking};
 
 const PASSWORD: &str = "Staple-battery-2";
 
-/// Makes a user and logs in.
+/// Creates a user and logs in.
 fn user(served: &Served, name: &str) -> (Client, String) {
     let new = json!({"name": name, "password": PASSWORD});
     let made = served.admin.post("/api/v1/users", &new).good();
@@ -32,13 +32,13 @@ fn names(page: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_set_up_link_works_once() {
+fn the_bootstrap_link_works_once() {
     let store = Arc::new(SqliteStore::in_memory().unwrap());
     let served = Served::without_accounts(store, AppSettings::default());
-    let start = || blocking(first_start(&served.app, None)).unwrap();
-    let FirstStart::Ticket(old) = start() else { panic!() };
-    let FirstStart::Ticket(ticket) = start() else { panic!() };
-    let nobody = served.nobody();
+    let start = || blocking(prepare_first_account(&served.app, None)).unwrap();
+    let BootstrapState::BootstrapToken(old) = start() else { panic!() };
+    let BootstrapState::BootstrapToken(ticket) = start() else { panic!() };
+    let nobody = served.anonymous();
     let set_up = |token: &str, password: &str| {
         let setup = json!({"token": token, "name": "ada", "password": password});
         nobody.post("/api/v1/setup", &setup)
@@ -49,7 +49,7 @@ fn the_set_up_link_works_once() {
     let made = set_up(ticket.expose(), PASSWORD).good();
     assert_eq!((&made["name"], &made["admin"]), (&json!("ada"), &json!(true)));
     assert_eq!(set_up(ticket.expose(), PASSWORD).status, 401);
-    assert!(matches!(start(), FirstStart::HasAccounts));
+    assert!(matches!(start(), BootstrapState::HasAccounts));
     let ada = served.login("ada", PASSWORD);
     assert_eq!(ada.get("/api/v1/me").good()["name"], "user:ada");
 }
@@ -59,7 +59,7 @@ fn wrong_names_and_wrong_passwords_look_the_same() {
     let served = Served::start();
     let login = |name: &str| {
         let login = json!({"name": name, "password": "Wrong-password-1"});
-        served.nobody().post("/api/v1/login", &login)
+        served.anonymous().post("/api/v1/login", &login)
     };
     let (known, unknown) = (login("admin"), login("nobody"));
     assert_eq!(known.status, 401);
@@ -71,7 +71,7 @@ fn guessing_is_slowed_down() {
     let served = Served::start();
     let login = |password: &str| {
         let login = json!({"name": "admin", "password": password});
-        served.nobody().post("/api/v1/login", &login)
+        served.anonymous().post("/api/v1/login", &login)
     };
     let tries: Vec<u16> = (0..8).map(|_| login("Wrong-password-1").status).collect();
     assert_eq!(tries[..5], [401; 5]);
@@ -84,13 +84,13 @@ fn guessing_is_slowed_down() {
     assert!(refused.body["detail"].as_str().unwrap().contains(&told), "{refused:?}");
 }
 
-/// Wrong tries with made-up names from an address lock out none of those who log in from there.
+/// Failed attempts with random names from an address lock out no other account there.
 #[test]
-fn wrong_tries_of_others_lock_nobody_out() {
+fn failed_logins_of_others_lock_no_account_out() {
     let served = Served::start();
     let login = |name: &str, password: &str| {
         let login = json!({"name": name, "password": password});
-        served.nobody().post("/api/v1/login", &login).status
+        served.anonymous().post("/api/v1/login", &login).status
     };
     for n in 0..60 {
         login(&format!("made-up-{n}"), "Wrong-password-1");
@@ -102,14 +102,14 @@ fn wrong_tries_of_others_lock_nobody_out() {
         assert_eq!(login("admin", ADMIN_PASSWORD), 200);
         assert_eq!(login("ada", PASSWORD), 200);
     }
-    // Guessing on is what has to wait.
+    // Further guesses have to wait.
     let guesses: Vec<u16> = (0..10).map(|_| login("made-up-1", "Wrong-password-2")).collect();
     assert!(guesses.contains(&429), "{guesses:?}");
 }
 
-/// A token neither sees nor revokes tokens for more groups, more methods or a longer time than its own.
+/// A token neither sees nor revokes tokens with more groups, more methods or a later expiry.
 #[test]
-fn a_token_reaches_no_token_for_more_than_its_own_use() {
+fn a_token_reaches_no_stronger_token() {
     let served = Served::start();
     let make = |new: Value| {
         let made = served.admin.post("/api/v1/tokens", &new).good();
@@ -145,7 +145,8 @@ fn a_token_reaches_no_token_for_more_than_its_own_use() {
     }
 }
 
-/// A token makes nothing that outlives or exceeds it, and does not see or revoke tokens that may do more.
+/// A token creates nothing that outlives or exceeds it, and neither sees nor revokes stronger
+/// tokens.
 #[test]
 fn a_token_reaches_nothing_beyond_itself() {
     let served = Served::start();
@@ -163,7 +164,7 @@ fn a_token_reaches_nothing_beyond_itself() {
         assert_eq!(weak.delete(path).status, 404, "{path}");
     }
     assert_eq!(production.get("/api/v1/me").status, 200, "it is not revoked");
-    // The strongest token still makes no accounts and no roles: they would outlive its revocation.
+    // Even the strongest token creates no accounts and no roles: they would outlive its revocation.
     let (ada, id) = user(&served, "ada");
     let limited = json!({"name": "users", "role": "admin", "groups": ["users"], "days": 1});
     for token in [&production, &make(limited).0] {
@@ -182,7 +183,7 @@ fn a_token_reaches_nothing_beyond_itself() {
     let admin = json!({"username": "ada", "is_admin": true});
     assert_eq!(production.patch("/api/v2/is_admin", &admin).status, 403);
     assert_eq!(ada.get("/api/v1/users").status, 403);
-    // Taking away is what it may do.
+    // It may remove rights.
     let path = format!("/api/v1/users/{id}");
     assert_eq!(production.patch(&path, &json!({"disabled": true})).status, 200);
     let odd = json!({"name": "two\nlines", "role": "viewer"});
@@ -204,10 +205,10 @@ fn sessions_are_renewed_and_ended() {
 }
 
 #[test]
-fn browsers_get_a_cookie_that_other_sites_cannot_use() {
+fn session_cookies_resist_cross_site_requests() {
     let served = Served::start();
     let login = json!({"name": "admin", "password": ADMIN_PASSWORD, "cookie": true});
-    let answer = served.nobody().post("/api/v1/login", &login);
+    let answer = served.anonymous().post("/api/v1/login", &login);
     assert_eq!(answer.body.get("token"), None);
     let set = answer.headers["set-cookie"].to_str().unwrap();
     for part in ["orrery=ors_", "; HttpOnly", "; SameSite=Strict", "; Path=/"] {
@@ -218,7 +219,7 @@ fn browsers_get_a_cookie_that_other_sites_cannot_use() {
         let headers = [&[("cookie", cookie)], more].concat();
         let path = if method == "GET" { "/api/v1/me" } else { "/api/v1/projects" };
         let new = json!({"name": format!("p{}", more.len())});
-        served.nobody().send(method, path, &headers, (method != "GET").then_some(&new)).status
+        served.anonymous().send(method, path, &headers, (method != "GET").then_some(&new)).status
     };
     assert_eq!(call("GET", &[]), 200);
     assert_eq!(call("POST", &[]), 403);
@@ -228,7 +229,7 @@ fn browsers_get_a_cookie_that_other_sites_cannot_use() {
 }
 
 #[test]
-fn roles_count_where_they_are_given_and_end_at_once() {
+fn roles_apply_in_their_scope_and_end_at_once() {
     let served = Served::start();
     let (mine, other) = (project(&served, "mine"), project(&served, "other"));
     let (ada, ada_id) = user(&served, "ada");
@@ -244,7 +245,7 @@ fn roles_count_where_they_are_given_and_end_at_once() {
     give(&served, &format!("/projects/{mine}"), "ada", "admin");
     assert_eq!(rename(&mine), 200);
     assert_eq!(rename(&other), 403);
-    // An administrator of a project gives roles in it, and nowhere else.
+    // An administrator of a project assigns roles in it only.
     user(&served, "bob");
     let assign = |place: &str| {
         let path = format!("/api/v1{place}/role-assignments");
@@ -295,7 +296,7 @@ fn a_token_can_do_no_more_than_it_says_nor_than_its_owner() {
     let listed = served.admin.get("/api/v1/tokens").good();
     assert_eq!(names(&listed), ["users", "reader", "weak", "ci"]);
     assert!(!listed.to_string().contains("orr_"), "secrets are told once");
-    // Somebody who may do nothing gets nothing by making a token.
+    // A caller without rights gains none by creating a token.
     let (ada, _) = user(&served, "ada");
     let made = ada.post("/api/v1/tokens", &json!({"name": "t", "role": "admin"})).good();
     let hers = served.with_token(made["secret"].as_str().unwrap());
@@ -304,7 +305,7 @@ fn a_token_can_do_no_more_than_it_says_nor_than_its_owner() {
 }
 
 #[test]
-fn what_one_server_revokes_all_refuse() {
+fn a_revocation_applies_on_all_servers() {
     let store: Arc<SqliteStore> = Arc::new(SqliteStore::in_memory().unwrap());
     let one = Served::with(store.clone(), AppSettings::default());
     let made = one.admin.post("/api/v1/tokens", &json!({"name": "ci", "role": "admin"})).good();
@@ -328,7 +329,7 @@ fn what_one_server_revokes_all_refuse() {
 }
 
 #[test]
-fn passwords_are_changed_by_those_who_know_them() {
+fn password_changes_need_the_current_password() {
     let served = Served::start();
     let (ada, id) = user(&served, "ada");
     let elsewhere = served.login("ada", PASSWORD);
@@ -342,7 +343,7 @@ fn passwords_are_changed_by_those_who_know_them() {
     assert_eq!(ada.get("/api/v1/me").status, 200, "this session goes on");
     assert_eq!(elsewhere.get("/api/v1/me").status, 401, "the others end");
     served.login("ada", another);
-    // An administrator need not know it; nobody else can.
+    // Only an administrator can change it without the current password.
     let (bob, _) = user(&served, "bob");
     assert_eq!(bob.put(&path, &json!({"password": PASSWORD})).status, 403);
     assert_eq!(served.admin.put(&path, &json!({"password": PASSWORD})).status, 204);
@@ -350,7 +351,7 @@ fn passwords_are_changed_by_those_who_know_them() {
 }
 
 #[test]
-fn a_disabled_user_is_out_and_the_last_administrator_stays() {
+fn a_disabled_user_is_logged_out_and_the_last_administrator_stays() {
     let served = Served::start();
     let (ada, id) = user(&served, "ada");
     let made = ada.post("/api/v1/tokens", &json!({"name": "t", "role": "viewer"})).good();
@@ -361,7 +362,7 @@ fn a_disabled_user_is_out_and_the_last_administrator_stays() {
     assert_eq!(ada.get("/api/v1/me").status, 401);
     assert_eq!(token.get("/api/v1/me").status, 401);
     let login = json!({"name": "ada", "password": PASSWORD});
-    assert_eq!(served.nobody().post("/api/v1/login", &login).status, 401);
+    assert_eq!(served.anonymous().post("/api/v1/login", &login).status, 401);
 
     let me = served.admin.get("/api/v1/me").good();
     let own = format!("/api/v1/users/{}", me["id"].as_str().unwrap());

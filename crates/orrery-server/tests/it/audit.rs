@@ -1,4 +1,4 @@
-//! The audit log: what is in it, what never is, and that nobody can change it unseen.
+//! The audit log: contents, redaction, and detection of tampering.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::World;
 use crate::support::{ADMIN_PASSWORD, Served};
 
-/// Longer than an answer takes.
+/// Longer than a response takes.
 const SLOW: Duration = Duration::from_millis(1_500);
 
 fn entries(served: &Served, query: &str) -> Vec<Value> {
@@ -18,7 +18,7 @@ fn entries(served: &Served, query: &str) -> Vec<Value> {
     page["items"].as_array().unwrap().clone()
 }
 
-/// All entries, as soon as one tells that somebody was refused: such requests do not wait for theirs.
+/// Reads all entries, waiting for one about a refusal: refused requests do not wait for theirs.
 fn entries_with_refusal(served: &Served, actor: &str) -> Vec<Value> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
@@ -36,16 +36,16 @@ fn verify(served: &Served, check: &Value) -> Value {
 }
 
 #[test]
-fn who_did_what_is_written_down_and_secrets_are_not() {
+fn changes_are_audited_without_secrets() {
     let served = Served::start();
     let secret = "Very-secret-pass-9";
     served.admin.post("/api/v1/users", &json!({"name": "ada", "password": secret})).good();
     served.admin.post("/api/v1/projects", &json!({"name": "shop"})).good();
-    assert_eq!(served.nobody().post("/api/v1/projects", &json!({"name": "x"})).status, 401);
+    assert_eq!(served.anonymous().post("/api/v1/projects", &json!({"name": "x"})).status, 401);
     let ada = served.login("ada", secret);
     assert_eq!(ada.post("/api/v1/projects", &json!({"name": "x"})).status, 403);
     let wrong = json!({"name": secret, "password": "Wrong-password-1"});
-    assert_eq!(served.nobody().post("/api/v1/login", &wrong).status, 401);
+    assert_eq!(served.anonymous().post("/api/v1/login", &wrong).status, 401);
 
     let all = entries(&served, "");
     let told: Vec<(&str, &str, i64)> = all
@@ -67,7 +67,7 @@ fn who_did_what_is_written_down_and_secrets_are_not() {
     ];
     assert_eq!(told, expected);
     assert!(all.iter().all(|entry| entry["address"] == "127.0.0.1"), "{all:?}");
-    // Not even what somebody typed into the wrong field.
+    // Not even text typed into the wrong field.
     let text = Value::from(all).to_string();
     for hidden in [secret, ADMIN_PASSWORD, "ors_", "argon2"] {
         assert!(!text.contains(hidden), "{text}");
@@ -85,21 +85,21 @@ fn who_did_what_is_written_down_and_secrets_are_not() {
 fn many_refusals_do_not_flood_the_log() {
     let served = Served::start();
     for _ in 0..200 {
-        assert_eq!(served.nobody().post("/api/v1/logout", &Value::Null).status, 401);
+        assert_eq!(served.anonymous().post("/api/v1/logout", &Value::Null).status, 401);
     }
     let refused = entries(&served, "?actor=anonymous&limit=1000");
-    // Twenty in each second that this took.
+    // Twenty for each second of the test.
     assert!((20..200).contains(&refused.len()), "{}", refused.len());
 }
 
-/// Whatever strangers send, the log grows slowly, tells how much was left out, and keeps what others are refused.
+/// Anonymous requests fill the log slowly; it counts the omitted ones and keeps other refusals.
 #[test]
-fn strangers_do_not_fill_the_log() {
+fn anonymous_requests_do_not_fill_the_audit_log() {
     let mut served = Served::start();
     let bodies = [json!({"name": 1}), json!({"name": "eve", "password": "x"}), json!([])];
     for n in 0..600 {
         for path in ["/api/v1/login", "/api/v1/setup", "/api/v2/login"] {
-            let answer = served.nobody().post(path, &bodies[n % 3]);
+            let answer = served.anonymous().post(path, &bodies[n % 3]);
             assert!(answer.status >= 400, "{answer:?}");
         }
     }
@@ -109,7 +109,7 @@ fn strangers_do_not_fill_the_log() {
     assert_eq!(ada.post("/api/v1/users", &json!({"name": "eve"})).status, 403);
     let all = entries_with_refusal(&served, "user:ada");
     assert!(all.len() < 60, "{} entries", all.len());
-    // At the end it is told how many there were.
+    // The count is written at the end.
     let store = Arc::clone(served.app.store());
     served.end();
     let all = store.records().audit(&orrery_store::AuditFilter::default(), None, 1_000).unwrap();
@@ -120,9 +120,9 @@ fn strangers_do_not_fill_the_log() {
     assert!(left_out > 1500, "{left_out}");
 }
 
-/// What a known caller asks for in vain is noted at a pace, and does not keep what is forbidden to others out of the log.
+/// Failed requests of an authenticated caller are rate-limited, and do not displace forbidden ones.
 #[test]
-fn requests_that_cannot_be_done_do_not_fill_the_log() {
+fn failed_requests_do_not_fill_the_audit_log() {
     let mut served = Served::start();
     let missing = "/api/v1/projects/00000000-0000-0000-0000-000000000000";
     for n in 0..1_000 {
@@ -137,15 +137,15 @@ fn requests_that_cannot_be_done_do_not_fill_the_log() {
     let ada = served.login("ada", "Staple-battery-2");
     assert_eq!(ada.post("/api/v1/users", &json!({"name": "eve"})).status, 403);
     let all = entries_with_refusal(&served, "user:ada");
-    // 200, and one more for each second that this took.
+    // 200, and one more for each second of the test.
     assert!((200..500).contains(&all.len()), "{} entries", all.len());
     let store = Arc::clone(served.app.store());
     served.end();
-    // Each of them was noted or counted.
+    // Each was written or counted.
     let all = store.records().audit(&orrery_store::AuditFilter::default(), None, 1_000).unwrap();
     let failed = all.iter().filter(|record| matches!(record.entry.status, 404 | 422)).count();
     let counts = all.iter().filter_map(|record| {
-        record.entry.detail.split_once(" requests that could")?.0.parse::<usize>().ok()
+        record.entry.detail.split_once(" failed requests")?.0.parse::<usize>().ok()
     });
     assert_eq!(failed + counts.sum::<usize>(), 1_000);
 }
@@ -187,7 +187,7 @@ fn tampering_is_found() {
 }
 
 #[test]
-fn cutting_off_the_end_shows_to_whoever_noted_it() {
+fn truncation_is_detected_with_a_recorded_head() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("server.db");
     let open = || {
@@ -208,16 +208,16 @@ fn cutting_off_the_end_shows_to_whoever_noted_it() {
     assert_eq!((&verdict["good"], &verdict["broken_at"]), (&json!(false), &json!(2)));
 }
 
-/// A world with something to deploy.
+/// A world with a released version.
 fn released() -> World {
     let world = World::postgres();
     world.post("/versions", &json!({"resources": [], "release": true})).good();
     world
 }
 
-/// What changes nothing is not written down, whatever its method.
+/// Requests without an effect are not audited, regardless of their method.
 #[test]
-fn a_question_about_agents_is_not_written_down() {
+fn a_placement_query_is_not_audited() {
     let world = released();
     let before = entries(&world.served, "").len();
     let question = json!({"agents": ["web1"], "local_agents": [], "addresses": {}});
@@ -225,12 +225,12 @@ fn a_question_about_agents_is_not_written_down() {
     assert_eq!(entries(&world.served, "").len(), before);
 }
 
-/// A request that changes something is answered when its entry is on disk, and not before.
+/// A change is answered after its entry is on disk, not before.
 #[test]
-fn nothing_is_acknowledged_before_it_is_written_down() {
+fn nothing_is_acknowledged_before_it_is_audited() {
     let world = released();
     let mut database = world.database.as_ref().unwrap().connect();
-    // As a slow disk would, this lets nobody append.
+    // Blocks appends, like a slow disk.
     database.batch_execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE").unwrap();
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -249,15 +249,15 @@ fn nothing_is_acknowledged_before_it_is_written_down() {
     });
 }
 
-/// If the log cannot be written for long, nobody is told of a success that is not in it; the entry follows.
+/// No success is reported while the log cannot be written; the entry follows later.
 #[test]
-fn what_cannot_be_written_down_is_not_told_as_a_success() {
+fn a_change_without_an_audit_entry_is_not_a_success() {
     let world = released();
     let mut database = world.database.as_ref().unwrap().connect();
     database.batch_execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE").unwrap();
     let answer = world.act("/deploy");
     assert_eq!((answer.status, &answer.body["code"]), (500, &json!("not-written-down")));
-    assert!(answer.text.contains("it was done"), "{answer:?}");
+    assert!(answer.text.contains("executed, but"), "{answer:?}");
     database.batch_execute("COMMIT").unwrap();
     let count = "SELECT count(*) FROM audit WHERE action LIKE '%/deploy' AND status = 202";
     let until = Instant::now() + Duration::from_secs(30);

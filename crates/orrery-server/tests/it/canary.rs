@@ -1,5 +1,6 @@
-//! One secret on its whole way through a server: it arrives where it belongs and is found nowhere else. Not in the files of the database, not in
-//! the log at its finest level, not in any answer, plan, metric or audit entry.
+//! Traces one secret through a server: it reaches its target and appears nowhere else. Not in the
+//! files of the database, in the log at trace level, or in any response, plan, metric or audit
+//! entry.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,7 @@ const CANARY: &str = "canary-5d1c0e97b2";
 const ENVIRONMENT: [u8; 16] = [2; 16];
 const PROJECT: [u8; 16] = [1; 16];
 
-/// Everything that is logged while the tests of this binary run.
+/// Captures the log of this test binary.
 #[derive(Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
 
@@ -31,11 +32,11 @@ impl Write for Logged {
     }
 }
 
-/// A resource with the secret at one place.
-fn resource(id: &str, attributes: &Value, place: &str) -> Value {
+/// A resource with the secret in one attribute.
+fn resource(id: &str, attributes: &Value, attribute: &str) -> Value {
     let reference = "7b1c1a2e-0000-4000-8000-000000000001";
     let mut attributes = attributes.clone();
-    attributes[place] = Value::Null;
+    attributes[attribute] = Value::Null;
     attributes["references"] = json!([{
         "args": [{"name": "name", "type": "literal", "value": "db"}],
         "id": reference, "type": "std::Secret",
@@ -43,7 +44,7 @@ fn resource(id: &str, attributes: &Value, place: &str) -> Value {
     attributes["mutators"] = json!([{"args": [
         {"id": id, "name": "resource", "type": "resource"},
         {"id": reference, "name": "value", "type": "reference"},
-        {"name": "destination", "type": "literal", "value": place},
+        {"name": "destination", "type": "literal", "value": attribute},
     ], "type": "core::Replace"}]);
     json!({"id": id, "attributes": attributes})
 }
@@ -70,7 +71,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     let target = tempfile::tempdir().unwrap();
     let holder = Holder::this_process("test", Timestamp(0));
     let store = Arc::new(SqliteStore::open(directory.path().join("server.db"), &holder).unwrap());
-    let master_key = MasterKey::Made(directory.path().join("secret.key"));
+    let master_key = MasterKey::Generated(directory.path().join("secret.key"));
     let settings = AppSettings { master_key, ..AppSettings::default() };
     let served = Served::with(Arc::clone(&store) as _, settings);
     let now = served.app.now();
@@ -87,7 +88,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     store.records().add_environment(&new, now).unwrap();
     let options = ProcessOptions {
         data: directory.path().to_owned(),
-        workers: orrery_executor::Workers::growing_from(2),
+        workers: orrery_executor::WorkerLimits::starting_at(2),
         lease: None,
         host_memory: None,
         isolation: orrery_server::Isolation::Shared,
@@ -102,7 +103,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     let good = target.path().join("password").display().to_string();
     let bad = target.path().join("directory").display().to_string();
     let good_id = format!("std::ConfigFile[localhost,path={good}]");
-    // There is no such user: the handler fails and names what it looked for.
+    // The user does not exist: the handler fails and names it.
     let bad_id = format!("std::Directory[localhost,path={bad}]");
     let resources = json!([
         resource(&good_id, &json!({"mode": 600, "purged": false}), "content"),
@@ -111,7 +112,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     let version = json!({"resources": resources, "release": true});
     admin.post(&format!("{base}/versions"), &version).good();
     until("deployed", || std::fs::read_to_string(&good).is_ok_and(|text| text == CANARY));
-    // Somebody changes the file: what is found differs from what is wanted, and both are shown.
+    // The file drifts: the log shows the current and the desired content.
     std::fs::write(&good, "older-canary-5d1c").unwrap();
     admin.post(&format!("{base}/repair"), &json!({})).good();
     until("repaired", || std::fs::read_to_string(&good).is_ok_and(|text| text == CANARY));
@@ -124,7 +125,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     });
     until("failed", || admin.get(&format!("{base}/resources")).text.contains("failed"));
 
-    let mut told = String::new();
+    let mut responses = String::new();
     let encoded = |text: &str| text.replace('/', "%2F").replace('[', "%5B").replace(']', "%5D");
     let environment = orrery_store::uuid_text(&ENVIRONMENT);
     for route in routes().filter(|route| route.method == "GET" && !route.path.contains("events")) {
@@ -133,32 +134,32 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
             let path = route.path.replace("{environment}", &environment).replace("{id}", &id);
             let path = path.replace("{number}", "1").replace("{version}", "1");
             let classic = [("x-inmanta-tid", environment.as_str())];
-            told.push_str(&admin.send("GET", &path, &classic, None).text);
+            responses.push_str(&admin.send("GET", &path, &classic, None).text);
         }
     }
-    assert!(told.contains("***"), "something was hidden");
+    assert!(responses.contains("***"), "something was hidden");
     drop(role);
     drop(served);
 
-    let mut places = vec![("the answers", told.into_bytes())];
-    places.push(("the log", logged.0.lock().unwrap().clone()));
-    let log = String::from_utf8_lossy(&places[1].1).into_owned();
+    let mut outputs = vec![("the answers", responses.into_bytes())];
+    outputs.push(("the log", logged.0.lock().unwrap().clone()));
+    let log = String::from_utf8_lossy(&outputs[1].1).into_owned();
     assert!(log.contains("environment taken over"), "{log}");
     for entry in std::fs::read_dir(directory.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.is_file() {
-            places.push(("a file of the server", std::fs::read(path).unwrap()));
+            outputs.push(("a file of the server", std::fs::read(path).unwrap()));
         }
     }
-    assert!(places.len() > 3);
-    for (place, bytes) in &places {
+    assert!(outputs.len() > 3);
+    for (output, bytes) in &outputs {
         for hidden in [CANARY, "older-canary-5d1c"] {
             let found = bytes.windows(hidden.len()).position(|part| part == hidden.as_bytes());
             let around = found.map(|at| {
                 let (from, to) = (at.saturating_sub(200), (at + 100).min(bytes.len()));
                 String::from_utf8_lossy(&bytes[from..to]).into_owned()
             });
-            assert_eq!(around, None, "in {place}");
+            assert_eq!(around, None, "in {output}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Contents of files: who may know of them, and how much of them is kept for nothing.
+//! Contents of files: visibility, and quotas of unreferenced uploads.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn put(client: &Client, content: &[u8]) -> (String, Answer) {
     (name, answer)
 }
 
-/// A project with an environment, and a developer of it.
+/// Creates a project with an environment and a developer.
 fn tenant(served: &Served, name: &str) -> (Client, String) {
     let project = served.admin.post("/api/v1/projects", &json!({"name": name})).good();
     let new = json!({"name": name, "project": project["id"]});
@@ -35,7 +35,7 @@ fn version(hash: &str) -> Value {
     json!({"resources": [{"id": "t::R[a,name=a]", "attributes": attributes}], "release": false})
 }
 
-/// A tenant learns neither by asking, nor by reading, nor by storing versions whether another tenant has a content.
+/// A tenant cannot find out whether another tenant has a content, by queries, reads or versions.
 #[test]
 fn contents_of_other_tenants_are_not_found_by_guessing() {
     let served = Served::start();
@@ -68,16 +68,17 @@ fn contents_of_other_tenants_are_not_found_by_guessing() {
             let code = answer.body["code"].as_str().unwrap_or_default();
             assert!(code.ends_with("-missing"), "{answer:?}");
         }
-        // Attributes of resources may be anything; naming a content there gives no right to it.
+        // Attributes are free text; a hash in them gives no access to the content.
         mallory.post(&format!("{lab}/versions"), &version(&secret)).good();
         assert_eq!(guess(&mallory), (all.clone(), vec![404, 404]), "in use: {in_use}");
     }
-    // With the content itself it is as good as anybody's.
+    // Uploading the content itself gives access.
     assert_eq!(put(&mallory, b"door_pin=4711").1.status, 204);
     assert_eq!(guess(&mallory), (nothing, vec![200, 200]));
 }
 
-/// What is uploaded and not used is limited, for one account and for all; a version that uses it makes room.
+/// Unreferenced uploads are limited per account and in total; a version that refers to them frees
+/// the quota.
 #[test]
 fn uploads_that_nothing_uses_are_limited() {
     let contents = ContentLimits { account_max: 3000, all_max: 5000, ..ContentLimits::default() };
@@ -93,19 +94,19 @@ fn uploads_that_nothing_uses_are_limited() {
     assert_eq!((full.status, &full.body["code"]), (507, &json!("contents-quota")), "{full:?}");
     assert!(full.text.contains("24 hours"), "{full:?}");
     assert_eq!(upload(&mallory, 3).1.status, 204, "it is there already");
-    // Others have their own share, of what all may have.
+    // Other accounts have their own quota within the total.
     let (first, answer) = upload(&alice, 5);
     assert_eq!((answer.status, upload(&alice, 6).1.status), (204, 204));
     assert_eq!(upload(&alice, 7).1.status, 507);
     alice.post(&format!("{shop}/versions"), &version(&first)).good();
     assert_eq!(upload(&alice, 7).1.status, 204);
-    // An account without a role uploads nothing.
+    // An account without a role may not upload.
     let new = json!({"name": "eve", "password": PASSWORD});
     served.admin.post("/api/v1/users", &new).good();
     assert_eq!(upload(&served.login("eve", PASSWORD), 9).1.status, 403);
 }
 
-/// A store that answers questions and cannot be written to is trouble that people are told of.
+/// A store that is readable but not writable is reported as not ready.
 #[test]
 fn a_store_that_cannot_be_written_to_is_not_healthy() {
     let directory = tempfile::tempdir().unwrap();
@@ -115,10 +116,10 @@ fn a_store_that_cannot_be_written_to_is_not_healthy() {
     let store = Arc::new(SqliteStore::open_read_only(&path).unwrap());
     let served = Served::without_accounts(store, AppSettings::default());
     for path in ["/health", "/health/ready"] {
-        let ill = served.nobody().get(path);
+        let ill = served.anonymous().get(path);
         assert_eq!((ill.status, &ill.body["status"]), (503, &json!("not ready")), "{ill:?}");
         let reason = ill.body["checks"]["store"].as_str().unwrap();
         assert!(reason.contains("cannot be written"), "{reason}");
     }
-    assert_eq!(served.nobody().get("/health/live").status, 200);
+    assert_eq!(served.anonymous().get("/health/live").status, 200);
 }

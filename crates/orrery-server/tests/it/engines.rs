@@ -1,4 +1,4 @@
-//! Engines of environments: when they cannot be started, and for whom requests are.
+//! Engines of environments: failed starts, and the selection of requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use orrery_model::{Attributes, Resource, ResourceId, Status};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
-    ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, ResourceQuery, Scope,
+    ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, PutScope, ResourceQuery,
     SqliteStore, Store, Unknown,
 };
 use serde_json::{Value, json};
 
-/// How long something may take on a machine that does much else.
+/// Timeout of a condition, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct World {
@@ -29,7 +29,7 @@ impl World {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
-            workers: orrery_executor::Workers::growing_from(4),
+            workers: orrery_executor::WorkerLimits::starting_at(4),
             lease: None,
             host_memory: None,
             isolation: orrery_server::Isolation::Shared,
@@ -54,7 +54,7 @@ impl World {
             base: None,
             made_at: self.app.now(),
             info,
-            scope: Scope::All,
+            scope: PutScope::All,
             resources,
             unknowns,
             released: true,
@@ -63,7 +63,7 @@ impl World {
             project: None,
         };
         self.store().put_version(self.key, &version).unwrap();
-        self.app.nudge();
+        self.app.wake_up();
     }
 
     fn status(&self, resource: &Resource) -> Option<Status> {
@@ -87,7 +87,7 @@ impl World {
         let uuid = *uuid::Uuid::new_v4().as_bytes();
         let records = self.store().records();
         records.add_request(self.key, uuid, "repair", payload, self.app.now()).unwrap();
-        self.app.nudge();
+        self.app.wake_up();
         self.until("the repair is done", |world| {
             world.store().records().request(&uuid).unwrap().finished.is_some()
         });
@@ -99,23 +99,24 @@ fn scripted(agent: &str, name: &str, attributes: &str) -> Resource {
     Resource::new(id, Attributes::parse(attributes).unwrap(), Vec::new())
 }
 
-/// Whoever tried has let go, so that others could try; and what comes next is taken in as if nothing had happened.
+/// A failed start releases the lease, so that another process can try. The next version is applied
+/// normally.
 #[test]
-fn an_engine_that_cannot_start_lets_go_and_starts_later() {
+fn an_engine_that_cannot_start_releases_the_lease_and_starts_later() {
     let world = World::new();
     let (a, b) = (scripted("x", "a", "{}"), scripted("y", "b", "{}"));
-    // Code that nobody has.
+    // A code set that does not exist.
     world
         .put(&[a.clone(), b.clone()], &json!({"code": "0123456789012345678901234567890123456789"}));
     let mut own = 0;
-    world.until("somebody tried and let go", |world| {
+    world.until("a failed start released the lease", |world| {
         let now = world.app.now();
         let request =
             LeaseRequest { holder: Holder::this_process("test", now), now, expires: None };
         let Ok(lease) = world.store().acquire_lease(world.key, &request) else { return false };
         world.store().release_lease(&lease).unwrap();
         own += 1;
-        // Every lease has an epoch of its own.
+        // Every lease has its own epoch.
         lease.epoch() > own
     });
     assert_eq!(world.runs(&a), 0);
@@ -127,9 +128,9 @@ fn an_engine_that_cannot_start_lets_go_and_starts_later() {
     assert_eq!((world.runs(&a), world.runs(&changed)), (1, 1));
 }
 
-/// Also if a filter means nobody, or who is as wanted already.
+/// Also for a filter that matches nothing or only compliant resources.
 #[test]
-fn a_request_with_a_filter_is_for_those_that_the_list_shows() {
+fn a_filter_selects_the_same_resources_as_the_list() {
     let world = World::new();
     let all = [
         scripted("x", "a", r#"{"note":1}"#),
@@ -179,9 +180,9 @@ fn a_request_with_a_filter_is_for_those_that_the_list_shows() {
     }
 }
 
-/// It is asked once it is deployed, and not again for each version that does not know either.
+/// Requested once after the deploy, and not again for each version with the same unknowns.
 #[test]
-fn versions_that_come_fast_do_not_ask_for_the_same_facts_each_time() {
+fn frequent_versions_do_not_repeat_fact_requests() {
     let world = World::new();
     let silent = scripted("x", "a", r#"{"note":1}"#);
     let unknown = |name: &str| Unknown {

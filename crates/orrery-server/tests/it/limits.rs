@@ -1,4 +1,4 @@
-//! What strangers can take of a server: memory, time and connections.
+//! Limits for anonymous clients: memory, time and connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,39 +22,43 @@ fn raw(served: &Served) -> TcpStream {
     TcpStream::connect(served.admin.base.strip_prefix("http://").unwrap()).unwrap()
 }
 
-/// 97 KB that unpack to fifty million values are refused after 64 KiB, on every route that needs no credential.
+/// 97 KB that decompress to fifty million values are refused after 64 KiB, on every public route.
 #[test]
-fn strangers_send_little_packed_or_not() {
+fn anonymous_bodies_are_small_compressed_or_not() {
     let served = Served::start();
     let bomb = packed(&[b"{\"a\":[".as_slice(), &b"1,".repeat(50_000_000), b"1]}"].concat());
     let plain = json!({"name": "x".repeat(65 * 1024), "password": "x"}).to_string().into_bytes();
     for path in ["/api/v1/login", "/api/v2/login", "/api/v1/setup"] {
         let begun = Instant::now();
         let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
-        let answer = served.nobody().send_bytes("POST", path, &headers, bomb.clone());
+        let answer = served.anonymous().send_bytes("POST", path, &headers, bomb.clone());
         assert_eq!(answer.status, 413, "{path}: {answer:?}");
         assert!(begun.elapsed() < Duration::from_secs(1), "{path}: {:?}", begun.elapsed());
-        let answer = served.nobody().send_bytes("POST", path, &headers[..1], plain.clone());
+        let answer = served.anonymous().send_bytes("POST", path, &headers[..1], plain.clone());
         assert_eq!(answer.status, 413, "{path}: {answer:?}");
         assert!(answer.text.contains("64 KiB"), "{answer:?}");
     }
-    // A forge sends more, and no more than a mebibyte.
+    // A forge may send more, up to a mebibyte.
     let hook = "/api/v1/webhooks/00000000-0000-0000-0000-000000000000";
     let sizes = [(1 << 20, 401), ((1 << 20) + 1, 413)];
     for (size, status) in sizes {
-        assert_eq!(served.nobody().send_bytes("POST", hook, &[], vec![b' '; size]).status, status);
+        assert_eq!(
+            served.anonymous().send_bytes("POST", hook, &[], vec![b' '; size]).status,
+            status
+        );
     }
-    // The classic log-in takes two fields, and no others.
-    let login = |body| served.nobody().post("/api/v2/login", &body).status;
+    // The Inmanta-compatible login accepts two fields only.
+    let login = |body| served.anonymous().post("/api/v2/login", &body).status;
     let password = crate::support::ADMIN_PASSWORD;
     assert_eq!(login(json!({"username": "admin", "password": password})), 200);
     assert_eq!(login(json!({"username": "admin", "password": password, "x": 1})), 400);
     assert_eq!(login(json!({"username": "admin"})), 400);
 }
 
-/// A body of which a byte comes every second ends at its deadline, with an answer and its connection.
+/// A body that sends a byte every second ends at its deadline, with a response and the connection
+/// closed.
 #[test]
-fn a_slow_body_of_a_stranger_ends_at_a_deadline() {
+fn a_slow_anonymous_body_ends_at_its_deadline() {
     let served = Served::start();
     let mut slow = raw(&served);
     slow.write_all(
@@ -79,9 +83,9 @@ fn a_slow_body_of_a_stranger_ends_at_a_deadline() {
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("body-too-slow"), "{answer}");
 }
 
-/// Strangers together hold a few mebibytes, and one network leaves room for others.
+/// Anonymous clients together hold a few mebibytes, and one network leaves room for others.
 #[test]
-fn bodies_of_strangers_share_a_budget() {
+fn anonymous_bodies_share_a_budget() {
     let served = Served::start();
     let begin = |size: usize| {
         let mut stream = raw(&served);
@@ -106,7 +110,7 @@ fn bodies_of_strangers_share_a_budget() {
     let answer = String::from_utf8_lossy(&answer[..length]);
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
     assert!(answer.to_lowercase().contains("retry-after: 1"), "{answer}");
-    // Those who are known are not held up.
+    // Authenticated clients are not affected.
     assert_eq!(served.admin.get("/api/v1/me").status, 200);
     served
         .admin
@@ -114,7 +118,7 @@ fn bodies_of_strangers_share_a_budget() {
     drop(held);
     let until = Instant::now() + Duration::from_secs(5);
     while served
-        .nobody()
+        .anonymous()
         .send_bytes(
             "POST",
             "/api/v1/login",
@@ -128,10 +132,10 @@ fn bodies_of_strangers_share_a_budget() {
     }
 }
 
-/// How HTTP/2 begins, and its first frame: settings that change nothing.
+/// HTTP/2 preface with an empty settings frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Answers pings until the other side closes; how long that took, and all that was read.
+/// Answers pings until the peer closes. Returns the time, and all data.
 fn stay(mut stream: impl Read + Write, most: Duration) -> (Duration, Vec<u8>) {
     let begun = Instant::now();
     let mut seen = Vec::new();
@@ -156,7 +160,7 @@ fn stay(mut stream: impl Read + Write, most: Duration) -> (Duration, Vec<u8>) {
     (begun.elapsed(), seen)
 }
 
-/// In the clear there is no HTTP/2, and no connection stays without a request.
+/// There is no HTTP/2 without TLS, and no connection stays open without a request.
 #[test]
 fn a_connection_without_a_request_ends() {
     let served = Served::start();
@@ -173,7 +177,7 @@ fn a_connection_without_a_request_ends() {
     assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
-/// Where HTTP/2 was agreed on, answered pings keep no connection without a request.
+/// With HTTP/2, answered pings do not keep a connection without a request open.
 #[test]
 fn an_http2_connection_without_a_request_ends() {
     let directory = tempfile::tempdir().unwrap();
@@ -199,7 +203,7 @@ fn an_http2_connection_without_a_request_ends() {
     running.thread.join().unwrap();
 }
 
-/// Comparing files needs a role, has a limit, and holds up nobody.
+/// Comparing files needs a role, has a limit, and does not block other requests.
 #[test]
 fn comparing_files_is_bounded() {
     use sha1::Digest as _;
@@ -211,7 +215,7 @@ fn comparing_files_is_bounded() {
         assert_eq!(status, 204);
         name
     };
-    // As bad as it gets for the algorithm: lines of one letter, in an order that has nothing in common.
+    // Worst case for the algorithm: lines of one letter, without a common order.
     let lines = |start: u32| -> Vec<u8> {
         let mut state = start;
         let mut letter = || {
@@ -234,7 +238,7 @@ fn comparing_files_is_bounded() {
         let begun = Instant::now();
         while asked.iter().any(|one| !one.is_finished()) {
             let asked = Instant::now();
-            assert_eq!(served.nobody().get("/health/live").status, 200);
+            assert_eq!(served.anonymous().get("/health/live").status, 200);
             assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
             assert!(begun.elapsed() < Duration::from_secs(50), "it takes too long");
             std::thread::sleep(Duration::from_millis(100));
@@ -253,14 +257,14 @@ fn comparing_files_is_bounded() {
     assert_eq!(ada.get(&format!("/api/v1/files/{one}")).status, 403);
 }
 
-/// Answers are not kept by browsers and proxies, unless they say so.
+/// Responses are not cacheable unless they say so.
 #[test]
-fn answers_are_not_kept_elsewhere() {
+fn responses_are_not_cacheable_by_default() {
     let served = Served::start();
     let login = json!({"name": "admin", "password": crate::support::ADMIN_PASSWORD});
     let token = json!({"name": "t", "role": "viewer"});
     for answer in [
-        served.nobody().post("/api/v1/login", &login),
+        served.anonymous().post("/api/v1/login", &login),
         served.admin.post("/api/v1/tokens", &token),
         served.admin.get("/api/v1/me"),
     ] {

@@ -1,4 +1,4 @@
-//! Logging in while others try to guess passwords.
+//! Logins during attempts to guess passwords.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::{ADMIN_PASSWORD, Answer, Client, Served};
 
-/// A server that believes what clients on loopback say about the address they forward for.
+/// A server that trusts loopback as a proxy.
 fn behind_a_proxy(store: Arc<dyn Store>) -> Served {
     let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
     let auth = AuthSettings { trusted_proxies, ..AuthSettings::default() };
@@ -22,12 +22,12 @@ fn login_from(client: &Client, address: &str, name: &str, password: &str) -> Ans
     client.send("POST", "/api/v1/login", &[("x-forwarded-for", address)], Some(&login))
 }
 
-/// One network with 200 logins in flight at all times keeps no other network from logging in within 2 s.
+/// One network with 200 logins in flight does not keep other networks from logging in within 2 s.
 #[test]
 fn a_flood_of_logins_from_one_network_keeps_no_other_out() {
     let served = behind_a_proxy(Arc::new(SqliteStore::in_memory().unwrap()));
-    let client = served.nobody();
-    // On a machine that is busy with other things, a login without any flood is slow already.
+    let client = served.anonymous();
+    // On a busy machine, a login is slow even without a flood.
     let alone = (100..105).map(|n| {
         let begun = Instant::now();
         let address = format!("203.0.113.{n}");
@@ -47,7 +47,7 @@ fn a_flood_of_logins_from_one_network_keeps_no_other_out() {
                     assert!(matches!(status, 401 | 429), "{status}");
                     count += 1;
                     tried.fetch_add(1, Ordering::Relaxed);
-                    // Half of what the refusal asks for; the test's own threads need the cores as well.
+                    // Half of `Retry-After`; the test's own threads need the cores as well.
                     std::thread::sleep(Duration::from_millis(if status == 429 { 500 } else { 0 }));
                 }
             });
@@ -58,7 +58,7 @@ fn a_flood_of_logins_from_one_network_keeps_no_other_out() {
         let answers: Vec<(u16, Duration)> = (0..20)
             .map(|n| {
                 let begun = Instant::now();
-                // Another unfamiliar network each time.
+                // A different unfamiliar network each time.
                 let address = format!("203.0.113.{}", n + 1);
                 let status = login_from(&client, &address, "admin", ADMIN_PASSWORD).status;
                 (status, begun.elapsed())
@@ -70,19 +70,19 @@ fn a_flood_of_logins_from_one_network_keeps_no_other_out() {
     });
 }
 
-/// An account that has logged in from a network is not locked out there by wrong tries from elsewhere, also by a server that was started
-/// again since.
+/// Failures from elsewhere do not lock an account out of a network from which it has logged in,
+/// even after a restart of the server.
 #[test]
 fn a_familiar_network_stays_familiar_after_a_restart() {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
     let home = "203.0.113.5";
     {
         let served = behind_a_proxy(Arc::clone(&store));
-        assert_eq!(login_from(&served.nobody(), home, "admin", ADMIN_PASSWORD).status, 200);
+        assert_eq!(login_from(&served.anonymous(), home, "admin", ADMIN_PASSWORD).status, 200);
     }
     let served = behind_a_proxy(store);
-    let client = served.nobody();
-    // Five free tries from each of enough networks that the account has to wait everywhere else.
+    let client = served.anonymous();
+    // Five free attempts from each of many networks, until the account must wait everywhere else.
     for network in 0..12 {
         for _ in 0..5 {
             login_from(&client, &format!("198.51.100.{network}"), "admin", "wrong");
@@ -92,11 +92,11 @@ fn a_familiar_network_stays_familiar_after_a_restart() {
     assert_eq!(login_from(&client, home, "admin", ADMIN_PASSWORD).status, 200);
 }
 
-/// A name that no account has is counted as one that an account has: neither answers nor refusals tell them apart.
+/// Unknown names are counted like existing ones: responses do not distinguish them.
 #[test]
 fn unknown_names_are_counted_like_known_ones() {
     let served = behind_a_proxy(Arc::new(SqliteStore::in_memory().unwrap()));
-    let client = served.nobody();
+    let client = served.anonymous();
     let answers = |name: &str, third: u8| -> Vec<u16> {
         let tries = (0..12).flat_map(|network| (0..6).map(move |_| network));
         let statuses = tries.map(|network| {

@@ -1,4 +1,4 @@
-//! The process role, told of everything through the store alone.
+//! The process role, driven through the store alone.
 
 mod contents;
 mod order;
@@ -10,12 +10,12 @@ use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp, VersionN
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironment, NewRequest,
-    NewVersion, PostgresStore, Scope, SqliteStore, Store,
+    NewVersion, PostgresStore, PutScope, SqliteStore, Store,
 };
-use orrery_testing::{Database, Postgres};
+use orrery_testing::{Postgres, TestDatabase};
 use serde_json::{Value, json};
 
-/// How long something may take on a machine that does much else.
+/// Timeout of a condition, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const STOPS: u32 = 64;
 
@@ -29,7 +29,7 @@ struct World {
     app: App,
     role: Option<ProcessRole>,
     _data: tempfile::TempDir,
-    database: Option<Database>,
+    database: Option<TestDatabase>,
     options: ProcessOptions,
 }
 
@@ -43,7 +43,7 @@ impl World {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
-            workers: orrery_executor::Workers::growing_from(4),
+            workers: orrery_executor::WorkerLimits::starting_at(4),
             lease: (kind == Kind::Postgres).then_some(Duration::from_secs(2)),
             host_memory: None,
             isolation: orrery_server::Isolation::Shared,
@@ -53,7 +53,7 @@ impl World {
         World { app, role: None, _data: data, database, options }
     }
 
-    /// Another process on the same database.
+    /// Creates another process on the same database.
     fn beside(&self) -> World {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions { data: data.path().to_owned(), ..self.options.clone() };
@@ -90,17 +90,17 @@ impl World {
 
     fn put(&self, environment: EnvironmentKey, resources: &[Resource]) {
         self.store(environment, resources, true);
-        self.app.nudge();
+        self.app.wake_up();
     }
 
-    /// Puts a version and asks, along with its release, that everything is looked at.
+    /// Stores a version and requests, along with its release, that all resources are verified.
     fn put_and_verify(&self, environment: EnvironmentKey, resources: &[Resource]) -> [u8; 16] {
         let number = self.store(environment, resources, false);
         let uuid = *uuid::Uuid::new_v4().as_bytes();
         let request = NewRequest { uuid, kind: "deploy", payload: &json!({"verify": true}) };
         let store = self.app.store();
-        store.release_and_ask(environment, number, &request, self.app.now()).unwrap();
-        self.app.nudge();
+        store.release_with_request(environment, number, &request, self.app.now()).unwrap();
+        self.app.wake_up();
         uuid
     }
 
@@ -114,9 +114,9 @@ impl World {
             number: None,
             base: None,
             made_at: self.app.now(),
-            // Whatever its name, an agent is this machine.
+            // All agents are this machine.
             info: &json!({"local_agents": ["*"]}),
-            scope: Scope::All,
+            scope: PutScope::All,
             resources,
             unknowns: &[],
             released,
@@ -135,7 +135,7 @@ impl World {
         let uuid = *uuid::Uuid::new_v4().as_bytes();
         let records = self.app.store().records();
         records.add_request(environment, uuid, kind, payload, self.app.now()).unwrap();
-        self.app.nudge();
+        self.app.wake_up();
         uuid
     }
 
@@ -164,7 +164,7 @@ impl World {
     }
 }
 
-fn open(database: &Database) -> Arc<dyn Store> {
+fn open(database: &TestDatabase) -> Arc<dyn Store> {
     let holder = Holder::this_process("test", Timestamp(1));
     Arc::new(PostgresStore::open(&database.url(), &holder).unwrap())
 }
@@ -174,7 +174,7 @@ fn scripted(agent: &str, name: &str, attributes: &str) -> Resource {
     Resource::new(id, Attributes::parse(attributes).unwrap(), Vec::new())
 }
 
-/// A command that is run each time, in a shell.
+/// A shell command that runs at each deploy.
 fn command(agent: &str, script: &str, note: u32) -> Resource {
     let line = format!("sh -c '{script}'");
     let id = ResourceId::new("exec::Run", agent, "command", &line).unwrap();
@@ -186,20 +186,21 @@ fn command(agent: &str, script: &str, note: u32) -> Resource {
     Resource::new(id, Attributes::parse(&attributes.to_string()).unwrap(), Vec::new())
 }
 
-fn what_is_verified_with_a_new_version_runs_once(kind: Kind) {
+fn a_verifying_deploy_of_a_new_version_runs_each_resource_once(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
-    let told =
+    let echo =
         |agent: &str, note| command(agent, &format!("echo {agent} >> {}", log.display()), note);
     let count = |agent: &str| {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.lines().filter(|line| *line == agent).count()
     };
-    // Before the engine is there, and then while it is at rest: commands that are over at once are what runs twice.
+    // First before the engine starts, then while it is idle. Commands that end at once are the ones
+    // that would run twice.
     for round in 0..10 {
-        let resources = [told("same", 0), told("changed", round), told("also", round)];
+        let resources = [echo("same", 0), echo("changed", round), echo("also", round)];
         let asked = world.put_and_verify(key, &resources);
         if round == 0 {
             world.start();
@@ -212,7 +213,7 @@ fn what_is_verified_with_a_new_version_runs_once(kind: Kind) {
     }
 }
 
-fn a_stop_ends_the_handlers_that_run(kind: Kind) {
+fn a_stop_ends_running_handlers(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     let directory = tempfile::tempdir().unwrap();
@@ -237,19 +238,19 @@ fn a_stop_ends_the_handlers_that_run(kind: Kind) {
         let still = std::fs::read_to_string(own).unwrap_or_default();
         assert!(!still.contains("sleep"), "{still:?} goes on");
     }
-    // What they came to is kept.
+    // Their outcomes are stored.
     for one in &slow {
         assert_eq!(world.runs(key, one), 1);
         assert_eq!(world.status(key, one), Some(Status::Available));
     }
 }
 
-fn a_run_that_takes_long_is_shown(kind: Kind) {
+fn a_long_run_is_shown(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     let directory = tempfile::tempdir().unwrap();
     let go = directory.path().join("go");
-    // A test that fails takes the directory along: nothing waits there for ever.
+    // A failed test removes the directory, so the loop ends in any case.
     let here = directory.path().display();
     let wait = format!("while [ -d {here} -a ! -e {} ]; do sleep 0.05; done", go.display());
     let (long, short) = (command("x", &wait, 0), scripted("y", "short", "{}"));
@@ -257,7 +258,7 @@ fn a_run_that_takes_long_is_shown(kind: Kind) {
     world.start();
     world.until("it is shown", |world| world.status(key, &long) == Some(Status::Deploying));
     assert_eq!(world.status(key, &short), Some(Status::Deployed));
-    // Something else that is kept of it meanwhile does not hide it.
+    // Other writes to the resource do not hide the status.
     let changed = command("x", &wait, 1);
     let other = scripted("z", "other", "{}");
     world.put(key, &[changed.clone(), short, other.clone()]);
@@ -267,7 +268,7 @@ fn a_run_that_takes_long_is_shown(kind: Kind) {
     world.until_deployed(key, std::slice::from_ref(&changed));
 }
 
-fn what_is_released_is_deployed_and_newer_versions_follow(kind: Kind) {
+fn a_release_is_deployed_and_newer_versions_follow(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     world.start();
@@ -282,7 +283,7 @@ fn what_is_released_is_deployed_and_newer_versions_follow(kind: Kind) {
     assert_eq!(world.runs(key, &a), 1);
 }
 
-fn a_restart_goes_on_where_it_was_and_runs_nothing_twice(kind: Kind) {
+fn a_restart_resumes_and_runs_nothing_twice(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     let a = scripted("x", "a", "{}");
@@ -298,8 +299,8 @@ fn a_restart_goes_on_where_it_was_and_runs_nothing_twice(kind: Kind) {
     assert_eq!(world.runs(key, &a), 1);
 }
 
-/// Whatever a process is doing when it is told to stop: others can go on at once.
-fn a_stop_gives_the_lease_back_at_any_moment(kind: Kind) {
+/// At whatever moment a process is stopped, another one can continue at once.
+fn a_stop_releases_the_lease_at_any_moment(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     world.put(key, &[scripted("x", "a", "{}")]);
@@ -308,17 +309,17 @@ fn a_stop_gives_the_lease_back_at_any_moment(kind: Kind) {
         world.start();
         let until = Instant::now() + PATIENCE;
         while holder(&world).is_none() {
-            assert!(Instant::now() < until, "nobody took the environment in round {round}");
+            assert!(Instant::now() < until, "the lease was not acquired in round {round}");
             std::thread::yield_now();
         }
-        // At different moments after that.
+        // At different moments after the acquisition.
         std::thread::sleep(Duration::from_micros(u64::from(round % 16) * 250));
         world.stop();
         assert_eq!(holder(&world), None, "round {round}");
     }
 }
 
-fn what_somebody_asks_for_is_done_once_and_said_to_be_done(kind: Kind) {
+fn a_request_is_done_once_and_completed(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     let bad = scripted("x", "bad", r#"{"outcome":"fail"}"#);
@@ -342,7 +343,7 @@ fn what_somebody_asks_for_is_done_once_and_said_to_be_done(kind: Kind) {
     assert!(outcome["error"].as_str().unwrap().contains("dance"), "{outcome}");
 }
 
-fn a_paused_agent_keeps_its_work_and_goes_on_later(kind: Kind) {
+fn a_paused_agent_keeps_its_tasks_and_resumes_later(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     world.start();
@@ -351,23 +352,23 @@ fn a_paused_agent_keeps_its_work_and_goes_on_later(kind: Kind) {
     world.put(key, std::slice::from_ref(&first));
     world.until_deployed(key, std::slice::from_ref(&first));
     store.set_paused(key, Some("x"), true).unwrap();
-    world.app.nudge();
+    world.app.wake_up();
     let (changed, other) = (scripted("x", "a", r#"{"note":1}"#), scripted("y", "b", "{}"));
     world.put(key, &[changed.clone(), other.clone()]);
     world.until_deployed(key, std::slice::from_ref(&other));
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(world.runs(key, &changed), 1);
-    // A pause outlives a restart.
+    // A pause survives a restart.
     world.stop();
     world.start();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(world.runs(key, &changed), 1);
     store.set_paused(key, Some("x"), false).unwrap();
-    world.app.nudge();
+    world.app.wake_up();
     world.until("the paused work", |world| world.runs(key, &changed) == 2);
 }
 
-fn a_halt_stops_everything_and_a_resume_goes_on(kind: Kind) {
+fn a_halt_stops_everything_and_a_resume_continues(kind: Kind) {
     let mut world = World::new(kind);
     let environment = world.environment("one");
     let key = environment.key;
@@ -378,7 +379,7 @@ fn a_halt_stops_everything_and_a_resume_goes_on(kind: Kind) {
     world.until("a beginning", |world| world.status(key, &slow[0]) == Some(Status::Deployed));
     let records = world.app.store().records();
     records.set_halted(&environment.uuid, true, world.app.now()).unwrap();
-    world.app.nudge();
+    world.app.wake_up();
     let count = |world: &World| {
         let statuses = world.app.store().count_statuses(key).unwrap();
         statuses.get(&Status::Deployed).copied().unwrap_or(0)
@@ -391,12 +392,12 @@ fn a_halt_stops_everything_and_a_resume_goes_on(kind: Kind) {
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(count(&world), done);
     records.set_halted(&environment.uuid, false, world.app.now()).unwrap();
-    world.app.nudge();
+    world.app.wake_up();
     world.until_deployed(key, &slow);
     assert!(slow.iter().all(|one| world.runs(key, one) <= 2));
 }
 
-fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
+fn a_dry_run_reports_changes_and_makes_none(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     let directory = tempfile::tempdir().unwrap();
@@ -415,7 +416,7 @@ fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
         base: None,
         made_at: world.app.now(),
         info: &Value::Null,
-        scope: Scope::All,
+        scope: PutScope::All,
         resources: &[file.clone(), bad.clone(), resting.clone()],
         unknowns: &[],
         released: false,
@@ -429,7 +430,7 @@ fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
     let (run, request) = ([1; 16], [2; 16]);
     let now = world.app.now();
     store.records().create_dry_run(key, (run, request), number, now).unwrap();
-    world.app.nudge();
+    world.app.wake_up();
     world.until("the answer", |world| {
         world.app.store().records().request(&request).unwrap().finished.is_some()
     });
@@ -442,7 +443,7 @@ fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
     assert!(!std::path::Path::new(&path).exists());
 }
 
-fn an_environment_that_is_deleted_is_gone_with_all_that_was_in_it(kind: Kind) {
+fn deleting_an_environment_deletes_all_its_data(kind: Kind) {
     let mut world = World::new(kind);
     let environment = world.environment("one");
     let resource = scripted("x", "a", "{}");
@@ -451,7 +452,7 @@ fn an_environment_that_is_deleted_is_gone_with_all_that_was_in_it(kind: Kind) {
     world.until_deployed(environment.key, std::slice::from_ref(&resource));
     let store = Arc::clone(world.app.store());
     store.records().begin_deletion(&environment.uuid, world.app.now()).unwrap();
-    world.app.nudge();
+    world.app.wake_up();
     world.until("the end", |_| store.records().environment(&environment.uuid).is_err());
     assert!(store.versions(environment.key).unwrap().is_empty());
     assert!(store.check().unwrap().is_empty());
@@ -479,14 +480,14 @@ fn a_thousand_environments_at_rest_have_no_threads() {
         assert!(Instant::now() < until, "some are never deployed");
         std::thread::sleep(Duration::from_millis(100));
     }
-    // Other tests run beside this one.
+    // Other tests run in parallel.
     world.until("threads to end", |_| threads() < before + 60);
     let changed = scripted("x", "a", r#"{"note":1}"#);
     world.put(keys[500], std::slice::from_ref(&changed));
     world.until("a change in one of them", |world| world.runs(keys[500], &changed) == 2);
 }
 
-/// Two processes on one database: whoever has the lease works, the other one takes over when it is gone.
+/// Two processes on one database: the holder of the lease works, and the other one takes over.
 #[test]
 fn one_process_works_and_another_takes_over() {
     let mut first = World::new(Kind::Postgres);
@@ -508,9 +509,9 @@ fn one_process_works_and_another_takes_over() {
     assert_eq!((second.runs(key, &a), second.runs(key, &b), second.runs(key, &c)), (1, 1, 1));
 }
 
-/// An engine at rest writes nothing that could be refused: that it is not the owner any more has to be noticed all the same.
+/// An idle engine writes nothing that could be refused; it must notice the loss all the same.
 #[test]
-fn a_lost_lease_is_noticed_by_who_does_nothing() {
+fn an_idle_engine_notices_a_lost_lease() {
     let mut world = World::new(Kind::Postgres);
     let [lost, kept] = ["lost", "kept"].map(|name| world.environment(name).key);
     let a = scripted("x", "a", "{}");
@@ -529,7 +530,7 @@ fn a_lost_lease_is_noticed_by_who_does_nothing() {
         now: Timestamp(0),
         expires: Some(Timestamp(60_000_000)),
     };
-    // As if this process had not been able to renew it for a while.
+    // Simulates failed renewals.
     let stolen = loop {
         let expire = "UPDATE lease SET expires = 0 WHERE environment = \
              (SELECT id FROM environment WHERE name = 'lost')";
@@ -539,7 +540,7 @@ fn a_lost_lease_is_noticed_by_who_does_nothing() {
         }
     };
     assert_eq!(holder(lost).command, "thief");
-    // It does not take it back from who has it, and tries again until it is free.
+    // It does not take the lease back by force, and retries until the lease is free.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(holder(lost).command, "thief");
     store.release_lease(&stolen).unwrap();
@@ -550,9 +551,9 @@ fn a_lost_lease_is_noticed_by_who_does_nothing() {
     assert_eq!((world.runs(lost, &a), world.runs(kept, &a)), (1, 1));
 }
 
-/// Whoever deletes an environment has its lease: another process may have handlers that run in it.
+/// Deletion requires the lease: another process may have running handlers.
 #[test]
-fn an_environment_is_deleted_by_who_has_its_lease() {
+fn only_the_lease_holder_deletes_an_environment() {
     let mut world = World::new(Kind::Postgres);
     let environment = world.environment("gone");
     let key = environment.key;
@@ -566,7 +567,8 @@ fn an_environment_is_deleted_by_who_has_its_lease() {
     let held = store.acquire_lease(key, &other).unwrap();
     store.records().begin_deletion(&environment.uuid, world.app.now()).unwrap();
     world.start();
-    // Another environment is deployed meanwhile: it has looked at this one, too, and more than once.
+    // The deploy of another environment shows that the supervisor has polled this one, more than
+    // once.
     for name in ["one", "two"] {
         let next = world.environment(name).key;
         let a = scripted("x", "a", "{}");
@@ -574,9 +576,13 @@ fn an_environment_is_deleted_by_who_has_its_lease() {
         world.until_deployed(next, std::slice::from_ref(&a));
         std::thread::sleep(Duration::from_secs(2));
     }
-    assert_eq!(store.versions(key).unwrap().len(), 1, "it was emptied under another one's hands");
+    assert_eq!(
+        store.versions(key).unwrap().len(),
+        1,
+        "it was erased while another process held the lease"
+    );
     store.release_lease(&held).unwrap();
-    world.until("the environment is gone", |_| store.records().environment_of(key).is_err());
+    world.until("the environment is gone", |_| store.records().environment_by_key(key).is_err());
 }
 
 macro_rules! on {
@@ -585,58 +591,58 @@ macro_rules! on {
             use super::Kind;
 
             #[test]
-            fn what_is_released_is_deployed_and_newer_versions_follow() {
-                super::what_is_released_is_deployed_and_newer_versions_follow($kind);
+            fn a_release_is_deployed_and_newer_versions_follow() {
+                super::a_release_is_deployed_and_newer_versions_follow($kind);
             }
 
             #[test]
-            fn a_restart_goes_on_where_it_was_and_runs_nothing_twice() {
-                super::a_restart_goes_on_where_it_was_and_runs_nothing_twice($kind);
+            fn a_restart_resumes_and_runs_nothing_twice() {
+                super::a_restart_resumes_and_runs_nothing_twice($kind);
             }
 
             #[test]
-            fn a_stop_gives_the_lease_back_at_any_moment() {
-                super::a_stop_gives_the_lease_back_at_any_moment($kind);
+            fn a_stop_releases_the_lease_at_any_moment() {
+                super::a_stop_releases_the_lease_at_any_moment($kind);
             }
 
             #[test]
-            fn what_somebody_asks_for_is_done_once_and_said_to_be_done() {
-                super::what_somebody_asks_for_is_done_once_and_said_to_be_done($kind);
+            fn a_request_is_done_once_and_completed() {
+                super::a_request_is_done_once_and_completed($kind);
             }
 
             #[test]
-            fn a_paused_agent_keeps_its_work_and_goes_on_later() {
-                super::a_paused_agent_keeps_its_work_and_goes_on_later($kind);
+            fn a_paused_agent_keeps_its_tasks_and_resumes_later() {
+                super::a_paused_agent_keeps_its_tasks_and_resumes_later($kind);
             }
 
             #[test]
-            fn a_halt_stops_everything_and_a_resume_goes_on() {
-                super::a_halt_stops_everything_and_a_resume_goes_on($kind);
+            fn a_halt_stops_everything_and_a_resume_continues() {
+                super::a_halt_stops_everything_and_a_resume_continues($kind);
             }
 
             #[test]
-            fn a_dry_run_says_what_would_change_and_changes_nothing() {
-                super::a_dry_run_says_what_would_change_and_changes_nothing($kind);
+            fn a_dry_run_reports_changes_and_makes_none() {
+                super::a_dry_run_reports_changes_and_makes_none($kind);
             }
 
             #[test]
-            fn an_environment_that_is_deleted_is_gone_with_all_that_was_in_it() {
-                super::an_environment_that_is_deleted_is_gone_with_all_that_was_in_it($kind);
+            fn deleting_an_environment_deletes_all_its_data() {
+                super::deleting_an_environment_deletes_all_its_data($kind);
             }
 
             #[test]
-            fn what_is_verified_with_a_new_version_runs_once() {
-                super::what_is_verified_with_a_new_version_runs_once($kind);
+            fn a_verifying_deploy_of_a_new_version_runs_each_resource_once() {
+                super::a_verifying_deploy_of_a_new_version_runs_each_resource_once($kind);
             }
 
             #[test]
-            fn a_stop_ends_the_handlers_that_run() {
-                super::a_stop_ends_the_handlers_that_run($kind);
+            fn a_stop_ends_running_handlers() {
+                super::a_stop_ends_running_handlers($kind);
             }
 
             #[test]
-            fn a_run_that_takes_long_is_shown() {
-                super::a_run_that_takes_long_is_shown($kind);
+            fn a_long_run_is_shown() {
+                super::a_long_run_is_shown($kind);
             }
         }
     };

@@ -1,4 +1,4 @@
-//! Secrets through the API: written, listed by name, deleted; never read.
+//! Secrets in the API: written, listed by name, deleted; never read.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const ENVIRONMENT: [u8; 16] = [2; 16];
 fn secrets_are_written_and_never_read() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::in_memory().unwrap());
-    let master_key = MasterKey::Made(directory.path().join("secret.key"));
+    let master_key = MasterKey::Generated(directory.path().join("secret.key"));
     let settings = AppSettings { master_key, ..AppSettings::default() };
     let served = Served::with(Arc::clone(&store) as _, settings);
     let now = served.app.now();
@@ -41,13 +41,13 @@ fn secrets_are_written_and_never_read() {
     for (name, body) in [("a%20b", json!({"value": "x"})), ("a", json!({"value": ""}))] {
         assert_eq!(admin.put(&format!("{base}/{name}"), &body).status, 422, "{name}");
     }
-    // An error must not repeat what was sent.
+    // An error must not echo the value.
     let refused = admin.put(&format!("{base}/db"), &json!({"value": [value]}));
     assert_eq!(refused.status, 422);
     assert!(!refused.text.contains(value), "{}", refused.text);
     let opened = served.app.vault().open(environment.key, "db").unwrap();
     assert_eq!(opened.expose(), value);
-    // What a change is based on counts.
+    // `If-Match` is checked.
     let (path, body) = (format!("{base}/db"), json!({"value": value}));
     let revision = admin.get(&base).body["items"][0]["revision"].to_string();
     let put = |etag: &str| admin.send("PUT", &path, &[("if-match", etag)], Some(&body));
@@ -66,31 +66,32 @@ fn secrets_are_written_and_never_read() {
 }
 
 #[test]
-fn without_a_key_nothing_is_kept() {
+fn without_a_key_nothing_is_stored() {
     let served = Served::start();
     let refused = served.admin.put("/api/v1/secrets/smtp", &json!({"value": "x"}));
     assert_eq!(refused.status, 503);
     assert!(refused.text.contains("--secret-key-file"), "{}", refused.text);
 }
 
-/// Passwords in addresses of repositories are neither in the database nor in answers, and stay when an address is sent back as it was shown.
+/// Passwords in repository URLs appear neither in the database nor in responses, and stay when a
+/// masked URL is sent back.
 #[test]
 fn passwords_of_repositories_are_sealed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("server.db");
     let holder = orrery_store::Holder::this_process("test", orrery_model::Timestamp(0));
     let store = Arc::new(SqliteStore::open(&path, &holder).unwrap());
-    let master_key = MasterKey::Made(directory.path().join("secret.key"));
+    let master_key = MasterKey::Generated(directory.path().join("secret.key"));
     let settings = AppSettings { master_key, ..AppSettings::default() };
     let served = Served::with(Arc::clone(&store) as _, settings);
     let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
     let url = "https://ada:hunter2-git-pass@git.example.com/x.git";
     let new = json!({"name": "e", "project": project["id"], "repository": url, "branch": "main"});
-    let made = served.admin.post("/api/v1/environments", &new).good();
+    let created = served.admin.post("/api/v1/environments", &new).good();
     let shown = "https://ada:***@git.example.com/x.git";
-    assert_eq!(made["repository"], shown);
-    let at = format!("/api/v1/environments/{}", made["id"].as_str().unwrap());
-    let id: uuid::Uuid = made["id"].as_str().unwrap().parse().unwrap();
+    assert_eq!(created["repository"], shown);
+    let at = format!("/api/v1/environments/{}", created["id"].as_str().unwrap());
+    let id: uuid::Uuid = created["id"].as_str().unwrap().parse().unwrap();
     let sealed = || {
         let key = store.records().environment(id.as_bytes()).unwrap().key;
         store.records().secret(Some(key), "orrery/repository").ok().map(|secret| secret.updated)
@@ -102,7 +103,7 @@ fn passwords_of_repositories_are_sealed() {
     assert_eq!((set(shown), sealed()), (json!(shown), Some(first)), "it is sent back as shown");
     let moved = "https://ada:***@git.example.com/y.git";
     assert_eq!((set(moved), sealed()), (json!(moved), Some(first)), "another path of the host");
-    // Another host does not get it.
+    // Another host does not get the password.
     set("https://ada:***@other.example.com/y.git");
     assert_eq!(sealed(), None);
     let classic = json!({"name": "e", "repository": url, "branch": "main"});

@@ -1,18 +1,18 @@
-//! What the tests share: a server with nothing in it on a free port, and a client that is logged in as its administrator.
+//! Test support: an empty server on a free port, and a client logged in as its administrator.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use orrery_model::SecretText;
-use orrery_server::{App, AppSettings, FirstStart, Server, first_start};
+use orrery_server::{App, AppSettings, BootstrapState, Server, prepare_first_account};
 use orrery_store::{SqliteStore, Store};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const ADMIN_PASSWORD: &str = "Correct-horse-1";
 
-/// A server that runs until this is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct Served {
     pub(crate) app: App,
     /// Logged in as `admin`.
@@ -22,7 +22,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// A server on a store in memory.
+    /// Starts a server with a store in memory.
     pub(crate) fn start() -> Self {
         Self::with(Arc::new(SqliteStore::in_memory().unwrap()), AppSettings::default())
     }
@@ -31,8 +31,9 @@ impl Served {
         let mut served = Self::without_accounts(store, settings);
         let app = served.app.clone();
         let password = SecretText::new(ADMIN_PASSWORD);
-        let made = blocking(async move { first_start(&app, Some(&password)).await }).unwrap();
-        assert!(!matches!(made, FirstStart::Ticket(_)), "{made:?}");
+        let made =
+            blocking(async move { prepare_first_account(&app, Some(&password)).await }).unwrap();
+        assert!(!matches!(made, BootstrapState::BootstrapToken(_)), "{made:?}");
         served.admin = served.login("admin", ADMIN_PASSWORD);
         served
     }
@@ -56,8 +57,8 @@ impl Served {
         Served { app, admin, stop, thread: Some(thread) }
     }
 
-    /// Somebody who shows nothing.
-    pub(crate) fn nobody(&self) -> Client {
+    /// Returns an anonymous client.
+    pub(crate) fn anonymous(&self) -> Client {
         Client { token: None, ..self.admin.clone() }
     }
 
@@ -67,7 +68,7 @@ impl Served {
 
     pub(crate) fn login(&self, name: &str, password: &str) -> Client {
         let login = json!({"name": name, "password": password});
-        let answer = self.nobody().post("/api/v1/login", &login);
+        let answer = self.anonymous().post("/api/v1/login", &login);
         assert_eq!(answer.status, 200, "{answer:?}");
         self.with_token(answer.body["token"].as_str().unwrap())
     }
@@ -87,30 +88,30 @@ impl Drop for Served {
     }
 }
 
-/// Runs something of the server's from a test that is not asynchronous.
+/// Runs a future from a synchronous test.
 pub(crate) fn blocking<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// Calls a server as somebody.
+/// A client with credentials.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) base: String,
     pub(crate) token: Option<String>,
 }
 
-/// How a server answered.
+/// A response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: ureq::http::HeaderMap,
     pub(crate) text: String,
-    /// `Null` if the answer is no JSON.
+    /// `Null` if the body is not JSON.
     pub(crate) body: Value,
 }
 
 impl Answer {
-    /// The body of a success.
+    /// Returns the body of a success.
     #[track_caller]
     pub(crate) fn good(self) -> Value {
         assert!((200..300).contains(&self.status), "{self:?}");
@@ -139,7 +140,7 @@ impl Client {
         self.send("DELETE", path, &[], None)
     }
 
-    /// Begins to read an answer that may not end.
+    /// Starts to read an endless response.
     pub(crate) fn open(
         &self,
         path: &str,
@@ -148,7 +149,7 @@ impl Client {
         agent().run(self.request("GET", path, headers).body(()).unwrap()).unwrap()
     }
 
-    /// Sends any bytes.
+    /// Sends raw bytes.
     pub(crate) fn send_bytes(
         &self,
         method: &str,

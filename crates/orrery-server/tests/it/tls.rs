@@ -1,4 +1,4 @@
-//! Encrypted connections, peers that stall, and stopping.
+//! TLS connections, stalled peers, and shutdown.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -42,7 +42,8 @@ fn self_signed(directory: &std::path::Path) -> TlsSource {
     TlsSource::SelfSigned { directory: directory.to_owned(), names: vec!["localhost".to_owned()] }
 }
 
-/// Asks by TLS, trusting one certificate only. The answer, and the protocol that both sides prefer.
+/// Sends a TLS request, trusting one certificate only. Returns the response and the negotiated
+/// protocol.
 fn ask(
     address: SocketAddr,
     certificate: &std::path::Path,
@@ -77,7 +78,7 @@ fn connections_are_encrypted_with_a_certificate_that_stays() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let (_, chosen) = ask(running.address, &certificate, &[b"h2"]).unwrap();
     assert_eq!(chosen.as_deref(), Some(b"h2".as_slice()));
-    // In the clear there is no answer.
+    // A plaintext request gets no response.
     let mut plain = TcpStream::connect(running.address).unwrap();
     plain.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut got = Vec::new();
@@ -134,7 +135,7 @@ fn errors_name_the_file() {
 }
 
 #[test]
-fn peers_that_stall_hold_up_nobody() {
+fn stalled_peers_do_not_block_others() {
     let directory = tempfile::tempdir().unwrap();
     let tls = Tls::load(self_signed(directory.path())).unwrap();
     let running = serve(Some(tls));
@@ -144,7 +145,7 @@ fn peers_that_stall_hold_up_nobody() {
     let certificate = directory.path().join("self-signed.crt");
     ask(running.address, &certificate, &[b"http/1.1"]).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // Nor do they keep the server from stopping.
+    // They do not delay the shutdown either.
     let begun = Instant::now();
     running.stop.cancel();
     running.thread.join().unwrap();

@@ -1,21 +1,22 @@
-//! The schema, step by step, written once: as SQLite understands it. PostgreSQL's is translated from it.
+//! Schema migrations, written once in the dialect of SQLite. The schema of PostgreSQL is translated
+//! from them.
 
-/// Each brings the schema one number higher. Those that were released never change.
+/// Migrations by number. Released migrations never change.
 pub(crate) const MIGRATIONS: [&str; 15] = [
-    include_str!("0001_start.sql"),
-    include_str!("0002_server.sql"),
-    include_str!("0003_safety.sql"),
-    include_str!("0004_metadata.sql"),
-    include_str!("0005_gateway.sql"),
-    include_str!("0006_heads.sql"),
-    include_str!("0007_trouble.sql"),
-    include_str!("0008_newest.sql"),
-    include_str!("0009_following.sql"),
-    include_str!("0010_model_project.sql"),
-    include_str!("0011_origin.sql"),
-    include_str!("0012_begun.sql"),
-    include_str!("0013_familiar.sql"),
-    include_str!("0014_contents.sql"),
+    include_str!("0001_initial.sql"),
+    include_str!("0002_server_records.sql"),
+    include_str!("0003_idempotency_acted.sql"),
+    include_str!("0004_parameter_metadata.sql"),
+    include_str!("0005_remote_agents.sql"),
+    include_str!("0006_ended_revisions.sql"),
+    include_str!("0007_environment_trouble.sql"),
+    include_str!("0008_version_by_step.sql"),
+    include_str!("0009_followed_branches.sql"),
+    include_str!("0010_environment_model_project.sql"),
+    include_str!("0011_resource_origin.sql"),
+    include_str!("0012_begun_effects.sql"),
+    include_str!("0013_familiar_networks.sql"),
+    include_str!("0014_content_claims.sql"),
     include_str!("0018_cluster_documents.sql"),
 ];
 

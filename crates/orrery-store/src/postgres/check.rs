@@ -1,18 +1,18 @@
-//! Whether what is stored fits together. The database looks after its own pages; this looks at what we put into them.
+//! Consistency check of the stored data. The database checks its own pages.
 
 use super::transaction::Tx;
 use crate::Result;
 
-/// What must not be, and a query that counts where it is.
+/// Problems, each with a query that counts its occurrences.
 const PROBLEMS: [(&str, &str); 8] = [
     (
-        "resources point to revisions that are not there or not theirs",
+        "resources point to revisions that do not exist or belong to other resources",
         "SELECT count(*) FROM resource LEFT JOIN revision ON revision.id = resource.head \
          WHERE resource.head IS NOT NULL AND (revision.id IS NULL \
          OR revision.resource <> resource.id OR revision.environment <> resource.environment)",
     ),
     (
-        "resources point to revisions that are over",
+        "resources point to ended revisions",
         "SELECT count(*) FROM resource JOIN ended ON ended.revision = resource.head",
     ),
     (
@@ -21,7 +21,7 @@ const PROBLEMS: [(&str, &str); 8] = [
          WHERE resource.resource_set <> coalesce(revision.resource_set, 0)",
     ),
     (
-        "resources have a revision and no digest, or the other way round",
+        "resources have a revision without a digest, or a digest without a revision",
         "SELECT count(*) FROM resource WHERE (head IS NULL) <> (digest IS NULL)",
     ),
     (
@@ -32,7 +32,7 @@ const PROBLEMS: [(&str, &str); 8] = [
          AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.revision = revision.id)",
     ),
     (
-        "revisions that are over are not there, of another resource, or end before they begin",
+        "ended revisions do not exist, belong to another resource, or end before they begin",
         "SELECT count(*) FROM ended LEFT JOIN revision ON revision.id = ended.revision \
          WHERE revision.id IS NULL OR ended.until <= revision.since \
          OR ended.resource <> revision.resource OR ended.environment <> revision.environment",
@@ -43,7 +43,7 @@ const PROBLEMS: [(&str, &str); 8] = [
          AND step.environment = version.environment WHERE step.id IS NULL",
     ),
     (
-        "environments' newest versions do not have as many resources as they say",
+        "environments have a newest version with a wrong number of resources",
         "SELECT count(*) FROM version WHERE step = (SELECT max(step) FROM version AS other \
          WHERE other.environment = version.environment) AND total <> (SELECT count(*) \
          FROM resource WHERE resource.environment = version.environment AND head IS NOT NULL)",
@@ -52,10 +52,10 @@ const PROBLEMS: [(&str, &str); 8] = [
 
 pub(super) fn check(tx: &mut Tx<'_>) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for (what, sql) in PROBLEMS {
-        let count: i64 = tx.one(sql, &[])?.get(0);
+    for (problem, sql) in PROBLEMS {
+        let count: i64 = tx.query_one(sql, &[])?.get(0);
         if count > 0 {
-            found.push(format!("{count} {what}"));
+            found.push(format!("{count} {problem}"));
         }
     }
     Ok(found)

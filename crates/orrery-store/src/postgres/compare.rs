@@ -1,73 +1,74 @@
-//! What has to be written for a version: the given resources beside the stored ones.
+//! Comparison of the given resources with the stored ones.
 //!
-//! Both are in the order of ids, so a whole version is compared in one walk over the table `resource`, page by page. A put of some
-//! sets looks up just those.
+//! Both are in the order of ids, so a whole version is compared in one pass over the table
+//! `resource`, page by page. A put of some sets looks up just those.
 
 use orrery_model::SetName;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::transaction::Tx;
-use crate::plan::{Given, Plan, Stored};
 use crate::sql::RowExt as _;
-use crate::{EnvironmentKey, Result, Scope};
+use crate::version_delta::{SortedInput, StoredResource, VersionDelta};
+use crate::{EnvironmentKey, PutScope, Result};
 
-/// Rows that are compared at a time.
+/// Rows compared at a time.
 const PAGE: i64 = 20_000;
 
-/// Names that are looked up at a time.
-const LOOKED_UP: usize = 5_000;
+/// Names looked up at a time.
+const LOOKUP_BATCH: usize = 5_000;
 
 const STORED: &str = "resource.name, resource.id, resource.head, resource.digest, \
      resource.source_file, resource.source_line, resource.source_column";
 
-/// Finds what a put has to write.
+/// Computes the rows that a put has to write.
 pub(super) fn compare(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
-    given: &Given<'_>,
+    given: &SortedInput<'_>,
     files: &FxHashMap<String, i64>,
-    scope: Scope<'_>,
-) -> Result<Plan> {
-    tx.walk()?;
-    let mut plan = Plan { keys: vec![0; given.resources.len()], ..Plan::default() };
+    scope: PutScope<'_>,
+) -> Result<VersionDelta> {
+    tx.prefer_index_scans()?;
+    let mut delta =
+        VersionDelta { keys: vec![0; given.resources.len()], ..VersionDelta::default() };
     match scope {
-        Scope::All => compare_all(tx, environment, given, files, &mut plan)?,
-        Scope::Sets(sets) if sets.contains(&None) => {
-            compare_all(tx, environment, given, files, &mut plan)?;
-            keep_other_sets(tx, environment, sets, &mut plan)?;
+        PutScope::All => compare_all(tx, environment, given, files, &mut delta)?,
+        PutScope::Sets(sets) if sets.contains(&None) => {
+            compare_all(tx, environment, given, files, &mut delta)?;
+            retain_other_sets(tx, environment, sets, &mut delta)?;
         }
-        Scope::Sets(sets) => compare_sets(tx, environment, given, files, sets, &mut plan)?,
+        PutScope::Sets(sets) => compare_sets(tx, environment, given, files, sets, &mut delta)?,
     }
-    Ok(plan)
+    Ok(delta)
 }
 
-/// Walks all stored resources beside the given ones.
+/// Compares all stored resources with the given ones in one pass.
 fn compare_all(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
-    given: &Given<'_>,
+    given: &SortedInput<'_>,
     files: &FxHashMap<String, i64>,
-    plan: &mut Plan,
+    delta: &mut VersionDelta,
 ) -> Result<()> {
     let sql = format!(
         "SELECT {STORED} FROM resource WHERE environment = $1 AND name > $2 ORDER BY name LIMIT $3"
     );
-    let (mut place, count) = (0, given.resources.len());
+    let (mut position, count) = (0, given.resources.len());
     let mut last = String::new();
     loop {
         let rows = tx.query(&sql, &[&environment.0, &last, &PAGE])?;
         for row in &rows {
             let name = row.str(0)?;
-            let stored = Stored::from_row(row, 1)?;
-            while place < count && given.at(place).id.as_str() < name {
-                plan.fresh.push(given.index(place));
-                place += 1;
+            let stored = StoredResource::from_row(row, 1)?;
+            while position < count && given.at(position).id.as_str() < name {
+                delta.created.push(given.index(position));
+                position += 1;
             }
-            if place < count && given.at(place).id.as_str() == name {
-                plan.compare(given.index(place), given.at(place), &stored, files);
-                place += 1;
+            if position < count && given.at(position).id.as_str() == name {
+                delta.compare(given.index(position), given.at(position), &stored, files);
+                position += 1;
             } else if let Some(head) = stored.head {
-                plan.removed.push((stored.key, head));
+                delta.removed.push((stored.key, head));
             }
         }
         match rows.last() {
@@ -75,25 +76,25 @@ fn compare_all(
             _ => break,
         }
     }
-    plan.fresh.extend((place..count).map(|place| given.index(place)));
+    delta.created.extend((position..count).map(|position| given.index(position)));
     Ok(())
 }
 
-/// What is not given goes only if its set is replaced.
-fn keep_other_sets(
+/// Keeps resources that are not given unless their set is replaced.
+fn retain_other_sets(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     sets: &[SetName],
-    plan: &mut Plan,
+    delta: &mut VersionDelta,
 ) -> Result<()> {
     let replaced = find_sets(tx, environment, sets)?;
     let mut going: FxHashSet<i64> = FxHashSet::default();
-    for removed in plan.removed.chunks(LOOKED_UP) {
+    for removed in delta.removed.chunks(LOOKUP_BATCH) {
         let heads: Vec<i64> = removed.iter().map(|(_, head)| *head).collect();
         let sql = "SELECT id FROM revision WHERE id = ANY($1) AND resource_set = ANY($2)";
         going.extend(tx.query(sql, &[&heads, &replaced])?.iter().map(|row| row.get::<_, i64>(0)));
     }
-    plan.removed.retain(|(_, head)| going.contains(head));
+    delta.removed.retain(|(_, head)| going.contains(head));
     Ok(())
 }
 
@@ -101,37 +102,41 @@ fn keep_other_sets(
 fn compare_sets(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
-    given: &Given<'_>,
+    given: &SortedInput<'_>,
     files: &FxHashMap<String, i64>,
     sets: &[SetName],
-    plan: &mut Plan,
+    delta: &mut VersionDelta,
 ) -> Result<()> {
-    let mut kept: FxHashSet<i64> = FxHashSet::default();
+    let mut seen: FxHashSet<i64> = FxHashSet::default();
     let sql = format!("SELECT {STORED} FROM resource WHERE environment = $1 AND name = ANY($2)");
-    let places: Vec<usize> = (0..given.resources.len()).collect();
-    for places in places.chunks(LOOKED_UP) {
-        let names: Vec<&str> = places.iter().map(|place| given.at(*place).id.as_str()).collect();
+    let positions: Vec<usize> = (0..given.resources.len()).collect();
+    for positions in positions.chunks(LOOKUP_BATCH) {
+        let names: Vec<&str> =
+            positions.iter().map(|position| given.at(*position).id.as_str()).collect();
         let rows = tx.query(&sql, &[&environment.0, &names])?;
         let found: FxHashMap<&str, &postgres::Row> =
             rows.iter().map(|row| (row.get(0), row)).collect();
-        for place in places {
-            let (index, resource) = (given.index(*place), given.at(*place));
+        for position in positions {
+            let (index, resource) = (given.index(*position), given.at(*position));
             match found.get(resource.id.as_str()) {
-                Some(row) => plan.compare(index, resource, &Stored::from_row(*row, 1)?, files),
-                None => plan.fresh.push(index),
+                Some(row) => {
+                    delta.compare(index, resource, &StoredResource::from_row(*row, 1)?, files)
+                }
+                None => delta.created.push(index),
             }
-            kept.insert(plan.keys[index]);
+            seen.insert(delta.keys[index]);
         }
     }
     let replaced = find_sets(tx, environment, sets)?;
-    // Put in order here: asked to do it, a planner that must not sort walks along all resources of all environments instead.
+    // Sorted here: with sorting disabled, the planner would scan all resources of all environments
+    // for an ORDER BY.
     let sql = "SELECT id, head FROM resource WHERE resource_set = ANY($1) AND resource_set <> 0";
     for row in tx.query(sql, &[&replaced])? {
-        if kept.insert(row.get(0)) {
-            plan.removed.push((row.get(0), row.get(1)));
+        if seen.insert(row.get(0)) {
+            delta.removed.push((row.get(0), row.get(1)));
         }
     }
-    plan.removed.sort_unstable_by_key(|(_, revision)| *revision);
+    delta.removed.sort_unstable_by_key(|(_, revision)| *revision);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! One connection to PostgreSQL: statements are prepared once, and errors get their meaning.
+//! One connection to PostgreSQL: caches prepared statements and translates errors.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -8,78 +8,79 @@ use postgres::types::{ToSql, Type};
 use postgres::{Client, Row, Statement};
 use rustc_hash::FxHashMap;
 
-use super::copy::{CopyRows, NotCopied};
+use super::copy::{CopyError, CopyRows};
 use crate::{Result, StoreError};
 
 /// A parameter of a statement.
 pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
-/// Statements that a connection remembers. The fixed ones are fewer; texts that are put together may be many.
+/// Capacity of the statement cache. Fixed statements are fewer; generated ones may be many.
 const STATEMENTS: usize = 256;
 
 pub(super) struct Connection {
     client: Client,
     statements: FxHashMap<Box<str>, Statement>,
-    /// Which database it is, for people.
-    place: Arc<str>,
-    /// A transaction is open. Who gives the connection back in the middle of one does so because of a panic.
+    /// Description of the database, for people.
+    database: Arc<str>,
+    /// A transaction is open. A connection that is returned in this state was dropped by a panic.
     pub(super) in_transaction: bool,
-    /// Nothing more can be done with it.
+    /// The connection is unusable.
     pub(super) is_broken: bool,
-    /// A statement of the transaction failed, so that the database would turn a commit into its opposite.
+    /// A statement of the transaction failed, so the database would turn a commit into a rollback.
     pub(super) has_failed: bool,
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, place: Arc<str>) -> Self {
+    pub(super) fn new(client: Client, database: Arc<str>) -> Self {
         Connection {
             client,
             statements: FxHashMap::default(),
-            place,
+            database,
             in_transaction: false,
             is_broken: false,
             has_failed: false,
         }
     }
 
-    pub(super) fn place(&self) -> &str {
-        &self.place
+    pub(super) fn database(&self) -> &str {
+        &self.database
     }
 
     pub(super) fn is_usable(&self) -> bool {
         !self.is_broken && !self.in_transaction && !self.client.is_closed()
     }
 
-    /// Runs statements that have neither parameters nor answers.
+    /// Runs statements without parameters or results.
     pub(super) fn batch(&mut self, sql: &str) -> Result<()> {
         let done = self.client.batch_execute(sql);
-        done.map_err(|error| self.failed(error))
+        done.map_err(|error| self.handle_error(error))
     }
 
     pub(super) fn execute(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<u64> {
         let statement = self.prepare(sql)?;
         let done = self.client.execute(&statement, parameters);
-        done.map_err(|error| self.failed(error))
+        done.map_err(|error| self.handle_error(error))
     }
 
     pub(super) fn query(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
         let statement = self.prepare(sql)?;
         let rows = self.client.query(&statement, parameters);
-        rows.map_err(|error| self.failed(error))
+        rows.map_err(|error| self.handle_error(error))
     }
 
-    /// The one row of an answer that always has one.
-    pub(super) fn one(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Row> {
+    /// The only row of a result that always has one.
+    pub(super) fn query_one(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Row> {
         let row = self.query(sql, parameters)?.pop();
-        row.ok_or_else(|| StoreError::Unreadable("an answer has no row".to_owned()))
+        row.ok_or_else(|| StoreError::Unreadable("a result has no row".to_owned()))
     }
 
-    /// Streams rows into a table, which takes them in while the next are made. `into` names the table and its columns.
+    /// Streams rows into a table, which stores them while the next are being encoded. `into` names
+    /// the table and its columns.
     pub(super) fn copy(
         &mut self,
         into: &str,
         types: &[Type],
-        rows: impl FnOnce(&mut CopyRows<'_>) -> std::result::Result<(), NotCopied>,
+        rows: impl FnOnce(&mut CopyRows<'_>) -> std::result::Result<(), CopyError>,
     ) -> Result<()> {
         let statement = self.prepare(&format!("COPY {into} FROM STDIN BINARY"))?;
         let copied = match self.client.copy_in(&statement) {
@@ -87,24 +88,24 @@ impl Connection {
                 let mut copy = CopyRows::new(writer, types);
                 rows(&mut copy).and_then(|()| copy.finish())
             }
-            Err(error) => Err(NotCopied::Database(error)),
+            Err(error) => Err(CopyError::Database(error)),
         };
         copied.map_err(|error| match error {
-            NotCopied::Database(error) => self.failed(error),
-            NotCopied::Value(source) => {
+            CopyError::Database(error) => self.handle_error(error),
+            CopyError::Value(source) => {
                 self.has_failed = true;
                 StoreError::Database { source }
             }
         })
     }
 
-    /// In the dialect that both databases share, parameters are `?1`; here they are `$1`.
+    /// Prepares a statement of the shared dialect: parameters `?1` become `$1`.
     fn prepare(&mut self, sql: &str) -> Result<Statement> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
         }
         let prepared = self.client.prepare(&sql.replace('?', "$"));
-        let statement = prepared.map_err(|error| self.failed(error))?;
+        let statement = prepared.map_err(|error| self.handle_error(error))?;
         if self.statements.len() >= STATEMENTS {
             self.statements.clear();
         }
@@ -112,10 +113,10 @@ impl Connection {
         Ok(statement)
     }
 
-    fn failed(&mut self, error: postgres::Error) -> StoreError {
+    fn handle_error(&mut self, error: postgres::Error) -> StoreError {
         self.has_failed = true;
-        let error = explain(error, &self.place);
-        // Who was told to stop in the middle may have kept a lock of the session.
+        let error = explain_error(error, &self.database);
+        // A statement that was cancelled may have left a session lock behind.
         let was_stopped =
             matches!(&error, StoreError::Database { source } if is_cancelled(source.as_ref()));
         if was_stopped || matches!(error, StoreError::ConnectionLost { .. }) {
@@ -125,37 +126,37 @@ impl Connection {
     }
 }
 
-/// Whether the database ended a statement, because it took too long or was asked to.
+/// True if the database cancelled a statement, by timeout or on request.
 pub(crate) fn is_cancelled(error: &(dyn std::error::Error + 'static)) -> bool {
-    state_of(error).is_some_and(|state| *state == SqlState::QUERY_CANCELED)
+    sql_state(error).is_some_and(|state| *state == SqlState::QUERY_CANCELED)
 }
 
-/// What the database says went wrong, if it was the database.
-pub(super) fn state_of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a SqlState> {
+/// SQLSTATE of a database error.
+pub(super) fn sql_state<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a SqlState> {
     error.downcast_ref::<postgres::Error>().and_then(postgres::Error::code)
 }
 
-/// An error of a connection that was made.
-fn explain(error: postgres::Error, place: &str) -> StoreError {
-    let place = place.to_owned();
+/// Translates an error of an established connection.
+fn explain_error(error: postgres::Error, database: &str) -> StoreError {
+    let database = database.to_owned();
     let Some(refusal) = error.as_db_error() else {
         let is_io = error.source().is_some_and(|source| source.is::<std::io::Error>());
         if error.is_closed() || is_io {
-            return StoreError::ConnectionLost { place, reason: chain(&error) };
+            return StoreError::ConnectionLost { database, reason: error_chain(&error) };
         }
         return StoreError::Database { source: Box::new(error) };
     };
     let reason = refusal.message().to_owned();
     match refusal.code() {
-        state if is_end_of_connection(state) => StoreError::ConnectionLost { place, reason },
-        &SqlState::DISK_FULL => StoreError::Full { path: place.into() },
+        state if is_end_of_connection(state) => StoreError::ConnectionLost { database, reason },
+        &SqlState::DISK_FULL => StoreError::Full { path: database.into() },
         &SqlState::OUT_OF_MEMORY | &SqlState::INSUFFICIENT_PRIVILEGE => {
-            StoreError::Refused { place, reason }
+            StoreError::Refused { database, reason }
         }
-        &SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly { path: place.into() },
-        &SqlState::LOCK_NOT_AVAILABLE => StoreError::Contended { place, attempts: 1 },
+        &SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly { path: database.into() },
+        &SqlState::LOCK_NOT_AVAILABLE => StoreError::Contended { database, attempts: 1 },
         &SqlState::CHARACTER_NOT_IN_REPERTOIRE | &SqlState::PROGRAM_LIMIT_EXCEEDED => {
-            StoreError::Unstorable { place, reason }
+            StoreError::Unstorable { database, reason }
         }
         _ => StoreError::Database { source: Box::new(error) },
     }
@@ -173,30 +174,30 @@ fn is_end_of_connection(state: &SqlState) -> bool {
         || state.code().starts_with("08")
 }
 
-/// An error on the way to a connection.
-pub(super) fn explain_connecting(error: &postgres::Error, place: &str) -> StoreError {
-    let place = place.to_owned();
+/// Translates an error of connecting.
+pub(super) fn explain_connect_error(error: &postgres::Error, database: &str) -> StoreError {
+    let database = database.to_owned();
     match error.as_db_error() {
         Some(refusal) if is_end_of_connection(refusal.code()) => {
-            StoreError::Unreachable { place, reason: refusal.message().to_owned() }
+            StoreError::Unreachable { database, reason: refusal.message().to_owned() }
         }
-        Some(refusal) => StoreError::Refused { place, reason: refusal.message().to_owned() },
+        Some(refusal) => StoreError::Refused { database, reason: refusal.message().to_owned() },
         None => {
-            let reason = chain(error);
+            let reason = error_chain(error);
             if reason.contains("TLS") {
                 let reason = format!(
                     "{reason}; its certificate must be signed by an authority that this machine trusts \
                      (SSL_CERT_FILE can name a file with more), or sslmode=disable does without encryption"
                 );
-                return StoreError::Refused { place, reason };
+                return StoreError::Refused { database, reason };
             }
-            StoreError::Unreachable { place, reason }
+            StoreError::Unreachable { database, reason }
         }
     }
 }
 
-/// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes, in one line.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

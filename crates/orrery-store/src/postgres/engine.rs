@@ -1,4 +1,4 @@
-//! What an engine writes, under its lease, and reads when it starts: states, results, progress.
+//! Writes of an engine under its lease, and reads at its start: states, results, progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,30 +9,30 @@ pub(super) use super::leases::check_lease;
 use super::parameters::FactWriter;
 use super::read::{PAGE, find_version};
 use super::transaction::Tx;
-use crate::codes::{
-    Code, ORIGIN_ADOPTED, ORIGIN_CREATED, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from,
-    replace_state, state_from,
+use crate::encoding::{
+    Code, ORIGIN_ADOPTED, ORIGIN_CREATED, STATE_COLUMN_COUNT, STATE_COLUMNS, state_from,
+    upsert_state_sql, version_number_from,
 };
-use crate::records::subject_of;
+use crate::records::resources_subject;
 use crate::rows::{is_purged, list_text, origin_after};
 use crate::sql::RowExt as _;
 use crate::{
-    ActionKind, EnvironmentKey, Lease, ParameterEffect, Recording, ResourceKey, Result,
-    ResultRecord, Started, StateRecord, StateRow,
+    ActionKind, EnvironmentKey, Lease, ParameterEffect, ResourceKey, Result, ResultBatch,
+    ResultRecord, StartedAction, StateRecord, StateRow,
 };
 
-/// Rows that one statement writes.
+/// Rows per statement.
 const CHUNK: usize = 5_000;
 
-/// Turns what was running into entries of the log that say so.
-pub(super) fn recover(tx: &mut Tx<'_>, lease: &Lease) -> Result<Vec<Started>> {
+/// Turns running actions into log entries of interrupted ones.
+pub(super) fn recover_actions(tx: &mut Tx<'_>, lease: &Lease) -> Result<Vec<StartedAction>> {
     check_lease(tx, lease)?;
     let environment = lease.environment.0;
-    let interrupted = running(tx, lease.environment)?;
+    let interrupted = running_actions(tx, lease.environment)?;
     if interrupted.is_empty() {
         return Ok(interrupted);
     }
-    let first = tx.take_numbers("action", interrupted.len())?;
+    let first = tx.allocate_numbers("action", interrupted.len())?;
     tx.execute(
         "INSERT INTO action (id, environment, resource, kind, version, started, change) \
          SELECT $2::bigint - 1 + row_number() OVER (ORDER BY started, resource), environment, resource, \
@@ -43,13 +43,17 @@ pub(super) fn recover(tx: &mut Tx<'_>, lease: &Lease) -> Result<Vec<Started>> {
     Ok(interrupted)
 }
 
-pub(super) fn begin(tx: &mut Tx<'_>, lease: &Lease, actions: &[Started]) -> Result<()> {
+pub(super) fn begin_actions(
+    tx: &mut Tx<'_>,
+    lease: &Lease,
+    actions: &[StartedAction],
+) -> Result<()> {
     check_lease(tx, lease)?;
-    let mut newest: FxHashMap<i64, &Started> = FxHashMap::default();
+    let mut newest: FxHashMap<i64, &StartedAction> = FxHashMap::default();
     for action in actions {
         newest.insert(action.resource.0, action);
     }
-    let mut actions: Vec<&Started> = newest.into_values().collect();
+    let mut actions: Vec<&StartedAction> = newest.into_values().collect();
     actions.sort_unstable_by_key(|action| action.resource);
     for actions in actions.chunks(CHUNK) {
         let keys: Vec<i64> = actions.iter().map(|action| action.resource.0).collect();
@@ -69,26 +73,26 @@ pub(super) fn begin(tx: &mut Tx<'_>, lease: &Lease, actions: &[Started]) -> Resu
     Ok(())
 }
 
-/// Takes back that effects were begun, and notes those of which nobody knows whether they happened.
-fn settle_effects(tx: &mut Tx<'_>, recording: &Recording<'_>) -> Result<()> {
-    if !recording.ended.is_empty() {
-        let keys: Vec<i64> = recording.ended.iter().map(|(resource, _)| resource.0).collect();
-        let times: Vec<i64> = recording.ended.iter().map(|(_, started)| started.0).collect();
+/// Deletes the records of ended effects, and marks unknown ones.
+fn settle_effects(tx: &mut Tx<'_>, batch: &ResultBatch<'_>) -> Result<()> {
+    if !batch.ended.is_empty() {
+        let keys: Vec<i64> = batch.ended.iter().map(|(resource, _)| resource.0).collect();
+        let times: Vec<i64> = batch.ended.iter().map(|(_, started)| started.0).collect();
         tx.execute(
             "DELETE FROM begun USING unnest($1::bigint[], $2::bigint[]) AS e (resource, started) \
              WHERE begun.resource = e.resource AND begun.started <= e.started",
             &[&keys, &times],
         )?;
     }
-    if !recording.unknown.is_empty() {
-        let keys: Vec<i64> = recording.unknown.iter().map(|resource| resource.0).collect();
+    if !batch.unknown.is_empty() {
+        let keys: Vec<i64> = batch.unknown.iter().map(|resource| resource.0).collect();
         tx.execute("UPDATE begun SET is_unknown = 1 WHERE resource = ANY($1)", &[&keys])?;
     }
     Ok(())
 }
 
-/// Actions of these results that are in the log already: resource, beginning and end.
-fn kept_actions(
+/// Actions of these results that are in the log already: resource, start and end.
+fn stored_actions(
     tx: &mut Tx<'_>,
     results: &[ResultRecord<'_>],
 ) -> Result<BTreeSet<(i64, i64, i64)>> {
@@ -109,16 +113,16 @@ fn kept_actions(
     rows.iter().map(|row| Ok((row.int(0)?, row.int(1)?, row.int(2)?))).collect()
 }
 
-pub(super) fn record(
+pub(super) fn record_batch(
     tx: &mut Tx<'_>,
     lease: &Lease,
-    recording: &Recording<'_>,
+    batch: &ResultBatch<'_>,
 ) -> Result<ParameterEffect> {
     check_lease(tx, lease)?;
-    settle_effects(tx, recording)?;
-    let results = recording.results;
-    let kept = if recording.again { kept_actions(tx, results)? } else { BTreeSet::new() };
-    tx.walk()?;
+    settle_effects(tx, batch)?;
+    let results = batch.results;
+    let stored = if batch.is_retry { stored_actions(tx, results)? } else { BTreeSet::new() };
+    tx.prefer_index_scans()?;
     let mut states = Vec::with_capacity(results.len());
     let mut ended = Vec::with_capacity(results.len());
     let mut facts = FactWriter::default();
@@ -127,19 +131,19 @@ pub(super) fn record(
         if let Some(state) = result.state {
             states.push(StateRecord { resource: key, state });
         }
-        // What is kept of a resource that is being worked on, such as a new intent, is no result.
+        // A state that is stored during a run, such as a new intent, is not a result.
         if result.action.is_some() || result.state.is_some_and(|state| !state.deploying) {
             ended.push(key.0);
         }
         let Some(action) = &result.action else {
             if !result.facts.is_empty() {
-                let now = Timestamp(tx.one("SELECT clock()", &[])?.get(0));
+                let now = Timestamp(tx.query_one("SELECT clock()", &[])?.get(0));
                 facts.set(key, result.facts, now);
             }
             continue;
         };
         if is_purged(action.kind, action.outcome, action.change) {
-            facts.forget(key);
+            facts.delete(key);
         } else if !result.facts.is_empty() {
             facts.set(key, result.facts, action.finished);
         }
@@ -150,36 +154,36 @@ pub(super) fn record(
         tx.execute("DELETE FROM running WHERE resource = ANY($1)", &[&ended])?;
     }
     let is_new = |result: &ResultRecord<'_>| {
-        let place = |action: &crate::ActionRecord<'_>| {
+        let key = |action: &crate::ActionRecord<'_>| {
             (result.resource.0, action.started.0, action.finished.0)
         };
-        result.action.as_ref().is_some_and(|action| !kept.contains(&place(action)))
+        result.action.as_ref().is_some_and(|action| !stored.contains(&key(action)))
     };
     let with_actions: Vec<&ResultRecord<'_>> =
         results.iter().filter(|result| is_new(result)).collect();
     if !with_actions.is_empty() {
-        let first = tx.take_numbers("action", with_actions.len())?;
-        for (place, results) in with_actions.chunks(CHUNK).enumerate() {
-            let first = first + i64::try_from(place * CHUNK).unwrap_or(i64::MAX);
+        let first = tx.allocate_numbers("action", with_actions.len())?;
+        for (chunk, results) in with_actions.chunks(CHUNK).enumerate() {
+            let first = first + i64::try_from(chunk * CHUNK).unwrap_or(i64::MAX);
             write_actions(tx, lease.environment, first, results)?;
         }
     }
     let effect = facts.write(tx, lease.environment)?;
     if !results.is_empty() {
-        let subject = subject_of(results.iter().map(|result| result.resource));
-        tx.note(lease.environment, "resources", &subject);
+        let subject = resources_subject(results.iter().map(|result| result.resource));
+        tx.record_change(lease.environment, "resources", &subject);
     }
     Ok(effect)
 }
 
-/// Notes where resources come from. In the order of keys, so that two writers never wait for each other.
+/// Records the origin of resources, in the order of keys, so that two writers cannot deadlock.
 fn write_origins(tx: &mut Tx<'_>, results: &[ResultRecord<'_>]) -> Result<()> {
     let mut origins: BTreeMap<i64, i64> = BTreeMap::new();
     for result in results {
         let Some(origin) = result.action.as_ref().and_then(origin_after) else { continue };
-        let known = origins.entry(result.resource.0).or_insert(origin);
-        if (*known, origin) != (ORIGIN_CREATED, ORIGIN_ADOPTED) {
-            *known = origin;
+        let entry = origins.entry(result.resource.0).or_insert(origin);
+        if (*entry, origin) != (ORIGIN_CREATED, ORIGIN_ADOPTED) {
+            *entry = origin;
         }
     }
     if origins.is_empty() {
@@ -187,7 +191,7 @@ fn write_origins(tx: &mut Tx<'_>, results: &[ResultRecord<'_>]) -> Result<()> {
     }
     let keys: Vec<i64> = origins.keys().copied().collect();
     let origins: Vec<i64> = origins.into_values().collect();
-    // A deploy that finds what another one created changes nothing about where it comes from.
+    // A deploy that finds a resource created by an earlier one does not change its origin.
     tx.execute(
         "UPDATE state SET origin = new.origin \
          FROM unnest($1::bigint[], $2::bigint[]) AS new (resource, origin) \
@@ -250,7 +254,8 @@ fn write_actions(
     Ok(())
 }
 
-/// The last state of each resource counts. In the order of keys, so that two writers never wait for each other.
+/// Stores the last state of each resource, in the order of keys, so that two writers cannot
+/// deadlock.
 fn write_states(tx: &mut Tx<'_>, records: &[StateRecord<'_>]) -> Result<()> {
     let mut newest: FxHashMap<i64, &ResourceState> = FxHashMap::default();
     newest.reserve(records.len());
@@ -283,7 +288,7 @@ fn write_chunk_of_states(tx: &mut Tx<'_>, states: &[(i64, &ResourceState)]) -> R
          parked) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], \
          $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bigint[], \
          $11::bigint[], $12::bigint[], $13::bigint[]) {}",
-        replace_state()
+        upsert_state_sql()
     );
     tx.execute(
         &insert,
@@ -320,20 +325,23 @@ pub(super) fn process_version(
          ON CONFLICT (environment) DO UPDATE SET processed_version = excluded.processed_version",
         &[&lease.environment.0, &i64::from(number.0)],
     )?;
-    let subject = subject_of(states.iter().map(|state| state.resource));
-    tx.note(lease.environment, "resources", &subject);
+    let subject = resources_subject(states.iter().map(|state| state.resource));
+    tx.record_change(lease.environment, "resources", &subject);
     Ok(())
 }
 
-pub(super) fn running(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Vec<Started>> {
+pub(super) fn running_actions(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+) -> Result<Vec<StartedAction>> {
     let sql = "SELECT resource, kind, version, started FROM running WHERE environment = $1 \
          ORDER BY started, resource";
     let rows = tx.query(sql, &[&environment.0])?;
     let started = rows.iter().map(|row| {
-        Ok(Started {
+        Ok(StartedAction {
             resource: ResourceKey(row.int(0)?),
             kind: ActionKind::from_code(row.int(1)?)?,
-            version: number_from(row.int(2)?)?,
+            version: version_number_from(row.int(2)?)?,
             at: row.time(3)?,
         })
     });
@@ -346,7 +354,7 @@ pub(super) fn processed_version(
 ) -> Result<Option<VersionNumber>> {
     let sql = "SELECT processed_version FROM scheduler WHERE environment = $1";
     let row = tx.first(sql, &[&environment.0])?;
-    row.map(|row| number_from(row.get(0))).transpose()
+    row.map(|row| version_number_from(row.get(0))).transpose()
 }
 
 pub(super) fn read_states(
@@ -362,7 +370,7 @@ pub(super) fn read_states(
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id ORDER BY resource.name"
     );
-    tx.walk()?;
+    tx.prefer_index_scans()?;
     let mut last = String::new();
     loop {
         let rows = tx.query(&sql, &[&environment.0, &last, &PAGE])?;
@@ -379,9 +387,9 @@ pub(super) fn read_states(
     }
 }
 
-/// Actions are stored in the order in which they ended, give or take a batch, so the search for the first
-/// that stays reads only those that go.
-pub(super) fn forget_actions(tx: &mut Tx<'_>, lease: &Lease, before: Timestamp) -> Result<u64> {
+/// Deletes old actions. They are stored in the order in which they ended, except within a batch, so
+/// the search for the first that stays reads only those to be deleted.
+pub(super) fn expire_actions(tx: &mut Tx<'_>, lease: &Lease, before: Timestamp) -> Result<u64> {
     check_lease(tx, lease)?;
     let environment = lease.environment.0;
     let sql = "SELECT id FROM action WHERE environment = $1 \

@@ -15,10 +15,10 @@ pub(super) fn find_default(tx: &mut Tx<'_>) -> Result<Option<EnvironmentKey>> {
     Ok(tx.first(sql, &[&DEFAULT])?.map(|row| EnvironmentKey(row.get(0))))
 }
 
-/// Somebody else may be making it at the same time.
+/// Creates the default environment; another process may do so at the same time.
 pub(super) fn create_default(tx: &mut Tx<'_>) -> Result<EnvironmentKey> {
     match create_environment(tx, DEFAULT, DEFAULT) {
-        Ok(made) => Ok(made.key),
+        Ok(environment) => Ok(environment.key),
         Err(StoreError::EnvironmentExists { .. }) => {
             find_default(tx)?.ok_or_else(|| StoreError::NoEnvironment(DEFAULT.to_owned()))
         }
@@ -61,7 +61,8 @@ pub(super) fn environments(tx: &mut Tx<'_>) -> Result<Vec<Environment>> {
         .collect()
 }
 
-/// Keeps other writers of an environment's versions away until the transaction ends, and answers the last number that was given.
+/// Locks out other writers of an environment's versions until the transaction ends, and returns the
+/// last version number.
 pub(super) fn lock_environment(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<i64> {
     let sql = "SELECT last_version FROM environment WHERE id = $1 FOR NO KEY UPDATE";
     let row = tx.first(sql, &[&environment.0])?;
@@ -96,7 +97,7 @@ pub(super) fn set_setting(
             &[&environment.0, &name],
         )?,
     };
-    tx.note(environment, "setting", name);
+    tx.record_change(environment, "setting", name);
     Ok(())
 }
 
@@ -106,7 +107,7 @@ pub(super) fn agents(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Vec
     rows.iter().map(|row| Ok(Agent { name: row.string(0)?, paused: row.flag(1)? })).collect()
 }
 
-/// An agent may be paused before a version uses it.
+/// Pauses or resumes agents. An agent may be paused before a version uses it.
 pub(super) fn set_paused(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
@@ -125,6 +126,6 @@ pub(super) fn set_paused(
             &[&environment.0, &code],
         )?,
     };
-    tx.note(environment, "agent", agent.unwrap_or("*"));
+    tx.record_change(environment, "agent", agent.unwrap_or("*"));
     Ok(())
 }

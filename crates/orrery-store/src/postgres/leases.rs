@@ -1,28 +1,30 @@
-//! Leases: who may act for an environment, and until when. Times are those of the database.
+//! Leases: the right to act for an environment until an expiry time. Times are those of the
+//! database.
 
 use std::collections::BTreeSet;
 
 use super::PostgresStore;
 use super::transaction::Tx;
-use crate::codes::unsigned;
+use crate::encoding::unsigned;
 use crate::sql::RowExt as _;
-use crate::{EnvironmentKey, Holder, Lease, LeaseRequest, Renewal, Result, StoreError};
+use crate::{EnvironmentKey, Holder, Lease, LeaseRequest, RenewalOutcome, Result, StoreError};
 
-/// How long a lease lasts, in microseconds, whose holder did not say: that it is gone, nobody here would ever know.
-const LASTS_AT_MOST: i64 = 60_000_000;
+/// Duration, in microseconds, of a lease without a requested one: the end of its holder cannot be
+/// detected here.
+const DEFAULT_DURATION: i64 = 60_000_000;
 
-/// How long the renewal of a lease waits for what is being written under it.
-const RENEWAL_PATIENCE: &str = "500ms";
+/// Time for which a renewal waits for a transaction under the lease.
+const RENEWAL_LOCK_TIMEOUT: &str = "500ms";
 
-/// One statement, so that of two who come at once only one gets it. Times are those of the database: whose clock is wrong neither
-/// steals nor keeps.
+/// Acquires a lease in one statement, so that only one of two concurrent processes gets it. Times
+/// are those of the database, so a process with a wrong clock neither steals nor keeps a lease.
 pub(super) fn acquire_lease(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     request: &LeaseRequest,
 ) -> Result<Lease> {
     let LeaseRequest { holder, now, expires } = request;
-    let lasts = expires.map_or(LASTS_AT_MOST, |expires| expires.0.saturating_sub(now.0));
+    let lasts = expires.map_or(DEFAULT_DURATION, |expires| expires.0.saturating_sub(now.0));
     let acquired = tx.first(
         "INSERT INTO lease (environment, epoch, held, pid, host, command, since, expires, lasts) \
          VALUES ($1, 1, 1, $2, $3, $4, $5, clock() + $6::bigint, $6) \
@@ -43,14 +45,15 @@ pub(super) fn acquire_lease(
     if let Some(row) = acquired {
         return Ok(Lease { environment, epoch: unsigned(row.int(0)?)? });
     }
-    // It may have been given back between the two statements: whoever asks again gets it.
+    // It may have been released between the two statements: a retry acquires it.
     let holder = lease_holder(tx, environment)?.unwrap_or_else(|| holder.clone());
     Err(StoreError::Leased { holder })
 }
 
-/// Refuses a lease that is not the current one, and keeps it current until the transaction ends: who takes it over waits. A
-/// transaction that does nothing for two thirds of what the lease lasts, and two seconds at least, is ended by the database, so that
-/// a holder that is frozen in the middle of one keeps the environment no longer than its lease.
+/// Fails if the lease is not the current one, and keeps it current until the transaction ends:
+/// another process waits to take it over. The database ends a transaction that is idle for two
+/// thirds of the lease's duration, and at least two seconds, so that a frozen holder keeps the
+/// environment no longer than its lease.
 pub(super) fn check_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
     let sql = "SELECT epoch, held, \
          set_config('idle_in_transaction_session_timeout', greatest(lasts / 1500, 2000)::text, true) \
@@ -67,7 +70,8 @@ pub(super) fn check_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
     Err(StoreError::StaleEpoch { held: lease.epoch, current })
 }
 
-/// Changes a lease if it is the current one. One statement, because two that check first would wait for each other.
+/// Changes a lease if it is the current one. One statement, because two that check first would
+/// deadlock.
 fn change_lease(tx: &mut Tx<'_>, lease: &Lease, change: &str) -> Result<()> {
     let epoch = i64::try_from(lease.epoch).unwrap_or(i64::MAX);
     let sql =
@@ -78,17 +82,17 @@ fn change_lease(tx: &mut Tx<'_>, lease: &Lease, change: &str) -> Result<()> {
     Ok(())
 }
 
-/// The rows of leases that are the current ones.
-const MINE: &str = "FROM lease \
+/// Rows of leases that are the current ones.
+const CURRENT_LEASES: &str = "FROM lease \
      JOIN unnest($1::bigint[], $2::bigint[]) AS wanted (environment, epoch) \
      ON wanted.environment = lease.environment AND wanted.epoch = lease.epoch \
      WHERE lease.held = 1";
 
-/// For as long again as they lasted from the beginning. Those that something is being written under are passed over: while one
-/// statement waits for them, it would keep all others that it has renewed locked.
+/// Renews leases for their original duration. Skips those with an active transaction: waiting for
+/// one would keep the rows of all renewed ones locked.
 fn renew_idle(tx: &mut Tx<'_>, leases: &[Lease]) -> Result<BTreeSet<(i64, i64)>> {
     let sql = format!(
-        "WITH mine AS (SELECT lease.environment {MINE} \
+        "WITH mine AS (SELECT lease.environment {CURRENT_LEASES} \
          ORDER BY lease.environment FOR NO KEY UPDATE OF lease SKIP LOCKED) \
          UPDATE lease SET expires = clock() + lease.lasts FROM mine \
          WHERE lease.environment = mine.environment RETURNING lease.environment, lease.epoch"
@@ -96,9 +100,9 @@ fn renew_idle(tx: &mut Tx<'_>, leases: &[Lease]) -> Result<BTreeSet<(i64, i64)>>
     find(tx, &sql, leases)
 }
 
-/// Which of them nobody has taken or given back.
+/// Leases that were neither taken over nor released.
 fn current(tx: &mut Tx<'_>, leases: &[Lease]) -> Result<BTreeSet<(i64, i64)>> {
-    find(tx, &format!("SELECT lease.environment, lease.epoch {MINE}"), leases)
+    find(tx, &format!("SELECT lease.environment, lease.epoch {CURRENT_LEASES}"), leases)
 }
 
 fn find(tx: &mut Tx<'_>, sql: &str, leases: &[Lease]) -> Result<BTreeSet<(i64, i64)>> {
@@ -112,21 +116,21 @@ fn numbers(lease: &Lease) -> (i64, i64) {
 }
 
 impl PostgresStore {
-    pub(super) fn renew(&self, leases: &[Lease]) -> Result<Renewal> {
-        let mut renewal = Renewal::default();
-        let renewed = self.write_through(self.renewals(), |tx| renew_idle(tx, leases))?;
-        let mut left: Vec<Lease> = leases.to_vec();
-        left.retain(|lease| !renewed.contains(&numbers(lease)));
-        if left.is_empty() {
+    pub(super) fn renew(&self, leases: &[Lease]) -> Result<RenewalOutcome> {
+        let mut renewal = RenewalOutcome::default();
+        let renewed = self.write_on(self.renewals(), |tx| renew_idle(tx, leases))?;
+        let mut remaining: Vec<Lease> = leases.to_vec();
+        remaining.retain(|lease| !renewed.contains(&numbers(lease)));
+        if remaining.is_empty() {
             return Ok(renewal);
         }
-        let current = self.read_once_through(self.renewals(), |tx| current(tx, &left))?;
-        for lease in left {
+        let current = self.read_once_on(self.renewals(), |tx| current(tx, &remaining))?;
+        for lease in remaining {
             if !current.contains(&numbers(&lease)) {
                 renewal.lost.push(lease);
                 continue;
             }
-            match self.write_through(self.renewals(), |tx| renew_patiently(tx, &lease)) {
+            match self.write_on(self.renewals(), |tx| renew_with_lock_wait(tx, &lease)) {
                 Ok(()) => {}
                 Err(StoreError::StaleEpoch { .. }) => renewal.lost.push(lease),
                 Err(StoreError::Contended { .. }) => renewal.busy.push(lease),
@@ -137,9 +141,10 @@ impl PostgresStore {
     }
 }
 
-/// Waits a little for who writes under it: the end of a write is the moment at which it can be renewed.
-fn renew_patiently(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
-    tx.execute("SELECT set_config('lock_timeout', $1, true)", &[&RENEWAL_PATIENCE])?;
+/// Renews a lease, waiting briefly for an active transaction: when it ends, the lease can be
+/// renewed.
+fn renew_with_lock_wait(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
+    tx.execute("SELECT set_config('lock_timeout', $1, true)", &[&RENEWAL_LOCK_TIMEOUT])?;
     change_lease(tx, lease, "expires = clock() + lasts")
 }
 

@@ -1,36 +1,37 @@
-//! The schema in PostgreSQL: translated from the one text that SQLite reads, and brought up to date under a lock.
+//! Schema migrations in PostgreSQL: translated from the text for SQLite, and applied under a lock.
 
-use super::LOCK_OF_SCHEMA;
+use super::SCHEMA_LOCK_CLASS;
 use super::connection::Connection;
 use crate::migrations::{MIGRATIONS, SCHEMA};
 use crate::{Result, StoreError};
 
-/// What a migration needs in PostgreSQL beside its translation, by the same numbers.
+/// Additions of a migration for PostgreSQL beside its translation, by the same numbers.
 const EXTRAS: [&str; MIGRATIONS.len()] = [
-    include_str!("extras/0001_start.sql"),
-    include_str!("extras/0002_server.sql"),
-    include_str!("extras/0003_safety.sql"),
-    include_str!("extras/0004_metadata.sql"),
-    include_str!("extras/0005_gateway.sql"),
-    include_str!("extras/0006_heads.sql"),
-    include_str!("extras/0007_trouble.sql"),
-    include_str!("extras/0008_newest.sql"),
-    include_str!("extras/0009_following.sql"),
-    include_str!("extras/0010_model_project.sql"),
-    include_str!("extras/0011_origin.sql"),
-    include_str!("extras/0012_begun.sql"),
-    include_str!("extras/0013_familiar.sql"),
-    include_str!("extras/0014_contents.sql"),
+    include_str!("extras/0001_initial.sql"),
+    include_str!("extras/0002_server_records.sql"),
+    include_str!("extras/0003_idempotency_acted.sql"),
+    include_str!("extras/0004_parameter_metadata.sql"),
+    include_str!("extras/0005_remote_agents.sql"),
+    include_str!("extras/0006_ended_revisions.sql"),
+    include_str!("extras/0007_environment_trouble.sql"),
+    include_str!("extras/0008_version_by_step.sql"),
+    include_str!("extras/0009_followed_branches.sql"),
+    include_str!("extras/0010_environment_model_project.sql"),
+    include_str!("extras/0011_resource_origin.sql"),
+    include_str!("extras/0012_begun_effects.sql"),
+    include_str!("extras/0013_familiar_networks.sql"),
+    include_str!("extras/0014_content_claims.sql"),
     include_str!("extras/0018_cluster_documents.sql"),
 ];
 
-/// Functions that this program relies on.
+/// Oldest server version with all functions that this program uses.
 const OLDEST_SERVER: i64 = 130_000;
 
-/// Brings an empty or older database to the schema of this program. Others wait meanwhile, and then find nothing to do.
+/// Migrates an empty or older database to the schema of this program. Concurrent processes wait,
+/// and then find nothing to do.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     check_server(connection)?;
-    // A migration takes as long as it takes.
+    // A migration has no time limit.
     connection.batch("BEGIN; SET LOCAL statement_timeout = 0")?;
     let done = migrate_in_transaction(connection);
     connection.batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
@@ -38,21 +39,24 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
 }
 
 fn check_server(connection: &mut Connection) -> Result<()> {
-    let row = connection.one(
+    let row = connection.query_one(
         "SELECT current_setting('server_version_num')::bigint, current_setting('server_version'), \
          current_setting('server_encoding'), current_schema()::text",
         &[],
     )?;
-    let place = connection.place();
-    let unfit = |reason: String| Err(StoreError::UnfitDatabase { place: place.to_owned(), reason });
+    let database = connection.database();
+    let unfit =
+        |reason: String| Err(StoreError::UnfitDatabase { database: database.to_owned(), reason });
     if row.get::<_, i64>(0) < OLDEST_SERVER {
         let version: &str = row.get(1);
-        return unfit(format!("it is PostgreSQL {version}, and 13 is the oldest that will do"));
+        return unfit(format!(
+            "it is PostgreSQL {version}, and 13 is the oldest supported version"
+        ));
     }
     let encoding: &str = row.get(2);
     if encoding != "UTF8" {
         return unfit(format!(
-            "its encoding is {encoding}; make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+            "its encoding is {encoding}; create one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
         ));
     }
     if row.get::<_, Option<&str>>(3).is_none() {
@@ -62,7 +66,7 @@ fn check_server(connection: &mut Connection) -> Result<()> {
 }
 
 fn migrate_in_transaction(connection: &mut Connection) -> Result<()> {
-    connection.one("SELECT pg_advisory_xact_lock($1, 0)", &[&LOCK_OF_SCHEMA])?;
+    connection.query_one("SELECT pg_advisory_xact_lock($1, 0)", &[&SCHEMA_LOCK_CLASS])?;
     let found = match find_schema(connection)? {
         Some(found) => found,
         None => {
@@ -75,8 +79,8 @@ fn migrate_in_transaction(connection: &mut Connection) -> Result<()> {
     };
     let supported = SCHEMA;
     let Some(found) = usize::try_from(found).ok().filter(|found| *found <= MIGRATIONS.len()) else {
-        let place = connection.place().to_owned();
-        return Err(StoreError::NewerDatabase { place, found, supported });
+        let database = connection.database().to_owned();
+        return Err(StoreError::NewerDatabase { database, found, supported });
     };
     for (migration, extra) in MIGRATIONS.iter().zip(EXTRAS).skip(found) {
         connection.batch(&translate(migration))?;
@@ -89,9 +93,9 @@ fn migrate_in_transaction(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-/// The number of the schema that is there; `None` if there is nothing at all.
+/// The schema number of the database; `None` if it is empty.
 fn find_schema(connection: &mut Connection) -> Result<Option<i64>> {
-    let row = connection.one(
+    let row = connection.query_one(
         "SELECT count(*), count(*) FILTER (WHERE relname = 'orrery_schema' AND relkind = 'r') \
          FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
          AND relkind IN ('r', 'p', 'v', 'm', 'f', 'S')",
@@ -99,18 +103,20 @@ fn find_schema(connection: &mut Connection) -> Result<Option<i64>> {
     )?;
     match (row.get::<_, i64>(0), row.get::<_, i64>(1)) {
         (0, _) => Ok(None),
-        (_, 0) => Err(StoreError::ForeignDatabase { place: connection.place().to_owned() }),
+        (_, 0) => Err(StoreError::ForeignDatabase { database: connection.database().to_owned() }),
         _ => {
             let rows = connection.query("SELECT number FROM orrery_schema", &[])?;
             match &rows[..] {
                 [row] => Ok(Some(row.get(0))),
-                _ => Err(StoreError::ForeignDatabase { place: connection.place().to_owned() }),
+                _ => {
+                    Err(StoreError::ForeignDatabase { database: connection.database().to_owned() })
+                }
             }
         }
     }
 }
 
-/// PostgreSQL's words for a schema in SQLite's. Texts are ordered by their bytes, as ids are.
+/// Translates a schema from SQLite to PostgreSQL. Texts are ordered by their bytes, as ids are.
 fn translate(migration: &str) -> String {
     let mut translated = String::with_capacity(migration.len() + migration.len() / 4);
     for line in migration.lines() {

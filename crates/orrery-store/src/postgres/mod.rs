@@ -1,24 +1,24 @@
 //! The store in a PostgreSQL database, which several processes may use at the same time.
 //!
-//! What SQLite's single writer gives for free is explicit here: who changes the versions of an environment locks its row, what an
-//! engine writes locks its lease, and records are tried again if somebody was faster. `docs/decisions/0007-postgresql.md` has
-//! the reasons.
+//! SQLite's single writer is replaced by explicit locks: a writer of an environment's versions
+//! locks its row, a write of an engine locks its lease, and transactions on records are retried
+//! after a conflict. `docs/decisions/0007-postgresql.md` has the reasons.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `pool`, `connection` | connections, statements, errors |
-//! | `transaction` | transactions, tried again where that helps; the change feed's notes |
+//! | `transaction` | transactions with retries; entries of the change feed |
 //! | `migrate` | the schema |
-//! | `compare`, `put`, `read`, `prune` | versions |
-//! | `leases` | who may act for an environment |
+//! | `compare`, `put`, `read`, `release`, `retention` | versions |
+//! | `leases` | leases of environments |
 //! | `engine` | states, results |
 //! | `query` | lists, counts, logs |
 //! | `environments`, `parameters` | the rest |
-//! | `check` | whether all fits together |
+//! | `check` | consistency check |
 //! | `sql` | records, in the shared dialect |
 //!
-//! The client blocks, and must not be used on a thread that drives an asynchronous runtime: a server calls it from threads that
-//! may block.
+//! The client blocks, and must not be used on a thread that drives an asynchronous runtime: a
+//! server calls it from threads that may block.
 
 mod check;
 mod compare;
@@ -30,10 +30,11 @@ mod leases;
 mod migrate;
 mod parameters;
 mod pool;
-mod prune;
 mod put;
 mod query;
 mod read;
+mod release;
+mod retention;
 mod sql;
 mod transaction;
 
@@ -44,84 +45,88 @@ use orrery_model::{Timestamp, VersionNumber};
 use rustc_hash::FxHashSet;
 
 pub(crate) use self::connection::is_cancelled;
-use self::pool::{Pool, Purpose};
+use self::pool::{Pool, PoolPurpose};
 use self::transaction::Tx;
-use crate::acting;
-use crate::plan::Given;
+use crate::idempotency;
+use crate::version_delta::SortedInput;
 use crate::{
-    Action, ActionKey, Agent, Connections, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Recording, Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage,
-    ResourceRow, ResourceSummary, Result, Started, StateRecord, StateRow, Store, Unknown,
-    VersionInfo,
+    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PoolStatus,
+    PutOutcome, RenewalOutcome, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage,
+    ResourceRow, ResourceSummary, Result, ResultBatch, StartedAction, StateRecord, StateRow, Store,
+    Unknown, VersionInfo,
 };
 
-/// Kinds of locks by name, each with names of its own. 1 belongs to `take_numbers`, in the schema.
-const LOCK_OF_CLAIMS: i32 = 2;
-const LOCK_OF_SCHEMA: i32 = 3;
+/// Classes of advisory locks, each with its own names. 1 belongs to the function `take_numbers` of
+/// the schema.
+const NAME_LOCK_CLASS: i32 = 2;
+const SCHEMA_LOCK_CLASS: i32 = 3;
 
-/// Connections that a store has at most, unless it is told otherwise.
+/// Default maximum number of connections of a store.
 const CONNECTIONS: usize = 10;
 
-/// Connections for renewals of leases alone: one, and another one while that does not answer.
+/// Connections for renewals of leases alone: one, and a second one while the first does not answer.
 const RENEWAL_CONNECTIONS: usize = 2;
 
-/// So many new rows change what the planner should know of a table.
-const LARGE: u64 = 10_000;
+/// Number of new rows after which the planner's statistics of a table are outdated.
+const ANALYZE_THRESHOLD: u64 = 10_000;
 
 /// A store in a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresStore {
     pool: Arc<Pool>,
-    /// For renewals of leases, which whatever else is being done must not hold up.
+    /// Connections for renewals of leases, which other work must not delay.
     renewals: Pool,
     growth: Mutex<Growth>,
-    /// Statements after which a look at the database goes on with others.
-    followed: Mutex<FxHashSet<Box<str>>>,
+    /// First statements of reads that turned out to have several.
+    multi_statement_reads: Mutex<FxHashSet<Box<str>>>,
 }
 
 /// Rows that this process wrote.
 #[derive(Debug, Default)]
 struct Growth {
-    /// Those that the planner was told of.
-    told: u64,
-    untold: u64,
+    /// Rows covered by the last ANALYZE.
+    analyzed: u64,
+    unanalyzed: u64,
 }
 
 impl PostgresStore {
-    /// Opens a database, named as `postgres://user:password@host:port/name`, and brings its schema up to date. A directory with
-    /// the server's socket can stand for the host, with each `/` written as `%2F`.
+    /// Opens a database, named as `postgres://user:password@host:port/name`, and migrates its
+    /// schema. A directory with the server's socket can stand for the host, with each `/` written
+    /// as `%2F`.
     ///
-    /// With `sslmode=require`, connections are encrypted, and the server's certificate has to be signed by an authority that
-    /// this machine trusts, for the name of the host; with `prefer`, so they are if the server can; with `disable`, never.
-    /// Without it, they are encrypted if the server can and is another machine.
+    /// With `sslmode=require`, connections are encrypted, and the server's certificate must be
+    /// signed by an authority that this machine trusts, for the name of the host. With `prefer`,
+    /// the same holds if the server supports encryption; with `disable`, connections are never
+    /// encrypted. By default, connections are encrypted if the server supports it and is another
+    /// machine.
     ///
     /// # Errors
-    /// `BadUrl`; `Unreachable` or `Refused`, with the place; `NewerDatabase`, `ForeignDatabase` or `UnfitDatabase`, in which
-    /// case the database stays as it is.
+    /// `BadUrl`; `Unreachable` or `Refused`, with the database; `NewerDatabase`, `ForeignDatabase`
+    /// or `UnfitDatabase`, in which case the database stays unchanged.
     pub fn open(url: &str, holder: &Holder) -> Result<Self> {
-        Self::open_with(url, holder, CONNECTIONS)
+        Self::open_with_pool_size(url, holder, CONNECTIONS)
     }
 
-    /// As `open`, with at most so many connections. They are made when they are needed.
+    /// As `open`, with at most this number of connections. They are opened on demand.
     ///
     /// # Errors
     /// As `open`.
-    pub fn open_with(url: &str, holder: &Holder, connections: usize) -> Result<Self> {
-        let pool = Pool::new(url, holder, connections, Purpose::Work)?;
-        let renewals = Pool::new(url, holder, RENEWAL_CONNECTIONS, Purpose::Renewals)?;
-        pool.take(&mut migrate::migrate)?;
+    pub fn open_with_pool_size(url: &str, holder: &Holder, connections: usize) -> Result<Self> {
+        let pool = Pool::new(url, holder, connections, PoolPurpose::Work)?;
+        let renewals = Pool::new(url, holder, RENEWAL_CONNECTIONS, PoolPurpose::Renewals)?;
+        pool.acquire(&mut migrate::migrate)?;
         Ok(PostgresStore {
             pool: Arc::new(pool),
             renewals,
             growth: Mutex::default(),
-            followed: Mutex::default(),
+            multi_statement_reads: Mutex::default(),
         })
     }
 
-    /// Which database it is, for people: without the password.
-    pub fn place(&self) -> &str {
-        self.pool.place()
+    /// Description of the database for people, without the password.
+    pub fn database(&self) -> &str {
+        self.pool.database()
     }
 
     fn pool(&self) -> &Pool {
@@ -132,22 +137,22 @@ impl PostgresStore {
         &self.renewals
     }
 
-    /// The planner gets to know tables that have doubled soon, and not only when the database gets round to it. Whoever made them
-    /// grow does not wait, and nobody minds if it does not work.
-    fn tell_planner(&self, written: u64) {
+    /// Updates the planner's statistics of tables that have doubled, without waiting for
+    /// autovacuum. Runs in the background; errors are ignored.
+    fn analyze_if_grown(&self, written: u64) {
         let due = {
             let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-            growth.untold += written;
-            let due = growth.untold >= LARGE.max(growth.told);
+            growth.unanalyzed += written;
+            let due = growth.unanalyzed >= ANALYZE_THRESHOLD.max(growth.analyzed);
             if due {
-                growth.told += std::mem::take(&mut growth.untold);
+                growth.analyzed += std::mem::take(&mut growth.unanalyzed);
             }
             due
         };
         if due {
             let pool = Arc::clone(&self.pool);
             let analyze = move || {
-                let _ = pool.take(&mut |connection| {
+                let _ = pool.acquire(&mut |connection| {
                     connection.batch("ANALYZE resource, revision, ended, state")
                 });
             };
@@ -155,17 +160,17 @@ impl PostgresStore {
         }
     }
 
-    fn followed(&self) -> &Mutex<FxHashSet<Box<str>>> {
-        &self.followed
+    fn multi_statement_reads(&self) -> &Mutex<FxHashSet<Box<str>>> {
+        &self.multi_statement_reads
     }
 }
 
 impl PostgresStore {
-    /// Writes what somebody asked for, and is not to happen twice.
-    fn act<T>(&self, mut work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        acting::transact(|attempt| {
+    /// Runs a transaction of a request that must be executed at most once.
+    fn transact<T>(&self, mut work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
+        idempotency::with_current_request(|attempt| {
             self.write(|tx| {
-                acting::mark(tx, attempt)?;
+                idempotency::mark_executed(tx, attempt)?;
                 work(tx)
             })
         })
@@ -173,18 +178,18 @@ impl PostgresStore {
 }
 
 impl Store for PostgresStore {
-    crate::both::methods_of_both_stores!();
+    crate::shared_methods::impl_shared_methods!();
 
-    fn connections(&self) -> Option<Connections> {
-        Some(self.pool.connections())
+    fn connections(&self) -> Option<PoolStatus> {
+        Some(self.pool.status())
     }
 
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
         self.write(|tx| leases::acquire_lease(tx, environment, request))
     }
 
-    /// For as long again as they lasted: the clock that counts is that of the database.
-    fn renew_leases(&self, leases: &[Lease], _: Timestamp) -> Result<Renewal> {
+    /// Renews leases for their original duration, by the clock of the database.
+    fn renew_leases(&self, leases: &[Lease], _: Timestamp) -> Result<RenewalOutcome> {
         self.renew(leases)
     }
 
@@ -200,11 +205,12 @@ impl Store for PostgresStore {
         &self,
         environment: EnvironmentKey,
         version: &NewVersion<'_>,
-    ) -> Result<PutVersion> {
-        let given = Given::new(version.resources)?;
+    ) -> Result<PutOutcome> {
+        let given = SortedInput::new(version.resources)?;
         let files = self.read_once(|tx| put::intern_files(tx, version.resources))?;
-        let stored = self.act(|tx| put::put_version(tx, environment, version, &given, &files))?;
-        self.tell_planner(stored.added + stored.changed);
+        let stored =
+            self.transact(|tx| put::put_version(tx, environment, version, &given, &files))?;
+        self.analyze_if_grown(stored.added + stored.changed);
         Ok(stored)
     }
 

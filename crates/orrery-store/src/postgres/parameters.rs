@@ -4,8 +4,8 @@ use orrery_model::{Fact, Timestamp, VersionNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::transaction::Tx;
-use crate::codes::Code as _;
-use crate::load::parse_id;
+use crate::encoding::Code as _;
+use crate::resource_loader::parse_id;
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::sql::RowExt as _;
 use crate::{
@@ -17,7 +17,8 @@ const UPSERT: &str = "ON CONFLICT (environment, resource, name) DO UPDATE SET \
      value = excluded.value, source = excluded.source, updated = excluded.updated, \
      expires = excluded.expires, metadata = excluded.metadata";
 
-/// Collects what a batch of results does to facts, in the order of the results, and writes it at once.
+/// Collects the changes of facts by a batch of results, in the order of the results, and writes
+/// them together.
 #[derive(Default)]
 pub(super) struct FactWriter<'a> {
     steps: Vec<(ResourceKey, Step<'a>)>,
@@ -25,7 +26,7 @@ pub(super) struct FactWriter<'a> {
 
 enum Step<'a> {
     Set(&'a [Fact], Timestamp),
-    Forget,
+    Delete,
 }
 
 impl<'a> FactWriter<'a> {
@@ -33,8 +34,8 @@ impl<'a> FactWriter<'a> {
         self.steps.push((key, Step::Set(facts, now)));
     }
 
-    pub(super) fn forget(&mut self, key: ResourceKey) {
-        self.steps.push((key, Step::Forget));
+    pub(super) fn delete(&mut self, key: ResourceKey) {
+        self.steps.push((key, Step::Delete));
     }
 
     pub(super) fn write(
@@ -53,35 +54,35 @@ impl<'a> FactWriter<'a> {
         for row in tx.query(sql, &[&environment.0, &keys])? {
             values.entry(row.get(0)).or_default().insert(row.get(1), row.get(2));
         }
-        // The last value of each fact counts; what is forgotten in between, too.
+        // The last value of each fact counts, and so do deletions in between.
         let mut newest: FxHashMap<(i64, &str), (&Fact, Timestamp)> = FxHashMap::default();
-        let mut forgotten: FxHashSet<i64> = FxHashSet::default();
-        let mut told: Vec<(i64, &str)> = Vec::new();
+        let mut deleted: FxHashSet<i64> = FxHashSet::default();
+        let mut new_facts: Vec<(i64, &str)> = Vec::new();
         for (key, step) in &self.steps {
-            let known = values.entry(key.0).or_default();
+            let current = values.entry(key.0).or_default();
             match step {
-                Step::Forget => {
-                    known.clear();
+                Step::Delete => {
+                    current.clear();
                     newest.retain(|(of, _), _| *of != key.0);
-                    forgotten.insert(key.0);
+                    deleted.insert(key.0);
                 }
                 Step::Set(facts, now) => {
                     for fact in *facts {
-                        let before = known.insert(fact.name.clone(), fact.value.clone());
+                        let before = current.insert(fact.name.clone(), fact.value.clone());
                         effect.changed += usize::from(before.as_deref() != Some(&fact.value));
                         newest.insert((key.0, &fact.name), (fact, *now));
-                        told.push((key.0, &fact.name));
+                        new_facts.push((key.0, &fact.name));
                     }
                 }
             }
         }
-        if !forgotten.is_empty() {
-            let forgotten: Vec<i64> = forgotten.into_iter().collect();
+        if !deleted.is_empty() {
+            let deleted: Vec<i64> = deleted.into_iter().collect();
             let sql = "DELETE FROM parameter WHERE environment = $1 AND resource = ANY($2)";
-            tx.execute(sql, &[&environment.0, &forgotten])?;
+            tx.execute(sql, &[&environment.0, &deleted])?;
         }
         write_facts(tx, environment, newest.into_iter().collect())?;
-        effect.resolved = resolve_facts(tx, environment, &told)?;
+        effect.resolved = resolve_facts(tx, environment, &new_facts)?;
         Ok(effect)
     }
 }
@@ -96,7 +97,7 @@ fn write_facts(
     if facts.is_empty() {
         return Ok(());
     }
-    facts.sort_unstable_by_key(|(place, _)| *place);
+    facts.sort_unstable_by_key(|(key, _)| *key);
     let keys: Vec<i64> = facts.iter().map(|((key, _), _)| *key).collect();
     let names: Vec<&str> = facts.iter().map(|((_, name), _)| *name).collect();
     let values: Vec<&str> = facts.iter().map(|(_, (fact, _))| &*fact.value).collect();
@@ -150,7 +151,7 @@ pub(super) fn set_parameter(
     let sql = "UPDATE unknown SET resolved = 1 \
          WHERE environment = $1 AND resource = '' AND name = $2 AND resolved = 0";
     let resolved = tx.execute(sql, &[&environment.0, &name])?;
-    tx.note(environment, "parameter", name);
+    tx.record_change(environment, "parameter", name);
     let resolved = usize::try_from(resolved).unwrap_or(usize::MAX);
     Ok(ParameterEffect { changed: usize::from(!is_same), resolved })
 }
@@ -187,7 +188,7 @@ pub(super) fn put_unknowns(
     if unknowns.is_empty() {
         return Ok(());
     }
-    // The last of those with the same name counts.
+    // The last value of a name counts.
     let mut newest: FxHashMap<(&str, &str), &str> = FxHashMap::default();
     for unknown in unknowns {
         let resource = unknown.resource.as_ref().map_or("", |id| id.as_str());
@@ -227,13 +228,14 @@ pub(super) fn unknowns(
 }
 
 pub(super) fn missing_files(tx: &mut Tx<'_>, hashes: &[ContentHash]) -> Result<Vec<ContentHash>> {
-    let wanted: Vec<&[u8]> = hashes.iter().map(|hash| &hash.0[..]).collect();
-    let rows = tx.query("SELECT hash FROM file_content WHERE hash = ANY($1)", &[&wanted])?;
-    let known: FxHashSet<&[u8]> = rows.iter().map(|row| row.get(0)).collect();
-    Ok(hashes.iter().filter(|hash| !known.contains(&hash.0[..])).copied().collect())
+    let bytes: Vec<&[u8]> = hashes.iter().map(|hash| &hash.0[..]).collect();
+    let rows = tx.query("SELECT hash FROM file_content WHERE hash = ANY($1)", &[&bytes])?;
+    let stored: FxHashSet<&[u8]> = rows.iter().map(|row| row.get(0)).collect();
+    Ok(hashes.iter().filter(|hash| !stored.contains(&hash.0[..])).copied().collect())
 }
 
-/// In the order of their hashes: who puts the same files meanwhile waits, and neither waits for the other.
+/// Stores files in the order of their hashes, so that concurrent writers of the same files wait but
+/// cannot deadlock.
 pub(super) fn put_files(tx: &mut Tx<'_>, files: &[(ContentHash, &[u8])]) -> Result<()> {
     let mut files: Vec<&(ContentHash, &[u8])> = files.iter().collect();
     files.sort_unstable_by_key(|(hash, _)| *hash);

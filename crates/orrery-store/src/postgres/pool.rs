@@ -1,4 +1,5 @@
-//! A bounded set of connections: made when they are needed, given back after each piece of work, replaced when they break.
+//! Connection pool: connections are opened on demand, returned after each use, and replaced when
+//! they break.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,45 +13,45 @@ use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::connection::{Connection, explain_connecting};
-use crate::{Connections, Holder, Result, StoreError};
+use super::connection::{Connection, explain_connect_error};
+use crate::{Holder, PoolStatus, Result, StoreError};
 
-/// How long somebody waits for a connection that others use.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time to wait for a free connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long somebody waits for the server, if the address does not say.
+/// Time to wait for the server, if the URL does not set it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a dead machine may go unnoticed.
-const SILENCE: Duration = Duration::from_secs(15);
+/// Time until a dead peer is detected.
+const TCP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What every connection is told. A process that was stopped in the middle of a transaction must not hold up the others for
-/// ever (what holds a lease is ended sooner, see `check_lease`); and nobody waits for ever for a lock or a statement. Compiling
-/// statements to machine code costs more than ours take.
-const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '300s'; \
+/// Settings of every connection. A process that is stopped in the middle of a transaction must not
+/// block others for ever (a transaction under a lease ends sooner, see `check_lease`), and waits
+/// for locks and statements are bounded. JIT compilation costs more than our statements take.
+const SESSION_SETTINGS: &str = "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '300s'; \
      SET statement_timeout = '900s'; SET jit = off; SET client_min_messages = warning; \
      SET default_transaction_isolation = 'read committed'";
 
-/// What a pool is for.
+/// Purpose of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// Whatever there is to do, however long it takes.
+pub(super) enum PoolPurpose {
+    /// General work, without a time limit.
     Work,
-    /// Renewals of leases: an answer that comes late is worth nothing, and nothing else may hold them up.
+    /// Renewals of leases: a late answer is worthless, and other work must not delay them.
     Renewals,
 }
 
-/// Everything about renewals is over within seconds, or fails.
-const RENEWAL_SILENCE: Duration = Duration::from_secs(3);
-const RENEWAL_SESSION: &str = "SET statement_timeout = '3s'; SET lock_timeout = '3s'; \
+/// Renewals end within seconds, or fail.
+const RENEWAL_TCP_TIMEOUT: Duration = Duration::from_secs(3);
+const RENEWAL_SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '3s'; \
      SET idle_in_transaction_session_timeout = '3s'";
 
 pub(super) struct Pool {
     config: Config,
     tls: Option<MakeRustlsConnect>,
-    place: Arc<str>,
+    database: Arc<str>,
     size: usize,
-    purpose: Purpose,
+    purpose: PoolPurpose,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -58,34 +59,39 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct State {
     idle: Vec<Connection>,
-    /// Connections that exist or are being made.
+    /// Connections that exist or are being opened.
     open: usize,
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("place", &self.place).field("size", &self.size).finish()
+        f.debug_struct("Pool").field("database", &self.database).field("size", &self.size).finish()
     }
 }
 
 impl Pool {
-    pub(super) fn new(url: &str, holder: &Holder, size: usize, purpose: Purpose) -> Result<Self> {
+    pub(super) fn new(
+        url: &str,
+        holder: &Holder,
+        size: usize,
+        purpose: PoolPurpose,
+    ) -> Result<Self> {
         let bad = |reason: String| StoreError::BadUrl { reason };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(bad("the address does not begin with postgres://".to_owned()));
         }
-        let url = &*with_known_mode(url).map_err(bad)?;
+        let url = &*with_supported_sslmode(url).map_err(bad)?;
         let mut config: Config = url.parse().map_err(|error: postgres::Error| {
             bad(std::error::Error::source(&error).unwrap_or(&error).to_string())
         })?;
         if config.get_hosts().is_empty() {
-            return Err(bad("the address has no host".to_owned()));
+            return Err(bad("the URL has no host".to_owned()));
         }
         let (silence, connect_timeout) = match purpose {
-            Purpose::Work => (SILENCE, CONNECT_TIMEOUT),
-            Purpose::Renewals => (RENEWAL_SILENCE, RENEWAL_SILENCE),
+            PoolPurpose::Work => (TCP_TIMEOUT, CONNECT_TIMEOUT),
+            PoolPurpose::Renewals => (RENEWAL_TCP_TIMEOUT, RENEWAL_TCP_TIMEOUT),
         };
-        if purpose == Purpose::Renewals || config.get_connect_timeout().is_none() {
+        if purpose == PoolPurpose::Renewals || config.get_connect_timeout().is_none() {
             config.connect_timeout(connect_timeout);
         }
         config
@@ -103,86 +109,87 @@ impl Pool {
         if is_here && !url.contains("sslmode=") {
             config.ssl_mode(SslMode::Disable);
         }
-        let place: Arc<str> = describe(&config).into();
+        let database: Arc<str> = describe(&config).into();
         let is_socket = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
         let tls = if is_socket || config.get_ssl_mode() == SslMode::Disable {
             None
         } else {
-            Some(tls(&place)?)
+            Some(tls(&database)?)
         };
         let (state, freed) = (Mutex::default(), Condvar::new());
-        Ok(Pool { config, tls, place, size: size.max(1), purpose, state, freed })
+        Ok(Pool { config, tls, database, size: size.max(1), purpose, state, freed })
     }
 
-    pub(super) fn place(&self) -> &str {
-        &self.place
+    pub(super) fn database(&self) -> &str {
+        &self.database
     }
 
-    pub(super) fn connections(&self) -> Connections {
+    pub(super) fn status(&self) -> PoolStatus {
         let state = self.lock();
-        Connections { open: state.open, idle: state.idle.len(), max: self.size }
+        PoolStatus { open: state.open, idle: state.idle.len(), max: self.size }
     }
 
-    /// A connection on which `begin` has worked. One that was lost while nobody used it is replaced: `begin` is the first to
-    /// notice, and nothing was done before it.
-    pub(super) fn take(
+    /// A connection on which `begin` has succeeded. A connection that was lost while idle is
+    /// replaced: `begin` is the first to notice, and nothing was done before it.
+    pub(super) fn acquire(
         &self,
         begin: &mut dyn FnMut(&mut Connection) -> Result<()>,
-    ) -> Result<Taken<'_>> {
+    ) -> Result<PooledConnection<'_>> {
         loop {
-            let (mut taken, is_new) = self.take_any()?;
-            match begin(&mut taken) {
-                Ok(()) => return Ok(taken),
-                Err(StoreError::ConnectionLost { .. }) if !is_new => drop(taken),
+            let (mut connection, is_new) = self.acquire_any()?;
+            match begin(&mut connection) {
+                Ok(()) => return Ok(connection),
+                Err(StoreError::ConnectionLost { .. }) if !is_new => drop(connection),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Some connection, and whether it was made just now.
-    fn take_any(&self) -> Result<(Taken<'_>, bool)> {
+    /// A connection, and true if it was opened just now.
+    fn acquire_any(&self) -> Result<(PooledConnection<'_>, bool)> {
         let began = Instant::now();
-        let patience = match self.purpose {
-            Purpose::Work => PATIENCE,
-            Purpose::Renewals => RENEWAL_SILENCE,
+        let timeout = match self.purpose {
+            PoolPurpose::Work => ACQUIRE_TIMEOUT,
+            PoolPurpose::Renewals => RENEWAL_TCP_TIMEOUT,
         };
         let mut state = self.lock();
         loop {
             if let Some(connection) = state.idle.pop() {
-                return Ok((Taken { pool: self, connection: Some(connection) }, false));
+                return Ok((PooledConnection { pool: self, connection: Some(connection) }, false));
             }
             if state.open < self.size {
                 state.open += 1;
                 drop(state);
-                // Until it is there, this gives the place back whatever happens.
-                let mut taken = Taken { pool: self, connection: None };
-                taken.connection = Some(self.connect()?);
-                return Ok((taken, true));
+                // Until it is connected, this returns the slot in any case.
+                let mut pooled = PooledConnection { pool: self, connection: None };
+                pooled.connection = Some(self.connect()?);
+                return Ok((pooled, true));
             }
-            let Some(left) = patience.checked_sub(began.elapsed()) else {
+            let Some(remaining) = timeout.checked_sub(began.elapsed()) else {
                 return Err(StoreError::NoConnection {
-                    place: self.place.to_string(),
+                    database: self.database.to_string(),
                     size: self.size,
-                    seconds: patience.as_secs(),
+                    seconds: timeout.as_secs(),
                 });
             };
             state = self
                 .freed
-                .wait_timeout(state, left)
+                .wait_timeout(state, remaining)
                 .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
         }
     }
 
     fn connect(&self) -> Result<Connection> {
-        let made = match &self.tls {
+        let connected = match &self.tls {
             Some(tls) => self.config.connect(tls.clone()),
             None => self.config.connect(NoTls),
         };
-        let client: Client = made.map_err(|error| explain_connecting(&error, &self.place))?;
-        let mut connection = Connection::new(client, Arc::clone(&self.place));
-        connection.batch(SESSION)?;
-        if self.purpose == Purpose::Renewals {
-            connection.batch(RENEWAL_SESSION)?;
+        let client: Client =
+            connected.map_err(|error| explain_connect_error(&error, &self.database))?;
+        let mut connection = Connection::new(client, Arc::clone(&self.database));
+        connection.batch(SESSION_SETTINGS)?;
+        if self.purpose == PoolPurpose::Renewals {
+            connection.batch(RENEWAL_SESSION_SETTINGS)?;
         }
         Ok(connection)
     }
@@ -194,8 +201,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Ending a connection blocks, which the threads of an asynchronous runtime must not; and such a thread may be the one
-        // that drops the store.
+        // Closing a connection blocks, which the threads of an asynchronous runtime must not, and
+        // such a thread may drop the store.
         let idle = std::mem::take(&mut self.lock().idle);
         if !idle.is_empty() {
             let _ = std::thread::spawn(move || drop(idle)).join();
@@ -203,14 +210,14 @@ impl Drop for Pool {
     }
 }
 
-/// A connection in use. It goes back when this is dropped, unless it is no longer fit for use.
-pub(super) struct Taken<'a> {
+/// A connection in use. It returns to the pool when this is dropped, unless it is broken.
+pub(super) struct PooledConnection<'a> {
     pool: &'a Pool,
-    /// `None` only while it is being made.
+    /// `None` only while it is being opened.
     connection: Option<Connection>,
 }
 
-impl Deref for Taken<'_> {
+impl Deref for PooledConnection<'_> {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -218,13 +225,13 @@ impl Deref for Taken<'_> {
     }
 }
 
-impl DerefMut for Taken<'_> {
+impl DerefMut for PooledConnection<'_> {
     fn deref_mut(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("a connection that was taken")
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
         let usable = self.connection.take().filter(Connection::is_usable);
         let mut state = self.pool.lock();
@@ -247,7 +254,7 @@ fn is_this_machine(host: &Host) -> bool {
     }
 }
 
-/// Which database it is, for people: never with its password.
+/// Description of the database for people, never with its password.
 fn describe(config: &Config) -> String {
     let ports = config.get_ports();
     let hosts: Vec<String> = config
@@ -269,35 +276,35 @@ fn describe(config: &Config) -> String {
     }
 }
 
-/// The address with a mode of encryption that the library knows. Certificates and names of hosts are always checked, so that modes
-/// that ask for it are no other than `require`.
-fn with_known_mode(url: &str) -> std::result::Result<Cow<'_, str>, String> {
+/// The URL with an `sslmode` that the library supports. Certificates and host names are always
+/// verified, so the verifying modes equal `require`.
+fn with_supported_sslmode(url: &str) -> std::result::Result<Cow<'_, str>, String> {
     let Some((before, options)) = url.split_once('?') else { return Ok(url.into()) };
-    let mut known = Vec::new();
+    let mut supported = Vec::new();
     for option in options.split('&') {
-        known.push(match option.strip_prefix("sslmode=") {
+        supported.push(match option.strip_prefix("sslmode=") {
             None | Some("disable" | "prefer" | "require") => option,
             Some("verify-ca" | "verify-full") => "sslmode=require",
             Some(other) => {
                 return Err(format!(
-                    "sslmode={other} is none that is known; known are disable, prefer, require, verify-ca and verify-full, and \
-                     whenever a connection is encrypted, the certificate and the name of the host are checked"
+                    "unknown sslmode={other}; expected disable, prefer, require, verify-ca or verify-full; \
+                     encrypted connections always verify the certificate and the host name"
                 ));
             }
         });
     }
-    Ok(format!("{before}?{}", known.join("&")).into())
+    Ok(format!("{before}?{}", supported.join("&")).into())
 }
 
-/// Certificates are checked as the machine's other programs do.
-fn tls(place: &str) -> Result<MakeRustlsConnect> {
+/// TLS with certificates verified by the platform's trust store.
+fn tls(database: &str) -> Result<MakeRustlsConnect> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_platform_verifier())
         .map(|builder| builder.with_no_client_auth());
     let config = config.map_err(|error| StoreError::Refused {
-        place: place.to_owned(),
+        database: database.to_owned(),
         reason: format!(
             "no certificates of authorities can be read on this machine ({error}); install them, \
              or do without encryption by sslmode=disable"

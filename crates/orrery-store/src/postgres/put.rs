@@ -1,4 +1,4 @@
-//! Storing a version: only what differs from the newest version is written, many rows with each statement.
+//! Storing a version: writes only differences from the newest version, many rows per statement.
 
 use orrery_model::{Resource, VersionNumber};
 use postgres::types::{ToSql, Type};
@@ -8,22 +8,22 @@ use super::compare::compare;
 use super::environments::lock_environment;
 use super::transaction::Tx;
 use super::{engine, parameters};
-use crate::codes::{flags_code, number_from, pack_keys, unsigned};
-use crate::plan::{Given, Plan, check_base, digest};
+use crate::encoding::{flags_code, pack_keys, unsigned, version_number_from};
 use crate::records::bind_project;
 use crate::sql::RowExt as _;
-use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
+use crate::version_delta::{SortedInput, VersionDelta, check_base, digest};
+use crate::{EnvironmentKey, NewVersion, PutOutcome, PutScope, ResourceKey, Result, StoreError};
 
-/// Rows that one statement writes.
+/// Rows per statement.
 const CHUNK: usize = 5_000;
 
 pub(super) fn put_version(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     new: &NewVersion<'_>,
-    given: &Given<'_>,
+    given: &SortedInput<'_>,
     files: &FxHashMap<String, i64>,
-) -> Result<PutVersion> {
+) -> Result<PutOutcome> {
     lock_environment(tx, environment)?;
     if let Some(lease) = new.lease {
         engine::check_lease(tx, lease)?;
@@ -31,33 +31,33 @@ pub(super) fn put_version(
     if let Some(project) = new.project {
         bind_project(tx, environment, project, new.made_at)?;
     }
-    let mut plan = compare(tx, environment, given, files, new.scope)?;
-    write_places(tx, new.resources, files, &plan)?;
+    let mut delta = compare(tx, environment, given, files, new.scope)?;
+    write_sources(tx, new.resources, files, &delta)?;
     let newest = newest_version(tx, environment)?;
     check_base(new.base, newest.map(|(number, _)| number))?;
     if new.only_if_changed
         && let Some((number, total)) = newest
-        && plan.is_same_version()
+        && delta.is_same_version()
     {
-        let keys = plan.keys.into_iter().map(ResourceKey).collect();
+        let keys = delta.keys.into_iter().map(ResourceKey).collect();
         let (added, changed, removed) = (0, 0, 0);
-        return Ok(PutVersion { number, created: false, keys, added, changed, removed, total });
+        return Ok(PutOutcome { number, created: false, keys, added, changed, removed, total });
     }
 
     let number = choose_number(tx, environment, new.number)?;
-    let step = tx.take_numbers("step", 1)?;
-    let added = plan.fresh.len() + plan.back.len();
-    let changed = plan.changed.len();
+    let step = tx.allocate_numbers("step", 1)?;
+    let added = delta.created.len() + delta.readded.len();
+    let changed = delta.changed.len();
     let written = added + changed;
-    let first = tx.take_numbers("revision", written)?;
-    write_new_names(tx, environment, given, &mut plan)?;
-    let partial = matches!(new.scope, Scope::Sets(_));
-    let writer = RevisionWriter { environment, step, given, files, partial, plan: &plan };
+    let first = tx.allocate_numbers("revision", written)?;
+    write_new_names(tx, environment, given, &mut delta)?;
+    let partial = matches!(new.scope, PutScope::Sets(_));
+    let writer = RevisionWriter { environment, step, given, files, partial, delta: &delta };
     writer.write(tx, first)?;
 
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let before = newest.map_or(0, |(_, total)| i64::try_from(total).unwrap_or(i64::MAX));
-    let total = before + count(added) - count(plan.removed.len());
+    let total = before + count(added) - count(delta.removed.len());
     tx.execute(
         "INSERT INTO step (id, environment, first_revision, end_revision) VALUES ($1, $2, $3, $4)",
         &[&step, &environment.0, &first, &(first + count(written))],
@@ -75,30 +75,30 @@ pub(super) fn put_version(
             &total,
             &count(added),
             &count(changed),
-            &count(plan.removed.len()),
+            &count(delta.removed.len()),
         ],
     )?;
     parameters::put_unknowns(tx, environment, number, new.unknowns)?;
-    tx.note(environment, "version", &number.to_string());
-    Ok(PutVersion {
+    tx.record_change(environment, "version", &number.to_string());
+    Ok(PutOutcome {
         number,
         created: true,
         added: added as u64,
         changed: changed as u64,
-        removed: plan.removed.len() as u64,
+        removed: delta.removed.len() as u64,
         total: unsigned(total)?,
-        keys: plan.keys.into_iter().map(ResourceKey).collect(),
+        keys: delta.keys.into_iter().map(ResourceKey).collect(),
     })
 }
 
-/// The version that was put last, and how many resources it has.
+/// The version that was put last, and its number of resources.
 fn newest_version(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
 ) -> Result<Option<(VersionNumber, u64)>> {
     let sql = "SELECT number, total FROM version WHERE environment = $1 ORDER BY step DESC LIMIT 1";
     let Some(row) = tx.first(sql, &[&environment.0])? else { return Ok(None) };
-    Ok(Some((number_from(row.int(0)?)?, unsigned(row.int(1)?)?)))
+    Ok(Some((version_number_from(row.int(0)?)?, unsigned(row.int(1)?)?)))
 }
 
 fn choose_number(
@@ -112,8 +112,8 @@ fn choose_number(
         return Err(StoreError::VersionNotReserved(number));
     }
     let sql = "SELECT 1 FROM version WHERE environment = $1 AND number = $2";
-    let taken = tx.first(sql, &[&environment.0, &i64::from(number.0)])?;
-    if taken.is_some() { Err(StoreError::VersionExists(number)) } else { Ok(number) }
+    let existing = tx.first(sql, &[&environment.0, &i64::from(number.0)])?;
+    if existing.is_some() { Err(StoreError::VersionExists(number)) } else { Ok(number) }
 }
 
 pub(super) fn reserve_version(
@@ -125,12 +125,12 @@ pub(super) fn reserve_version(
     let row = tx.first(sql, &[&environment.0])?;
     row.map_or_else(
         || Err(StoreError::NoEnvironment(format!("number {}", environment.0))),
-        |row| number_from(row.get(0)),
+        |row| version_number_from(row.get(0)),
     )
 }
 
-/// Numbers of the source files, new ones included. A transaction of its own: the numbers are shared by all environments, and
-/// who puts a large version must not keep others waiting.
+/// Numbers of the source files, adding new ones. Runs in a transaction of its own: all environments
+/// share the numbers, and a large put must not block others.
 pub(super) fn intern_files(
     tx: &mut Tx<'_>,
     resources: &[Resource],
@@ -138,7 +138,7 @@ pub(super) fn intern_files(
     let mut paths: FxHashSet<&str> = FxHashSet::default();
     let mut last: Option<&std::sync::Arc<str>> = None;
     for source in resources.iter().filter_map(|resource| resource.source.as_ref()) {
-        // Neighbours mostly share the very same text.
+        // Neighbours mostly share the same allocation.
         if !last.is_some_and(|last| std::sync::Arc::ptr_eq(last, &source.file)) {
             paths.insert(&source.file);
         }
@@ -159,17 +159,17 @@ pub(super) fn intern_files(
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
-/// Where resources stand in the source, column by column.
+/// Source locations of resources, column by column.
 #[derive(Default)]
-struct Places {
+struct SourceColumns {
     files: Vec<Option<i64>>,
     lines: Vec<Option<i64>>,
     columns: Vec<Option<i64>>,
 }
 
-impl Places {
+impl SourceColumns {
     fn add(&mut self, resource: &Resource, files: &FxHashMap<String, i64>) {
-        let (file, line, column) = place_of(resource, files);
+        let (file, line, column) = source_columns(resource, files);
         self.files.push(file);
         self.lines.push(line);
         self.columns.push(column);
@@ -182,7 +182,7 @@ fn set_of(resource: &Resource, sets: &FxHashMap<String, i64>) -> Option<i64> {
 }
 
 /// The number of the file, the line and the column.
-fn place_of(
+fn source_columns(
     resource: &Resource,
     files: &FxHashMap<String, i64>,
 ) -> (Option<i64>, Option<i64>, Option<i64>) {
@@ -194,15 +194,15 @@ fn place_of(
     )
 }
 
-fn write_places(
+fn write_sources(
     tx: &mut Tx<'_>,
     resources: &[Resource],
     files: &FxHashMap<String, i64>,
-    plan: &Plan,
+    delta: &VersionDelta,
 ) -> Result<()> {
-    for moved in plan.moved.chunks(CHUNK) {
-        let keys: Vec<i64> = moved.iter().map(|index| plan.keys[*index]).collect();
-        let mut places = Places::default();
+    for moved in delta.relocated.chunks(CHUNK) {
+        let keys: Vec<i64> = moved.iter().map(|index| delta.keys[*index]).collect();
+        let mut places = SourceColumns::default();
         moved.iter().for_each(|index| places.add(&resources[*index], files));
         tx.execute(
             "UPDATE resource SET source_file = p.file, source_line = p.line, \
@@ -215,21 +215,21 @@ fn write_places(
     Ok(())
 }
 
-/// Gives keys to resources that were never seen, and notes their types and agents.
+/// Assigns keys to new resources, and records their types and agents.
 fn write_new_names(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
-    given: &Given<'_>,
-    plan: &mut Plan,
+    given: &SortedInput<'_>,
+    delta: &mut VersionDelta,
 ) -> Result<()> {
-    if plan.fresh.is_empty() {
+    if delta.created.is_empty() {
         return Ok(());
     }
-    let first = tx.take_numbers("resource", plan.fresh.len())?;
+    let first = tx.allocate_numbers("resource", delta.created.len())?;
     let mut types: FxHashSet<&str> = FxHashSet::default();
     let mut agents: FxHashSet<&str> = FxHashSet::default();
-    for (key, index) in (first..).zip(&plan.fresh) {
-        plan.keys[*index] = key;
+    for (key, index) in (first..).zip(&delta.created) {
+        delta.keys[*index] = key;
         let id = &given.resources[*index].id;
         types.insert(id.entity());
         agents.insert(id.agent());
@@ -251,11 +251,11 @@ fn write_new_names(
 struct RevisionWriter<'a> {
     environment: EnvironmentKey,
     step: i64,
-    given: &'a Given<'a>,
+    given: &'a SortedInput<'a>,
     files: &'a FxHashMap<String, i64>,
-    /// Requirements may be met by resources that were not given.
+    /// Requirements may refer to resources that were not given.
     partial: bool,
-    plan: &'a Plan,
+    delta: &'a VersionDelta,
 }
 
 impl RevisionWriter<'_> {
@@ -263,25 +263,25 @@ impl RevisionWriter<'_> {
     fn write(&self, tx: &mut Tx<'_>, first: i64) -> Result<()> {
         self.close_revisions(tx)?;
         let sets = self.intern_sets(tx)?;
-        let staying = self.find_staying(tx)?;
-        let written: Vec<usize> = self.plan.written().collect();
-        let (fresh, known) = written.split_at(self.plan.fresh.len());
-        self.write_revisions(tx, &written, first, &sets, &staying)?;
-        self.write_names(tx, fresh, first, &sets)?;
-        let mut revision = first + i64::try_from(fresh.len()).unwrap_or(i64::MAX);
-        for known in known.chunks(CHUNK) {
-            self.write_heads(tx, known, revision, &sets)?;
-            revision += i64::try_from(known.len()).unwrap_or(i64::MAX);
+        let staying = self.find_retained(tx)?;
+        let indexes: Vec<usize> = self.delta.with_new_revision().collect();
+        let (created, existing) = indexes.split_at(self.delta.created.len());
+        self.write_revisions(tx, &indexes, first, &sets, &staying)?;
+        self.write_names(tx, created, first, &sets)?;
+        let mut revision = first + i64::try_from(created.len()).unwrap_or(i64::MAX);
+        for existing in existing.chunks(CHUNK) {
+            self.write_heads(tx, existing, revision, &sets)?;
+            revision += i64::try_from(existing.len()).unwrap_or(i64::MAX);
         }
         Ok(())
     }
 
-    /// What is replaced or removed ends with this step.
+    /// Ends replaced and removed revisions with this step.
     fn close_revisions(&self, tx: &mut Tx<'_>) -> Result<()> {
         let replaced =
-            self.plan.changed.iter().map(|(index, head)| (self.plan.keys[*index], *head));
+            self.delta.changed.iter().map(|(index, head)| (self.delta.keys[*index], *head));
         let mut ended: Vec<(i64, i64)> =
-            self.plan.removed.iter().copied().chain(replaced).collect();
+            self.delta.removed.iter().copied().chain(replaced).collect();
         // In the order of the table's key.
         ended.sort_unstable_by_key(|(_, revision)| *revision);
         if !ended.is_empty() {
@@ -296,7 +296,7 @@ impl RevisionWriter<'_> {
                 },
             )?;
         }
-        for removed in self.plan.removed.chunks(CHUNK) {
+        for removed in self.delta.removed.chunks(CHUNK) {
             let keys: Vec<i64> = removed.iter().map(|(key, _)| *key).collect();
             let sql = "UPDATE resource SET head = NULL, digest = NULL, resource_set = 0 \
                  WHERE id = ANY($1)";
@@ -307,7 +307,7 @@ impl RevisionWriter<'_> {
 
     /// Numbers of the sets that are written to.
     fn intern_sets(&self, tx: &mut Tx<'_>) -> Result<FxHashMap<String, i64>> {
-        let written = self.plan.written().map(|index| &self.given.resources[index]);
+        let written = self.delta.with_new_revision().map(|index| &self.given.resources[index]);
         let names: FxHashSet<&str> =
             written.filter_map(|resource| resource.set.as_deref()).collect();
         if names.is_empty() {
@@ -323,13 +323,14 @@ impl RevisionWriter<'_> {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Keys of required resources that stay from the newest version. Those that go have no head any more.
-    fn find_staying(&self, tx: &mut Tx<'_>) -> Result<FxHashMap<String, i64>> {
+    /// Keys of required resources that stay from the newest version. Removed ones have no head any
+    /// more.
+    fn find_retained(&self, tx: &mut Tx<'_>) -> Result<FxHashMap<String, i64>> {
         let mut staying = FxHashMap::default();
         if !self.partial {
             return Ok(staying);
         }
-        let written = self.plan.written().map(|index| &self.given.resources[index]);
+        let written = self.delta.with_new_revision().map(|index| &self.given.resources[index]);
         let mut names: Vec<&str> = written
             .flat_map(|resource| &resource.requires)
             .map(|required| required.as_str())
@@ -378,7 +379,7 @@ impl RevisionWriter<'_> {
                     rows.write(&[
                         &revision,
                         &self.environment.0,
-                        &self.plan.keys[*index],
+                        &self.delta.keys[*index],
                         &self.step,
                         &set_of(resource, sets),
                         &flags_code(resource.flags),
@@ -392,7 +393,7 @@ impl RevisionWriter<'_> {
         )
     }
 
-    /// Resources that were never seen, with their revisions.
+    /// Inserts new resources with their revisions.
     fn write_names(
         &self,
         tx: &mut Tx<'_>,
@@ -420,11 +421,11 @@ impl RevisionWriter<'_> {
             |rows| {
                 for (revision, index) in (first..).zip(indexes) {
                     let resource = &self.given.resources[*index];
-                    let (file, line, column) = place_of(resource, self.files);
+                    let (file, line, column) = source_columns(resource, self.files);
                     rows.write(&[
                         &self.environment.0,
                         &resource.id.as_str(),
-                        &self.plan.keys[*index],
+                        &self.delta.keys[*index],
                         &revision,
                         &&digest(resource)[..],
                         &file,
@@ -438,7 +439,7 @@ impl RevisionWriter<'_> {
         )
     }
 
-    /// Points resources that are known to their new revisions.
+    /// Points existing resources to their new revisions.
     fn write_heads(
         &self,
         tx: &mut Tx<'_>,
@@ -447,10 +448,10 @@ impl RevisionWriter<'_> {
         sets: &FxHashMap<String, i64>,
     ) -> Result<()> {
         let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
-        let keys: Vec<i64> = indexes.iter().map(|index| self.plan.keys[*index]).collect();
+        let keys: Vec<i64> = indexes.iter().map(|index| self.delta.keys[*index]).collect();
         let digests: Vec<[u8; 16]> = resources().map(digest).collect();
         let digests: Vec<&[u8]> = digests.iter().map(|digest| &digest[..]).collect();
-        let mut places = Places::default();
+        let mut places = SourceColumns::default();
         resources().for_each(|resource| places.add(resource, self.files));
         let sql = "UPDATE resource SET head = $1::bigint - 1 + r.place, digest = r.digest, \
              source_file = r.file, source_line = r.line, source_column = r.col, \
@@ -476,7 +477,7 @@ impl RevisionWriter<'_> {
         let mut keys = Vec::with_capacity(resource.requires.len());
         for required in &resource.requires {
             let key = match self.given.find(required.as_str()) {
-                Some(index) => Some(self.plan.keys[index]),
+                Some(index) => Some(self.delta.keys[index]),
                 None => staying.get(required.as_str()).copied(),
             };
             keys.push(key.ok_or_else(|| StoreError::DanglingRequires {

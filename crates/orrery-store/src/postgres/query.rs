@@ -1,41 +1,43 @@
-//! What people ask: lists of resources, counts, and the log of one resource.
+//! Queries: lists of resources, counts, and the log of one resource.
 
 use orrery_model::{AttributeHash, ResourceState, Status};
 use postgres::Row;
 
 use super::read::{PAGE, read_names};
 use super::transaction::Tx;
-use crate::codes::{STATE_COLUMN_COUNT, STATE_COLUMNS, flags_from_code, hash_from, state_from};
-use crate::records::released::{LEFT_BEHIND, is_ahead, with_intent};
+use crate::encoding::{STATE_COLUMN_COUNT, STATE_COLUMNS, flags_from_code, hash_from, state_from};
+use crate::records::pending_release::{
+    MAY_EXIST_SQL, has_pending_release_sql, with_pending_intent,
+};
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::{Row as _, RowExt as _};
 use crate::{
     Action, ActionKey, EnvironmentKey, ResourceFilter, ResourcePage, ResourceSummary, Result, glob,
 };
 
-/// Columns before those of the state. A revision is looked up only for a resource that has no state, or if a release has yet to be
-/// taken in, which the last one says.
+/// Columns before those of the state. A revision is looked up only for a resource without a state,
+/// or if a release is not processed yet, which the last column tells.
 const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head, resource.source_file, \
      resource.source_line, resource.source_column, running.resource IS NOT NULL, \
-     state.resource IS NOT NULL, revision.hash, revision.flags, release.is_ahead";
+     state.resource IS NOT NULL, revision.hash, revision.flags, release.has_pending_release";
 const OWN_COLUMN_COUNT: usize = 11;
 
-/// Where the columns come from, beside `resource`. The first parameter is the environment.
+/// Joined tables of the columns, beside `resource`. The first parameter is the environment.
 fn joins() -> String {
     format!(
-        "CROSS JOIN (SELECT {} AS is_ahead) AS release \
+        "CROSS JOIN (SELECT {} AS has_pending_release) AS release \
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
          LEFT JOIN revision ON revision.id = resource.head \
-         AND (state.resource IS NULL OR release.is_ahead = 1)",
-        is_ahead("$1")
+         AND (state.resource IS NULL OR release.has_pending_release = 1)",
+        has_pending_release_sql("$1")
     )
 }
 
-/// The range from one name on, but not before another one nor after a third.
-fn sql_of_range() -> String {
+/// Statement for the range from one name on, not before a second and not after a third.
+fn range_sql() -> String {
     format!(
-        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS}, resource.head IS NOT NULL OR {LEFT_BEHIND} \
+        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS}, resource.head IS NOT NULL OR {MAY_EXIST_SQL} \
          FROM (SELECT * FROM resource WHERE environment = $1 AND name >= $2 AND name > $3 \
              AND name < $4 ORDER BY name LIMIT $5) AS resource {} \
          ORDER BY resource.name",
@@ -43,23 +45,23 @@ fn sql_of_range() -> String {
     )
 }
 
-/// The state of the resource in a row of [`sql_of_range`]; `None` if nothing is or was wanted of it.
+/// State of the resource in a row of [`range_sql`]; `None` if it has and had no intent.
 fn state_of(row: &Row) -> Result<Option<ResourceState>> {
     let deploying = row.flag(6)?;
-    let known = match row.flag(7)? {
+    let stored = match row.flag(7)? {
         true => Some(state_from(row, OWN_COLUMN_COUNT, deploying)?),
         false => None,
     };
-    let wanted = || -> Result<Option<(AttributeHash, bool)>> {
+    let newest_intent = || -> Result<Option<(AttributeHash, bool)>> {
         if row.integer(2)?.is_none() {
             return Ok(None);
         }
         Ok(Some((hash_from(row.blob(8)?)?, flags_from_code(row.int(9)?).undefined)))
     };
-    match (known, row.flag(10)?) {
+    match (stored, row.flag(10)?) {
         (Some(state), false) => Ok(Some(state)),
-        (Some(state), true) => Ok(Some(with_intent(state, wanted()?))),
-        (None, _) => Ok(wanted()?.map(|(hash, undefined)| ResourceState {
+        (Some(state), true) => Ok(Some(with_pending_intent(state, newest_intent()?))),
+        (None, _) => Ok(newest_intent()?.map(|(hash, undefined)| ResourceState {
             deploying,
             ..ResourceState::new(hash, undefined)
         })),
@@ -86,11 +88,11 @@ pub(super) fn list_resources(
     after: Option<&str>,
     limit: usize,
 ) -> Result<ResourcePage> {
-    tx.walk()?;
+    tx.prefer_index_scans()?;
     let names = read_names(tx, environment)?;
     let limit = limit.max(1);
-    let sql = sql_of_range();
-    // If only some of the rows are wanted, many have to be looked at.
+    let sql = range_sql();
+    // A selective filter has to scan many rows.
     let is_selective = filter.value.is_some() || !filter.statuses.is_empty();
     let enough = i64::try_from(limit.saturating_add(1)).unwrap_or(PAGE);
     let rows_at_once = if is_selective { PAGE } else { enough.min(PAGE) };

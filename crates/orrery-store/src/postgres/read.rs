@@ -1,25 +1,25 @@
-//! Reading versions: a whole one, what differs between two, and the list of them.
+//! Reading versions: a whole one, the difference of two, and the list of them.
 //!
-//! Large tables are read in pages by name, each of which walks the one order in which resources are stored. So memory stays
-//! small, and the database never has to sort a million rows.
+//! Large tables are read in pages by name, each in the one order in which resources are stored. So
+//! memory use stays small, and the database never sorts a million rows.
 
 use orrery_model::{Resource, ResourceId, VersionNumber};
 use postgres::Row;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::transaction::Tx;
-use crate::load::{Names, own, parse_id};
-use crate::rows::{CONTENT, SharedNames, VERSION_COLUMNS, resource_row, version_from};
+use crate::resource_loader::{NameInterner, parse_id, to_resource};
+use crate::rows::{REVISION_COLUMNS, SharedNames, VERSION_COLUMNS, resource_row, version_from};
 use crate::sql::{Row as _, RowExt as _};
 use crate::{
     EnvironmentKey, ResourceDifference, ResourceKey, ResourceRow, Result, StoreError, VersionInfo,
 };
 
-/// Rows that are read at a time.
+/// Rows per page.
 pub(super) const PAGE: i64 = 5_000;
 
-/// Differences that are loaded at a time.
-const LOADED: usize = 1_000;
+/// Differences loaded at a time.
+const LOAD_BATCH: usize = 1_000;
 
 pub(super) fn versions(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
     let sql =
@@ -48,15 +48,15 @@ pub(super) fn read_names(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result
     Ok(SharedNames { sets, files })
 }
 
-/// Walks all resources by name. Where the newest revision is too new, the one of that time is looked up, so the
-/// cost grows with the size of the version and with what changed since.
+/// Visits all resources by name. Where the newest revision is too new, the former one is looked up,
+/// so the cost grows with the size of the version and the number of later changes.
 pub(super) fn read_version(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     number: VersionNumber,
     visit: &mut dyn FnMut(ResourceRow<'_>),
 ) -> Result<VersionInfo> {
-    tx.walk()?;
+    tx.prefer_index_scans()?;
     let (info, step) = find_version(tx, environment, number)?;
     let names = read_names(tx, environment)?;
     let sql = "SELECT resource.name, resource.id, resource.source_file, resource.source_line, \
@@ -94,7 +94,7 @@ struct Sides {
     after: Option<i64>,
 }
 
-/// Looks only at what was written or replaced between the two versions.
+/// Reads only rows that were written or replaced between the two versions.
 pub(super) fn diff_versions(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
@@ -105,7 +105,7 @@ pub(super) fn diff_versions(
     let (_, from) = find_version(tx, environment, from)?;
     let (_, to) = find_version(tx, environment, to)?;
     let (low, high) = (from.min(to), from.max(to));
-    tx.walk()?;
+    tx.prefer_index_scans()?;
 
     let mut sides: FxHashMap<i64, Sides> = FxHashMap::default();
     let mut passing: FxHashSet<i64> = FxHashSet::default();
@@ -139,7 +139,7 @@ pub(super) fn diff_versions(
     }
     found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let names = read_names(tx, environment)?;
-    for found in found.chunks(LOADED) {
+    for found in found.chunks(LOAD_BATCH) {
         let revisions: Vec<i64> =
             found.iter().flat_map(|(_, _, sides)| [sides.before, sides.after]).flatten().collect();
         let mut loaded = load_revisions(tx, &names, &revisions)?;
@@ -152,7 +152,7 @@ pub(super) fn diff_versions(
         };
         for (id, key, sides) in found {
             let (before, after) = (take(sides.before)?, take(sides.after)?);
-            // A resource may have gone and come back as it was.
+            // A resource may have been removed and added again unchanged.
             if before != after {
                 let (before, after) = if from <= to { (before, after) } else { (after, before) };
                 let key = ResourceKey(*key);
@@ -163,7 +163,7 @@ pub(super) fn diff_versions(
     Ok(())
 }
 
-/// What the newest version that has it wants of a resource.
+/// Desired state of a resource in the newest version that has it.
 pub(super) fn read_resource(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
@@ -198,18 +198,19 @@ pub(super) fn load_revisions(
 ) -> Result<FxHashMap<i64, Resource>> {
     let sql = format!(
         "SELECT revision.id, resource.id, resource.name, resource.source_file, \
-         resource.source_line, resource.source_column, {CONTENT} \
+         resource.source_line, resource.source_column, {REVISION_COLUMNS} \
          FROM revision JOIN resource ON resource.id = revision.resource \
          WHERE revision.id = ANY($1)"
     );
     let rows = tx.query(&sql, &[&revisions])?;
-    let mut shared = Names::default();
+    let mut shared = NameInterner::default();
     let mut loaded: Vec<(i64, Resource, Vec<ResourceKey>)> = Vec::with_capacity(rows.len());
     for row in &rows {
         let mut requires = Vec::new();
         let id = (row.int(1)?, row.str(2)?);
         let source = names.source(row, 3)?;
-        let resource = own(&resource_row(row, 6, id, source, names, &mut requires)?, &mut shared)?;
+        let resource =
+            to_resource(&resource_row(row, 6, id, source, names, &mut requires)?, &mut shared)?;
         loaded.push((row.int(0)?, resource, requires));
     }
     let mut required: Vec<i64> =

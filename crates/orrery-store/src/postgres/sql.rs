@@ -6,13 +6,13 @@ use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use super::PostgresStore;
 use super::connection::Parameter;
 use super::transaction::Tx;
-use crate::acting;
+use crate::idempotency;
 use crate::sql::{Database, Row, Sql, Value};
-use crate::{Lease, NewNote, Result, StoreError};
+use crate::{Lease, NewChange, Result, StoreError};
 
 type Boxed = Box<dyn std::error::Error + Sync + Send>;
 
-/// Values are sent as the type that PostgreSQL worked out for the parameter.
+/// Values are sent as the type that PostgreSQL inferred for the parameter.
 impl ToSql for Value<'_> {
     fn to_sql(&self, of: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Boxed> {
         match *self {
@@ -38,17 +38,17 @@ impl ToSql for Value<'_> {
     to_sql_checked!();
 }
 
-/// A whole number of any of the types that statements on integers answer with.
-struct Whole(i64);
+/// An integer of any type that integer expressions return.
+struct AnyInteger(i64);
 
-impl<'a> FromSql<'a> for Whole {
+impl<'a> FromSql<'a> for AnyInteger {
     fn from_sql(of: &Type, raw: &'a [u8]) -> std::result::Result<Self, Boxed> {
-        Ok(Whole(match *of {
+        Ok(AnyInteger(match *of {
             Type::INT8 => i64::from_sql(of, raw)?,
             Type::INT4 => i32::from_sql(of, raw)?.into(),
             Type::INT2 => i16::from_sql(of, raw)?.into(),
             Type::BOOL => bool::from_sql(of, raw)?.into(),
-            _ => whole_numeric(raw).ok_or("not a whole number of 64 bits")?,
+            _ => integer_from_numeric(raw).ok_or("not a whole number of 64 bits")?,
         }))
     }
 
@@ -57,13 +57,14 @@ impl<'a> FromSql<'a> for Whole {
     }
 }
 
-/// The sum of integers is a `numeric`: digits to the base 10,000, after their number, the weight of the first, and the sign.
-fn whole_numeric(raw: &[u8]) -> Option<i64> {
+/// Decodes a `numeric`, the type of a sum of integers: digits to the base 10,000, after their
+/// number, the weight of the first, and the sign.
+fn integer_from_numeric(raw: &[u8]) -> Option<i64> {
     let word = |at: usize| Some(i16::from_be_bytes(raw.get(at * 2..at * 2 + 2)?.try_into().ok()?));
     let (count, weight, sign) = (word(0)?, word(1)?, word(2)?);
     let mut number: i128 = 0;
-    for place in 0..=weight {
-        let digit = if place < count { word(4 + usize::try_from(place).ok()?)? } else { 0 };
+    for position in 0..=weight {
+        let digit = if position < count { word(4 + usize::try_from(position).ok()?)? } else { 0 };
         number = number.checked_mul(10_000)?.checked_add(digit.into())?;
     }
     if count > weight + 1 {
@@ -83,7 +84,7 @@ fn mismatch(error: postgres::Error) -> StoreError {
 
 impl Row for postgres::Row {
     fn integer(&self, column: usize) -> Result<Option<i64>> {
-        let found: Option<Whole> = self.try_get(column).map_err(mismatch)?;
+        let found: Option<AnyInteger> = self.try_get(column).map_err(mismatch)?;
         Ok(found.map(|whole| whole.0))
     }
 
@@ -115,47 +116,47 @@ impl Sql for Tx<'_> {
         Ok(())
     }
 
-    fn position(&self) -> &'static str {
-        // In quotes it is a function like any other. It also knows bytes, which `strpos` does not.
+    fn position_function(&self) -> &'static str {
+        // Quoted, it is an ordinary function. It also takes bytes, which `strpos` does not.
         "pg_catalog.\"position\""
     }
 
-    fn clock(&self) -> &'static str {
+    fn now_expression(&self) -> &'static str {
         "clock()"
     }
 
-    fn claim(&mut self, name: &str) -> Result<()> {
-        Tx::claim(self, name)
+    fn lock_name(&mut self, name: &str) -> Result<()> {
+        Tx::lock_name(self, name)
     }
 
     fn check_lease(&mut self, lease: &Lease) -> Result<()> {
         super::leases::check_lease(self, lease)
     }
 
-    fn new_number(&mut self, table: &'static str) -> Result<i64> {
+    fn allocate_id(&mut self, table: &'static str) -> Result<i64> {
         let sql = "SELECT nextval(pg_get_serial_sequence($1, 'id'))";
-        Ok(self.one(sql, &[&table])?.get(0))
+        Ok(self.query_one(sql, &[&table])?.get(0))
     }
 
-    fn note(&mut self, note: &NewNote<'_>) -> Result<()> {
-        self.add_note(note);
+    fn record_change(&mut self, note: &NewChange<'_>) -> Result<()> {
+        self.add_change(note);
         Ok(())
     }
 }
 
 impl Database for PostgresStore {
-    fn look(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
-        self.look_at(|tx| work(tx))
+    fn read_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+        self.read_optimistic(|tx| work(tx))
     }
 
     fn settled_change(&self) -> Result<i64> {
-        self.read_once(|tx| Ok(tx.one("SELECT settled_change()", &[])?.get(0)))
+        self.read_once(|tx| Ok(tx.query_one("SELECT settled_change()", &[])?.get(0)))
     }
 
-    fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
-        acting::transact(|attempt| {
-            self.write_whole(|tx| {
-                acting::mark(tx, attempt)?;
+    fn write_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+        idempotency::with_current_request(|attempt| {
+            self.write_repeatable(|tx| {
+                idempotency::mark_executed(tx, attempt)?;
                 work(tx)
             })
         })
@@ -171,11 +172,11 @@ mod tests {
         let raw = |words: &[i16]| -> Vec<u8> {
             words.iter().flat_map(|word| word.to_be_bytes()).collect()
         };
-        assert_eq!(whole_numeric(&raw(&[0, 0, 0, 0])), Some(0));
-        assert_eq!(whole_numeric(&raw(&[1, 0, 0, 0, 42])), Some(42));
-        assert_eq!(whole_numeric(&raw(&[1, 1, 0x4000, 0, 3])), Some(-30_000));
-        assert_eq!(whole_numeric(&raw(&[2, 1, 0, 0, 1, 5])), Some(10_005));
-        assert_eq!(whole_numeric(&raw(&[2, 0, 0, 2, 1, 5000])), None);
-        assert_eq!(whole_numeric(&raw(&[1, 9, 0, 0, 9])), None);
+        assert_eq!(integer_from_numeric(&raw(&[0, 0, 0, 0])), Some(0));
+        assert_eq!(integer_from_numeric(&raw(&[1, 0, 0, 0, 42])), Some(42));
+        assert_eq!(integer_from_numeric(&raw(&[1, 1, 0x4000, 0, 3])), Some(-30_000));
+        assert_eq!(integer_from_numeric(&raw(&[2, 1, 0, 0, 1, 5])), Some(10_005));
+        assert_eq!(integer_from_numeric(&raw(&[2, 0, 0, 2, 1, 5000])), None);
+        assert_eq!(integer_from_numeric(&raw(&[1, 9, 0, 0, 9])), None);
     }
 }

@@ -1,8 +1,8 @@
-//! Transactions: how they begin, are tried again, and end.
+//! Transactions: begin, retry, commit.
 //!
-//! The methods of `Store` run as READ COMMITTED and take the locks that they need. Records are written once for both databases
-//! by code that believes itself alone: they run as REPEATABLE READ, where writing what somebody else has changed meanwhile is
-//! refused by the database, and are then tried again from the beginning.
+//! The methods of `Store` run as READ COMMITTED and take the locks that they need. Transactions on
+//! records are written once for both databases, without locks: they run as REPEATABLE READ, where
+//! the database refuses to overwrite a concurrent change, and are then retried from the beginning.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -14,47 +14,48 @@ use postgres::error::SqlState;
 use postgres::types::Type;
 use rustc_hash::FxHashSet;
 
-use super::connection::{Connection, Parameter, state_of};
-use super::copy::{CopyRows, NotCopied};
+use super::connection::{Connection, Parameter, sql_state};
+use super::copy::{CopyError, CopyRows};
 use super::pool::Pool;
-use super::{LOCK_OF_CLAIMS, PostgresStore};
-use crate::records::{KEPT_CHANGES, TIDY_EVERY};
-use crate::{EnvironmentKey, NewNote, Result, StoreError};
+use super::{NAME_LOCK_CLASS, PostgresStore};
+use crate::records::{CHANGES_MAX, TRIM_INTERVAL};
+use crate::{EnvironmentKey, NewChange, Result, StoreError};
 
-/// How often a transaction is tried if others are in its way.
+/// Attempts of a transaction after conflicts.
 const ATTEMPTS: u32 = 12;
 
-/// How often it is tried if a row that it makes is already there: the next time, it sees that row and can say so.
-const ATTEMPTS_TO_SEE: u32 = 3;
+/// Attempts after a row turned out to exist: the next attempt sees that row and can report it.
+const ATTEMPTS_AFTER_CHANGE: u32 = 3;
 
 /// A connection in a transaction.
 pub(super) struct Tx<'a> {
     connection: &'a mut Connection,
     /// Written last, so that other readers of the feed wait only for the commit.
-    notes: Vec<Note>,
-    /// Names that this transaction has for itself.
-    claims: &'a BTreeSet<String>,
-    /// A name that it wants, and has to be begun again for.
-    wanted: Option<String>,
-    /// `None` if it has begun.
-    look: Option<Look<'a>>,
+    changes: Vec<PendingChange>,
+    /// Names that this transaction has locked.
+    locks: &'a BTreeSet<String>,
+    /// A name to be locked, for which the transaction has to be restarted.
+    lock_request: Option<String>,
+    /// `None` if the transaction has begun.
+    optimistic: Option<OptimisticRead<'a>>,
 }
 
-const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+const BEGIN_READ_ONLY: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// A look at the database, which most often is a single statement and then needs no transaction to see one state: that saves two
-/// of three round trips. If there is a second statement, the look is begun again, and the first one is remembered.
-struct Look<'a> {
+/// An optimistic read: most reads are a single statement and need no transaction to see one
+/// snapshot, which saves two of three round trips. At a second statement, the read is restarted in
+/// a transaction, and its first statement is remembered.
+struct OptimisticRead<'a> {
     first: Option<Box<str>>,
-    /// Statements that others followed.
-    followed: &'a Mutex<FxHashSet<Box<str>>>,
-    has_to_begin_again: bool,
+    /// First statements of reads that have several.
+    multi_statement_reads: &'a Mutex<FxHashSet<Box<str>>>,
+    needs_transaction: bool,
 }
 
-/// More texts than there are fixed statements: those that are put together may be many.
-const FOLLOWED: usize = 1_000;
+/// More than there are fixed statements: generated ones may be many.
+const MULTI_STATEMENT_MAX: usize = 1_000;
 
-struct Note {
+struct PendingChange {
     environment: i64,
     kind: String,
     subject: String,
@@ -62,42 +63,43 @@ struct Note {
 }
 
 impl Tx<'_> {
-    /// Begins the transaction of a look, if it needs one.
-    fn before(&mut self, sql: &str) -> Result<()> {
-        let Some(look) = &mut self.look else { return Ok(()) };
-        let mut followed = look.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(first) = look.first.take() else {
-            if !followed.contains(sql) {
-                look.first = Some(sql.into());
+    /// Begins the transaction of an optimistic read, if it needs one.
+    fn ensure_begun(&mut self, sql: &str) -> Result<()> {
+        let Some(optimistic) = &mut self.optimistic else { return Ok(()) };
+        let mut multi_statement_reads =
+            optimistic.multi_statement_reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(first) = optimistic.first.take() else {
+            if !multi_statement_reads.contains(sql) {
+                optimistic.first = Some(sql.into());
                 return Ok(());
             }
-            drop(followed);
-            self.connection.batch(BEGIN_READING)?;
+            drop(multi_statement_reads);
+            self.connection.batch(BEGIN_READ_ONLY)?;
             self.connection.in_transaction = true;
-            self.look = None;
+            self.optimistic = None;
             return Ok(());
         };
-        if followed.len() >= FOLLOWED {
-            followed.clear();
+        if multi_statement_reads.len() >= MULTI_STATEMENT_MAX {
+            multi_statement_reads.clear();
         }
-        followed.insert(first);
-        look.has_to_begin_again = true;
-        Err(StoreError::Contended { place: self.connection.place().to_owned(), attempts: 0 })
+        multi_statement_reads.insert(first);
+        optimistic.needs_transaction = true;
+        Err(StoreError::Contended { database: self.connection.database().to_owned(), attempts: 0 })
     }
 
     pub(super) fn execute(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<u64> {
-        self.before(sql)?;
+        self.ensure_begun(sql)?;
         self.connection.execute(sql, parameters)
     }
 
     pub(super) fn query(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
-        self.before(sql)?;
+        self.ensure_begun(sql)?;
         self.connection.query(sql, parameters)
     }
 
-    pub(super) fn one(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Row> {
-        self.before(sql)?;
-        self.connection.one(sql, parameters)
+    pub(super) fn query_one(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Row> {
+        self.ensure_begun(sql)?;
+        self.connection.query_one(sql, parameters)
     }
 
     /// Streams rows into a table: `into` names it and its columns.
@@ -105,15 +107,16 @@ impl Tx<'_> {
         &mut self,
         into: &str,
         types: &[Type],
-        rows: impl FnOnce(&mut CopyRows<'_>) -> std::result::Result<(), NotCopied>,
+        rows: impl FnOnce(&mut CopyRows<'_>) -> std::result::Result<(), CopyError>,
     ) -> Result<()> {
-        self.before(into)?;
+        self.ensure_begun(into)?;
         self.connection.copy(into, types, rows)
     }
 
-    /// The rest of this transaction finds rows by walking along indexes. That is what its statements are written for, and what
-    /// a planner that knows little of a table, because it was filled a moment ago, does not choose by itself: it would sort.
-    pub(super) fn walk(&mut self) -> Result<()> {
+    /// Makes the rest of this transaction prefer index scans. Its statements are written for them,
+    /// but with outdated statistics of a table that was just filled, the planner would sort
+    /// instead.
+    pub(super) fn prefer_index_scans(&mut self) -> Result<()> {
         self.connection.batch(
             "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
              SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; \
@@ -121,13 +124,13 @@ impl Tx<'_> {
         )
     }
 
-    /// The first row, if there is one.
+    /// The first row, if any.
     pub(super) fn first(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Option<Row>> {
         Ok(self.query(sql, parameters)?.into_iter().next())
     }
 
-    pub(super) fn add_note(&mut self, note: &NewNote<'_>) {
-        self.notes.push(Note {
+    pub(super) fn add_change(&mut self, note: &NewChange<'_>) {
+        self.changes.push(PendingChange {
             environment: note.environment.map_or(0, |key| key.0),
             kind: note.kind.to_owned(),
             subject: note.subject.to_owned(),
@@ -135,175 +138,197 @@ impl Tx<'_> {
         });
     }
 
-    /// Adds to the change feed what this transaction does, with the time of the database.
-    pub(super) fn note(&mut self, environment: EnvironmentKey, kind: &str, subject: &str) {
-        self.add_note(&NewNote { environment: Some(environment), kind, subject, at: None });
+    /// Adds to the change feed, with the time of the database.
+    pub(super) fn record_change(&mut self, environment: EnvironmentKey, kind: &str, subject: &str) {
+        self.add_change(&NewChange { environment: Some(environment), kind, subject, at: None });
     }
 
-    /// A transaction sees the state from when it began, so a lock that it had to wait for would come too late: it is begun
-    /// again, with the lock taken before.
-    pub(super) fn claim(&mut self, name: &str) -> Result<()> {
-        if self.claims.contains(name) {
+    /// Locks a name. A transaction sees the snapshot of its start, so a lock that it waited for
+    /// would come too late: it is restarted with the lock taken before.
+    pub(super) fn lock_name(&mut self, name: &str) -> Result<()> {
+        if self.locks.contains(name) {
             return Ok(());
         }
-        self.wanted = Some(name.to_owned());
-        Err(StoreError::Contended { place: self.connection.place().to_owned(), attempts: 0 })
+        self.lock_request = Some(name.to_owned());
+        Err(StoreError::Contended { database: self.connection.database().to_owned(), attempts: 0 })
     }
 
-    /// Takes `count` consecutive numbers that were never given before, and answers the first.
-    pub(super) fn take_numbers(&mut self, counter: &str, count: usize) -> Result<i64> {
+    /// Allocates `count` consecutive numbers that were never used, and returns the first.
+    pub(super) fn allocate_numbers(&mut self, counter: &str, count: usize) -> Result<i64> {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let sql = "SELECT take_numbers(($1::text || '_number')::regclass, $2)";
-        Ok(self.one(sql, &[&counter, &count])?.get(0))
+        Ok(self.query_one(sql, &[&counter, &count])?.get(0))
     }
 
-    fn write_notes(&mut self) -> Result<()> {
-        if self.notes.is_empty() {
+    fn write_changes(&mut self) -> Result<()> {
+        if self.changes.is_empty() {
             return Ok(());
         }
-        let notes = std::mem::take(&mut self.notes);
-        let environments: Vec<i64> = notes.iter().map(|note| note.environment).collect();
-        let kinds: Vec<&str> = notes.iter().map(|note| &*note.kind).collect();
-        let subjects: Vec<&str> = notes.iter().map(|note| &*note.subject).collect();
-        let times: Vec<Option<i64>> = notes.iter().map(|note| note.at).collect();
+        let changes = std::mem::take(&mut self.changes);
+        let environments: Vec<i64> = changes.iter().map(|note| note.environment).collect();
+        let kinds: Vec<&str> = changes.iter().map(|note| &*note.kind).collect();
+        let subjects: Vec<&str> = changes.iter().map(|note| &*note.subject).collect();
+        let times: Vec<Option<i64>> = changes.iter().map(|note| note.at).collect();
         let sql = "SELECT note_changes($1, $2, $3, $4)";
-        let last: i64 = self.one(sql, &[&environments, &kinds, &subjects, &times])?.get(0);
-        let before = last - i64::try_from(notes.len()).unwrap_or(0);
-        if last / TIDY_EVERY != before / TIDY_EVERY {
-            let oldest = last - KEPT_CHANGES;
+        let last: i64 = self.query_one(sql, &[&environments, &kinds, &subjects, &times])?.get(0);
+        let before = last - i64::try_from(changes.len()).unwrap_or(0);
+        if last / TRIM_INTERVAL != before / TRIM_INTERVAL {
+            let oldest = last - CHANGES_MAX;
             self.execute("DELETE FROM change WHERE id < $1", &[&oldest])?;
         }
         Ok(())
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.write_notes()?;
+        self.write_changes()?;
         if self.connection.has_failed {
-            return Err(StoreError::Unreadable("a failed statement was passed over".to_owned()));
+            return Err(StoreError::Unreadable("a failed statement was ignored".to_owned()));
         }
         self.connection.batch("COMMIT")
     }
 }
 
-/// Why a transaction may succeed if it is tried again.
-enum Again {
-    /// Others were in the way.
+/// Reason why a retry of a transaction may succeed.
+enum RetryReason {
+    /// Conflict with concurrent transactions.
     Conflict,
-    /// Somebody made the same thing, or removed what this one needs.
+    /// A concurrent transaction created the same row, or deleted a required one.
     Changed,
 }
 
-fn again(error: &StoreError, is_whole: bool) -> Option<Again> {
+fn retry_reason(error: &StoreError, is_whole: bool) -> Option<RetryReason> {
     let StoreError::Database { source } = error else { return None };
-    match *state_of(source.as_ref())? {
+    match *sql_state(source.as_ref())? {
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
-            Some(Again::Conflict)
+            Some(RetryReason::Conflict)
         }
         SqlState::UNIQUE_VIOLATION | SqlState::FOREIGN_KEY_VIOLATION if is_whole => {
-            Some(Again::Changed)
+            Some(RetryReason::Changed)
         }
         _ => None,
     }
 }
 
 impl PostgresStore {
-    /// Runs `work` in a transaction that is committed if it succeeds. It sees what others commit meanwhile, and locks what must
-    /// not change.
+    /// Runs `work` in a transaction that is committed if it succeeds. It sees concurrent commits,
+    /// and locks rows that must not change.
     pub(super) fn write<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.write_through(self.pool(), work)
+        self.write_on(self.pool(), work)
     }
 
-    /// The same through another set of connections.
-    pub(super) fn write_through<T>(
+    /// As `write`, on another pool.
+    pub(super) fn write_on<T>(
         &self,
         pool: &Pool,
         work: impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.transact(pool, "BEGIN ISOLATION LEVEL READ COMMITTED", false, work)
+        self.run_transaction(pool, "BEGIN ISOLATION LEVEL READ COMMITTED", false, work)
     }
 
-    /// Runs `work` in a transaction that sees one state and is begun again if somebody changes what it writes.
-    pub(super) fn write_whole<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.transact(self.pool(), "BEGIN ISOLATION LEVEL REPEATABLE READ", true, work)
+    /// Runs `work` in a transaction that sees one snapshot and is restarted after a conflicting
+    /// change.
+    pub(super) fn write_repeatable<T>(
+        &self,
+        work: impl FnMut(&mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.run_transaction(self.pool(), "BEGIN ISOLATION LEVEL REPEATABLE READ", true, work)
     }
 
-    /// Runs `work` on one state of the store.
+    /// Runs `work` on one snapshot of the store.
     pub(super) fn read<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.transact(self.pool(), BEGIN_READING, false, work)
+        self.run_transaction(self.pool(), BEGIN_READ_ONLY, false, work)
     }
 
-    /// The same for work that may be run again, and most often is a single statement.
-    pub(super) fn look_at<T>(&self, mut work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        let claims = BTreeSet::new();
-        let (mut answer, mut has_to_begin_again) = (None, false);
-        let done = self.pool().take(&mut |connection| {
+    /// As `read`, for work that may be run again and mostly is a single statement.
+    pub(super) fn read_optimistic<T>(
+        &self,
+        mut work: impl FnMut(&mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let locks = BTreeSet::new();
+        let (mut answer, mut needs_transaction) = (None, false);
+        let done = self.pool().acquire(&mut |connection| {
             connection.has_failed = false;
-            let look =
-                Some(Look { first: None, followed: self.followed(), has_to_begin_again: false });
-            let mut tx = Tx { connection, notes: Vec::new(), claims: &claims, wanted: None, look };
+            let optimistic = Some(OptimisticRead {
+                first: None,
+                multi_statement_reads: self.multi_statement_reads(),
+                needs_transaction: false,
+            });
+            let mut tx = Tx {
+                connection,
+                changes: Vec::new(),
+                locks: &locks,
+                lock_request: None,
+                optimistic,
+            };
             let outcome = work(&mut tx);
-            has_to_begin_again = tx.look.is_some_and(|look| look.has_to_begin_again);
+            needs_transaction =
+                tx.optimistic.is_some_and(|optimistic| optimistic.needs_transaction);
             if connection.in_transaction && connection.batch("ROLLBACK").is_ok() {
                 connection.in_transaction = false;
             }
             answer = Some(outcome?);
             Ok(())
         });
-        if has_to_begin_again {
+        if needs_transaction {
             return self.read(work);
         }
         done?;
         answer.ok_or_else(|| StoreError::Unreadable("a statement was not run".to_owned()))
     }
 
-    /// Runs work that is a single statement, and so needs no transaction to see one state.
+    /// Runs work of a single statement, which needs no transaction to see one snapshot.
     pub(super) fn read_once<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.read_once_through(self.pool(), work)
+        self.read_once_on(self.pool(), work)
     }
 
-    /// The same through another set of connections.
-    pub(super) fn read_once_through<T>(
+    /// As `read_once`, on another pool.
+    pub(super) fn read_once_on<T>(
         &self,
         pool: &Pool,
         mut work: impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut answer = None;
-        let claims = BTreeSet::new();
-        pool.take(&mut |connection| {
+        let locks = BTreeSet::new();
+        pool.acquire(&mut |connection| {
             connection.has_failed = false;
-            let mut tx =
-                Tx { connection, notes: Vec::new(), claims: &claims, wanted: None, look: None };
+            let mut tx = Tx {
+                connection,
+                changes: Vec::new(),
+                locks: &locks,
+                lock_request: None,
+                optimistic: None,
+            };
             answer = Some(work(&mut tx)?);
             Ok(())
         })?;
         answer.ok_or_else(|| StoreError::Unreadable("a statement was not run".to_owned()))
     }
 
-    fn transact<T>(
+    fn run_transaction<T>(
         &self,
         pool: &Pool,
         begin: &str,
         is_whole: bool,
         mut work: impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut claims = BTreeSet::new();
+        let mut locks = BTreeSet::new();
         let mut attempt = 1;
         loop {
-            let (outcome, wanted) = self.attempt(pool, begin, &claims, &mut work);
-            let error = match (outcome, wanted) {
+            let (outcome, lock_request) = self.attempt(pool, begin, &locks, &mut work);
+            let error = match (outcome, lock_request) {
                 (Ok(answer), _) => return Ok(answer),
                 (Err(_), Some(name)) => {
-                    claims.insert(name);
+                    locks.insert(name);
                     continue;
                 }
                 (Err(error), None) => error,
             };
-            match again(&error, is_whole) {
-                Some(Again::Changed) if attempt < ATTEMPTS_TO_SEE => {}
-                Some(Again::Conflict) if attempt < ATTEMPTS => pause(attempt),
-                Some(Again::Conflict) => {
-                    let place = pool.place().to_owned();
-                    return Err(StoreError::Contended { place, attempts: attempt });
+            match retry_reason(&error, is_whole) {
+                Some(RetryReason::Changed) if attempt < ATTEMPTS_AFTER_CHANGE => {}
+                Some(RetryReason::Conflict) if attempt < ATTEMPTS => pause(attempt),
+                Some(RetryReason::Conflict) => {
+                    let database = pool.database().to_owned();
+                    return Err(StoreError::Contended { database, attempts: attempt });
                 }
                 _ => return Err(error),
             }
@@ -311,47 +336,52 @@ impl PostgresStore {
         }
     }
 
-    /// One try. Answers also which name it has to have before the next.
+    /// One attempt. Also returns the name to be locked before the next one.
     fn attempt<T>(
         &self,
         pool: &Pool,
         begin: &str,
-        claims: &BTreeSet<String>,
+        locks: &BTreeSet<String>,
         work: &mut impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> (Result<T>, Option<String>) {
-        let taken = pool.take(&mut |connection| {
+        let acquired = pool.acquire(&mut |connection| {
             let mut began = Ok(());
-            for name in claims {
+            for name in locks {
                 let sql = "SELECT pg_advisory_lock($1, hashtext($2))";
                 began = began
-                    .and_then(|()| connection.execute(sql, &[&LOCK_OF_CLAIMS, name]).map(drop));
+                    .and_then(|()| connection.execute(sql, &[&NAME_LOCK_CLASS, name]).map(drop));
             }
             began = began.and_then(|()| connection.batch(begin));
-            // Some of the locks may be there, and nobody would give them back.
-            connection.is_broken |= began.is_err() && !claims.is_empty();
+            // Some of the locks may be held, and nothing else would release them.
+            connection.is_broken |= began.is_err() && !locks.is_empty();
             began
         });
-        let mut connection = match taken {
+        let mut connection = match acquired {
             Ok(connection) => connection,
             Err(error) => return (Err(error), None),
         };
         connection.in_transaction = true;
         connection.has_failed = false;
-        let mut tx =
-            Tx { connection: &mut connection, notes: Vec::new(), claims, wanted: None, look: None };
+        let mut tx = Tx {
+            connection: &mut connection,
+            changes: Vec::new(),
+            locks,
+            lock_request: None,
+            optimistic: None,
+        };
         let outcome = work(&mut tx).and_then(|answer| tx.commit().map(|()| answer));
-        let wanted = tx.wanted.take();
+        let lock_request = tx.lock_request.take();
         if outcome.is_ok() || connection.batch("ROLLBACK").is_ok() {
             connection.in_transaction = false;
         }
-        if !claims.is_empty() && connection.batch("SELECT pg_advisory_unlock_all()").is_err() {
+        if !locks.is_empty() && connection.batch("SELECT pg_advisory_unlock_all()").is_err() {
             connection.is_broken = true;
         }
-        (outcome, wanted)
+        (outcome, lock_request)
     }
 }
 
-/// Waits a little, and not as long as those that were in each other's way.
+/// Sleeps with exponential backoff and jitter.
 fn pause(attempt: u32) {
     let most = 1_000_u64 << attempt.min(6);
     let random = RandomState::new().build_hasher().finish();

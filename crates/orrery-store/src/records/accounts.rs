@@ -1,22 +1,23 @@
-//! Accounts, the roles that they have, and the sessions that people got by logging in.
+//! Accounts, their roles, and the sessions of logged-in users.
 
 use orrery_model::Timestamp;
 
-use crate::records::familiar::{forget_networks, note_network};
-use crate::records::{Records, note};
+use crate::records::familiar_networks::{delete_networks, record_network};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
-/// Somebody who may log in, or who is known from an external issuer.
+/// An account that can log in, or that an external issuer authenticates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountRecord {
     pub uuid: [u8; 16],
     pub name: String,
-    /// The hash of the password in PHC format; `None` if somebody else vouches for the account.
+    /// The hash of the password in PHC format; `None` if an external issuer authenticates the
+    /// account.
     pub password: Option<String>,
-    /// Who vouches for it, if it has no password.
+    /// External issuer of an account without a password.
     pub issuer: Option<String>,
-    /// May do everything everywhere.
+    /// Administrator: all rights everywhere.
     pub admin: bool,
     pub disabled: bool,
     pub created: Timestamp,
@@ -24,7 +25,7 @@ pub struct AccountRecord {
     pub revision: i64,
 }
 
-/// An account to be made.
+/// An account to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewAccount<'a> {
     pub uuid: [u8; 16],
@@ -34,7 +35,7 @@ pub struct NewAccount<'a> {
     pub admin: bool,
 }
 
-/// Where a role or a token counts. A project and an environment with the same id are different places.
+/// Scope of a role or a token. A project and an environment with the same id are different scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RoleScope {
     Everywhere,
@@ -43,7 +44,7 @@ pub enum RoleScope {
 }
 
 impl RoleScope {
-    /// One byte for the kind of place, and its id.
+    /// One byte for the kind of scope, and its id.
     pub(crate) fn to_bytes(self) -> [u8; 17] {
         let (kind, id) = match self {
             RoleScope::Everywhere => (0, [0; 16]),
@@ -62,12 +63,12 @@ impl RoleScope {
             (Some(0), Some(_)) => Ok(RoleScope::Everywhere),
             (Some(1), Some(id)) => Ok(RoleScope::Project(id)),
             (Some(2), Some(id)) => Ok(RoleScope::Environment(id)),
-            _ => Err(StoreError::Unreadable("the place of a role".to_owned())),
+            _ => Err(StoreError::Unreadable("the scope of a role".to_owned())),
         }
     }
 }
 
-/// One role of one account in one place.
+/// One role of one account in one scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleRecord {
     pub account: [u8; 16],
@@ -76,14 +77,14 @@ pub struct RoleRecord {
     pub role: String,
 }
 
-/// An account with its roles, as one state of the database has them.
+/// An account with its roles, from one snapshot of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub account: AccountRecord,
     pub roles: Vec<(RoleScope, String)>,
 }
 
-/// What a person got by logging in.
+/// A login session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
     pub account: [u8; 16],
@@ -129,12 +130,12 @@ fn insert(sql: &mut dyn Sql, new: &NewAccount<'_>, now: Timestamp) -> Result<Acc
     if sql.run(insert, values![&uuid, name, password, issuer, admin, now])? == 0 {
         return Err(StoreError::exists("user", name));
     }
-    note(sql, None, "user", &crate::uuid_text(&uuid), now)?;
+    record_change(sql, None, "user", &crate::uuid_text(&uuid), now)?;
     find(sql, &uuid)
 }
 
-/// Fails if, without this account, nobody could administer any more.
-fn keep_an_administrator(sql: &mut dyn Sql, account: &AccountRecord) -> Result<()> {
+/// Fails if no administrator would remain without this account.
+fn check_administrator_remains(sql: &mut dyn Sql, account: &AccountRecord) -> Result<()> {
     if !account.admin || account.disabled {
         return Ok(());
     }
@@ -145,8 +146,13 @@ fn keep_an_administrator(sql: &mut dyn Sql, account: &AccountRecord) -> Result<(
     }
 }
 
-/// Takes away what was granted in a place that is deleted: a later one with the same id is another place.
-pub(super) fn forget_scope(sql: &mut dyn Sql, scope: RoleScope, now: Timestamp) -> Result<()> {
+/// Deletes the grants of a deleted scope: a later project or environment with the same id must not
+/// inherit them.
+pub(super) fn delete_scope_grants(
+    sql: &mut dyn Sql,
+    scope: RoleScope,
+    now: Timestamp,
+) -> Result<()> {
     let scope = scope.to_bytes();
     sql.run("DELETE FROM role_assignment WHERE scope = ?1", values![&scope])?;
     let revoke = "UPDATE token SET revoked = ?2 WHERE scope = ?1 AND revoked IS NULL";
@@ -154,36 +160,36 @@ pub(super) fn forget_scope(sql: &mut dyn Sql, scope: RoleScope, now: Timestamp) 
 }
 
 impl Records<'_> {
-    /// Whether there is no account at all: the installation is new.
+    /// True if there is no account at all: the installation is new.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn has_no_accounts(&self) -> Result<bool> {
         let select = "SELECT 1 FROM account LIMIT 1";
-        Ok(self.look(|sql| sql.first(select, &[], |row| row.int(0)))?.is_none())
+        Ok(self.read(|sql| sql.first(select, &[], |row| row.int(0)))?.is_none())
     }
 
-    /// Makes an account.
+    /// Creates an account.
     ///
     /// # Errors
     /// `Exists` if the name is taken.
     pub fn create_account(&self, new: &NewAccount<'_>, now: Timestamp) -> Result<AccountRecord> {
-        self.change(|sql| insert(sql, new, now))
+        self.write(|sql| insert(sql, new, now))
     }
 
-    /// Makes the first account; `None` if there is one already. With `ticket`, the value that is remembered under that name
-    /// must be the given one, and is used up.
+    /// Creates the first account; `None` if there is an account already. With `ticket`, the value
+    /// stored under that meta name must equal the given one, and is deleted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn create_first_account(
         &self,
         new: &NewAccount<'_>,
         ticket: Option<(&str, &str)>,
         now: Timestamp,
     ) -> Result<Option<AccountRecord>> {
-        self.change(|sql| {
-            sql.claim("first account")?;
+        self.write(|sql| {
+            sql.lock_name("first account")?;
             if sql.first("SELECT 1 FROM account LIMIT 1", &[], |row| row.int(0))?.is_some() {
                 return Ok(None);
             }
@@ -197,11 +203,12 @@ impl Records<'_> {
         })
     }
 
-    /// Whether every account that may change something is an administrator, and every token that is good and may do so is one of an
-    /// administrator without further limits. Accounts that are disabled count: what they left behind is still deployed.
+    /// True if only administrators can change something: every account with write access is an
+    /// administrator, and every valid token with write access belongs to an administrator and has
+    /// no further limits. Disabled accounts count, because their changes are still deployed.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn has_only_administrators(&self, now: Timestamp) -> Result<bool> {
         let account = "SELECT 1 FROM account WHERE admin = 0 AND EXISTS \
              (SELECT 1 FROM role_assignment r WHERE r.account = account.id AND r.role <> 'viewer') LIMIT 1";
@@ -210,7 +217,7 @@ impl Records<'_> {
         let token = r#"SELECT 1 FROM token WHERE revoked IS NULL AND (expires IS NULL OR expires > ?1)
              AND (scope <> ?2 OR grants NOT LIKE '%"role":"admin"%')
              AND grants NOT LIKE '%"role":"viewer"%' LIMIT 1"#;
-        self.look(|sql| {
+        self.read(|sql| {
             let others = sql.first(account, values![], |_| Ok(()))?.is_some()
                 || sql.first(token, values![now, &everywhere], |_| Ok(()))?.is_some();
             Ok(!others)
@@ -220,32 +227,36 @@ impl Records<'_> {
     /// Accounts by name, after a name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn accounts(&self, after: &str, limit: usize) -> Result<Vec<AccountRecord>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let select = format!("{COLUMNS} WHERE name > ?1 ORDER BY name LIMIT ?2");
-        self.look(|sql| sql.all(&select, values![after, limit], from_row))
+        self.read(|sql| sql.all(&select, values![after, limit], from_row))
     }
 
+    /// The account with an id.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn account(&self, uuid: &[u8; 16]) -> Result<AccountRecord> {
-        self.look(|sql| find(sql, uuid))
+        self.read(|sql| find(sql, uuid))
     }
 
+    /// The account with a name.
+    ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn account_named(&self, name: &str) -> Result<Option<AccountRecord>> {
         let select = format!("{COLUMNS} WHERE name = ?1");
-        self.look(|sql| sql.first(&select, values![name], from_row))
+        self.read(|sql| sql.first(&select, values![name], from_row))
     }
 
     /// The account of that name with its roles.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn identity_named(&self, name: &str) -> Result<Option<Identity>> {
-        self.look(|sql| {
+        self.read(|sql| {
             let select = "SELECT id FROM account WHERE name = ?1";
             match sql.first(select, values![name], |row| row.id(0))? {
                 Some(id) => identity(sql, &id).map(Some),
@@ -254,10 +265,11 @@ impl Records<'_> {
         })
     }
 
-    /// Changes what is given. An account that is disabled loses its sessions.
+    /// Changes the given fields. A disabled account loses its sessions.
     ///
     /// # Errors
-    /// `NotFound`; `Outdated` if somebody was faster; `LastAdministrator` if nobody could administer any more.
+    /// `NotFound`; `Outdated` after a concurrent change; `LastAdministrator` if no administrator
+    /// would remain.
     pub fn update_account(
         &self,
         uuid: &[u8; 16],
@@ -266,12 +278,12 @@ impl Records<'_> {
         disabled: Option<bool>,
         now: Timestamp,
     ) -> Result<AccountRecord> {
-        self.change(|sql| {
-            sql.claim("administrators")?;
+        self.write(|sql| {
+            sql.lock_name("administrators")?;
             let old = find(sql, uuid)?;
             StoreError::check_revision("user", expected, old.revision)?;
             if admin == Some(false) || disabled == Some(true) {
-                keep_an_administrator(sql, &old)?;
+                check_administrator_remains(sql, &old)?;
             }
             let admin = admin.unwrap_or(old.admin);
             let disabled = disabled.unwrap_or(old.disabled);
@@ -281,12 +293,12 @@ impl Records<'_> {
             if disabled {
                 sql.run("DELETE FROM session WHERE account = ?1", values![uuid])?;
             }
-            note(sql, None, "user", &crate::uuid_text(uuid), now)?;
+            record_change(sql, None, "user", &crate::uuid_text(uuid), now)?;
             find(sql, uuid)
         })
     }
 
-    /// Sets another password and ends the account's sessions, but for the one with the hash `keep`.
+    /// Sets another password and ends the account's sessions, except the one with the hash `keep`.
     ///
     /// # Errors
     /// `NotFound`.
@@ -297,48 +309,51 @@ impl Records<'_> {
         keep: Option<&[u8; 32]>,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE account SET password = ?2, revision = revision + 1 \
                  WHERE id = ?1 AND issuer IS NULL";
             if sql.run(update, values![uuid, password])? == 0 {
                 return Err(StoreError::not_found("user with a password", crate::uuid_text(uuid)));
             }
-            let kept: &[u8] = keep.map_or(&[], |hash| hash);
+            let kept_session: &[u8] = keep.map_or(&[], |hash| hash);
             let end = "DELETE FROM session WHERE account = ?1 AND hash <> ?2";
-            sql.run(end, values![uuid, kept])?;
+            sql.run(end, values![uuid, kept_session])?;
             if keep.is_none() {
-                // Set by an administrator: where its owner logs in from is not known any more.
-                forget_networks(sql, uuid)?;
+                // Set by an administrator: the networks of the owner's logins are no longer
+                // trusted.
+                delete_networks(sql, uuid)?;
             }
-            note(sql, None, "user", &crate::uuid_text(uuid), now)
+            record_change(sql, None, "user", &crate::uuid_text(uuid), now)
         })
     }
 
-    /// Deletes an account with its roles, sessions and tokens. With `expected`, only if it still has that revision. Answers what it was.
+    /// Deletes an account with its roles, sessions and tokens. With `expected`, only if it still
+    /// has that revision. Returns the deleted account.
     ///
     /// # Errors
-    /// `NotFound`; `Outdated` if somebody was faster; `LastAdministrator` if nobody could administer any more.
+    /// `NotFound`; `Outdated` after a concurrent change; `LastAdministrator` if no administrator
+    /// would remain.
     pub fn delete_account(
         &self,
         uuid: &[u8; 16],
         expected: Option<i64>,
         now: Timestamp,
     ) -> Result<AccountRecord> {
-        self.change(|sql| {
-            sql.claim("administrators")?;
+        self.write(|sql| {
+            sql.lock_name("administrators")?;
             let old = find(sql, uuid)?;
             StoreError::check_revision("user", expected, old.revision)?;
-            keep_an_administrator(sql, &old)?;
+            check_administrator_remains(sql, &old)?;
             for table in ["role_assignment", "session", "token", "familiar"] {
                 sql.run(&format!("DELETE FROM {table} WHERE account = ?1"), values![uuid])?;
             }
             sql.run("DELETE FROM account WHERE id = ?1", values![uuid])?;
-            note(sql, None, "user", &crate::uuid_text(uuid), now)?;
+            record_change(sql, None, "user", &crate::uuid_text(uuid), now)?;
             Ok(old)
         })
     }
 
-    /// Gives a role. Doing it twice is doing it once.
+    /// Assigns a role. Idempotent.
     ///
     /// # Errors
     /// `NotFound` for the account.
@@ -350,19 +365,19 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<()> {
         let bytes = scope.to_bytes();
-        self.change(|sql| {
+        self.write(|sql| {
             find(sql, account)?;
             let insert = "INSERT INTO role_assignment (account, scope, role) \
                  VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
             sql.run(insert, values![account, &bytes, role])?;
-            note(sql, None, "user", &crate::uuid_text(account), now)
+            record_change(sql, None, "user", &crate::uuid_text(account), now)
         })
     }
 
-    /// Takes a role away, from the next request on.
+    /// Revokes a role, effective from the next request.
     ///
     /// # Errors
-    /// `NotFound` if the account does not have it there.
+    /// `NotFound` if the account does not have it in this scope.
     pub fn revoke_role(
         &self,
         account: &[u8; 16],
@@ -371,20 +386,20 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<()> {
         let bytes = scope.to_bytes();
-        self.change(|sql| {
+        self.write(|sql| {
             let delete =
                 "DELETE FROM role_assignment WHERE account = ?1 AND scope = ?2 AND role = ?3";
             if sql.run(delete, values![account, &bytes, role])? == 0 {
                 return Err(StoreError::not_found("role", role));
             }
-            note(sql, None, "user", &crate::uuid_text(account), now)
+            record_change(sql, None, "user", &crate::uuid_text(account), now)
         })
     }
 
-    /// Roles in one place, or all.
+    /// Roles in one scope, or all.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn role_assignments(&self, scope: Option<RoleScope>) -> Result<Vec<RoleRecord>> {
         let select = "SELECT account.id, account.name, role_assignment.scope, role_assignment.role \
              FROM role_assignment JOIN account ON account.id = role_assignment.account";
@@ -397,7 +412,7 @@ impl Records<'_> {
                 role: row.string(3)?,
             })
         };
-        self.look(|sql| match scope.map(RoleScope::to_bytes) {
+        self.read(|sql| match scope.map(RoleScope::to_bytes) {
             Some(scope) => {
                 let select = format!("{select} WHERE role_assignment.scope = ?1 {order}");
                 sql.all(&select, values![&scope], make)
@@ -406,17 +421,18 @@ impl Records<'_> {
         })
     }
 
-    /// Begins a session. Those that have ended are swept out. With `network`, the account is known to log in from there.
+    /// Starts a session and deletes expired ones. With `network`, records that the account logs in
+    /// from there.
     ///
     /// # Errors
-    /// `NotFound` if the account is gone or disabled meanwhile.
+    /// `NotFound` if the account was deleted or disabled meanwhile.
     pub fn create_session(
         &self,
         hash: &[u8; 32],
         session: &SessionRecord,
         network: Option<&str>,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             if find(sql, &session.account)?.disabled {
                 let name = crate::uuid_text(&session.account);
                 return Err(StoreError::not_found("enabled user", name));
@@ -427,22 +443,22 @@ impl Records<'_> {
             let SessionRecord { account, created, expires } = session;
             sql.run(insert, values![hash, account, *created, *expires])?;
             match network {
-                Some(network) => note_network(sql, account, network, *created),
+                Some(network) => record_network(sql, account, network, *created),
                 None => Ok(()),
             }
         })
     }
 
-    /// Whose session it is, unless it has ended.
+    /// Session and identity for a token hash, unless the session has ended.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn session(
         &self,
         hash: &[u8; 32],
         now: Timestamp,
     ) -> Result<Option<(SessionRecord, Identity)>> {
-        self.look(|sql| {
+        self.read(|sql| {
             let select = "SELECT account, created, expires FROM session \
                  WHERE hash = ?1 AND expires > ?2";
             let make = |row: &dyn Row| {
@@ -456,7 +472,7 @@ impl Records<'_> {
         })
     }
 
-    /// Puts a new session in the place of an old one.
+    /// Replaces an old session by a new one.
     ///
     /// # Errors
     /// `NotFound` if the old one has ended.
@@ -467,7 +483,7 @@ impl Records<'_> {
         expires: Timestamp,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE session SET hash = ?2, expires = ?3 \
                  WHERE hash = ?1 AND expires > ?4";
             match sql.run(update, values![old, new, expires, now])? {
@@ -477,11 +493,11 @@ impl Records<'_> {
         })
     }
 
-    /// Ends a session. One that has ended may be ended again.
+    /// Ends a session. Idempotent.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn end_session(&self, hash: &[u8; 32]) -> Result<()> {
-        self.change(|sql| sql.run("DELETE FROM session WHERE hash = ?1", values![hash]).map(drop))
+        self.write(|sql| sql.run("DELETE FROM session WHERE hash = ?1", values![hash]).map(drop))
     }
 }

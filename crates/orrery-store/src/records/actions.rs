@@ -1,15 +1,15 @@
-//! What was done in an environment, whatever the resource.
+//! Actions of an environment, across resources.
 
-use orrery_model::{ChangeKind, OutcomeStatus};
+use orrery_model::{ChangeKind, OutcomeStatus, Timestamp};
 use rustc_hash::FxHashMap;
 
-use crate::codes::Code as _;
+use crate::encoding::Code as _;
 use crate::records::Records;
 use crate::rows::{ACTION_COLUMNS, action_from};
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{Action, ActionKey, ActionKind, EnvironmentKey, Result, values};
 
-/// Resources by what was done to them. Each counts once, however often it was run.
+/// Resources by kind of change. Each counts once, however often it was run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeCounts {
     pub created: u64,
@@ -17,26 +17,26 @@ pub struct ChangeCounts {
     pub purged: u64,
 }
 
-/// Runs that are worth a line.
+/// Selection of runs that are worth a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventfulRuns {
-    /// Those that changed something or did not end well.
+pub enum RunSelection {
+    /// Runs that changed something or failed.
     All,
-    /// Those that changed something and ended well.
+    /// Runs that changed something and succeeded.
     Changed,
-    /// Those that did not end well.
+    /// Runs that failed or were skipped.
     Bad,
 }
 
-/// What the runs of one resource came to so far.
+/// Accumulated result of the runs of one resource.
 #[derive(Default)]
-struct Folded {
+struct FoldedRuns {
     change: ChangeKind,
     is_deployed: bool,
 }
 
-impl Folded {
-    /// Takes in a later run. What was created and then updated was created.
+impl FoldedRuns {
+    /// Adds a later run. A resource that was created and then updated counts as created.
     fn add(&mut self, change: ChangeKind, outcome: Option<OutcomeStatus>) {
         let strength = |change| match change {
             ChangeKind::NoChange => 0,
@@ -52,10 +52,10 @@ impl Folded {
 }
 
 impl Records<'_> {
-    /// The latest actions with the ids of their resources, latest first, before one.
+    /// Latest actions before one, latest first, with the ids of their resources.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn recent_actions(
         &self,
         environment: EnvironmentKey,
@@ -69,32 +69,32 @@ impl Records<'_> {
         );
         let before = before.map_or(i64::MAX, |key| key.0);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| {
+        self.read(|sql| {
             sql.all(&select, values![environment.0, before, limit], |row| {
                 Ok((row.string(9)?, action_from(row)?))
             })
         })
     }
 
-    /// Eventful runs of handlers after an action, oldest first, with the ids of their resources. The cost follows what was
-    /// done since, not what is stored.
+    /// Eventful handler runs after an action, oldest first, with the ids of their resources. The
+    /// cost depends on the number of later actions, not on the size of the store.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn eventful_runs(
         &self,
         environment: EnvironmentKey,
         after: ActionKey,
-        which: EventfulRuns,
+        which: RunSelection,
         limit: usize,
     ) -> Result<Vec<(String, Action)>> {
         let which = match which {
-            EventfulRuns::All => {
+            RunSelection::All => {
                 "(action.change <> ?4 OR action.outcome IS NULL OR action.outcome <> ?5)"
             }
-            EventfulRuns::Changed => "action.change <> ?4 AND action.outcome = ?5",
-            // All parameters have to occur.
-            EventfulRuns::Bad => {
+            RunSelection::Changed => "action.change <> ?4 AND action.outcome = ?5",
+            // Every parameter has to occur in the statement.
+            RunSelection::Bad => {
                 "(action.outcome IS NULL OR action.outcome <> ?5) AND action.change >= ?4"
             }
         };
@@ -108,13 +108,14 @@ impl Records<'_> {
         let (deploy, same) = (ActionKind::Deploy.code(), ChangeKind::NoChange.code());
         let deployed = OutcomeStatus::Deployed.code();
         let values = values![environment.0, after.0, deploy, same, deployed, limit];
-        self.look(|sql| sql.all(&select, values, |row| Ok((row.string(9)?, action_from(row)?))))
+        self.read(|sql| sql.all(&select, values, |row| Ok((row.string(9)?, action_from(row)?))))
     }
 
-    /// Resources that runs after an action changed, of those that are meant. What failed in the end does not count.
+    /// Counts the selected resources that runs after an action changed. A resource whose last run
+    /// failed does not count.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn count_changes(
         &self,
         environment: EnvironmentKey,
@@ -125,8 +126,8 @@ impl Records<'_> {
              FROM action JOIN resource ON resource.id = action.resource \
              WHERE action.environment = ?1 AND action.id > ?2 AND action.kind = ?3 \
              ORDER BY action.id";
-        let mut runs: FxHashMap<i64, Folded> = FxHashMap::default();
-        self.look(|sql| {
+        let mut runs: FxHashMap<i64, FoldedRuns> = FxHashMap::default();
+        self.read(|sql| {
             runs.clear();
             let values = values![environment.0, after.0, ActionKind::Deploy.code()];
             sql.visit(select, values, &mut |row| {
@@ -148,5 +149,33 @@ impl Records<'_> {
             }
         }
         Ok(counts)
+    }
+
+    /// Deletes actions that finished before `before`, in batches. Returns their number.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn expire_action_logs(
+        &self,
+        environment: EnvironmentKey,
+        before: Timestamp,
+    ) -> Result<u64> {
+        const BATCH: i64 = 5_000;
+        // Actions are stored in the order in which they ended, except within a batch: the search
+        // ends at the first that stays.
+        let first = "SELECT id FROM action WHERE coalesce(finished, started) >= ?1 \
+             ORDER BY id LIMIT 1";
+        let first = self.read(|sql| sql.first(first, values![before], |row| row.int(0)))?;
+        let delete = "DELETE FROM action WHERE id IN (SELECT id FROM action WHERE id < ?2 \
+             AND environment = ?1 ORDER BY id LIMIT ?3)";
+        let mut all = 0;
+        loop {
+            let values = values![environment.0, first.unwrap_or(i64::MAX), BATCH];
+            let deleted = self.write(|sql| sql.run(delete, values))?;
+            all += deleted;
+            if i64::try_from(deleted).unwrap_or(i64::MAX) < BATCH {
+                return Ok(all);
+            }
+        }
     }
 }

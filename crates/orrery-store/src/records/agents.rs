@@ -1,8 +1,8 @@
-//! Agents as people see them: paused or not, and what becomes of them when a halt ends.
+//! Agents: paused or not, and their state after a halt.
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
@@ -10,7 +10,7 @@ use crate::{EnvironmentKey, Result, StoreError, values};
 pub struct AgentRecord {
     pub name: String,
     pub paused: bool,
-    /// Only while the environment is halted: whether it goes on when that ends.
+    /// True if the agent resumes when the halt ends; `Some` only while the environment is halted.
     pub unpause_on_resume: Option<bool>,
 }
 
@@ -38,10 +38,10 @@ fn found(touched: u64, agent: Option<&str>) -> Result<()> {
 }
 
 impl Records<'_> {
-    /// By name, after a name.
+    /// Agents by name, after a name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn agents(
         &self,
         environment: EnvironmentKey,
@@ -50,21 +50,23 @@ impl Records<'_> {
     ) -> Result<Vec<AgentRecord>> {
         let select = format!("{COLUMNS} AND name > ?2 ORDER BY name LIMIT ?3");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
+        self.read(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
     }
 
+    /// The agent with a name.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn agent(&self, environment: EnvironmentKey, name: &str) -> Result<AgentRecord> {
         let select = format!("{COLUMNS} AND name = ?2");
-        let found = self.look(|sql| sql.first(&select, values![environment.0, name], from_row))?;
+        let found = self.read(|sql| sql.first(&select, values![environment.0, name], from_row))?;
         found.ok_or_else(|| StoreError::not_found("agent", name))
     }
 
-    /// Pauses an agent, or all, or lets them go on. Doing it twice is doing it once.
+    /// Pauses or resumes an agent, or all. Idempotent.
     ///
     /// # Errors
-    /// `NotFound`; `NotNow` while the environment is halted.
+    /// `NotFound`; `Conflict` while the environment is halted.
     pub fn pause_agent(
         &self,
         environment: EnvironmentKey,
@@ -72,9 +74,9 @@ impl Records<'_> {
         paused: bool,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             if is_halted(sql, environment)? {
-                return Err(StoreError::NotNow(
+                return Err(StoreError::Conflict(
                     "the environment is halted: all agents are paused until it resumes".to_owned(),
                 ));
             }
@@ -82,14 +84,14 @@ impl Records<'_> {
                  WHERE environment = ?1 AND (?3 = '' OR name = ?3)";
             let touched = sql.run(update, values![environment.0, paused, agent.unwrap_or("")])?;
             found(touched, agent)?;
-            note(sql, Some(environment), "agent", agent.unwrap_or("*"), now)
+            record_change(sql, Some(environment), "agent", agent.unwrap_or("*"), now)
         })
     }
 
-    /// Says whether an agent, or all, go on when the halt ends.
+    /// Sets whether an agent, or all, resume when the halt ends.
     ///
     /// # Errors
-    /// `NotFound`; `NotNow` if the environment is not halted.
+    /// `NotFound`; `Conflict` if the environment is not halted.
     pub fn set_on_resume(
         &self,
         environment: EnvironmentKey,
@@ -97,15 +99,15 @@ impl Records<'_> {
         unpause: bool,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             if !is_halted(sql, environment)? {
-                return Err(StoreError::NotNow("the environment is not halted".to_owned()));
+                return Err(StoreError::Conflict("the environment is not halted".to_owned()));
             }
             let update = "UPDATE agent SET unpause_on_resume = ?2 \
                  WHERE environment = ?1 AND (?3 = '' OR name = ?3)";
             let touched = sql.run(update, values![environment.0, unpause, agent.unwrap_or("")])?;
             found(touched, agent)?;
-            note(sql, Some(environment), "agent", agent.unwrap_or("*"), now)
+            record_change(sql, Some(environment), "agent", agent.unwrap_or("*"), now)
         })
     }
 }

@@ -1,9 +1,11 @@
-//! Who did what: entries that are only ever added, each sealed by a hash that covers the one before it.
+//! Audit log: append-only entries, each chained by a hash that covers its predecessor.
 //!
-//! Whoever changes, inserts or takes out an entry, or cuts off the beginning, breaks the chain, and [`Records::verify_audit`] finds
-//! the place. Cutting off the end shows only to somebody who noted the head of the chain elsewhere.
+//! Changing, inserting or deleting an entry, or truncating the beginning, breaks the chain, and
+//! [`Records::verify_audit`] finds the position. Truncation of the end can be detected only with a
+//! copy of the chain's head stored elsewhere.
 //!
-//! Retention forgets old entries and leaves the chain whole: an entry at its end names the one that it begins with now, and its hash.
+//! Retention deletes old entries and keeps the chain intact: an entry at the end names the new
+//! first entry and its hash.
 
 use orrery_model::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -12,35 +14,35 @@ use crate::records::Records;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, Value};
 use crate::{Result, StoreError, values};
 
-/// Something that somebody did or tried.
+/// An action or an attempted action of an actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
     pub at: Timestamp,
     /// `user:ada`, `token:ci`, `anonymous`.
     pub actor: String,
-    /// Where the request came from.
+    /// Source address of the request.
     pub address: String,
     /// The method and the route.
     pub action: String,
-    /// What it was about.
+    /// Object of the action.
     pub subject: String,
     pub environment: Option<[u8; 16]>,
-    /// How it was answered.
+    /// HTTP status of the response.
     pub status: i64,
     pub detail: String,
 }
 
-/// An entry in its place in the chain.
+/// An entry at its position in the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
     /// Counted from 1, without gaps.
     pub id: i64,
     pub entry: AuditEntry,
-    /// Covers the entry, its number and the hash before it.
+    /// Hash over the entry, its number and the previous hash.
     pub hash: [u8; 32],
 }
 
-/// Which entries are wanted; what is `None` does not matter.
+/// Filter for entries; `None` matches everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AuditFilter<'a> {
     pub actor: Option<&'a str>,
@@ -50,24 +52,25 @@ pub struct AuditFilter<'a> {
     pub until: Option<Timestamp>,
 }
 
-/// How far a walk along the chain came.
+/// Result of verifying a part of the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditVerdict {
-    /// Good up to this entry.
+    /// Valid up to this entry.
     Good { id: i64, hash: [u8; 32] },
-    /// The first entry that does not fit, and why.
+    /// The first entry that breaks the chain, and the reason.
     Broken { id: i64, reason: &'static str },
 }
 
-/// The action of entries that say where the chain begins.
+/// The action of entries that name the first entry of the chain.
 const RETENTION: &str = "retention";
 
-/// What the first entry has before it.
+/// Hash before the first entry.
 const START: [u8; 32] = [0; 32];
 
 impl AuditEntry {
-    /// The seal of this entry as number `id` after `before`. Every field is preceded by its length, so that no two entries give the same bytes.
-    fn seal(&self, before: &[u8; 32], id: i64) -> [u8; 32] {
+    /// Hash of this entry as number `id` after `before`. Every field is preceded by its length, so
+    /// that no two entries give the same bytes.
+    fn chain_hash(&self, before: &[u8; 32], id: i64) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(before);
         let mut field = |bytes: &[u8]| {
@@ -135,84 +138,86 @@ fn insert(sql: &mut dyn Sql, id: i64, entry: &AuditEntry, hash: &[u8; 32]) -> Re
 }
 
 impl Records<'_> {
-    /// Adds entries to the end of the chain, all or none.
+    /// Appends entries to the chain, all or none.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn append_audit(&self, entries: &[AuditEntry]) -> Result<()> {
-        self.change(|sql| {
-            sql.claim("audit")?;
+        self.write(|sql| {
+            sql.lock_name("audit")?;
             let (mut id, mut hash) = head(sql)?;
             for entry in entries {
                 id += 1;
-                hash = entry.seal(&hash, id);
+                hash = entry.chain_hash(&hash, id);
                 insert(sql, id, entry, &hash)?;
             }
             Ok(())
         })
     }
 
-    /// Forgets entries from before a time, the oldest first and at most `limit`; how many. The last of those that are old stays as the beginning of
-    /// the chain, and a new entry says so.
+    /// Deletes entries from before a time, oldest first and at most `limit`; returns their number.
+    /// The last old entry stays as the beginning of the chain, and a new entry records that.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn forget_audit(&self, before: Timestamp, limit: usize, now: Timestamp) -> Result<u64> {
+    /// Database errors.
+    pub fn expire_audit(&self, before: Timestamp, limit: usize, now: Timestamp) -> Result<u64> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.change(|sql| {
-            sql.claim("audit")?;
+        self.write(|sql| {
+            sql.lock_name("audit")?;
             let oldest = sql.first("SELECT min(id) FROM audit", &[], |row| row.integer(0))?;
             let Some(first) = oldest.flatten() else { return Ok(0) };
             let select =
                 "SELECT id, hash FROM audit WHERE at < ?1 AND id <= ?2 ORDER BY id DESC LIMIT 1";
             let values = values![before, first.saturating_add(limit)];
             let newest = sql.first(select, values, |row| Ok((row.int(0)?, hash_of(row, 1)?)))?;
-            let Some((kept, hash)) = newest.filter(|(kept, _)| *kept > first) else { return Ok(0) };
+            let Some((start, hash)) = newest.filter(|(start, _)| *start > first) else {
+                return Ok(0);
+            };
             let (last, before) = head(sql)?;
             let entry = AuditEntry {
                 at: now,
                 actor: "system".to_owned(),
                 address: String::new(),
                 action: RETENTION.to_owned(),
-                subject: kept.to_string(),
+                subject: start.to_string(),
                 environment: None,
                 status: 0,
                 detail: format!(
-                    "entries before {kept} are forgotten; {kept} has the hash {}",
+                    "entries before {start} were deleted; {start} has the hash {}",
                     hex(&hash)
                 ),
             };
-            let seal = entry.seal(&before, last + 1);
+            let seal = entry.chain_hash(&before, last + 1);
             insert(sql, last + 1, &entry, &seal)?;
-            sql.run("DELETE FROM audit WHERE id < ?1", values![kept])?;
-            Ok(u64::try_from(kept - first).unwrap_or(0))
+            sql.run("DELETE FROM audit WHERE id < ?1", values![start])?;
+            Ok(u64::try_from(start - first).unwrap_or(0))
         })
     }
 
     /// Number of the oldest entry; zero if there is none.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn first_audit(&self) -> Result<i64> {
+    /// Database errors.
+    pub fn oldest_audit_id(&self) -> Result<i64> {
         let select = "SELECT min(id) FROM audit";
-        let found = self.look(|sql| sql.first(select, &[], |row| row.integer(0)))?;
+        let found = self.read(|sql| sql.first(select, &[], |row| row.integer(0)))?;
         Ok(found.flatten().unwrap_or(0))
     }
 
-    /// Whether an entry of the chain says that it begins with this one.
-    fn begins_with(&self, record: &AuditRecord) -> Result<bool> {
+    /// True if a retention entry names this entry as the beginning of the chain.
+    fn is_retention_start(&self, record: &AuditRecord) -> Result<bool> {
         let select =
             "SELECT detail FROM audit WHERE action = ?1 AND subject = ?2 ORDER BY id DESC LIMIT 1";
         let subject = record.id.to_string();
-        let told =
-            self.look(|sql| sql.first(select, values![RETENTION, &subject], |row| row.string(0)))?;
-        Ok(told.is_some_and(|told| told.ends_with(&hex(&record.hash))))
+        let detail =
+            self.read(|sql| sql.first(select, values![RETENTION, &subject], |row| row.string(0)))?;
+        Ok(detail.is_some_and(|detail| detail.ends_with(&hex(&record.hash))))
     }
 
-    /// Entries that fit, newest first. With `before`, only those with smaller numbers.
+    /// Matching entries, newest first. With `before`, only those with smaller numbers.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn audit(
         &self,
         filter: &AuditFilter<'_>,
@@ -222,14 +227,14 @@ impl Records<'_> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut conditions = vec!["id < ?2".to_owned()];
         let mut values = vec![Value::from(limit), Value::from(before.unwrap_or(i64::MAX))];
-        let wanted: [(&str, Option<Value<'_>>); 5] = [
+        let filters: [(&str, Option<Value<'_>>); 5] = [
             ("actor =", filter.actor.map(Value::from)),
             ("environment =", filter.environment.map(Value::from)),
             ("action =", filter.action.map(Value::from)),
             ("at >=", filter.since.map(Value::from)),
             ("at <", filter.until.map(Value::from)),
         ];
-        for (condition, value) in wanted {
+        for (condition, value) in filters {
             if let Some(value) = value {
                 values.push(value);
                 conditions.push(format!("{condition} ?{}", values.len()));
@@ -237,13 +242,14 @@ impl Records<'_> {
         }
         let select =
             format!("{COLUMNS} WHERE {} ORDER BY id DESC LIMIT ?1", conditions.join(" AND "));
-        self.look(|sql| sql.all(&select, &values, from_row))
+        self.read(|sql| sql.all(&select, &values, from_row))
     }
 
-    /// Walks up to `limit` entries of the chain, from the place where the last walk was good, or from the start.
+    /// Verifies up to `limit` entries of the chain, from the end of the previous verification or
+    /// from the start.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn verify_audit(
         &self,
         from: Option<(i64, [u8; 32])>,
@@ -253,10 +259,10 @@ impl Records<'_> {
         let (mut id, mut hash) = from.unwrap_or((0, START));
         let mut broken = None;
         let select = format!("{COLUMNS} WHERE id > ?1 ORDER BY id LIMIT ?2");
-        let found = self.look(|sql| sql.all(&select, values![id, limit], from_row))?;
+        let found = self.read(|sql| sql.all(&select, values![id, limit], from_row))?;
         for record in found {
-            // Where retention has forgotten the beginning, the chain begins with the entry that it named.
-            if id == 0 && record.id > 1 && self.begins_with(&record)? {
+            // After retention, the chain begins with the entry that retention named.
+            if id == 0 && record.id > 1 && self.is_retention_start(&record)? {
                 (id, hash) = (record.id, record.hash);
                 continue;
             }
@@ -264,8 +270,8 @@ impl Records<'_> {
                 broken = Some((id + 1, "the entry is missing"));
                 break;
             }
-            if record.entry.seal(&hash, record.id) != record.hash {
-                broken = Some((record.id, "the entry is not as it was written"));
+            if record.entry.chain_hash(&hash, record.id) != record.hash {
+                broken = Some((record.id, "the entry was changed after it was written"));
                 break;
             }
             (id, hash) = (record.id, record.hash);

@@ -1,4 +1,4 @@
-//! The change feed: hints that something is worth reading again, in one order for all.
+//! The change feed: hints that something should be read again, in one order for all receivers.
 
 use std::collections::BTreeSet;
 
@@ -8,48 +8,48 @@ use crate::records::Records;
 use crate::sql::{RowExt as _, Sql, SqlExt as _, Value};
 use crate::{EnvironmentKey, ResourceKey, Result, values};
 
-/// A place in the feed; a later change has a greater one.
+/// Sequence number in the feed; a later change has a greater one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChangeSeq(pub i64);
 
-/// A hint that something changed. It says where to look and never what it is now.
+/// A hint that something changed. It names the object and never its new state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChangeNote {
+pub struct ChangeRecord {
     pub seq: ChangeSeq,
-    /// `None` for what belongs to no environment.
+    /// `None` for changes that belong to no environment.
     pub environment: Option<EnvironmentKey>,
-    /// What kind of thing: `version`, `resources`, `agent`, `compile`, …
+    /// Kind of object: `version`, `resources`, `agent`, `compile`, …
     pub kind: String,
-    /// Which one; its form depends on the kind.
+    /// Object of that kind; its form depends on the kind.
     pub subject: String,
     pub at: Timestamp,
 }
 
-/// A hint that is to be added to the feed.
+/// A hint to be added to the feed.
 #[derive(Clone, Copy, Debug)]
-pub struct NewNote<'a> {
+pub struct NewChange<'a> {
     pub environment: Option<EnvironmentKey>,
     pub kind: &'a str,
     pub subject: &'a str,
-    /// `None` for the time that the database has.
+    /// `None` for the database's current time.
     pub at: Option<Timestamp>,
 }
 
-/// The subject of a note on versions: their numbers.
-pub(crate) fn subject_of_versions(numbers: &[VersionNumber]) -> String {
+/// Subject of a change of versions: their numbers.
+pub(crate) fn versions_subject(numbers: &[VersionNumber]) -> String {
     let numbers: Vec<String> = numbers.iter().map(VersionNumber::to_string).collect();
     numbers.join(",")
 }
 
-/// So many are kept; whoever is further behind starts over.
-pub(crate) const KEPT_CHANGES: i64 = 20_000;
-pub(crate) const TIDY_EVERY: i64 = 1_000;
-/// A note names so many resources one by one; if there are more, it says only that there are some.
-const NAMED_RESOURCES: usize = 100;
+/// Number of changes in the feed; a receiver that is further behind starts over.
+pub(crate) const CHANGES_MAX: i64 = 20_000;
+pub(crate) const TRIM_INTERVAL: i64 = 1_000;
+/// Number of resources that a change names one by one; if there are more, its subject is `*`.
+const NAMED_RESOURCES_MAX: usize = 100;
 
-/// The subject of a note on resources: their keys, or `*`.
-pub(crate) fn subject_of(keys: impl ExactSizeIterator<Item = ResourceKey>) -> String {
-    if keys.len() > NAMED_RESOURCES {
+/// Subject of a change of resources: their keys, or `*`.
+pub(crate) fn resources_subject(keys: impl ExactSizeIterator<Item = ResourceKey>) -> String {
+    if keys.len() > NAMED_RESOURCES_MAX {
         return "*".to_owned();
     }
     let keys: Vec<String> = keys.map(|key| key.0.to_string()).collect();
@@ -57,57 +57,57 @@ pub(crate) fn subject_of(keys: impl ExactSizeIterator<Item = ResourceKey>) -> St
 }
 
 /// Adds a change to the feed, in the transaction that makes it.
-pub(crate) fn note(
+pub(crate) fn record_change(
     sql: &mut dyn Sql,
     environment: Option<EnvironmentKey>,
     kind: &str,
     subject: &str,
     at: Timestamp,
 ) -> Result<()> {
-    sql.note(&NewNote { environment, kind, subject, at: Some(at) })
+    sql.record_change(&NewChange { environment, kind, subject, at: Some(at) })
 }
 
 impl Records<'_> {
-    /// The newest place in the feed, from which a reader that wants only news can start.
+    /// Newest sequence number, from which a receiver that needs only later changes starts.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn latest_change(&self) -> Result<ChangeSeq> {
         self.database.settled_change().map(ChangeSeq)
     }
 
-    /// The oldest place that is still there: who stopped before it has missed something.
+    /// Oldest sequence number in the feed: a receiver that stopped before it has missed changes.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn oldest_change(&self) -> Result<ChangeSeq> {
         let select = "SELECT min(id) FROM change";
-        let found = self.look(|sql| sql.first(select, &[], |row| row.integer(0)))?;
+        let found = self.read(|sql| sql.first(select, &[], |row| row.integer(0)))?;
         Ok(ChangeSeq(found.flatten().unwrap_or(0)))
     }
 
-    /// Environments in which something changed after a place.
+    /// Environments with changes after a sequence number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn changed_environments(&self, after: ChangeSeq) -> Result<BTreeSet<EnvironmentKey>> {
         let select = "SELECT DISTINCT environment FROM change WHERE id > ?1 AND environment <> 0";
         let found = self
-            .look(|sql| sql.all(select, values![after.0], |row| Ok(EnvironmentKey(row.int(0)?))))?;
+            .read(|sql| sql.all(select, values![after.0], |row| Ok(EnvironmentKey(row.int(0)?))))?;
         Ok(found.into_iter().collect())
     }
 
-    /// Changes after a place, oldest first. Who goes on after the last one that it got misses none, also of those that are
-    /// being written meanwhile.
+    /// Changes after a sequence number, oldest first. A receiver that continues after the last one
+    /// it got misses none, including those being written meanwhile.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn changes(
         &self,
         after: ChangeSeq,
         environment: Option<EnvironmentKey>,
         limit: usize,
-    ) -> Result<Vec<ChangeNote>> {
+    ) -> Result<Vec<ChangeRecord>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let settled = self.database.settled_change()?;
         let (select, values): (_, &[Value<'_>]) = match environment {
@@ -122,10 +122,10 @@ impl Records<'_> {
                 values![after.0, limit, settled],
             ),
         };
-        self.look(|sql| {
+        self.read(|sql| {
             sql.all(select, values, |row| {
                 let environment = row.int(1)?;
-                Ok(ChangeNote {
+                Ok(ChangeRecord {
                     seq: ChangeSeq(row.int(0)?),
                     environment: (environment != 0).then_some(EnvironmentKey(environment)),
                     kind: row.string(2)?,

@@ -1,18 +1,20 @@
-//! Cluster documents: what administrators say about providers, machines, services and templates, with every revision.
+//! Cluster documents: providers, machines, services and templates as administrators write them,
+//! with every revision.
 //!
-//! Documents belong to the installation or to one project. This crate knows their names and not what they mean: a change
-//! is validated by the caller against a [`DocumentSnapshot`], and stored only if no document changed since.
+//! Documents belong to the installation or to one project. This crate does not interpret them: the
+//! caller validates a change against a [`DocumentSnapshot`], and it is stored only if no document
+//! changed since.
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
 /// The project number of documents of the installation.
 const INSTALLATION: i64 = 0;
-/// Serializes changes of documents: each is validated against all others.
-const CLAIM: &str = "cluster documents";
+/// Lock that serializes changes of documents: each is validated against all others.
+const LOCK: &str = "cluster documents";
 const NOUN: &str = "cluster document";
 
 /// One revision of a document.
@@ -22,7 +24,7 @@ pub struct ClusterDocumentRecord {
     pub project: Option<[u8; 16]>,
     pub kind: String,
     pub name: String,
-    /// Counts up from 1 for each document, also beyond a deletion.
+    /// Counts up from 1 for each document, also after a deletion.
     pub revision: i64,
     /// JSON; `None` if this revision is a deletion.
     pub content: Option<String>,
@@ -56,8 +58,8 @@ pub struct DocumentWrite<'a> {
 /// Selection of documents for a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DocumentFilter<'a> {
-    /// Documents of this project, and those of the installation that none of them replaces. Without one, documents of
-    /// the installation.
+    /// Documents of this project, and those of the installation that none of them replaces. Without
+    /// one, documents of the installation.
     pub project: Option<&'a [u8; 16]>,
     pub kind: Option<&'a str>,
     /// Kind and name of the last document of the page before.
@@ -89,7 +91,7 @@ fn from_row(row: &dyn Row) -> Result<ClusterDocumentRecord> {
     })
 }
 
-/// The number of a project, or that of the installation.
+/// Number of a project, or of the installation.
 fn number_of(sql: &mut dyn Sql, project: Option<&[u8; 16]>) -> Result<i64> {
     let Some(uuid) = project else { return Ok(INSTALLATION) };
     let select = "SELECT id FROM project WHERE uuid = ?1";
@@ -116,7 +118,7 @@ fn newest(
     sql.first(&select, values![project, kind, name], from_row)
 }
 
-/// The subject of a note: `service/nginx`, or `projects/ID/service/nginx`.
+/// Subject of a change: `service/nginx`, or `projects/ID/service/nginx`.
 fn subject(project: Option<&[u8; 16]>, kind: &str, name: &str) -> String {
     match project {
         Some(uuid) => format!("projects/{}/{kind}/{name}", crate::uuid_text(uuid)),
@@ -125,8 +127,8 @@ fn subject(project: Option<&[u8; 16]>, kind: &str, name: &str) -> String {
 }
 
 /// Deletes all documents of a project with their history.
-pub(super) fn erase_documents(sql: &mut dyn Sql, project: &[u8; 16]) -> Result<()> {
-    sql.claim(CLAIM)?;
+pub(super) fn delete_documents(sql: &mut dyn Sql, project: &[u8; 16]) -> Result<()> {
+    sql.lock_name(LOCK)?;
     let number = number_of(sql, Some(project))?;
     sql.run("DELETE FROM cluster_document WHERE project = ?1", values![number])?;
     Ok(())
@@ -136,23 +138,25 @@ impl Records<'_> {
     /// All documents of the installation and of all projects.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn document_snapshot(&self) -> Result<DocumentSnapshot> {
         let select = format!(
             "{COLUMNS} WHERE document.is_newest = 1 AND document.content IS NOT NULL \
              ORDER BY document.project, document.kind, document.name"
         );
-        self.look(|sql| {
+        self.read(|sql| {
             Ok(DocumentSnapshot { head: head(sql)?, documents: sql.all(&select, &[], from_row)? })
         })
     }
 
-    /// Stores and deletes documents of the installation or of a project, all or none of them, if no document changed since
-    /// a snapshot. A document whose content is the same gets no new revision. Returns the newest revision of each.
+    /// Stores and deletes documents of the installation or of a project, all or none of them, if no
+    /// document changed since a snapshot. A document whose content is the same gets no new
+    /// revision. Returns the newest revision of each.
     ///
     /// # Errors
-    /// `DocumentsChanged` if a document changed since the snapshot; `Outdated` if a document has another revision than
-    /// expected; `NotFound` if the project, or a document that is to be deleted, does not exist.
+    /// `DocumentsChanged` if a document changed since the snapshot; `Outdated` if a document has
+    /// another revision than expected; `NotFound` if the project, or a document that is to be
+    /// deleted, does not exist.
     pub fn write_documents(
         &self,
         project: Option<&[u8; 16]>,
@@ -161,8 +165,8 @@ impl Records<'_> {
         by: &str,
         now: Timestamp,
     ) -> Result<Vec<ClusterDocumentRecord>> {
-        self.change(|sql| {
-            sql.claim(CLAIM)?;
+        self.write(|sql| {
+            sql.lock_name(LOCK)?;
             if head(sql)? != since {
                 return Err(StoreError::DocumentsChanged);
             }
@@ -178,7 +182,7 @@ impl Records<'_> {
     /// A page of existing documents, by kind and name.
     ///
     /// # Errors
-    /// `NotFound` if there is no such project; those of the database.
+    /// `NotFound` if there is no such project; database errors.
     pub fn list_documents(
         &self,
         filter: &DocumentFilter<'_>,
@@ -186,13 +190,13 @@ impl Records<'_> {
     ) -> Result<Vec<ClusterDocumentRecord>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (after_kind, after_name) = filter.after.unwrap_or_default();
-        self.look(|sql| {
+        self.read(|sql| {
             let number = number_of(sql, filter.project)?;
             let mut select = format!(
                 "{COLUMNS} WHERE document.is_newest = 1 AND document.content IS NOT NULL \
                  AND (document.kind > ?1 OR (document.kind = ?1 AND document.name > ?2))"
             );
-            // A number, and no text from outside.
+            // A number, never text from outside.
             match number {
                 INSTALLATION => select += " AND document.project = 0",
                 number => {
@@ -219,17 +223,18 @@ impl Records<'_> {
         })
     }
 
-    /// One revision of a document of exactly this scope; without a number, the newest one if the document exists.
+    /// One revision of a document of exactly this scope; without a number, the newest one if the
+    /// document exists.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn document(
         &self,
-        place: DocumentName<'_>,
+        document: DocumentName<'_>,
         revision: Option<i64>,
     ) -> Result<ClusterDocumentRecord> {
-        let DocumentName { project, kind, name } = place;
-        self.look(|sql| {
+        let DocumentName { project, kind, name } = document;
+        self.read(|sql| {
             let number = number_of(sql, project)?;
             let found = match revision {
                 None => newest(sql, number, kind, name)?.filter(|record| record.content.is_some()),
@@ -257,17 +262,17 @@ impl Records<'_> {
     /// `NotFound` if there was never such a document.
     pub fn document_history(
         &self,
-        place: DocumentName<'_>,
+        document: DocumentName<'_>,
         before: Option<i64>,
         limit: usize,
     ) -> Result<Vec<ClusterDocumentRecord>> {
-        let DocumentName { project, kind, name } = place;
+        let DocumentName { project, kind, name } = document;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let select = format!(
             "{COLUMNS} WHERE document.project = ?1 AND document.kind = ?2 AND document.name = ?3 \
              AND document.revision < ?4 ORDER BY document.revision DESC LIMIT ?5"
         );
-        self.look(|sql| {
+        self.read(|sql| {
             let number = number_of(sql, project)?;
             if newest(sql, number, kind, name)?.is_none() {
                 return Err(StoreError::not_found(NOUN, format!("{kind}/{name}")));
@@ -301,12 +306,12 @@ fn write_document(
     let outdate = "UPDATE cluster_document SET is_newest = 0 \
          WHERE project = ?1 AND kind = ?2 AND name = ?3 AND is_newest = 1";
     sql.run(outdate, values![number, kind, name])?;
-    let id = sql.new_number("cluster_document")?;
+    let id = sql.allocate_id("cluster_document")?;
     let insert = "INSERT INTO cluster_document \
          (id, project, kind, name, revision, is_newest, content, created, changed, changed_by) \
          VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9)";
     sql.run(insert, values![id, number, kind, name, revision, content, created, now, by])?;
-    note(sql, None, "cluster_document", &subject(project, kind, name), now)?;
+    record_change(sql, None, "cluster_document", &subject(project, kind, name), now)?;
     Ok(ClusterDocumentRecord {
         project: project.copied(),
         kind: kind.to_owned(),

@@ -1,4 +1,5 @@
-//! States of commits on their way to the forge that hosts a repository: the newest state of each commit, until it is delivered.
+//! Commit states to be reported to the forge that hosts a repository: the newest state of each
+//! commit, until it is delivered.
 
 use orrery_model::Timestamp;
 
@@ -6,7 +7,7 @@ use crate::records::Records;
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
-/// A state of a commit that is still to be reported.
+/// A commit state that is not reported yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitStatusRecord {
     pub environment: EnvironmentKey,
@@ -14,16 +15,16 @@ pub struct CommitStatusRecord {
     /// `pending`, `success` or `failure`.
     pub state: String,
     pub description: String,
-    /// The compile that it is about.
+    /// The compile behind the state.
     pub compile: [u8; 16],
-    /// When the state was noted; a newer one takes its place.
+    /// Time of the state; a newer state replaces it.
     pub changed: Timestamp,
     pub due: Timestamp,
-    /// Attempts to report it that failed.
+    /// Failed attempts to report it.
     pub failures: u32,
 }
 
-/// A state of a commit to be reported.
+/// A commit state to be reported.
 #[derive(Clone, Copy, Debug)]
 pub struct NewCommitStatus<'a> {
     pub commit: &'a str,
@@ -49,10 +50,10 @@ fn from_row(row: &dyn Row) -> Result<CommitStatusRecord> {
 }
 
 impl Records<'_> {
-    /// Notes a state of a commit, in the place of an older one that is not reported yet.
+    /// Stores a commit state, replacing an older one that is not reported yet.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn put_commit_status(
         &self,
         environment: EnvironmentKey,
@@ -66,13 +67,13 @@ impl Records<'_> {
              compile = excluded.compile, changed = excluded.changed, due = excluded.due, failures = 0";
         let NewCommitStatus { commit, state, description, compile } = *new;
         let values = values![environment.0, commit, state, description, compile, now];
-        self.change(|sql| sql.run(insert, values).map(drop))
+        self.write(|sql| sql.run(insert, values).map(drop))
     }
 
-    /// States that are due, the longest first.
+    /// States that are due, the longest overdue first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn due_commit_statuses(
         &self,
         now: Timestamp,
@@ -80,48 +81,53 @@ impl Records<'_> {
     ) -> Result<Vec<CommitStatusRecord>> {
         let select = format!("{COLUMNS} WHERE due <= ?1 ORDER BY due LIMIT ?2");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| sql.all(&select, values![now, limit], from_row))
+        self.read(|sql| sql.all(&select, values![now, limit], from_row))
     }
 
-    /// States of an environment that are not reported yet.
+    /// Unreported states of an environment.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn commit_statuses(&self, environment: EnvironmentKey) -> Result<Vec<CommitStatusRecord>> {
         let select = format!("{COLUMNS} WHERE environment = ?1 ORDER BY changed, commit_hash");
-        self.look(|sql| sql.all(&select, values![environment.0], from_row))
+        self.read(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
-    /// Takes the right to report a state until `due`. False if another process was faster.
+    /// Claims a state until `due`, in order to report it. False if another process claimed it
+    /// first.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn claim_commit_status(&self, known: &CommitStatusRecord, due: Timestamp) -> Result<bool> {
+    /// Database errors.
+    pub fn claim_commit_status(&self, status: &CommitStatusRecord, due: Timestamp) -> Result<bool> {
         let update = "UPDATE commit_status SET due = ?5 WHERE environment = ?1 AND commit_hash = ?2 \
              AND changed = ?3 AND due = ?4";
-        let values = values![known.environment.0, &known.commit, known.changed, known.due, due];
-        self.change(|sql| Ok(sql.run(update, values)? > 0))
+        let values = values![status.environment.0, &status.commit, status.changed, status.due, due];
+        self.write(|sql| Ok(sql.run(update, values)? > 0))
     }
 
-    /// Forgets a state that was reported, or cannot be, unless a newer one took its place.
+    /// Deletes a state that was reported, or cannot be, unless a newer one replaced it.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn forget_commit_status(&self, known: &CommitStatusRecord) -> Result<()> {
+    /// Database errors.
+    pub fn delete_commit_status(&self, status: &CommitStatusRecord) -> Result<()> {
         let delete = "DELETE FROM commit_status WHERE environment = ?1 AND commit_hash = ?2 \
              AND changed = ?3";
-        let values = values![known.environment.0, &known.commit, known.changed];
-        self.change(|sql| sql.run(delete, values).map(drop))
+        let values = values![status.environment.0, &status.commit, status.changed];
+        self.write(|sql| sql.run(delete, values).map(drop))
     }
 
-    /// Notes that a state could not be reported; it is tried again when it is due.
+    /// Records a failed report; it is retried when due.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn postpone_commit_status(&self, known: &CommitStatusRecord, due: Timestamp) -> Result<()> {
+    /// Database errors.
+    pub fn postpone_commit_status(
+        &self,
+        status: &CommitStatusRecord,
+        due: Timestamp,
+    ) -> Result<()> {
         let update = "UPDATE commit_status SET failures = failures + 1, due = ?4 \
              WHERE environment = ?1 AND commit_hash = ?2 AND changed = ?3";
-        let values = values![known.environment.0, &known.commit, known.changed, due];
-        self.change(|sql| sql.run(update, values).map(drop))
+        let values = values![status.environment.0, &status.commit, status.changed, due];
+        self.write(|sql| sql.run(update, values).map(drop))
     }
 }

@@ -1,39 +1,39 @@
-//! What a compile is asked for, and how several requests become one run that gives each of them what it asked for.
+//! Compile requests, and merging several of them into one run that satisfies each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What somebody wants of a compile.
+/// Options of a requested compile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CompileRequest {
-    /// Whether a version is stored; otherwise the model is only checked.
+    /// Stores a version; otherwise the model is only checked.
     pub export: bool,
-    /// Fetch the newest sources and modules first.
+    /// Fetches the newest sources and modules first.
     pub update: bool,
-    /// Start from an empty directory.
+    /// Starts from an empty directory.
     pub reinstall: bool,
-    /// Environment variables for the run. Requests that differ in them are different compiles.
+    /// Environment variables of the run. Requests with different variables are not merged.
     pub variables: BTreeMap<String, String>,
-    /// Environment variables that may be joined with those of other requests.
+    /// Environment variables that are joined with those of merged requests.
     pub joined_variables: BTreeMap<String, String>,
-    /// Only the resource sets that the model has now are replaced.
+    /// Replaces only the resource sets that the model contains.
     pub partial: bool,
-    /// Sets that are to go; only for a partial one.
+    /// Sets to be removed; only for a partial compile.
     pub removed_sets: BTreeSet<String>,
-    /// A set that is both removed and exported is kept instead of being an error.
+    /// Keeps a set that is both removed and exported instead of failing.
     pub soft_delete: bool,
     /// Exporters of modules to run afterwards.
     pub exporters: BTreeSet<String>,
-    /// Who or what asked, and why: `type`, `message`, …
+    /// Requester and reason: `type`, `message`, …
     pub metadata: Map<String, Value>,
-    /// Whether people are told of a failure; if nobody says, only of compiles that store a version.
+    /// Creates a notification about a failure; by default, only for compiles that store a version.
     pub notify_failure: Option<bool>,
-    /// What they are told instead of the usual words.
+    /// Text of the notification, instead of the default.
     pub failure_message: Option<String>,
-    /// What belongs to it elsewhere, by kind.
+    /// Related objects elsewhere, by kind.
     pub links: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -58,21 +58,21 @@ impl Default for CompileRequest {
 }
 
 impl CompileRequest {
-    /// One that is made for a reason: `api`, `param`, `fact`, `schedule`, `recovery`, …
-    pub fn because(r#type: &str, message: &str) -> Self {
+    /// A request with a reason: `api`, `param`, `fact`, `schedule`, `recovery`, …
+    pub fn with_reason(r#type: &str, message: &str) -> Self {
         let mut metadata = Map::new();
         metadata.insert("type".to_owned(), r#type.into());
         metadata.insert("message".to_owned(), message.into());
         CompileRequest { metadata, ..Self::default() }
     }
 
-    /// Whether one run can serve both.
-    pub fn merges_with(&self, other: &Self) -> bool {
+    /// True if one run can serve both requests.
+    pub fn is_mergeable_with(&self, other: &Self) -> bool {
         let key = |of: &Self| (of.export, of.partial, of.soft_delete);
         key(self) == key(other) && self.variables == other.variables
     }
 
-    /// The variables that a run sets.
+    /// All variables that a run sets.
     pub fn all_variables(&self) -> BTreeMap<String, String> {
         let mut all = self.variables.clone();
         all.extend(self.joined_variables.clone());
@@ -80,7 +80,8 @@ impl CompileRequest {
     }
 }
 
-/// The request whose run gives all of these, the first of which leads, what they ask for. They all merge with each other.
+/// Merges requests, led by the first, into one whose run satisfies all. All must be mergeable with
+/// each other.
 pub fn merge_compiles<'a>(
     leader: &CompileRequest,
     others: impl IntoIterator<Item = &'a CompileRequest>,
@@ -99,14 +100,14 @@ pub fn merge_compiles<'a>(
         }
         merged.removed_sets.extend(other.removed_sets.iter().cloned());
         merged.exporters.extend(other.exporters.iter().cloned());
-        merged.notify_failure = loudest(merged.notify_failure, other.notify_failure);
+        merged.notify_failure = merge_notify_failure(merged.notify_failure, other.notify_failure);
         if let Some(message) = &other.failure_message {
             match &mut merged.failure_message {
                 None => merged.failure_message = Some(message.clone()),
-                Some(told) if told.lines().any(|line| line == message) => {}
-                Some(told) => {
-                    told.push('\n');
-                    told.push_str(message);
+                Some(merged_message) if merged_message.lines().any(|line| line == message) => {}
+                Some(merged_message) => {
+                    merged_message.push('\n');
+                    merged_message.push_str(message);
                 }
             }
         }
@@ -126,8 +127,8 @@ pub fn merge_compiles<'a>(
     merged
 }
 
-/// If one of them wants people to be told, they are.
-fn loudest(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+/// Merged setting: a notification is created if one of the requests asks for it.
+fn merge_notify_failure(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(true), _) | (_, Some(true)) => Some(true),
         (None, _) | (_, None) => None,
@@ -169,20 +170,20 @@ mod tests {
                 notify_failure,
                 failure_message: message,
                 links: [(kind.clone(), removed_sets)].into(),
-                ..CompileRequest::because(&kind, "why")
+                ..CompileRequest::with_reason(&kind, "why")
             }
         }
     }
 
     proptest! {
         #[test]
-        fn a_merged_run_gives_each_request_what_it_asked_for(all in prop::collection::vec(request(), 1..6)) {
+        fn a_merged_run_satisfies_each_request(all in prop::collection::vec(request(), 1..6)) {
             let (leader, rest) = all.split_first().unwrap();
-            let merging: Vec<_> = rest.iter().filter(|one| leader.merges_with(one)).collect();
+            let merging: Vec<_> = rest.iter().filter(|one| leader.is_mergeable_with(one)).collect();
             let merged = merge_compiles(leader, merging.iter().copied());
             let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
             for one in std::iter::once(leader).chain(merging.iter().copied()) {
-                prop_assert!(merged.merges_with(one));
+                prop_assert!(merged.is_mergeable_with(one));
                 prop_assert!(merged.update >= one.update && merged.reinstall >= one.reinstall);
                 prop_assert!(merged.removed_sets.is_superset(&one.removed_sets));
                 prop_assert!(merged.exporters.is_superset(&one.exporters));
@@ -198,10 +199,10 @@ mod tests {
                 }
                 prop_assert!(one.notify_failure != Some(true) || merged.notify_failure == Some(true));
                 prop_assert!(one.notify_failure.is_some() || merged.notify_failure != Some(false));
-                let told = serde_json::to_string(&merged.metadata).unwrap();
-                prop_assert!(told.contains(one.metadata["type"].as_str().unwrap()));
+                let text = serde_json::to_string(&merged.metadata).unwrap();
+                prop_assert!(text.contains(one.metadata["type"].as_str().unwrap()));
             }
-            // Nothing that nobody asked for.
+            // Nothing that no request asked for.
             let any = |holds: fn(&CompileRequest) -> bool| all.iter().any(holds);
             prop_assert!(!merged.update || any(|one| one.update));
             prop_assert!(!merged.reinstall || any(|one| one.reinstall));
@@ -209,21 +210,21 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_may_be_joined_are_and_others_tell_requests_apart() {
+    fn joined_variables_merge_and_others_separate_requests() {
         let with = |joined: &str, own: &str| CompileRequest {
             joined_variables: [("IDS".to_owned(), joined.to_owned())].into(),
             variables: [("WHERE".to_owned(), own.to_owned())].into(),
             ..CompileRequest::default()
         };
         let (one, two, elsewhere) = (with("1", "here"), with("2", "here"), with("3", "there"));
-        assert!(one.merges_with(&two) && !one.merges_with(&elsewhere));
+        assert!(one.is_mergeable_with(&two) && !one.is_mergeable_with(&elsewhere));
         let merged = merge_compiles(&one, [&two]);
         assert_eq!(merged.joined_variables["IDS"], "1 2");
         assert_eq!(merged.all_variables()["WHERE"], "here");
     }
 
     #[test]
-    fn what_is_stored_of_an_older_program_is_read_with_defaults() {
+    fn requests_of_older_programs_are_read_with_defaults() {
         let read: CompileRequest = serde_json::from_str(r#"{"update": true}"#).unwrap();
         assert_eq!(read, CompileRequest { update: true, ..CompileRequest::default() });
     }

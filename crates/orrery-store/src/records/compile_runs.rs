@@ -1,15 +1,17 @@
-//! Runs of compiles: at most one in an environment at a time, stage by stage, with all that each stage says.
+//! Runs of compiles: at most one per environment at a time, stage by stage, with the output of each
+//! stage.
 
 use orrery_model::{Timestamp, VersionNumber};
 use serde_json::{Value as Json, json};
 
 use crate::records::compiles::{COLUMNS, find, from_row, text_of};
-use crate::records::notifications::{NewNotification, notify};
-use crate::records::{CompileRecord, Records, merge_compiles, note};
+use crate::records::notifications::{NewNotification, insert_notification};
+use crate::records::{CompileRecord, Records, merge_compiles, record_change};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
-/// The right to run a compile. It ends when the run is not heard of for a while, or is cancelled: then its writes are refused.
+/// Right to run a compile. It ends when the run is not renewed in time or is cancelled; its writes
+/// are refused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileRun {
     pub id: [u8; 16],
@@ -26,31 +28,31 @@ pub struct ClaimedCompile {
 
 /// An environment in which a compile waits or runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct CompileQueueState {
     pub environment: EnvironmentKey,
-    /// When the first that waits was asked for.
+    /// Request time of the first waiting compile.
     pub requested: Timestamp,
-    /// Until when the one that runs, if one does, is believed to be alive.
+    /// Time until which the running compile, if any, counts as alive.
     pub alive_until: Option<Timestamp>,
-    /// When the last one ended.
+    /// End of the last compile.
     pub last_completed: Option<Timestamp>,
 }
 
-/// How a compile failed.
+/// Failure of a compile.
 #[derive(Clone, Debug)]
 pub struct CompileFailure {
-    /// Structured errors and what else there is to say.
+    /// Structured errors and further details.
     pub data: Json,
     pub notice: Option<FailureNotice>,
 }
 
-/// What people are told of a failure.
+/// Notification about a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureNotice {
     pub uuid: [u8; 16],
     pub title: String,
     pub message: String,
-    /// Where there is more to read.
+    /// Path of the details.
     pub uri: String,
 }
 
@@ -65,36 +67,36 @@ pub struct StageRecord {
     pub returncode: Option<i64>,
 }
 
-/// Something that a stage wrote.
+/// A part of the output of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutputPiece {
-    /// A later piece has a greater one.
+pub struct OutputChunk {
+    /// A later chunk has a greater one.
     pub id: i64,
     pub position: i64,
-    /// On its error stream.
+    /// Written to the error stream.
     pub error: bool,
     pub text: String,
 }
 
-fn section(environment: EnvironmentKey) -> String {
+fn lock_name_for(environment: EnvironmentKey) -> String {
     format!("compile:{}", environment.0)
 }
 
 /// Fails if the run has lost its right.
-fn check(sql: &mut dyn Sql, run: &CompileRun) -> Result<()> {
+fn check_run(sql: &mut dyn Sql, run: &CompileRun) -> Result<()> {
     let select = "SELECT epoch FROM compile WHERE id = ?1 AND completed IS NULL";
     let current = sql.first(select, values![&run.id], |row| row.int(0))?;
-    if current == Some(run.epoch) { Ok(()) } else { Err(stale(run, current)) }
+    if current == Some(run.epoch) { Ok(()) } else { Err(stale_run(run, current)) }
 }
 
-fn stale(run: &CompileRun, current: Option<i64>) -> StoreError {
+fn stale_run(run: &CompileRun, current: Option<i64>) -> StoreError {
     let number = |epoch: i64| u64::try_from(epoch).unwrap_or_default();
     let current = number(current.unwrap_or(run.epoch + 1));
     StoreError::StaleEpoch { held: number(run.epoch), current }
 }
 
-/// Takes away what an earlier run of the compile has said.
-fn forget_run(sql: &mut dyn Sql, id: &[u8; 16]) -> Result<()> {
+/// Deletes stages and output of an earlier run of the compile.
+fn delete_run_output(sql: &mut dyn Sql, id: &[u8; 16]) -> Result<()> {
     for table in ["compile_output", "compile_stage"] {
         sql.run(&format!("DELETE FROM {table} WHERE compile = ?1"), values![id])?;
     }
@@ -105,8 +107,8 @@ impl Records<'_> {
     /// Environments that are not halted and have compiles that wait or run.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn waiting_compiles(&self) -> Result<Vec<Waiting>> {
+    /// Database errors.
+    pub fn waiting_compiles(&self) -> Result<Vec<CompileQueueState>> {
         let select = "SELECT compile.environment, \
              min(CASE WHEN compile.started IS NULL THEN compile.requested END), \
              max(compile.alive_until), min(compile.requested), \
@@ -115,9 +117,9 @@ impl Records<'_> {
              FROM compile JOIN environment ON environment.id = compile.environment \
              WHERE compile.completed IS NULL AND environment.halted = 0 AND environment.deleting = 0 \
              GROUP BY compile.environment";
-        self.look(|sql| {
+        self.read(|sql| {
             sql.all(select, &[], |row| {
-                Ok(Waiting {
+                Ok(CompileQueueState {
                     environment: EnvironmentKey(row.int(0)?),
                     requested: row.maybe_time(1)?.unwrap_or(row.time(3)?),
                     alive_until: row.maybe_time(2)?,
@@ -127,19 +129,19 @@ impl Records<'_> {
         })
     }
 
-    /// Takes the next compile of an environment, with all that one run can serve, unless one is running or the environment is
-    /// halted. A run that ended without a word is done again.
+    /// Claims the next compile of an environment, with all requests that one run can serve, unless
+    /// one is running or the environment is halted. A run that ended without a result is repeated.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn claim_compile(
         &self,
         environment: EnvironmentKey,
         now: Timestamp,
         alive_until: Timestamp,
     ) -> Result<Option<ClaimedCompile>> {
-        self.change(|sql| {
-            sql.claim(&section(environment))?;
+        self.write(|sql| {
+            sql.lock_name(&lock_name_for(environment))?;
             let state = "SELECT halted + deleting FROM environment WHERE id = ?1";
             if sql.first(state, values![environment.0], |row| row.int(0))? != Some(0) {
                 return Ok(None);
@@ -155,18 +157,19 @@ impl Records<'_> {
             }
             let first = || open.iter().find(|one| one.started.is_none());
             let Some(leader) = interrupted.or_else(first) else { return Ok(None) };
-            // What an interrupted run may have stored already serves those who were with it, and nobody else.
+            // An interrupted run may have stored its version: it serves only the requests that were
+            // merged with it.
             let open_for_all = leader.reserved.is_none();
             let served = open.iter().filter(|one| {
                 let joins = one.started.is_none()
                     && open_for_all
-                    && leader.request.merges_with(&one.request);
+                    && leader.request.is_mergeable_with(&one.request);
                 one.id != leader.id && (one.substitute == Some(leader.id) || joins)
             });
             let served: Vec<&CompileRecord> = served.collect();
             let used = merge_compiles(&leader.request, served.iter().map(|one| &one.request));
             let used = text_of(&used)?;
-            forget_run(sql, &leader.id)?;
+            delete_run_output(sql, &leader.id)?;
             let epoch = leader.epoch + 1;
             let update = "UPDATE compile SET started = ?2, used = ?3, epoch = ?4, alive_until = ?5 \
                  WHERE id = ?1";
@@ -175,43 +178,43 @@ impl Records<'_> {
                 let update =
                     "UPDATE compile SET started = ?2, used = ?3, substitute = ?4 WHERE id = ?1";
                 sql.run(update, values![&one.id, now, &used, &leader.id])?;
-                note(sql, Some(environment), "compile", &crate::uuid_text(&one.id), now)?;
+                record_change(sql, Some(environment), "compile", &crate::uuid_text(&one.id), now)?;
             }
-            note(sql, Some(environment), "compile", &crate::uuid_text(&leader.id), now)?;
+            record_change(sql, Some(environment), "compile", &crate::uuid_text(&leader.id), now)?;
             let run = CompileRun { id: leader.id, environment, epoch };
             Ok(Some(ClaimedCompile { run, record: find(sql, &leader.id)? }))
         })
     }
 
-    /// Says that a run goes on.
+    /// Renews the right to run a compile.
     ///
     /// # Errors
     /// `StaleEpoch` if it has lost its right.
-    pub fn keep_compile_alive(&self, run: &CompileRun, until: Timestamp) -> Result<()> {
-        self.change(|sql| {
+    pub fn renew_compile(&self, run: &CompileRun, until: Timestamp) -> Result<()> {
+        self.write(|sql| {
             let update = "UPDATE compile SET alive_until = ?3 \
                  WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
             match sql.run(update, values![&run.id, run.epoch, until])? {
-                0 => Err(stale(run, None)),
+                0 => Err(stale_run(run, None)),
                 _ => Ok(()),
             }
         })
     }
 
-    /// Gives a run back before its end: it is done again when somebody takes it.
+    /// Gives a run up before its end: the next claim repeats it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn abandon_compile(&self, run: &CompileRun, now: Timestamp) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE compile SET alive_until = NULL \
                  WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
             sql.run(update, values![&run.id, run.epoch])?;
-            note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+            record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
         })
     }
 
-    /// Notes that a stage begins.
+    /// Records the start of a stage.
     ///
     /// # Errors
     /// `StaleEpoch` if the run has lost its right.
@@ -223,16 +226,16 @@ impl Records<'_> {
         command: &str,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
-            check(sql, run)?;
+        self.write(|sql| {
+            check_run(sql, run)?;
             let insert = "INSERT INTO compile_stage (compile, position, name, command, started) \
                  VALUES (?1, ?2, ?3, ?4, ?5)";
             sql.run(insert, values![&run.id, position, name, command, now])?;
-            note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+            record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
         })
     }
 
-    /// Keeps what a stage wrote: whether it is on the error stream, and the text.
+    /// Stores output of a stage: pairs of error stream or not, and the text.
     ///
     /// # Errors
     /// `StaleEpoch` if the run has lost its right.
@@ -243,22 +246,22 @@ impl Records<'_> {
         pieces: &[(bool, String)],
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
-            check(sql, run)?;
+        self.write(|sql| {
+            check_run(sql, run)?;
             let insert = "INSERT INTO compile_output (id, compile, position, stream, text) \
                  VALUES (?1, ?2, ?3, ?4, ?5)";
             for (error, text) in pieces {
                 let stream = if *error { 2 } else { 1 };
-                // Programs write what they like, and one character cannot be kept everywhere.
+                // Output is arbitrary, and PostgreSQL cannot store NUL characters.
                 let text = text.replace('\0', "\u{fffd}");
-                let id = sql.new_number("compile_output")?;
+                let id = sql.allocate_id("compile_output")?;
                 sql.run(insert, values![id, &run.id, position, stream, &text])?;
             }
-            note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+            record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
         })
     }
 
-    /// Notes how a stage ended.
+    /// Records the end of a stage.
     ///
     /// # Errors
     /// `StaleEpoch` if the run has lost its right.
@@ -269,32 +272,32 @@ impl Records<'_> {
         returncode: i64,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
-            check(sql, run)?;
+        self.write(|sql| {
+            check_run(sql, run)?;
             let update = "UPDATE compile_stage SET completed = ?3, returncode = ?4 \
                  WHERE compile = ?1 AND position = ?2";
             sql.run(update, values![&run.id, position, now, returncode])?;
-            note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+            record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
         })
     }
 
-    /// Notes under which number the run will store its version, before it does.
+    /// Records the number of the run's version before the version is stored.
     ///
     /// # Errors
     /// `StaleEpoch` if the run has lost its right.
     pub fn reserve_for_compile(&self, run: &CompileRun, number: VersionNumber) -> Result<()> {
         let number = i64::from(number.0);
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE compile SET reserved = ?3 \
                  WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
             match sql.run(update, values![&run.id, run.epoch, number])? {
-                0 => Err(stale(run, None)),
+                0 => Err(stale_run(run, None)),
                 _ => Ok(()),
             }
         })
     }
 
-    /// Ends a run: for its compile and all that it served, with everything that follows from it.
+    /// Ends a run: completes its compile and all merged requests, with all consequences.
     ///
     /// # Errors
     /// `StaleEpoch` if the run has lost its right.
@@ -310,8 +313,8 @@ impl Records<'_> {
         };
         let version = version.map(|number| i64::from(number.0));
         let data = data.map(|data| data.to_string());
-        self.change(|sql| {
-            check(sql, run)?;
+        self.write(|sql| {
+            check_run(sql, run)?;
             let update = "UPDATE compile SET completed = ?2, success = ?3, version = ?4, data = ?5, \
                  handled = 1, alive_until = NULL \
                  WHERE (id = ?1 OR substitute = ?1) AND completed IS NULL RETURNING id";
@@ -321,19 +324,20 @@ impl Records<'_> {
                 let (severity, compile) = ("error", Some(&run.id));
                 let new =
                     NewNotification { uuid: *uuid, title, message, severity, uri, compile };
-                notify(sql, run.environment, &new, now)?;
+                insert_notification(sql, run.environment, &new, now)?;
             }
             for id in ended {
-                note(sql, Some(run.environment), "compile", &crate::uuid_text(&id), now)?;
+                record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&id), now)?;
             }
             Ok(())
         })
     }
 
-    /// Ends a compile that nobody wants any more. Those that its run served too wait again. One that has ended stays as it is.
+    /// Cancels a compile. Requests merged into its run wait again. A compile that has ended stays
+    /// unchanged.
     ///
     /// # Errors
-    /// `NotFound` if there is none in this environment.
+    /// `NotFound` if the environment has no such compile.
     pub fn cancel_compile(
         &self,
         environment: EnvironmentKey,
@@ -345,8 +349,8 @@ impl Records<'_> {
             "category": "cancelled", "type": "Cancelled", "message": format!("cancelled by {by}"),
         }]});
         let data = data.to_string();
-        self.change(|sql| {
-            sql.claim(&section(environment))?;
+        self.write(|sql| {
+            sql.lock_name(&lock_name_for(environment))?;
             let found = find(sql, id)?;
             if found.environment != environment {
                 return Err(StoreError::not_found("compile", crate::uuid_text(id)));
@@ -360,7 +364,7 @@ impl Records<'_> {
             let update = "UPDATE compile SET completed = ?2, success = 0, data = ?3, handled = 1, \
                  alive_until = NULL, epoch = epoch + 1 WHERE id = ?1";
             sql.run(update, values![id, now, &data])?;
-            note(sql, Some(environment), "compile", &crate::uuid_text(id), now)?;
+            record_change(sql, Some(environment), "compile", &crate::uuid_text(id), now)?;
             find(sql, id)
         })
     }
@@ -368,11 +372,11 @@ impl Records<'_> {
     /// The stages of a run so far.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn stages(&self, id: &[u8; 16]) -> Result<Vec<StageRecord>> {
         let select = "SELECT position, name, command, started, completed, returncode \
              FROM compile_stage WHERE compile = ?1 ORDER BY position";
-        self.look(|sql| {
+        self.read(|sql| {
             sql.all(select, values![id], |row| {
                 Ok(StageRecord {
                     position: row.int(0)?,
@@ -386,17 +390,17 @@ impl Records<'_> {
         })
     }
 
-    /// What a run wrote after a piece.
+    /// Output of a run after a chunk.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn output(&self, id: &[u8; 16], after: i64, limit: usize) -> Result<Vec<OutputPiece>> {
+    /// Database errors.
+    pub fn output(&self, id: &[u8; 16], after: i64, limit: usize) -> Result<Vec<OutputChunk>> {
         let select = "SELECT id, position, stream, text FROM compile_output \
              WHERE compile = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| {
+        self.read(|sql| {
             sql.all(select, values![id, after, limit], |row| {
-                Ok(OutputPiece {
+                Ok(OutputChunk {
                     id: row.int(0)?,
                     position: row.int(1)?,
                     error: row.int(2)? == 2,

@@ -1,13 +1,13 @@
-//! Compile requests, which are the queue of the compile service, and what became of them.
+//! Compile requests: the queue of the compile service, and their results.
 
 use orrery_model::{Timestamp, VersionNumber};
 use serde_json::Value as Json;
 
-use crate::records::{CompileRequest, Records, note};
+use crate::records::{CompileRequest, Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
-/// A compile that was asked for.
+/// A requested compile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileRecord {
     pub id: [u8; 16],
@@ -16,38 +16,38 @@ pub struct CompileRecord {
     pub started: Option<Timestamp>,
     pub completed: Option<Timestamp>,
     pub request: CompileRequest,
-    /// What the run that serves it was started with: all that it and those merged with it ask for.
+    /// Merged request with which the serving run was started.
     pub used: Option<CompileRequest>,
     pub success: Option<bool>,
-    /// The version that came of it.
+    /// The version that it produced.
     pub version: Option<VersionNumber>,
-    /// The compile whose run serves this one too.
+    /// The compile with the run that serves this one too.
     pub substitute: Option<[u8; 16]>,
-    /// Structured errors and what else there is to say.
+    /// Structured errors and further details.
     pub data: Option<Json>,
-    /// Everything that follows from its end has happened.
+    /// True if all consequences of its end have been applied.
     pub handled: bool,
     pub epoch: i64,
     pub(crate) alive_until: Option<Timestamp>,
-    /// The number under which its version is, or would be, stored.
+    /// Number reserved for its version.
     pub reserved: Option<VersionNumber>,
 }
 
 impl CompileRecord {
-    /// The compile that has the stages: itself, or the one that served it.
-    pub fn run_by(&self) -> [u8; 16] {
+    /// The compile that has the stages: itself, or the substitute.
+    pub fn serving_compile(&self) -> [u8; 16] {
         self.substitute.unwrap_or(self.id)
     }
 }
 
-/// A compile to be asked for.
+/// A compile to be requested.
 #[derive(Clone, Debug)]
 pub struct NewCompile<'a> {
     pub id: [u8; 16],
     pub request: &'a CompileRequest,
 }
 
-/// Which compiles to list. Everything that is given must hold.
+/// Filter for compiles. All given conditions must hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompileFilter {
     pub started: Option<bool>,
@@ -69,7 +69,7 @@ fn version_from(number: i64) -> Result<VersionNumber> {
     let number = u32::try_from(number);
     number
         .map(VersionNumber)
-        .map_err(|_| StoreError::Unreadable("a version is no number".to_owned()))
+        .map_err(|_| StoreError::Unreadable("a version is not a number".to_owned()))
 }
 
 pub(super) fn from_row(row: &dyn Row) -> Result<CompileRecord> {
@@ -103,7 +103,7 @@ pub(super) fn find(sql: &mut dyn Sql, id: &[u8; 16]) -> Result<CompileRecord> {
     found.ok_or_else(|| StoreError::not_found("compile", crate::uuid_text(id)))
 }
 
-/// Asks for a compile, in the transaction that gives the reason for it. Asking twice with one id is asking once.
+/// Requests a compile, in the transaction of its cause. Idempotent per id.
 pub fn enqueue_compile(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
@@ -115,50 +115,52 @@ pub fn enqueue_compile(
          ON CONFLICT DO NOTHING";
     let added = sql.run(insert, values![&new.id, environment.0, now, &request])? > 0;
     if added {
-        note(sql, Some(environment), "compile", &crate::uuid_text(&new.id), now)?;
+        record_change(sql, Some(environment), "compile", &crate::uuid_text(&new.id), now)?;
     }
     Ok(added)
 }
 
 impl Records<'_> {
-    /// Asks for a compile. Asking twice with one id is asking once.
+    /// Requests a compile. Idempotent per id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn add_compile(
         &self,
         environment: EnvironmentKey,
         new: &NewCompile<'_>,
         now: Timestamp,
     ) -> Result<CompileRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             enqueue_compile(sql, environment, new, now)?;
             find(sql, &new.id)
         })
     }
 
+    /// A compile of an environment.
+    ///
     /// # Errors
-    /// `NotFound` if there is none in this environment.
+    /// `NotFound` if the environment has no such compile.
     pub fn compile(&self, environment: EnvironmentKey, id: &[u8; 16]) -> Result<CompileRecord> {
-        let found = self.look(|sql| find(sql, id))?;
+        let found = self.read(|sql| find(sql, id))?;
         if found.environment != environment {
             return Err(StoreError::not_found("compile", crate::uuid_text(id)));
         }
         Ok(found)
     }
 
-    /// A compile, whatever its environment.
+    /// A compile of any environment.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
-    pub fn compile_anywhere(&self, id: &[u8; 16]) -> Result<CompileRecord> {
-        self.look(|sql| find(sql, id))
+    /// `NotFound` if it does not exist.
+    pub fn compile_by_id(&self, id: &[u8; 16]) -> Result<CompileRecord> {
+        self.read(|sql| find(sql, id))
     }
 
     /// Compiles of an environment, newest first, older than `before`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn compiles(
         &self,
         environment: EnvironmentKey,
@@ -183,90 +185,80 @@ impl Records<'_> {
              ORDER BY requested DESC, id DESC LIMIT ?4",
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| sql.all(&select, values![environment.0, at, &id, limit], from_row))
+        self.read(|sql| sql.all(&select, values![environment.0, at, &id, limit], from_row))
     }
 
     /// Compiles that have not ended, in the order in which they are served.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn compile_queue(&self, environment: EnvironmentKey) -> Result<Vec<CompileRecord>> {
         let select = format!(
             "{COLUMNS} WHERE environment = ?1 AND completed IS NULL ORDER BY requested, id"
         );
-        self.look(|sql| sql.all(&select, values![environment.0], from_row))
+        self.read(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
-    /// The compile that ended last in an environment, of those that ran.
+    /// The last compile of an environment that ran and ended.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn last_compile(&self, environment: EnvironmentKey) -> Result<Option<CompileRecord>> {
         let select = format!(
             "{COLUMNS} WHERE environment = ?1 AND completed IS NOT NULL AND started IS NOT NULL \
              ORDER BY completed DESC, substitute IS NOT NULL, id LIMIT 1"
         );
-        self.look(|sql| sql.first(&select, values![environment.0], from_row))
+        self.read(|sql| sql.first(&select, values![environment.0], from_row))
     }
 
-    /// Deletes what is known of compiles that ended before a time, but for environments that are halted. Answers how many.
+    /// Deletes compiles that ended before a time, except in halted environments. Returns their
+    /// number.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn forget_compiles(&self, before: Timestamp) -> Result<u64> {
+    /// Database errors.
+    pub fn expire_compiles(&self, before: Timestamp) -> Result<u64> {
         let old = "SELECT compile.id FROM compile \
              JOIN environment ON environment.id = compile.environment \
              WHERE compile.completed < ?1 AND environment.halted = 0";
-        self.change(|sql| {
+        self.write(|sql| {
             for table in ["compile_output", "compile_stage"] {
                 sql.run(&format!("DELETE FROM {table} WHERE compile IN ({old})"), values![before])?;
             }
             sql.run(&format!("DELETE FROM compile WHERE id IN ({old})"), values![before])
         })
     }
-
-    /// Values of one setting in all environments that have it.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub fn setting_everywhere(&self, name: &str) -> Result<Vec<(EnvironmentKey, Json)>> {
-        let select = "SELECT environment, value FROM setting WHERE name = ?1";
-        self.look(|sql| {
-            sql.all(select, values![name], |row| Ok((EnvironmentKey(row.int(0)?), row.json(1)?)))
-        })
-    }
 }
 
-/// Whether compiles that follow from something else happen in an environment: it has a repository, and nobody turned them off.
-fn compiles_by_itself(sql: &mut dyn Sql, environment: EnvironmentKey) -> Result<bool> {
+/// True if the environment has a repository and automatic compiles are not turned off.
+fn has_automatic_compiles(sql: &mut dyn Sql, environment: EnvironmentKey) -> Result<bool> {
     let select = "SELECT 1 FROM environment WHERE id = ?1 AND repository <> '' AND deleting = 0 \
          AND NOT EXISTS (SELECT 1 FROM setting WHERE setting.environment = ?1 \
          AND setting.name = 'server_compile' AND setting.value = 'false')";
     Ok(sql.first(select, values![environment.0], |row| row.int(0))?.is_some())
 }
 
-/// Asks for a compile that follows from something, in the transaction in which that happens. Where the server does not compile,
-/// nothing follows. Answers whether one was asked for.
-pub fn enqueue_consequence(
+/// Requests a compile as a consequence, in the transaction of its cause, unless automatic compiles
+/// are off. Returns true if one was requested.
+pub fn enqueue_automatic_compile(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     new: &NewCompile<'_>,
     now: Timestamp,
 ) -> Result<bool> {
-    Ok(compiles_by_itself(sql, environment)? && enqueue_compile(sql, environment, new, now)?)
+    Ok(has_automatic_compiles(sql, environment)? && enqueue_compile(sql, environment, new, now)?)
 }
 
 impl Records<'_> {
-    /// As `enqueue_consequence`, in a transaction of its own.
+    /// As `enqueue_automatic_compile`, in a transaction of its own.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn add_consequence(
+    /// Database errors.
+    pub fn add_automatic_compile(
         &self,
         environment: EnvironmentKey,
         new: &NewCompile<'_>,
         now: Timestamp,
     ) -> Result<bool> {
-        self.change(|sql| enqueue_consequence(sql, environment, new, now))
+        self.write(|sql| enqueue_automatic_compile(sql, environment, new, now))
     }
 }

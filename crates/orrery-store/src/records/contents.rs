@@ -1,4 +1,4 @@
-//! Claims on the contents of files: which accounts and environments need them, and what is deleted because nothing does.
+//! Claims of accounts and environments on file contents, and garbage collection of unclaimed ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,26 +9,26 @@ use crate::records::Records;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, Value};
 use crate::{ContentHash, EnvironmentKey, Result, StoreError, values};
 
-/// Hashes that one statement asks for.
-const ASKED_AT_ONCE: usize = 200;
-/// Revisions that are searched in one transaction.
-const SEARCHED_AT_ONCE: i64 = 2_000;
-/// How often it is noted that a content is still needed.
-const TOUCHED_EVERY: Duration = Duration::from_secs(3600);
-/// Contents that one collection looks at.
-const COLLECTED_AT_ONCE: i64 = 10_000;
+/// Hashes per statement.
+const LOOKUP_BATCH: usize = 200;
+/// Revisions searched per transaction.
+const SEARCH_BATCH: i64 = 2_000;
+/// Interval at which a claim is renewed.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(3600);
+/// Contents per collection.
+const COLLECTION_BATCH: i64 = 10_000;
 
-/// Where the holders that are environments begin.
-const ENVIRONMENTS: [u8; 1] = [2];
+/// Lowest encoded holder that is an environment.
+const ENVIRONMENT_HOLDERS: [u8; 1] = [2];
 
-/// What needs a content.
+/// Holder of a claim on a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContentHolder {
-    /// Nothing that is known: contents from before claims were kept.
+    /// No known holder: contents from before claims were recorded.
     Nothing,
     /// The account that uploaded it.
     Account([u8; 16]),
-    /// An environment whose versions or handlers use it.
+    /// An environment that uses it in versions or handlers.
     Environment(EnvironmentKey),
 }
 
@@ -65,12 +65,12 @@ impl ContentHolder {
     }
 }
 
-/// Which contents somebody may know of.
+/// Contents that a caller may know of.
 #[derive(Clone, Debug, Default)]
 pub struct ContentView {
-    /// Those that this account uploaded.
+    /// Contents that this account uploaded.
     pub account: Option<[u8; 16]>,
-    /// Those that these environments use; `None` for all of them.
+    /// Contents that these environments use; `None` for all environments.
     pub environments: Option<BTreeSet<EnvironmentKey>>,
 }
 
@@ -80,31 +80,31 @@ impl ContentView {
             ContentHolder::Nothing => false,
             ContentHolder::Account(id) => self.account == Some(id),
             ContentHolder::Environment(key) => {
-                self.environments.as_ref().is_none_or(|known| known.contains(&key))
+                self.environments.as_ref().is_none_or(|visible| visible.contains(&key))
             }
         }
     }
 }
 
-/// Bytes of contents that were uploaded and that no environment uses yet.
+/// Bytes of uploaded contents that no environment uses yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnusedContents {
-    /// Those of one account.
+    /// Bytes uploaded by one account.
     pub of_account: u64,
     pub of_all: u64,
 }
 
-/// What a collection did.
+/// Result of a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
-    /// Contents that were deleted, and their bytes.
+pub struct CollectionSummary {
+    /// Number and bytes of deleted contents.
     pub deleted: u64,
     pub bytes: u64,
     /// Contents that versions turned out to refer to.
     pub in_use: u64,
 }
 
-/// Every SHA-1 that a text mentions: hexadecimal digits, forty in a row.
+/// Every SHA-1 that a text mentions: forty hexadecimal digits in a row.
 pub fn mentioned_hashes(text: &str) -> impl Iterator<Item = ContentHash> + '_ {
     let words = text.as_bytes().split(|byte| !byte.is_ascii_hexdigit());
     let words = words.filter(|word| word.len() == 40);
@@ -120,7 +120,7 @@ fn unsigned(number: Option<i64>) -> u64 {
     number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
 }
 
-/// Notes that something needs contents, as far as they are there.
+/// Records a claim on contents, as far as they exist.
 fn claim(
     sql: &mut dyn Sql,
     holder: ContentHolder,
@@ -138,10 +138,10 @@ fn claim(
 }
 
 impl Records<'_> {
-    /// Notes that something needs contents, as far as they are there.
+    /// Records a claim on contents, as far as they exist.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn claim_contents(
         &self,
         holder: ContentHolder,
@@ -151,16 +151,17 @@ impl Records<'_> {
         if hashes.is_empty() {
             return Ok(());
         }
-        self.change(|sql| {
-            sql.claim("contents")?;
+        self.write(|sql| {
+            sql.lock_name("contents")?;
             claim(sql, holder, hashes, now)
         })
     }
 
-    /// Notes that an environment uses contents, as far as they are there. They do not count as uploads of `account` any more.
+    /// Records that an environment uses contents, as far as they exist. They no longer count as
+    /// uploads of `account`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn use_contents(
         &self,
         environment: EnvironmentKey,
@@ -172,8 +173,8 @@ impl Records<'_> {
             return Ok(());
         }
         let uploaded = account.map(|id| ContentHolder::Account(*id).to_bytes());
-        self.change(|sql| {
-            sql.claim("contents")?;
+        self.write(|sql| {
+            sql.lock_name("contents")?;
             claim(sql, ContentHolder::Environment(environment), hashes, now)?;
             let settle = "DELETE FROM content_claim WHERE hash = ?1 AND holder = ?2";
             for (hash, uploaded) in hashes.iter().zip(uploaded.iter().cycle()) {
@@ -183,30 +184,30 @@ impl Records<'_> {
         })
     }
 
-    /// Notes that contents are still needed, as somebody is about to refer to them.
+    /// Renews the claims on contents that are about to be referred to.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn touch_contents(&self, hashes: &BTreeSet<ContentHash>, now: Timestamp) -> Result<()> {
         let hashes: Vec<&ContentHash> = hashes.iter().collect();
-        for part in hashes.chunks(ASKED_AT_ONCE) {
+        for part in hashes.chunks(LOOKUP_BATCH) {
             let places: Vec<String> = (3..part.len() + 3).map(|n| format!("?{n}")).collect();
             let update = format!(
                 "UPDATE content_claim SET at = ?1 WHERE at < ?2 AND hash IN ({})",
                 places.join(", ")
             );
-            let mut values = vec![Value::from(now), Value::from(now - TOUCHED_EVERY)];
+            let mut values = vec![Value::from(now), Value::from(now - TOUCH_INTERVAL)];
             values.extend(part.iter().map(|hash| Value::from(&hash.0)));
-            self.change(|sql| sql.run(&update, &values).map(drop))?;
+            self.write(|sql| sql.run(&update, &values).map(drop))?;
         }
         Ok(())
     }
 
-    /// Those of the hashes whose content is there, and which the view has.
+    /// The given hashes of existing, visible contents.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn known_contents(
+    /// Database errors.
+    pub fn visible_contents(
         &self,
         view: &ContentView,
         hashes: &[ContentHash],
@@ -215,38 +216,39 @@ impl Records<'_> {
         Ok(claims.filter(|(_, holder)| view.has(*holder)).map(|(hash, _)| hash).collect())
     }
 
-    /// Those of the hashes whose content something needs, but nothing that the view has. Contents from before claims were kept are not
-    /// among them: whether they are in use is found out by the next collection.
+    /// The given hashes of contents with claims, none of them visible. Contents from before
+    /// claims were recorded are not among them: the next collection finds out whether they are in
+    /// use.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn foreign_contents(
         &self,
         view: &ContentView,
         hashes: &[ContentHash],
     ) -> Result<BTreeSet<ContentHash>> {
-        let (mut known, mut claimed) = (BTreeSet::new(), BTreeSet::new());
+        let (mut visible, mut claimed) = (BTreeSet::new(), BTreeSet::new());
         for (hash, holder) in self.content_claims(hashes)? {
             if view.has(holder) {
-                known.insert(hash);
+                visible.insert(hash);
             } else if holder != ContentHolder::Nothing {
                 claimed.insert(hash);
             }
         }
-        Ok(claimed.difference(&known).copied().collect())
+        Ok(claimed.difference(&visible).copied().collect())
     }
 
-    /// What needs some contents.
+    /// Claims on some contents.
     fn content_claims(&self, hashes: &[ContentHash]) -> Result<Vec<(ContentHash, ContentHolder)>> {
         let mut claims = Vec::new();
-        for part in hashes.chunks(ASKED_AT_ONCE) {
+        for part in hashes.chunks(LOOKUP_BATCH) {
             let places: Vec<String> = (1..=part.len()).map(|n| format!("?{n}")).collect();
             let select = format!(
                 "SELECT hash, holder FROM content_claim WHERE hash IN ({})",
                 places.join(", ")
             );
             let values: Vec<Value<'_>> = part.iter().map(|hash| Value::from(&hash.0)).collect();
-            claims.extend(self.look(|sql| {
+            claims.extend(self.read(|sql| {
                 sql.all(&select, &values, |row| {
                     let holder = ContentHolder::from_bytes(row.blob(1)?.unwrap_or_default())?;
                     Ok((hash_of(row)?, holder))
@@ -256,11 +258,12 @@ impl Records<'_> {
         Ok(claims)
     }
 
-    /// A content that an environment uses. What others need is not there for it, even if a resource or a handler names its hash.
+    /// A content that an environment uses. Contents of other holders are not available to it, even
+    /// if a resource or a handler names their hash.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn content_in(
+    /// Database errors.
+    pub fn content_of_environment(
         &self,
         environment: EnvironmentKey,
         hash: &ContentHash,
@@ -270,7 +273,7 @@ impl Records<'_> {
              (SELECT 1 FROM content_claim c WHERE c.hash = ?1 AND c.holder > ?3))";
         let own = ContentHolder::Environment(environment).to_bytes();
         let nothing = ContentHolder::Nothing.to_bytes();
-        let found = self.look(|sql| {
+        let found = self.read(|sql| {
             sql.first(select, values![&hash.0, &own, &nothing], |row| {
                 Ok(row.blob(0)?.map(<[u8]>::to_vec))
             })
@@ -278,30 +281,31 @@ impl Records<'_> {
         Ok(found.flatten())
     }
 
-    /// What was uploaded and is not used yet.
+    /// Uploaded contents that are not used yet.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn unused_contents(&self, account: &[u8; 16]) -> Result<UnusedContents> {
         let own = ContentHolder::Account(*account).to_bytes();
         let of_one = "SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM content_claim \
              WHERE holder = ?1";
         let of_all = "SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM content_claim \
              WHERE holder < ?1";
-        self.look(|sql| {
+        self.read(|sql| {
             let of_account = sql.first(of_one, values![&own], |row| row.int(0))?;
-            let of_all = sql.first(of_all, values![&ENVIRONMENTS], |row| row.int(0))?;
+            let of_all = sql.first(of_all, values![&ENVIRONMENT_HOLDERS], |row| row.int(0))?;
             Ok(UnusedContents { of_account: unsigned(of_account), of_all: unsigned(of_all) })
         })
     }
 
-    /// Deletes contents that were last needed before `before`, and that no version that is kept refers to, nor the code of one. Those that are
-    /// referred to count as needed now.
+    /// Deletes contents that were last claimed before `before` and that no stored version nor its
+    /// code refers to. Renews the claims on referenced ones.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn collect_contents(&self, before: Timestamp, now: Timestamp) -> Result<Collected> {
-        // Those that nothing is known of have their time from now on; whether versions refer to them is found out at once.
+    /// Database errors.
+    pub fn collect_contents(&self, before: Timestamp, now: Timestamp) -> Result<CollectionSummary> {
+        // Contents without a known holder age from now on; references by versions are found at
+        // once.
         let nothing = ContentHolder::Nothing.to_bytes();
         let new = "SELECT hash FROM file_content WHERE NOT EXISTS \
              (SELECT 1 FROM content_claim c WHERE c.hash = file_content.hash) LIMIT ?1";
@@ -310,35 +314,35 @@ impl Records<'_> {
              (SELECT 1 FROM content_claim c WHERE c.hash = file_content.hash) \
              ON CONFLICT (hash, holder) DO NOTHING";
         let stale = "SELECT hash FROM content_claim GROUP BY hash HAVING max(at) < ?1 LIMIT ?2";
-        // An upload of what an environment uses ends like any other.
+        // Uploads of contents that an environment uses expire like any other.
         let settle = "DELETE FROM content_claim WHERE at < ?1 AND holder < ?2 AND EXISTS \
              (SELECT 1 FROM content_claim c WHERE c.hash = content_claim.hash AND c.holder >= ?2)";
-        let (adopted, mut unneeded) = self.change(|sql| {
-            sql.claim("contents")?;
-            let adopted = sql.all(new, values![COLLECTED_AT_ONCE], hash_of)?;
+        let (adopted, mut unneeded) = self.write(|sql| {
+            sql.lock_name("contents")?;
+            let adopted = sql.all(new, values![COLLECTION_BATCH], hash_of)?;
             sql.run(adopt, values![&nothing, now])?;
-            sql.run(settle, values![before, &ENVIRONMENTS])?;
-            let stale = sql.all(stale, values![before, COLLECTED_AT_ONCE], hash_of)?;
+            sql.run(settle, values![before, &ENVIRONMENT_HOLDERS])?;
+            let stale = sql.all(stale, values![before, COLLECTION_BATCH], hash_of)?;
             Ok((adopted, stale.into_iter().collect::<BTreeSet<ContentHash>>()))
         })?;
-        let wanted: BTreeSet<ContentHash> = unneeded.iter().copied().chain(adopted).collect();
-        if wanted.is_empty() {
-            return Ok(Collected::default());
+        let candidates: BTreeSet<ContentHash> = unneeded.iter().copied().chain(adopted).collect();
+        if candidates.is_empty() {
+            return Ok(CollectionSummary::default());
         }
-        let mut collected = Collected::default();
-        for (environment, hashes) in self.references(&wanted)? {
+        let mut collected = CollectionSummary::default();
+        for (environment, hashes) in self.references(&candidates)? {
             collected.in_use += hashes.len() as u64;
             unneeded.retain(|hash| !hashes.contains(hash));
             self.claim_contents(ContentHolder::Environment(environment), &hashes, now)?;
         }
-        self.change(|sql| sql.run(settle, values![before, &ENVIRONMENTS]).map(drop))?;
+        self.write(|sql| sql.run(settle, values![before, &ENVIRONMENT_HOLDERS]).map(drop))?;
         let unneeded: Vec<ContentHash> = unneeded.into_iter().collect();
-        for part in unneeded.chunks(ASKED_AT_ONCE) {
-            let (deleted, bytes) = self.change(|sql| {
-                sql.claim("contents")?;
+        for part in unneeded.chunks(LOOKUP_BATCH) {
+            let (deleted, bytes) = self.write(|sql| {
+                sql.lock_name("contents")?;
                 let (mut deleted, mut bytes) = (0, 0);
                 for hash in part {
-                    // Needed again meanwhile?
+                    // Claimed again meanwhile?
                     let newest = "SELECT max(at), max(size) FROM content_claim WHERE hash = ?1";
                     let newest = sql.first(newest, values![&hash.0], |row| {
                         Ok((row.maybe_time(0)?, row.int(1).unwrap_or(0)))
@@ -360,16 +364,16 @@ impl Records<'_> {
         Ok(collected)
     }
 
-    /// Which of some contents are mentioned by versions and their code, by environment.
+    /// Contents mentioned by versions and their code, by environment.
     fn references(
         &self,
-        wanted: &BTreeSet<ContentHash>,
+        candidates: &BTreeSet<ContentHash>,
     ) -> Result<BTreeMap<EnvironmentKey, BTreeSet<ContentHash>>> {
         let mut found: BTreeMap<EnvironmentKey, BTreeSet<ContentHash>> = BTreeMap::new();
-        // Code first: it is described by a content, which mentions others.
+        // Code first: a content describes it and mentions others.
         let select = "SELECT environment, info FROM version";
         let infos =
-            self.look(|sql| sql.all(select, &[], |row| Ok((row.int(0)?, row.string(1)?))))?;
+            self.read(|sql| sql.all(select, &[], |row| Ok((row.int(0)?, row.string(1)?))))?;
         let mut described: BTreeMap<ContentHash, BTreeSet<EnvironmentKey>> = BTreeMap::new();
         for (environment, info) in infos {
             for hash in mentioned_hashes(&info) {
@@ -378,7 +382,7 @@ impl Records<'_> {
         }
         let content = "SELECT content FROM file_content WHERE hash = ?1";
         for (hash, environments) in described {
-            let text = self.look(|sql| {
+            let text = self.read(|sql| {
                 sql.first(content, values![&hash.0], |row| {
                     // Descriptions of code are JSON objects.
                     let bytes = row.blob(0)?.filter(|bytes| bytes.first() == Some(&b'{'));
@@ -386,7 +390,7 @@ impl Records<'_> {
                 })
             })?;
             let text = text.flatten().unwrap_or_default();
-            for hash in mentioned_hashes(&text).chain([hash]).filter(|it| wanted.contains(it)) {
+            for hash in mentioned_hashes(&text).chain([hash]).filter(|it| candidates.contains(it)) {
                 for environment in &environments {
                     found.entry(*environment).or_default().insert(hash);
                 }
@@ -397,19 +401,21 @@ impl Records<'_> {
         let mut after = i64::MIN;
         loop {
             let (begin, mut seen) = (after, 0);
-            self.look(|sql| {
+            self.read(|sql| {
                 seen = 0;
-                sql.visit(select, values![begin, SEARCHED_AT_ONCE], &mut |row| {
+                sql.visit(select, values![begin, SEARCH_BATCH], &mut |row| {
                     seen += 1;
                     after = row.int(0)?;
                     let environment = EnvironmentKey(row.int(1)?);
-                    for hash in mentioned_hashes(row.str(2)?).filter(|hash| wanted.contains(hash)) {
+                    for hash in
+                        mentioned_hashes(row.str(2)?).filter(|hash| candidates.contains(hash))
+                    {
                         found.entry(environment).or_default().insert(hash);
                     }
                     Ok(())
                 })
             })?;
-            if seen < SEARCHED_AT_ONCE {
+            if seen < SEARCH_BATCH {
                 return Ok(found);
             }
         }

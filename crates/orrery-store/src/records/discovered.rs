@@ -1,9 +1,9 @@
-//! Discovered resources: what was found to exist, wanted or not.
+//! Discovered resources: found to exist, managed or not.
 
 use orrery_model::{ResourceId, Timestamp};
 
-use crate::records::versions::value_fits;
-use crate::records::{Records, note};
+use crate::records::versions::matches_value;
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, ResourceFilter, Result, StoreError, values};
 
@@ -13,13 +13,13 @@ pub struct DiscoveredRecord {
     pub name: String,
     pub attributes: serde_json::Value,
     pub discovered_at: Timestamp,
-    /// The resource whose handler found it; or empty.
+    /// The resource that discovered it; or empty.
     pub discovery_resource: String,
-    /// Whether a version wants it too.
+    /// True if a version has it too.
     pub managed: bool,
 }
 
-/// Something that was found.
+/// A discovered resource to be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct NewDiscovered<'a> {
     pub name: &'a str,
@@ -27,9 +27,9 @@ pub struct NewDiscovered<'a> {
     pub discovery_resource: &'a str,
 }
 
-/// Rows that are read at once, and those that one page looks at.
+/// Rows per batch, and rows scanned per page.
 const CHUNK: usize = 1_000;
-const LOOKED_AT: usize = 5_000;
+const SCAN_MAX: usize = 5_000;
 
 const COLUMNS: &str = "SELECT discovered.name, discovered.attributes, discovered.discovered_at, \
      discovered.discovery_resource, CASE WHEN resource.head IS NULL THEN 0 ELSE 1 END FROM discovered \
@@ -46,7 +46,7 @@ fn from_row(row: &dyn Row) -> Result<DiscoveredRecord> {
     })
 }
 
-/// Keeps what was found.
+/// Stores discovered resources.
 pub(super) fn put(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
@@ -63,27 +63,28 @@ pub(super) fn put(
         let from = item.discovery_resource;
         sql.run(insert, values![environment.0, item.name, &attributes, now, from])?;
     }
-    note(sql, Some(environment), "discovered", "*", now)
+    record_change(sql, Some(environment), "discovered", "*", now)
 }
 
 impl Records<'_> {
-    /// Keeps what was found; what is known already is replaced.
+    /// Stores discovered resources, replacing those with the same id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn put_discovered(
         &self,
         environment: EnvironmentKey,
         found: &[NewDiscovered<'_>],
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| put(sql, environment, found, now))
+        self.write(|sql| put(sql, environment, found, now))
     }
 
-    /// By id, after an id; with `managed`, only those that a version wants, or does not.
+    /// Discovered resources by id, after an id; with `managed`, only managed or only unmanaged
+    /// ones.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn discovered(
         &self,
         environment: EnvironmentKey,
@@ -100,15 +101,16 @@ impl Records<'_> {
             "{COLUMNS} AND discovered.name > ?2{condition} ORDER BY discovered.name LIMIT ?3"
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
+        self.read(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
     }
 
-    /// Those that fit a filter by agent, type and value, by id, after an id. Answers where the list continues: a page looks at
-    /// no more than some thousands, however few fit.
+    /// Discovered resources that match a filter by agent, type and value, by id, after an id.
+    /// Returns the cursor of the next page: a page scans a bounded number of rows, however few
+    /// match.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn discovered_that_fit(
+    /// Database errors.
+    pub fn list_discovered(
         &self,
         environment: EnvironmentKey,
         managed: Option<bool>,
@@ -116,7 +118,7 @@ impl Records<'_> {
         after: &str,
         limit: usize,
     ) -> Result<(Vec<DiscoveredRecord>, Option<String>)> {
-        // Ids begin with the type: those of one stand together.
+        // Ids begin with the type, so those of one type are adjacent.
         let prefix = filter.entity.as_ref().map(|entity| format!("{entity}["));
         let prefix = prefix.unwrap_or_default();
         let mut low = if *after > *prefix { after.to_owned() } else { prefix.clone() };
@@ -131,7 +133,7 @@ impl Records<'_> {
                 low.clone_from(&record.name);
                 let agent = filter.agent.as_deref();
                 let is_of = |id: ResourceId| agent.is_none_or(|agent| id.agent() == agent);
-                if !record.name.parse().is_ok_and(is_of) || !value_fits(filter, &record.name) {
+                if !record.name.parse().is_ok_and(is_of) || !matches_value(filter, &record.name) {
                     continue;
                 }
                 if found.len() == limit {
@@ -144,40 +146,42 @@ impl Records<'_> {
             if read < CHUNK {
                 return Ok((found, None));
             }
-            if looked_at >= LOOKED_AT {
+            if looked_at >= SCAN_MAX {
                 return Ok((found, Some(low)));
             }
         }
     }
 
+    /// One discovered resource.
+    ///
     /// # Errors
-    /// `NotFound` if it was not found.
-    pub fn discovered_one(
+    /// `NotFound` if it was not discovered.
+    pub fn discovered_resource(
         &self,
         environment: EnvironmentKey,
         name: &str,
     ) -> Result<DiscoveredRecord> {
         let select = format!("{COLUMNS} AND discovered.name = ?2");
-        let found = self.look(|sql| sql.first(&select, values![environment.0, name], from_row))?;
+        let found = self.read(|sql| sql.first(&select, values![environment.0, name], from_row))?;
         found.ok_or_else(|| StoreError::not_found("discovered resource", name))
     }
 
-    /// Forgets one.
+    /// Deletes a discovered resource.
     ///
     /// # Errors
-    /// `NotFound` if it was not found.
-    pub fn forget_discovered(
+    /// `NotFound` if it was not discovered.
+    pub fn delete_discovered(
         &self,
         environment: EnvironmentKey,
         name: &str,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let delete = "DELETE FROM discovered WHERE environment = ?1 AND name = ?2";
             if sql.run(delete, values![environment.0, name])? == 0 {
                 return Err(StoreError::not_found("discovered resource", name));
             }
-            note(sql, Some(environment), "discovered", name, now)
+            record_change(sql, Some(environment), "discovered", name, now)
         })
     }
 }

@@ -1,9 +1,9 @@
-//! Dry runs: what a version would change, found out resource by resource.
+//! Dry runs: changes that a version would make, resource by resource.
 
 use orrery_model::{Timestamp, VersionNumber};
 
 use crate::records::requests::insert_request;
-use crate::records::{Claim, Records, RequestRecord, note};
+use crate::records::{Records, RequestClaim, RequestRecord, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
 
@@ -15,17 +15,18 @@ pub struct DryRunRecord {
     pub created: Timestamp,
     pub finished: Option<Timestamp>,
     pub total: u64,
-    /// Resources whose result is not there yet.
+    /// Number of resources without a result.
     pub todo: u64,
 }
 
-/// What a dry run found for one resource.
+/// Result of a dry run for one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DryRunResult {
     pub resource: String,
-    /// `added`, `deleted`, `modified`, `unmodified`, `agent_down`, `undefined`, `skipped_for_undefined` or `failed`.
+    /// `added`, `deleted`, `modified`, `unmodified`, `agent_down`, `undefined`,
+    /// `skipped_for_undefined` or `failed`.
     pub status: String,
-    /// Attributes with what they are and what they should be; or the reason of a failure.
+    /// Attributes with current and desired values; or the reason of a failure.
     pub changes: serde_json::Value,
 }
 
@@ -51,10 +52,10 @@ fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<DryRunRecord> {
 }
 
 impl Records<'_> {
-    /// Begins a dry run of a stored version, together with the request to carry it out.
+    /// Creates a dry run of a stored version, together with the request to execute it.
     ///
     /// # Errors
-    /// `NoVersion` if it is not stored.
+    /// `NoVersion` if the version is not stored.
     pub fn create_dry_run(
         &self,
         environment: EnvironmentKey,
@@ -62,7 +63,7 @@ impl Records<'_> {
         version: VersionNumber,
         now: Timestamp,
     ) -> Result<(DryRunRecord, RequestRecord)> {
-        self.change(|sql| {
+        self.write(|sql| {
             let select = "SELECT total FROM version WHERE environment = ?1 AND number = ?2";
             let number = i64::from(version.0);
             let total = sql.first(select, values![environment.0, number], |row| row.int(0))?;
@@ -70,26 +71,28 @@ impl Records<'_> {
             let insert = "INSERT INTO dry_run (id, environment, version, created, total, todo) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
             sql.run(insert, values![&uuid, environment.0, number, now, total])?;
-            note(sql, Some(environment), "dry_run", &uuid_text(&uuid), now)?;
+            record_change(sql, Some(environment), "dry_run", &uuid_text(&uuid), now)?;
             let payload = serde_json::json!({"dry_run": uuid_text(&uuid), "version": version.0});
-            let asked = insert_request(sql, environment, &request, "dry_run", &payload, now)?;
-            Ok((find(sql, &uuid)?, asked))
+            let request_record =
+                insert_request(sql, environment, &request, "dry_run", &payload, now)?;
+            Ok((find(sql, &uuid)?, request_record))
         })
     }
 
-    /// Adds results. One that is there already stays, and counts once.
+    /// Adds results. A result that exists already stays and counts once.
     ///
     /// # Errors
-    /// `StaleEpoch` if another process has claimed the request; `NotFound` if there is no such dry run.
+    /// `StaleEpoch` if another process has claimed the request; `NotFound` if there is no such dry
+    /// run.
     pub fn add_dry_run_results(
         &self,
-        claim: &Claim,
+        claim: &RequestClaim,
         uuid: &[u8; 16],
         results: &[DryRunResult],
         now: Timestamp,
     ) -> Result<DryRunRecord> {
-        self.change(|sql| {
-            sql.claim(&format!("dry_run {}", uuid_text(uuid)))?;
+        self.write(|sql| {
+            sql.lock_name(&format!("dry_run {}", uuid_text(uuid)))?;
             claim.check(sql)?;
             let insert = "INSERT INTO dry_run_result (dry_run, resource, status, changes) \
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
@@ -104,37 +107,38 @@ impl Records<'_> {
                  WHERE id = ?1";
             sql.run(update, values![uuid, new])?;
             let run = find(sql, uuid)?;
-            note(sql, Some(run.environment), "dry_run", &uuid_text(uuid), now)?;
+            record_change(sql, Some(run.environment), "dry_run", &uuid_text(uuid), now)?;
             Ok(run)
         })
     }
 
-    /// Ends a dry run, complete or not, together with the request for it.
+    /// Ends a dry run, complete or not, together with its request.
     ///
     /// # Errors
-    /// `StaleEpoch` if another process has claimed the request; `NotFound` if there is no such dry run.
+    /// `StaleEpoch` if another process has claimed the request; `NotFound` if there is no such dry
+    /// run.
     pub fn finish_dry_run(
         &self,
-        claim: &Claim,
+        claim: &RequestClaim,
         uuid: &[u8; 16],
         outcome: &serde_json::Value,
         now: Timestamp,
     ) -> Result<DryRunRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             claim.check(sql)?;
             claim.finish(sql, outcome, now)?;
             let update = "UPDATE dry_run SET finished = ?2 WHERE id = ?1 AND finished IS NULL";
             sql.run(update, values![uuid, now])?;
             let run = find(sql, uuid)?;
-            note(sql, Some(run.environment), "dry_run", &uuid_text(uuid), now)?;
+            record_change(sql, Some(run.environment), "dry_run", &uuid_text(uuid), now)?;
             Ok(run)
         })
     }
 
-    /// Those of a version, the newest first.
+    /// Dry runs of a version, newest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn dry_runs(
         &self,
         environment: EnvironmentKey,
@@ -144,10 +148,10 @@ impl Records<'_> {
         self.dry_runs_after(environment, version, None, limit)
     }
 
-    /// Those of a version, the newest first, after the one that began at a time and has this id.
+    /// Dry runs of a version, newest first, after the one with this start time and id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn dry_runs_after(
         &self,
         environment: EnvironmentKey,
@@ -162,13 +166,15 @@ impl Records<'_> {
         let (created, id) = after.unwrap_or((Timestamp(i64::MAX), [0xff; 16]));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let values = values![environment.0, i64::from(version.0), created, &id, limit];
-        self.look(|sql| sql.all(&select, values, from_row))
+        self.read(|sql| sql.all(&select, values, from_row))
     }
 
+    /// One dry run.
+    ///
     /// # Errors
     /// `NotFound` if there is no such dry run in the environment.
     pub fn dry_run(&self, environment: EnvironmentKey, uuid: &[u8; 16]) -> Result<DryRunRecord> {
-        let found = self.look(|sql| find(sql, uuid))?;
+        let found = self.read(|sql| find(sql, uuid))?;
         if found.environment == environment {
             Ok(found)
         } else {
@@ -179,7 +185,7 @@ impl Records<'_> {
     /// Results by resource, after one.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn dry_run_results(
         &self,
         uuid: &[u8; 16],
@@ -191,7 +197,7 @@ impl Records<'_> {
              WHERE dry_run = ?1 AND resource > ?2 AND (?3 = '' OR status = ?3) \
              ORDER BY resource LIMIT ?4";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| {
+        self.read(|sql| {
             sql.all(select, values![uuid, after, status.unwrap_or(""), limit], |row| {
                 Ok(DryRunResult {
                     resource: row.string(0)?,
@@ -202,26 +208,26 @@ impl Records<'_> {
         })
     }
 
-    /// How many results there are of each status.
+    /// Number of results by status.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn dry_run_counts(&self, uuid: &[u8; 16]) -> Result<Vec<(String, u64)>> {
         let select = "SELECT status, count(*) FROM dry_run_result WHERE dry_run = ?1 \
              GROUP BY status ORDER BY status";
-        self.look(|sql| {
+        self.read(|sql| {
             sql.all(select, values![uuid], |row| {
                 Ok((row.string(0)?, u64::try_from(row.int(1)?).unwrap_or(0)))
             })
         })
     }
 
-    /// Forgets the dry runs of versions that are gone.
+    /// Deletes the dry runs of deleted versions.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn forget_dry_runs(&self, environment: EnvironmentKey) -> Result<u64> {
-        self.change(|sql| {
+    /// Database errors.
+    pub fn expire_dry_runs(&self, environment: EnvironmentKey) -> Result<u64> {
+        self.write(|sql| {
             let gone = "SELECT id FROM dry_run WHERE environment = ?1 AND version NOT IN \
                  (SELECT number FROM version WHERE environment = ?1)";
             let results = format!("DELETE FROM dry_run_result WHERE dry_run IN ({gone})");

@@ -1,8 +1,8 @@
-//! Environments as people know them: where they belong, where their model comes from, whether they are halted.
+//! Environments: project, source of the model, halted or not.
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, ProjectBinding, Result, StoreError, values};
 
@@ -16,7 +16,7 @@ pub struct EnvironmentRecord {
     pub description: String,
     /// A data URL, or empty.
     pub icon: String,
-    /// Where the model comes from; empty if it is pushed.
+    /// Repository of the model; empty if versions are uploaded.
     pub repository: String,
     pub branch: String,
     pub created: Timestamp,
@@ -24,13 +24,13 @@ pub struct EnvironmentRecord {
     pub revision: i64,
     pub halted: bool,
     pub deleting: bool,
-    /// Why it cannot be worked on now; empty if it can.
-    pub trouble: String,
-    /// The project whose model it has; empty if it is bound to none.
+    /// Reason why the environment cannot be processed now; empty if it can.
+    pub problem: String,
+    /// The project that it is bound to; empty if there is none.
     pub model_project: String,
 }
 
-/// An environment to be made.
+/// An environment to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEnvironment<'a> {
     pub uuid: [u8; 16],
@@ -42,7 +42,7 @@ pub struct NewEnvironment<'a> {
     pub branch: &'a str,
 }
 
-/// What to change of an environment; what is `None` stays.
+/// Changes of an environment; `None` leaves a field unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EnvironmentChange<'a> {
     pub project: Option<&'a [u8; 16]>,
@@ -51,7 +51,7 @@ pub struct EnvironmentChange<'a> {
     pub icon: Option<&'a str>,
     pub repository: Option<&'a str>,
     pub branch: Option<&'a str>,
-    /// The project to bind it to; empty to bind it to none. A new repository does so too.
+    /// The project to bind it to; empty to remove the binding. A new repository removes it, too.
     pub model_project: Option<&'a str>,
 }
 
@@ -76,7 +76,7 @@ fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
         revision: row.int(10)?,
         halted: row.flag(11)?,
         deleting: row.flag(12)?,
-        trouble: row.string(13)?,
+        problem: row.string(13)?,
         model_project: row.string(14)?,
     })
 }
@@ -93,7 +93,8 @@ fn project_number(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<i64> {
     found.ok_or_else(|| StoreError::not_found("project", crate::uuid_text(uuid)))
 }
 
-/// Checks the project of a version that is being stored, in the same transaction, and notes it where the environment is to be bound.
+/// Checks the project of a version that is being stored, in the same transaction, and binds the
+/// environment if required.
 pub(crate) fn bind_project(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
@@ -126,14 +127,14 @@ fn write_binding(
     if bound == name {
         return Ok(());
     }
-    // That is no change of what people have made of the environment: its revision stays.
+    // A binding is not a change by a user: the revision stays.
     let update = "UPDATE environment SET model_project = ?2 WHERE id = ?1";
     sql.run(update, values![environment.0, name])?;
-    note(sql, Some(environment), "environment", "", now)
+    record_change(sql, Some(environment), "environment", "", now)
 }
 
 impl Records<'_> {
-    /// Makes an environment in a project that is there.
+    /// Creates an environment in an existing project.
     ///
     /// # Errors
     /// `NotFound` for the project; `Exists` if the name is taken in it.
@@ -142,31 +143,31 @@ impl Records<'_> {
         new: &NewEnvironment<'_>,
         now: Timestamp,
     ) -> Result<EnvironmentRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             let project = project_number(sql, new.project)?;
             let insert = "INSERT INTO environment \
                  (id, uuid, project, name, description, icon, repository, branch, created) \
                  VALUES (?9, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
             let NewEnvironment { uuid, name, description, icon, repository, branch, .. } = *new;
-            let id = sql.new_number("environment")?;
+            let id = sql.allocate_id("environment")?;
             let values =
                 values![&uuid, project, name, description, icon, repository, branch, now, id];
             if sql.run(insert, values)? == 0 {
                 return Err(StoreError::exists("environment", name));
             }
-            let made = find(sql, &uuid)?;
-            note(sql, Some(made.key), "environment", &crate::uuid_text(&uuid), now)?;
-            Ok(made)
+            let record = find(sql, &uuid)?;
+            record_change(sql, Some(record.key), "environment", &crate::uuid_text(&uuid), now)?;
+            Ok(record)
         })
     }
 
     /// All environments by project and name, or those of one project.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn list_environments(&self, project: Option<&[u8; 16]>) -> Result<Vec<EnvironmentRecord>> {
         let order = "ORDER BY project.name, environment.name";
-        self.look(|sql| match project {
+        self.read(|sql| match project {
             Some(uuid) => {
                 let select = format!("{COLUMNS} WHERE project.uuid = ?1 {order}");
                 sql.all(&select, values![uuid], from_row)
@@ -175,26 +176,30 @@ impl Records<'_> {
         })
     }
 
+    /// The environment with an id.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn environment(&self, uuid: &[u8; 16]) -> Result<EnvironmentRecord> {
-        self.look(|sql| find(sql, uuid))
+        self.read(|sql| find(sql, uuid))
     }
 
+    /// The environment with a key.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
-    pub fn environment_of(&self, key: EnvironmentKey) -> Result<EnvironmentRecord> {
-        self.look(|sql| {
+    /// `NotFound` if it does not exist.
+    pub fn environment_by_key(&self, key: EnvironmentKey) -> Result<EnvironmentRecord> {
+        self.read(|sql| {
             let select = format!("{COLUMNS} WHERE environment.id = ?1");
             let found = sql.first(&select, values![key.0], from_row)?;
             found.ok_or_else(|| StoreError::not_found("environment", key.0.to_string()))
         })
     }
 
-    /// Changes what is given. With `expected`, only if the environment still has that revision.
+    /// Changes the given fields. With `expected`, only if the environment still has that revision.
     ///
     /// # Errors
-    /// `NotFound`, `Exists` if the new name is taken, `Outdated` if somebody was faster.
+    /// `NotFound`; `Exists` if the new name is taken; `Outdated` after a concurrent change.
     pub fn update_environment(
         &self,
         uuid: &[u8; 16],
@@ -202,7 +207,7 @@ impl Records<'_> {
         change: &EnvironmentChange<'_>,
         now: Timestamp,
     ) -> Result<EnvironmentRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             let old = find(sql, uuid)?;
             StoreError::check_revision("environment", expected, old.revision)?;
             let project = project_number(sql, change.project.unwrap_or(&old.project))?;
@@ -214,9 +219,9 @@ impl Records<'_> {
             let update = "UPDATE environment SET project = ?2, name = ?3, description = ?4, \
                  icon = ?5, repository = ?6, branch = ?7, model_project = ?8, \
                  revision = revision + 1 WHERE uuid = ?1";
-            // Another repository is another model, and who changes it knows.
+            // Another repository is another model, so the binding ends.
             let is_moved = change.repository.is_some_and(|new| *new != old.repository);
-            let kept = if is_moved { "" } else { &old.model_project };
+            let default_project = if is_moved { "" } else { &old.model_project };
             let values = values![
                 uuid,
                 project,
@@ -225,26 +230,26 @@ impl Records<'_> {
                 change.icon.unwrap_or(&old.icon),
                 change.repository.unwrap_or(&old.repository),
                 change.branch.unwrap_or(&old.branch),
-                change.model_project.unwrap_or(kept),
+                change.model_project.unwrap_or(default_project),
             ];
             sql.run(update, values)?;
-            note(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            record_change(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
             find(sql, uuid)
         })
     }
 
-    /// Stops everything in an environment, or lets it go on. Agents that were paused before a halt stay so after
-    /// it, unless somebody said otherwise meanwhile. Doing it twice is doing it once.
+    /// Halts or resumes an environment. Agents that were paused before a halt stay paused after it,
+    /// unless that was changed meanwhile. Idempotent.
     ///
     /// # Errors
-    /// `NotFound`; `Deleting` if it is on its way out and should resume.
+    /// `NotFound`; `Deleting` if it is being deleted and should resume.
     pub fn set_halted(
         &self,
         uuid: &[u8; 16],
         halted: bool,
         now: Timestamp,
     ) -> Result<EnvironmentRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             let old = find(sql, uuid)?;
             if old.deleting && !halted {
                 return Err(StoreError::Deleting(old.name));
@@ -262,37 +267,37 @@ impl Records<'_> {
             let update =
                 "UPDATE environment SET halted = ?2, revision = revision + 1 WHERE uuid = ?1";
             sql.run(update, values![uuid, halted])?;
-            note(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            record_change(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
             find(sql, uuid)
         })
     }
 
-    /// Notes why an environment cannot be worked on, or that it can be: with an empty text. That is no change of what people
-    /// have made of it, so that its revision stays.
+    /// Sets the reason why an environment cannot be processed; an empty text clears it. This is not
+    /// a change by a user, so the revision stays.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn set_trouble(&self, key: EnvironmentKey, trouble: &str, now: Timestamp) -> Result<()> {
-        self.change(|sql| {
+    /// Database errors.
+    pub fn set_problem(&self, key: EnvironmentKey, trouble: &str, now: Timestamp) -> Result<()> {
+        self.write(|sql| {
             let update = "UPDATE environment SET trouble = ?2 WHERE id = ?1 AND trouble <> ?2";
             if sql.run(update, values![key.0, trouble])? > 0 {
-                note(sql, Some(key), "environment", "", now)?;
+                record_change(sql, Some(key), "environment", "", now)?;
             }
             Ok(())
         })
     }
 
-    /// Marks an environment for deletion and halts it; its contents go afterwards.
+    /// Marks an environment for deletion and halts it; its contents are deleted afterwards.
     ///
     /// # Errors
     /// `NotFound`.
     pub fn begin_deletion(&self, uuid: &[u8; 16], now: Timestamp) -> Result<EnvironmentRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             let old = find(sql, uuid)?;
             let update = "UPDATE environment SET deleting = 1, halted = 1, revision = revision + 1 \
                  WHERE uuid = ?1";
             sql.run(update, values![uuid])?;
-            note(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            record_change(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
             find(sql, uuid)
         })
     }

@@ -1,30 +1,30 @@
-//! Gateways: which processes remote agents are connected to.
+//! Gateways: the processes that remote agents connect to.
 //!
-//! Whether one is alive is told by one clock: the database's, where several machines use it.
+//! Heartbeats are compared by one clock: the database's, where several machines use it.
 
 use std::time::Duration;
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, uuid_text, values};
 
-/// A process that remote agents dial in to.
+/// A process that remote agents connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayRecord {
     pub uuid: [u8; 16],
-    /// Where agents reach it, as `host:port`: behind a balancer, several have the same.
+    /// Address for agents, as `host:port`: several gateways behind a load balancer have the same.
     pub address: String,
-    /// Where other servers reach just this one.
+    /// Address of this gateway for other servers.
     pub peer_address: String,
     pub started: Timestamp,
     pub seen: Timestamp,
 }
 
-/// A gateway that says that it is alive.
+/// Heartbeat of a gateway.
 #[derive(Clone, Copy, Debug)]
-pub struct LiveGateway<'a> {
+pub struct GatewayHeartbeat<'a> {
     pub uuid: [u8; 16],
     pub address: &'a str,
     pub peer_address: &'a str,
@@ -46,37 +46,43 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The time by which it is decided who is alive.
+/// Current time for heartbeats.
 fn clock(sql: &mut dyn Sql) -> Result<Timestamp> {
-    let select = format!("SELECT {}", sql.clock());
+    let select = format!("SELECT {}", sql.now_expression());
     Ok(sql.first(&select, &[], |row| row.time(0))?.unwrap_or_default())
 }
 
-/// Forgets a gateway. Its agents were last seen when it was.
-fn forget(sql: &mut dyn Sql, uuid: &[u8; 16], seen: Timestamp, now: Timestamp) -> Result<usize> {
+/// Deletes a gateway. Its agents get its last heartbeat as theirs.
+fn delete(sql: &mut dyn Sql, uuid: &[u8; 16], seen: Timestamp, now: Timestamp) -> Result<usize> {
     let ended = "UPDATE remote_agent SET gateway = NULL, seen = ?2 WHERE gateway = ?1 \
          RETURNING id, environment";
     let ended = sql.all(ended, values![uuid, seen], |row| Ok((row.id(0)?, row.int(1)?)))?;
     for (agent, environment) in &ended {
-        note(sql, Some(EnvironmentKey(*environment)), "remote_agent", &uuid_text(agent), now)?;
+        record_change(
+            sql,
+            Some(EnvironmentKey(*environment)),
+            "remote_agent",
+            &uuid_text(agent),
+            now,
+        )?;
     }
     sql.run("DELETE FROM gateway WHERE id = ?1", values![uuid])?;
     Ok(ended.len())
 }
 
 impl Records<'_> {
-    /// Notes that a gateway is alive, and with it all its sessions. Gateways that were not seen for longer than `alive_for` are forgotten, and
-    /// their sessions are over: the answer is how many.
+    /// Records the heartbeat of a gateway and all its sessions. Deletes gateways without a
+    /// heartbeat for longer than `alive_for`, and ends their sessions: returns the number of those.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn gateway_is_alive(
+    /// Database errors.
+    pub fn record_gateway_heartbeat(
         &self,
-        gateway: &LiveGateway<'_>,
+        gateway: &GatewayHeartbeat<'_>,
         alive_for: Duration,
     ) -> Result<usize> {
-        let LiveGateway { uuid, address, peer_address } = gateway;
-        self.change(|sql| {
+        let GatewayHeartbeat { uuid, address, peer_address } = gateway;
+        self.write(|sql| {
             let now = clock(sql)?;
             let insert = "INSERT INTO gateway (id, address, peer_address, started, seen) \
                  VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
@@ -86,47 +92,47 @@ impl Records<'_> {
             let dead = sql.all(dead, values![before], |row| Ok((row.id(0)?, row.time(1)?)))?;
             let mut ended = 0;
             for (uuid, seen) in dead {
-                ended += forget(sql, &uuid, seen, now)?;
+                ended += delete(sql, &uuid, seen, now)?;
             }
             Ok(ended)
         })
     }
 
-    /// Notes that a gateway is gone, and with it all its sessions.
+    /// Deletes a gateway and ends all its sessions.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn gateway_is_gone(&self, uuid: &[u8; 16]) -> Result<()> {
-        self.change(|sql| {
+    /// Database errors.
+    pub fn delete_gateway(&self, uuid: &[u8; 16]) -> Result<()> {
+        self.write(|sql| {
             let now = clock(sql)?;
-            forget(sql, uuid, now, now).map(drop)
+            delete(sql, uuid, now, now).map(drop)
         })
     }
 
-    /// Gateways that are alive, which are those that were seen within this time; the latest first.
+    /// Gateways with a heartbeat within this time, latest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn gateways(&self, alive_for: Duration) -> Result<Vec<GatewayRecord>> {
-        self.look(|sql| {
-            let clock = sql.clock();
+        self.read(|sql| {
+            let clock = sql.now_expression();
             let select =
                 format!("{COLUMNS} WHERE g.seen >= {clock} - ?1 ORDER BY g.seen DESC, g.id");
             sql.all(&select, values![micros(alive_for)], from_row)
         })
     }
 
-    /// The gateway that has the session of a remote agent, if it is alive.
+    /// The live gateway that has the session of a remote agent, if any.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn gateway_of_agent(
         &self,
         agent: &[u8; 16],
         alive_for: Duration,
     ) -> Result<Option<GatewayRecord>> {
-        self.look(|sql| {
-            let clock = sql.clock();
+        self.read(|sql| {
+            let clock = sql.now_expression();
             let select = format!(
                 "{COLUMNS} JOIN remote_agent a ON a.gateway = g.id \
                  WHERE a.id = ?1 AND g.seen >= {clock} - ?2"
@@ -135,12 +141,13 @@ impl Records<'_> {
         })
     }
 
-    /// The sessions that the store counts as a gateway's: remote agents and the numbers of their sessions.
+    /// Sessions that the store assigns to a gateway: remote agents and the numbers of their
+    /// sessions.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn sessions_of_gateway(&self, uuid: &[u8; 16]) -> Result<Vec<([u8; 16], i64)>> {
         let select = "SELECT id, session FROM remote_agent WHERE gateway = ?1 ORDER BY id";
-        self.look(|sql| sql.all(select, values![uuid], |row| Ok((row.id(0)?, row.int(1)?))))
+        self.read(|sql| sql.all(select, values![uuid], |row| Ok((row.id(0)?, row.int(1)?))))
     }
 }

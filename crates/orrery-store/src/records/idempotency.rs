@@ -1,75 +1,78 @@
-//! Answers to requests that clients may repeat: who sends the same request with the same key gets the same answer.
+//! Stored responses of idempotent requests: a repeated request with the same key gets the same
+//! response.
 
 use orrery_model::Timestamp;
 
-use crate::acting::Attempt;
+use crate::idempotency::IdempotentRequest;
 use crate::records::Records;
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{Result, values};
 
-/// An answer that was given.
+/// A response that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptAnswer {
+pub struct StoredResponse {
     pub status: u16,
     /// As JSON: pairs of names and values.
     pub headers: String,
     pub body: Vec<u8>,
 }
 
-/// What is known of a key.
+/// State of an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Repetition {
-    /// It is new, and belongs to the caller now.
+pub enum KeyState {
+    /// New, and assigned to the caller.
     First,
-    /// The request was answered before.
-    Answered(KeptAnswer),
-    /// The same request is being worked on.
-    UnderWay,
-    /// The request had an effect, and nobody knows how it was or would have been answered. It began at this time.
+    /// The request has a response.
+    Answered(StoredResponse),
+    /// The same request is in progress.
+    InProgress,
+    /// The request had an effect, and its response is lost. It began at this time.
     Acted(Timestamp),
     /// The key was used for another request.
     Other,
 }
 
-/// Something that the request does is committed.
+/// A change of the request is committed.
 const ACTED: i64 = 1;
-/// That, and there will be no answer.
+/// A change is committed, and there will be no response.
 const INTERRUPTED: i64 = 2;
 
-/// What is done when it is known that everybody who worked on requests is gone: what had no effect may be tried again at once.
-pub(crate) const INTERRUPT_ALL: &str = "DELETE FROM idempotency WHERE status IS NULL AND acted = 0; \
+/// SQL for a start-up at which no request can be in progress: requests without an effect may be
+/// retried at once.
+pub(crate) const INTERRUPT_ALL_SQL: &str = "DELETE FROM idempotency WHERE status IS NULL AND acted = 0; \
      UPDATE idempotency SET acted = 2 WHERE status IS NULL";
 
 impl Records<'_> {
-    /// Takes a key for an attempt to carry out a request, unless it is taken. One that was taken before `abandoned` and never
-    /// answered counts as free if it had no effect: who had it is gone.
+    /// Takes a key for an attempt to execute a request, unless it is taken. A key that was taken
+    /// before `abandoned`, without a response and without an effect, counts as free: its process is
+    /// gone.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn begin_repeatable(
+    /// Database errors.
+    pub fn begin_idempotent(
         &self,
-        attempt: &Attempt,
+        attempt: &IdempotentRequest,
         request: &[u8],
         abandoned: Timestamp,
-    ) -> Result<Repetition> {
-        let Attempt { actor, key, at, .. } = attempt;
-        self.change(|sql| {
+    ) -> Result<KeyState> {
+        let IdempotentRequest { actor, key, at, .. } = attempt;
+        self.write(|sql| {
             let free = "DELETE FROM idempotency \
                  WHERE actor = ?1 AND key = ?2 AND status IS NULL AND acted = 0 AND at < ?3";
             sql.run(free, values![actor, key, abandoned])?;
             let take = "INSERT INTO idempotency (actor, key, request, at) VALUES (?1, ?2, ?3, ?4) \
                  ON CONFLICT DO NOTHING";
             if sql.run(take, values![actor, key, request, *at])? == 1 {
-                return Ok(Repetition::First);
+                return Ok(KeyState::First);
             }
             let select = "SELECT request, status, headers, body, acted, at FROM idempotency \
                  WHERE actor = ?1 AND key = ?2";
             let found = sql.first(select, values![actor, key], |row| {
                 if row.blob(0)? != Some(request) {
-                    return Ok(Repetition::Other);
+                    return Ok(KeyState::Other);
                 }
                 if let Some(status) = row.integer(1)? {
-                    return Ok(Repetition::Answered(KeptAnswer {
+                    return Ok(KeyState::Answered(StoredResponse {
                         status: u16::try_from(status).unwrap_or(500),
                         headers: row.maybe_string(2)?.unwrap_or_default(),
                         body: row.blob(3)?.unwrap_or_default().to_owned(),
@@ -77,24 +80,29 @@ impl Records<'_> {
                 }
                 let began = row.time(5)?;
                 Ok(match row.int(4)? {
-                    ACTED if began < abandoned => Repetition::Acted(began),
-                    INTERRUPTED => Repetition::Acted(began),
-                    _ => Repetition::UnderWay,
+                    ACTED if began < abandoned => KeyState::Acted(began),
+                    INTERRUPTED => KeyState::Acted(began),
+                    _ => KeyState::InProgress,
                 })
             })?;
-            // Gone between the two statements: the next attempt takes it.
-            Ok(found.unwrap_or(Repetition::UnderWay))
+            // Deleted between the two statements: the next attempt takes it.
+            Ok(found.unwrap_or(KeyState::InProgress))
         })
     }
 
-    /// Keeps the answer to a request. If there is none to be repeated, its key is free again, unless it had an effect.
+    /// Stores the response of a request. Without a response to be repeated, the key becomes free,
+    /// unless the request had an effect.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn end_repeatable(&self, attempt: &Attempt, answer: Option<&KeptAnswer>) -> Result<()> {
-        let Attempt { actor, key, at, .. } = attempt;
-        self.change(|sql| {
-            if let Some(KeptAnswer { status, headers, body }) = answer {
+    /// Database errors.
+    pub fn finish_idempotent(
+        &self,
+        attempt: &IdempotentRequest,
+        answer: Option<&StoredResponse>,
+    ) -> Result<()> {
+        let IdempotentRequest { actor, key, at, .. } = attempt;
+        self.write(|sql| {
+            if let Some(StoredResponse { status, headers, body }) = answer {
                 let update = "UPDATE idempotency SET status = ?4, headers = ?5, body = ?6 \
                      WHERE actor = ?1 AND key = ?2 AND at = ?3";
                 let status = i64::from(*status);
@@ -111,11 +119,11 @@ impl Records<'_> {
         })
     }
 
-    /// Forgets keys that were taken before `before`.
+    /// Deletes keys that were taken before `before`.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn forget_repeatable(&self, before: Timestamp) -> Result<u64> {
-        self.change(|sql| sql.run("DELETE FROM idempotency WHERE at < ?1", values![before]))
+    /// Database errors.
+    pub fn expire_idempotency_keys(&self, before: Timestamp) -> Result<u64> {
+        self.write(|sql| sql.run("DELETE FROM idempotency WHERE at < ?1", values![before]))
     }
 }

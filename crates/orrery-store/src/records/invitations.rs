@@ -1,51 +1,52 @@
-//! Invitations: how a machine becomes a remote agent, once. Only hashes of their tokens are kept.
+//! Invitations: single-use tokens with which a machine becomes a remote agent. Only token hashes
+//! are stored.
 
 use orrery_model::Timestamp;
 
 use crate::records::remote_agents::{RemoteAgentRecord, agent_with_id};
 use crate::records::requests::insert_request;
-use crate::records::tokens::is_in_force;
-use crate::records::{Records, note};
+use crate::records::tokens::is_active;
+use crate::records::{Records, record_change};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
 
-/// An invitation to be made.
+/// An invitation to be created.
 #[derive(Clone, Debug)]
 pub struct NewInvitation {
     pub uuid: [u8; 16],
-    /// Of the text that the operator gets to see.
+    /// Hash of the text that the operator gets to see.
     pub hash: [u8; 32],
-    /// The agents that whoever joins may serve.
+    /// The agents that the joining machine may serve.
     pub names: Vec<String>,
     pub created: Timestamp,
     pub expires: Timestamp,
-    /// The token that it is made with, which it ends with.
+    /// The API token that created it; the invitation ends with that token.
     pub token: Option<[u8; 16]>,
 }
 
-/// A machine that wants to join.
+/// A machine that requests to join.
 #[derive(Clone, Debug)]
-pub struct Joining {
+pub struct JoiningAgent {
     /// The id that it gets if it is new.
     pub uuid: [u8; 16],
     /// SHA-256 of its public key.
     pub key: [u8; 32],
-    /// The agents that it wants to serve; empty for all that the invitation is for.
+    /// The agents that it requests to serve; empty for all of the invitation.
     pub names: Vec<String>,
-    /// What it tells of itself, as a JSON object.
+    /// Facts about its machine, as a JSON object.
     pub facts: serde_json::Value,
     pub version: String,
 }
 
-/// What becomes of who wants to join.
+/// Outcome of a request to join.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Join {
-    /// It is a remote agent now, or was one since it joined with the same token and key before.
+pub enum JoinOutcome {
+    /// Joined now, or joined before with the same token and key.
     Joined(Box<RemoteAgentRecord>),
     /// There is no such invitation.
     Unknown,
     Expired,
-    /// Somebody else joined with it.
+    /// Another machine joined with it.
     Used,
     /// The agent that joined with it was revoked since.
     Revoked,
@@ -58,8 +59,8 @@ pub enum Join {
     },
 }
 
-/// Who serves a name and is not revoked.
-fn taken(
+/// The first name that an unrevoked remote agent serves, with that agent.
+fn find_serving_agent(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     names: &[String],
@@ -80,46 +81,52 @@ fn unreadable(error: &serde_json::Error) -> StoreError {
 }
 
 impl Records<'_> {
-    /// Keeps an invitation.
+    /// Stores an invitation.
     ///
     /// # Errors
-    /// `NotNow` if a remote agent serves one of the names; those of the database.
+    /// `Conflict` if a remote agent serves one of the names; database errors.
     pub fn create_invitation(
         &self,
         environment: EnvironmentKey,
         new: &NewInvitation,
     ) -> Result<()> {
         let names = serde_json::to_string(&new.names).map_err(|error| unreadable(&error))?;
-        self.change(|sql| {
-            if let Some((name, by)) = taken(sql, environment, &new.names)? {
+        self.write(|sql| {
+            if let Some((name, by)) = find_serving_agent(sql, environment, &new.names)? {
                 let by = uuid_text(&by);
-                return Err(StoreError::NotNow(format!(
+                return Err(StoreError::Conflict(format!(
                     "{name:?} is served by the remote agent {by}; revoke it first"
                 )));
             }
-            // Whoever comes too late learns nothing from an old row.
+            // An expired invitation is deleted, so that its token reveals nothing.
             sql.run("DELETE FROM invitation WHERE expires < ?1", values![new.created])?;
             let insert = "INSERT INTO invitation (id, environment, hash, names, created, expires, \
                  token) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
             let NewInvitation { uuid, hash, created, expires, token, .. } = new;
             let token = token.as_ref().map(<[u8; 16]>::as_slice);
             sql.run(insert, values![uuid, environment.0, hash, &names, *created, *expires, token])?;
-            note(sql, Some(environment), "invitation", &uuid_text(uuid), *created)
+            record_change(sql, Some(environment), "invitation", &uuid_text(uuid), *created)
         })
     }
 
-    /// Makes a remote agent of who shows the token of an invitation, and asks for a repair of what it serves. Who shows it again with the same key is the same agent.
+    /// Creates a remote agent for the token of an invitation, and requests a repair of the agents
+    /// that it serves. A repetition with the same key returns the same agent.
     ///
     /// # Errors
-    /// Those of the database; refusals are answers.
-    pub fn join(&self, hash: &[u8; 32], joining: &Joining, now: Timestamp) -> Result<Join> {
+    /// Database errors; a refusal is an outcome.
+    pub fn join(
+        &self,
+        hash: &[u8; 32],
+        joining: &JoiningAgent,
+        now: Timestamp,
+    ) -> Result<JoinOutcome> {
         let facts = joining.facts.to_string();
-        // Anybody may come with any token: who was not invited must not keep writers waiting.
+        // Unauthenticated: a request with an unknown token must not block writers.
         let known = "SELECT id FROM invitation WHERE hash = ?1";
-        if self.look(|sql| sql.first(known, values![hash], |row| row.id(0)))?.is_none() {
-            return Ok(Join::Unknown);
+        if self.read(|sql| sql.first(known, values![hash], |row| row.id(0)))?.is_none() {
+            return Ok(JoinOutcome::Unknown);
         }
-        self.change(|sql| {
+        self.write(|sql| {
             let select = "SELECT environment, names, expires, used_by, id, token FROM invitation \
                  WHERE hash = ?1";
             let found = sql.first(select, values![hash], |row| {
@@ -136,34 +143,34 @@ impl Records<'_> {
                 ))
             })?;
             let Some((environment, invited, expires, used_by, invitation, token)) = found else {
-                return Ok(Join::Unknown);
+                return Ok(JoinOutcome::Unknown);
             };
             if expires <= now {
-                return Ok(Join::Expired);
+                return Ok(JoinOutcome::Expired);
             }
             if let (None, Some(token)) = (used_by, token)
-                && !is_in_force(sql, &token, now)?
+                && !is_active(sql, &token, now)?
             {
-                return Ok(Join::Expired);
+                return Ok(JoinOutcome::Expired);
             }
             if let Some(agent) = used_by {
                 return Ok(match agent_with_id(sql, &agent)? {
-                    Some(agent) if agent.key != joining.key => Join::Used,
-                    Some(agent) if agent.revoked.is_some() => Join::Revoked,
-                    Some(agent) => Join::Joined(Box::new(agent)),
-                    None => Join::Used,
+                    Some(agent) if agent.key != joining.key => JoinOutcome::Used,
+                    Some(agent) if agent.revoked.is_some() => JoinOutcome::Revoked,
+                    Some(agent) => JoinOutcome::Joined(Box::new(agent)),
+                    None => JoinOutcome::Used,
                 });
             }
             if let Some(other) = joining.names.iter().find(|name| !invited.contains(name)) {
-                return Ok(Join::NotInvited(other.clone()));
+                return Ok(JoinOutcome::NotInvited(other.clone()));
             }
             let names = if joining.names.is_empty() { &invited } else { &joining.names };
-            if let Some((name, by)) = taken(sql, environment, names)? {
-                return Ok(Join::Taken { name, by });
+            if let Some((name, by)) = find_serving_agent(sql, environment, names)? {
+                return Ok(JoinOutcome::Taken { name, by });
             }
             let insert = "INSERT INTO remote_agent (id, environment, key, facts, version, joined) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-            let Joining { uuid, key, version, .. } = joining;
+            let JoiningAgent { uuid, key, version, .. } = joining;
             sql.run(insert, values![uuid, environment.0, key, &facts, version, now])?;
             for name in names {
                 let insert = "INSERT INTO remote_agent_name (environment, name, agent) \
@@ -173,13 +180,13 @@ impl Records<'_> {
             }
             let update = "UPDATE invitation SET used_by = ?2 WHERE id = ?1";
             sql.run(update, values![&invitation, uuid])?;
-            note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)?;
-            // What was as wanted where the agent was before is not on this machine.
+            record_change(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)?;
+            // The state recorded for the agent's former machine says nothing about this one.
             let moved = serde_json::json!({ "agents": names });
             insert_request(sql, environment, uuid, "repair", &moved, now)?;
-            let made = agent_with_id(sql, uuid)?;
-            let made = made.ok_or_else(|| StoreError::not_found("remote agent", uuid_text(uuid)));
-            Ok(Join::Joined(Box::new(made?)))
+            let agent = agent_with_id(sql, uuid)?;
+            let agent = agent.ok_or_else(|| StoreError::not_found("remote agent", uuid_text(uuid)));
+            Ok(JoinOutcome::Joined(Box::new(agent?)))
         })
     }
 }

@@ -1,34 +1,54 @@
-//! What an installation remembers about itself: few, small values by name.
+//! Meta values of an installation: few and small, by name.
+
+use orrery_model::Timestamp;
 
 use crate::records::Records;
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{Result, values};
 
 impl Records<'_> {
+    /// The value of a name.
+    ///
     /// # Errors
-    /// Those of the database.
-    pub fn remembered(&self, name: &str) -> Result<Option<String>> {
+    /// Database errors.
+    pub fn meta_value(&self, name: &str) -> Result<Option<String>> {
         let select = "SELECT value FROM meta WHERE name = ?1";
-        self.look(|sql| sql.first(select, values![name], |row| row.string(0)))
+        self.read(|sql| sql.first(select, values![name], |row| row.string(0)))
     }
 
-    /// Remembers a value unless there is one, and answers the one that is remembered.
+    /// Stores a value unless there is one, and returns the stored one.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn remember_first(&self, name: &str, value: &str) -> Result<String> {
+    /// Database errors.
+    pub fn put_meta_if_absent(&self, name: &str, value: &str) -> Result<String> {
         let insert = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
-        self.change(|sql| sql.run(insert, values![name, value]).map(drop))?;
-        Ok(self.remembered(name)?.unwrap_or_else(|| value.to_owned()))
+        self.write(|sql| sql.run(insert, values![name, value]).map(drop))?;
+        Ok(self.meta_value(name)?.unwrap_or_else(|| value.to_owned()))
     }
 
-    /// Remembers a value in the place of an older one.
+    /// Stores a value, replacing an older one.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn remember(&self, name: &str, value: &str) -> Result<()> {
+    /// Database errors.
+    pub fn put_meta(&self, name: &str, value: &str) -> Result<()> {
         let insert = "INSERT INTO meta (name, value) VALUES (?1, ?2) \
              ON CONFLICT (name) DO UPDATE SET value = excluded.value";
-        self.change(|sql| sql.run(insert, values![name, value]).map(drop))
+        self.write(|sql| sql.run(insert, values![name, value]).map(drop))
+    }
+
+    /// Claims a turn of a periodic task that one process of an installation does: true for the
+    /// first caller with a moment later than all claimed before.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn claim_turn(&self, task: &str, at: Timestamp) -> Result<bool> {
+        // Fixed-width text, so that the order of texts is the order of numbers.
+        let (name, value) = (format!("turn: {task}"), format!("{:020}", at.0));
+        self.write(|sql| {
+            let insert = "INSERT INTO meta (name, value) VALUES (?1, ?2) \
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value \
+                 WHERE meta.value < excluded.value";
+            Ok(sql.run(insert, values![&name, &value])? > 0)
+        })
     }
 }

@@ -1,13 +1,13 @@
-//! What a server keeps beside the state of deploys: projects, requests, compiles, accounts and the like.
+//! Records of a server beside the state of deploys: projects, requests, compiles, accounts and
+//! others.
 //!
-//! Each module has the records of one subject and the transactions on them, written once for both databases in the dialect
-//! of [`crate::sql`]. Start from [`Records`], which every store gives out.
+//! Each module has the records of one subject and the transactions on them, written once for both
+//! databases in the dialect of [`crate::sql`]. Start from [`Records`], which every store provides.
 
 mod accounts;
 mod actions;
 mod agents;
 mod audit;
-mod begun;
 mod changes;
 mod cluster_documents;
 mod commit_statuses;
@@ -17,21 +17,21 @@ mod compiles;
 mod contents;
 mod discovered;
 mod dry_runs;
+mod effects;
+mod environment_deletion;
 mod environments;
-mod erase;
-mod familiar;
-mod followed;
+mod familiar_networks;
+mod followed_branches;
 mod gateways;
-mod handlers;
+mod handler_callbacks;
 mod idempotency;
 mod invitations;
 mod meta;
 mod metrics;
 mod notifications;
 mod parameters;
+pub(crate) mod pending_release;
 mod projects;
-pub(crate) mod released;
-mod remnants;
 mod remote_agents;
 mod requests;
 mod resource_counts;
@@ -42,50 +42,55 @@ mod resources;
 mod secrets;
 mod settings;
 mod tokens;
+mod unmanaged;
 mod versions;
 
 use crate::sql::{Database, Sql};
 use crate::{Lease, Result};
 
 pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
-pub use actions::{ChangeCounts, EventfulRuns};
+pub use actions::{ChangeCounts, RunSelection};
 pub use agents::AgentRecord;
 pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
-pub use begun::{BegunEffect, EffectChoice, EffectDecision};
-pub use changes::{ChangeNote, ChangeSeq, NewNote};
-pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
+pub(crate) use changes::{
+    CHANGES_MAX, TRIM_INTERVAL, record_change, resources_subject, versions_subject,
+};
+pub use changes::{ChangeRecord, ChangeSeq, NewChange};
 pub use cluster_documents::{
     ClusterDocumentRecord, DocumentFilter, DocumentName, DocumentSnapshot, DocumentWrite,
 };
 pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};
 pub use compile_merge::{CompileRequest, merge_compiles};
 pub use compile_runs::{
-    ClaimedCompile, CompileFailure, CompileRun, FailureNotice, OutputPiece, StageRecord, Waiting,
+    ClaimedCompile, CompileFailure, CompileQueueState, CompileRun, FailureNotice, OutputChunk,
+    StageRecord,
 };
 pub use compiles::{
-    CompileFilter, CompileRecord, NewCompile, enqueue_compile, enqueue_consequence,
+    CompileFilter, CompileRecord, NewCompile, enqueue_automatic_compile, enqueue_compile,
 };
-pub use contents::{Collected, ContentHolder, ContentView, UnusedContents, mentioned_hashes};
+pub use contents::{
+    CollectionSummary, ContentHolder, ContentView, UnusedContents, mentioned_hashes,
+};
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
+pub use effects::{BegunEffect, EffectResolution, EffectVerdict};
 pub(crate) use environments::bind_project;
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
-pub use followed::{Followed, FollowedBranch, FollowedFailure};
-pub use gateways::{GatewayRecord, LiveGateway};
-pub(crate) use idempotency::INTERRUPT_ALL;
-pub use idempotency::{KeptAnswer, Repetition};
-pub use invitations::{Join, Joining, NewInvitation};
+pub use followed_branches::{BranchFailure, BranchState, NewFollowedBranch};
+pub use gateways::{GatewayHeartbeat, GatewayRecord};
+pub(crate) use idempotency::INTERRUPT_ALL_SQL;
+pub use idempotency::{KeyState, StoredResponse};
+pub use invitations::{JoinOutcome, JoiningAgent, NewInvitation};
 pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
-pub use parameters::{NewParameter, OldFacts, ParameterFilter};
+pub use parameters::{NewParameter, ParameterFilter, StaleFacts};
+pub use pending_release::{ReleaseState, RemovalStage};
 pub use projects::ProjectRecord;
-pub use released::{RemovalStage, Wanted};
-pub use remnants::RemnantScope;
 pub use remote_agents::{
     AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
 };
 pub(crate) use requests::insert_request;
-pub use requests::{Claim, NewRequest, RequestKey, RequestRecord};
+pub use requests::{NewRequest, RequestClaim, RequestKey, RequestRecord};
 pub use resource_counts::StatusCount;
 pub use resource_details::ResourceDetails;
 pub use resource_list::{ResourceLine, ResourceLines, ResourceQuery};
@@ -94,13 +99,14 @@ pub use resources::HistoryEntry;
 pub use secrets::SecretRecord;
 pub use settings::SettingRecord;
 pub use tokens::TokenRecord;
-pub use versions::{Standing, VersionResource};
+pub use unmanaged::RemovalScope;
+pub use versions::{NewestRevision, VersionResource};
 
 /// The records of one store.
 #[derive(Clone, Copy)]
 pub struct Records<'a> {
     database: &'a dyn Database,
-    /// What all changes are made under; `None` for what needs no lease.
+    /// The lease under which all changes are made; `None` for changes that need no lease.
     lease: Option<Lease>,
 }
 
@@ -111,41 +117,41 @@ impl std::fmt::Debug for Records<'_> {
 }
 
 impl<'a> Records<'a> {
-    pub(crate) fn of(database: &'a dyn Database) -> Self {
+    pub(crate) fn new(database: &'a dyn Database) -> Self {
         Records { database, lease: None }
     }
 
-    /// The same records for whoever acts for an environment: every change is refused with `StaleEpoch` if this lease is not the
+    /// The same records under a lease: every change fails with `StaleEpoch` if the lease is not the
     /// current one.
     #[must_use]
-    pub fn under(self, lease: &Lease) -> Self {
+    pub fn under_lease(self, lease: &Lease) -> Self {
         Records { lease: Some(*lease), ..self }
     }
 
-    /// Answers from one state of the database.
-    fn look<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+    /// Runs `work` on one snapshot of the database.
+    fn read<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
         let mut answer = None;
-        self.database.look(&mut |sql| {
+        self.database.read_transaction(&mut |sql| {
             answer = Some(work(sql)?);
             Ok(())
         })?;
-        answer.ok_or_else(never_ran)
+        answer.ok_or_else(no_result)
     }
 
-    /// One transaction: all of it or nothing.
-    fn change<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+    /// Runs `work` in one atomic transaction.
+    fn write<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
         let mut answer = None;
-        self.database.change(&mut |sql| {
+        self.database.write_transaction(&mut |sql| {
             if let Some(lease) = &self.lease {
                 sql.check_lease(lease)?;
             }
             answer = Some(work(sql)?);
             Ok(())
         })?;
-        answer.ok_or_else(never_ran)
+        answer.ok_or_else(no_result)
     }
 }
 
-fn never_ran() -> crate::StoreError {
+fn no_result() -> crate::StoreError {
     crate::StoreError::Unreadable("the database did not run a transaction".to_owned())
 }

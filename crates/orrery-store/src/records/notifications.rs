@@ -1,8 +1,8 @@
-//! Notifications: what people of an environment should know of.
+//! Notifications for the users of an environment.
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
 
@@ -14,14 +14,14 @@ pub struct NotificationRecord {
     pub message: String,
     /// `message`, `info`, `success`, `warning` or `error`.
     pub severity: String,
-    /// The path of what it is about, below the API's root; or empty.
+    /// The path of its subject, below the API's root; or empty.
     pub uri: String,
     pub compile: Option<[u8; 16]>,
     pub read: bool,
     pub cleared: bool,
 }
 
-/// A notification to be made.
+/// A notification to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewNotification<'a> {
     pub uuid: [u8; 16],
@@ -32,7 +32,7 @@ pub struct NewNotification<'a> {
     pub compile: Option<&'a [u8; 16]>,
 }
 
-/// Which notifications to list. Everything that is given must hold.
+/// Filter for notifications. All given conditions must hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NotificationFilter<'a> {
     pub read: Option<bool>,
@@ -67,8 +67,8 @@ fn find(
     found.ok_or_else(|| StoreError::not_found("notification", uuid_text(uuid)))
 }
 
-/// Makes a notification, in the transaction of what it tells.
-pub(crate) fn notify(
+/// Creates a notification, in the transaction of its cause.
+pub(crate) fn insert_notification(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     new: &NewNotification<'_>,
@@ -80,25 +80,27 @@ pub(crate) fn notify(
     let NewNotification { uuid, title, message, severity, uri, compile } = *new;
     let values = values![&uuid, environment.0, now, title, message, severity, uri, compile];
     sql.run(insert, values)?;
-    note(sql, Some(environment), "notification", &uuid_text(&uuid), now)
+    record_change(sql, Some(environment), "notification", &uuid_text(&uuid), now)
 }
 
 impl Records<'_> {
+    /// Creates a notification.
+    ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn add_notification(
         &self,
         environment: EnvironmentKey,
         new: &NewNotification<'_>,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| notify(sql, environment, new, now))
+        self.write(|sql| insert_notification(sql, environment, new, now))
     }
 
-    /// The newest first, after (that is: older than) a place in that order.
+    /// Notifications, newest first, older than a cursor.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn notifications(
         &self,
         environment: EnvironmentKey,
@@ -122,23 +124,25 @@ impl Records<'_> {
             filter.severity.unwrap_or(""),
             i64::try_from(limit).unwrap_or(i64::MAX),
         ];
-        self.look(|sql| sql.all(&select, values, from_row))
+        self.read(|sql| sql.all(&select, values, from_row))
     }
 
+    /// One notification.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn notification(
         &self,
         environment: EnvironmentKey,
         uuid: &[u8; 16],
     ) -> Result<NotificationRecord> {
-        self.look(|sql| find(sql, environment, uuid))
+        self.read(|sql| find(sql, environment, uuid))
     }
 
-    /// Changes what is given.
+    /// Changes the given fields.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn update_notification(
         &self,
         environment: EnvironmentKey,
@@ -147,26 +151,26 @@ impl Records<'_> {
         cleared: Option<bool>,
         now: Timestamp,
     ) -> Result<NotificationRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             let old = find(sql, environment, uuid)?;
             let update = "UPDATE notification SET read = ?2, cleared = ?3 WHERE id = ?1";
             let (read, cleared) = (read.unwrap_or(old.read), cleared.unwrap_or(old.cleared));
             sql.run(update, values![uuid, read, cleared])?;
-            note(sql, Some(environment), "notification", &uuid_text(uuid), now)?;
+            record_change(sql, Some(environment), "notification", &uuid_text(uuid), now)?;
             Ok(NotificationRecord { read, cleared, ..old })
         })
     }
 
-    /// Forgets notifications that were made before `before`.
+    /// Deletes notifications from before `before`.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn forget_notifications(
+    /// Database errors.
+    pub fn expire_notifications(
         &self,
         environment: EnvironmentKey,
         before: Timestamp,
     ) -> Result<u64> {
         let delete = "DELETE FROM notification WHERE environment = ?1 AND created < ?2";
-        self.change(|sql| sql.run(delete, values![environment.0, before]))
+        self.write(|sql| sql.run(delete, values![environment.0, before]))
     }
 }

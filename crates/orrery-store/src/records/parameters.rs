@@ -1,11 +1,11 @@
-//! Parameters and facts as people read and write them.
+//! Parameters and facts: lists, reads and writes through the API.
 
 use orrery_model::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::codes::Code as _;
+use crate::encoding::Code as _;
 use crate::records::requests::insert_request;
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
@@ -17,16 +17,16 @@ use crate::{
 pub struct NewParameter<'a> {
     pub name: &'a str,
     pub value: &'a str,
-    /// The resource whose fact it is; `None` for a parameter.
+    /// The resource of a fact; `None` for a parameter.
     pub resource: Option<&'a str>,
     pub source: ParameterSource,
     /// Only for facts.
     pub expires: bool,
-    /// What whoever sets it says about it; `None` leaves what was said before.
+    /// Metadata given by the writer; `None` leaves it unchanged.
     pub metadata: Option<&'a Map<String, Value>>,
 }
 
-/// Which parameters or facts to list. Everything that is given must hold.
+/// Filter for parameters or facts. All given conditions must hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ParameterFilter<'a> {
     pub name: Option<&'a str>,
@@ -35,11 +35,11 @@ pub struct ParameterFilter<'a> {
     pub expires: Option<bool>,
 }
 
-/// A fact's place in the order in which they are listed: its resource's number, and its name.
-type FactPlace = (i64, String);
+/// Position of a fact in lists: its resource's number, and its name.
+type FactCursor = (i64, String);
 
-/// Resources of one environment whose facts are old.
-pub type OldFacts = (EnvironmentKey, Vec<String>);
+/// Resources of one environment with expired facts.
+pub type StaleFacts = (EnvironmentKey, Vec<String>);
 
 fn resource_number(sql: &mut dyn Sql, environment: EnvironmentKey, id: &str) -> Result<i64> {
     let select = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2";
@@ -51,13 +51,13 @@ fn number_of(sql: &mut dyn Sql, environment: EnvironmentKey, id: Option<&str>) -
     id.map_or(Ok(0), |id| resource_number(sql, environment, id))
 }
 
-fn fact_from(row: &dyn Row) -> Result<(FactPlace, Parameter)> {
+fn fact_from(row: &dyn Row) -> Result<(FactCursor, Parameter)> {
     let id = row.string(6)?;
     let fact = parameter_from(row, Some(&id))?;
     Ok(((row.int(7)?, fact.name.clone()), fact))
 }
 
-/// Sets a value, and lets happen what follows from it.
+/// Sets a value and applies the consequences.
 pub(super) fn put(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
@@ -104,7 +104,7 @@ pub(super) fn put(
         changed: usize::from(before.as_deref() != Some(new.value)),
         resolved: usize::try_from(resolved).unwrap_or(usize::MAX),
     };
-    note(sql, Some(environment), "parameter", new.name, now)?;
+    record_change(sql, Some(environment), "parameter", new.name, now)?;
     then(sql, effect)?;
     Ok(effect)
 }
@@ -113,7 +113,7 @@ impl Records<'_> {
     /// Parameters by name, after a name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn list_parameters(
         &self,
         environment: EnvironmentKey,
@@ -127,20 +127,20 @@ impl Records<'_> {
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let values = values![environment.0, after, filter.name.unwrap_or(""), limit];
-        self.look(|sql| sql.all(&select, values, |row| parameter_from(row, None)))
+        self.read(|sql| sql.all(&select, values, |row| parameter_from(row, None)))
     }
 
-    /// Facts by resource and name, after a place.
+    /// Facts by resource and name, after a position.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn list_facts(
         &self,
         environment: EnvironmentKey,
         filter: &ParameterFilter<'_>,
-        after: &FactPlace,
+        after: &FactCursor,
         limit: usize,
-    ) -> Result<Vec<(FactPlace, Parameter)>> {
+    ) -> Result<Vec<(FactCursor, Parameter)>> {
         let select = format!(
             "SELECT {PARAMETER_COLUMNS}, resource.name, parameter.resource FROM parameter \
              JOIN resource ON resource.id = parameter.resource \
@@ -151,7 +151,7 @@ impl Records<'_> {
              ORDER BY parameter.resource, parameter.name LIMIT ?7"
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| {
+        self.read(|sql| {
             let only = match filter.resource {
                 None => 0,
                 Some(id) => match resource_number(sql, environment, id) {
@@ -187,7 +187,7 @@ impl Records<'_> {
             "SELECT {PARAMETER_COLUMNS} FROM parameter \
              WHERE environment = ?1 AND resource = ?2 AND name = ?3"
         );
-        let found = self.look(|sql| {
+        let found = self.read(|sql| {
             let number = number_of(sql, environment, resource)?;
             let values = values![environment.0, number, name];
             sql.first(&select, values, |row| parameter_from(row, resource))
@@ -196,8 +196,8 @@ impl Records<'_> {
         found.ok_or_else(|| StoreError::not_found(kind, name))
     }
 
-    /// Sets a value. `then` runs in the same transaction and is told what the value did, so that what follows from it
-    /// happens with it or not at all.
+    /// Sets a value. `then` runs in the same transaction with the effect of the value, so that its
+    /// consequences are committed with it or not at all.
     ///
     /// # Errors
     /// `NoResource` if there is no such resource; those of `then`.
@@ -211,10 +211,11 @@ impl Records<'_> {
         self.put_parameter_if(environment, new, None, now, then)
     }
 
-    /// As `put_parameter`; with `expected`, only if what is there was set at that time, or if nothing is there and that is zero.
+    /// As `put_parameter`; with `expected`, only if the stored value was set at that time, or if
+    /// there is none and `expected` is zero.
     ///
     /// # Errors
-    /// `Outdated` if somebody was faster; those of `put_parameter`.
+    /// `Outdated` after a concurrent change; those of `put_parameter`.
     pub fn put_parameter_if(
         &self,
         environment: EnvironmentKey,
@@ -223,7 +224,7 @@ impl Records<'_> {
         now: Timestamp,
         then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
     ) -> Result<ParameterEffect> {
-        self.change(|sql| put(sql, environment, new, expected, now, then))
+        self.write(|sql| put(sql, environment, new, expected, now, then))
     }
 
     /// Deletes a parameter or a fact; `then` runs in the same transaction.
@@ -241,10 +242,10 @@ impl Records<'_> {
         self.delete_parameter_if(environment, (name, resource), None, now, then)
     }
 
-    /// As `delete_parameter`; with `expected`, only if what is there was set at that time.
+    /// As `delete_parameter`; with `expected`, only if the stored value was set at that time.
     ///
     /// # Errors
-    /// `Outdated` if somebody was faster; those of `delete_parameter`.
+    /// `Outdated` after a concurrent change; those of `delete_parameter`.
     pub fn delete_parameter_if(
         &self,
         environment: EnvironmentKey,
@@ -253,7 +254,7 @@ impl Records<'_> {
         now: Timestamp,
         then: &dyn Fn(&mut dyn Sql) -> Result<()>,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let number = number_of(sql, environment, resource)?;
             let select = "SELECT updated FROM parameter \
                  WHERE environment = ?1 AND resource = ?2 AND name = ?3";
@@ -267,17 +268,17 @@ impl Records<'_> {
                 let kind = if resource.is_some() { "fact" } else { "parameter" };
                 return Err(StoreError::not_found(kind, name));
             }
-            note(sql, Some(environment), "parameter", name, now)?;
+            record_change(sql, Some(environment), "parameter", name, now)?;
             then(sql)
         })
     }
 
-    /// Asks for the facts of a resource, unless somebody did a short while ago: requests have ids that are made of the
-    /// resource and the time, in spans of `pause`. Answers whether it asked.
+    /// Requests the facts of a resource, at most once per `pause`: the id of the request is derived
+    /// from the resource and the time span. Returns true if a request was added.
     ///
     /// # Errors
     /// `NoResource` if there is no such resource.
-    pub fn ask_for_facts(
+    pub fn request_facts(
         &self,
         environment: EnvironmentKey,
         resource: &str,
@@ -286,34 +287,35 @@ impl Records<'_> {
     ) -> Result<bool> {
         let span = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX).max(1);
         let payload = serde_json::json!({"ids": [resource]});
-        self.change(|sql| {
+        self.write(|sql| {
             let number = resource_number(sql, environment, resource)?;
-            sql.claim(&format!("facts {number}"))?;
-            let place = now.0.div_euclid(span);
-            let id_of = |place: i64| {
+            sql.lock_name(&format!("facts {number}"))?;
+            let span_index = now.0.div_euclid(span);
+            let id_of = |span_index: i64| {
                 let mut id = [0xfa; 16];
                 id[1..8].copy_from_slice(&number.to_be_bytes()[1..]);
-                id[8..].copy_from_slice(&place.to_be_bytes());
+                id[8..].copy_from_slice(&span_index.to_be_bytes());
                 id
             };
-            for place in [place, place - 1] {
+            for span_index in [span_index, span_index - 1] {
                 let select = "SELECT created FROM request WHERE uuid = ?1";
-                let asked = sql.first(select, values![&id_of(place)], |row| row.time(0))?;
-                if asked.is_some_and(|asked| asked + pause > now) {
+                let requested =
+                    sql.first(select, values![&id_of(span_index)], |row| row.time(0))?;
+                if requested.is_some_and(|requested| requested + pause > now) {
                     return Ok(false);
                 }
             }
-            insert_request(sql, environment, &id_of(place), "facts", &payload, now)?;
+            insert_request(sql, environment, &id_of(span_index), "facts", &payload, now)?;
             Ok(true)
         })
     }
 
-    /// Deployed resources that told something before `before` that expires, in environments that are at work. Those that no version
-    /// wants any more are left out.
+    /// Deployed resources with expiring facts from before `before`, in environments that are not
+    /// halted. Unmanaged resources are left out.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn old_facts(&self, before: Timestamp) -> Result<Vec<OldFacts>> {
+    /// Database errors.
+    pub fn stale_facts(&self, before: Timestamp) -> Result<Vec<StaleFacts>> {
         let select = "SELECT DISTINCT parameter.environment, resource.name FROM parameter \
              JOIN resource ON resource.id = parameter.resource \
              JOIN state ON state.resource = resource.id \
@@ -321,8 +323,8 @@ impl Records<'_> {
              WHERE parameter.resource > 0 AND parameter.expires = 1 AND parameter.updated < ?1 \
              AND state.intent IS NOT NULL AND environment.halted = 0 AND environment.deleting = 0 \
              ORDER BY 1, 2";
-        let mut found: Vec<OldFacts> = Vec::new();
-        let rows = self.look(|sql| {
+        let mut found: Vec<StaleFacts> = Vec::new();
+        let rows = self.read(|sql| {
             sql.all(select, values![before], |row| {
                 Ok((EnvironmentKey(row.int(0)?), row.string(1)?))
             })

@@ -1,14 +1,14 @@
-//! Projects: who owns environments.
+//! Projects: the tenants that own environments.
 
 use orrery_model::Timestamp;
 
-use crate::records::accounts::forget_scope;
-use crate::records::cluster_documents::erase_documents;
-use crate::records::{Records, RoleScope, note};
+use crate::records::accounts::delete_scope_grants;
+use crate::records::cluster_documents::delete_documents;
+use crate::records::{Records, RoleScope, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
-/// A folder of environments.
+/// A project, which groups environments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectRecord {
     pub uuid: [u8; 16],
@@ -37,7 +37,7 @@ fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<ProjectRecord> {
 }
 
 impl Records<'_> {
-    /// Makes a project. Its name must be new.
+    /// Creates a project. Its name must be new.
     ///
     /// # Errors
     /// `Exists` if the name or the id is taken.
@@ -48,13 +48,13 @@ impl Records<'_> {
         description: &str,
         now: Timestamp,
     ) -> Result<ProjectRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             let insert = "INSERT INTO project (uuid, name, description, created) \
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
             if sql.run(insert, values![&uuid, name, description, now])? == 0 {
                 return Err(StoreError::exists("project", name));
             }
-            note(sql, None, "project", &crate::uuid_text(&uuid), now)?;
+            record_change(sql, None, "project", &crate::uuid_text(&uuid), now)?;
             find(sql, &uuid)
         })
     }
@@ -62,21 +62,23 @@ impl Records<'_> {
     /// All projects by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn projects(&self) -> Result<Vec<ProjectRecord>> {
-        self.look(|sql| sql.all(&format!("{COLUMNS} ORDER BY name"), &[], from_row))
+        self.read(|sql| sql.all(&format!("{COLUMNS} ORDER BY name"), &[], from_row))
     }
 
-    /// # Errors
-    /// `NotFound` if there is none.
-    pub fn project(&self, uuid: &[u8; 16]) -> Result<ProjectRecord> {
-        self.look(|sql| find(sql, uuid))
-    }
-
-    /// Changes what is given. With `expected`, only if the project still has that revision.
+    /// The project with an id.
     ///
     /// # Errors
-    /// `NotFound`, `Exists` if the new name is taken, `Outdated` if somebody was faster.
+    /// `NotFound` if it does not exist.
+    pub fn project(&self, uuid: &[u8; 16]) -> Result<ProjectRecord> {
+        self.read(|sql| find(sql, uuid))
+    }
+
+    /// Changes the given fields. With `expected`, only if the project still has that revision.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` if the new name is taken; `Outdated` after a concurrent change.
     pub fn update_project(
         &self,
         uuid: &[u8; 16],
@@ -85,7 +87,7 @@ impl Records<'_> {
         description: Option<&str>,
         now: Timestamp,
     ) -> Result<ProjectRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             let old = find(sql, uuid)?;
             StoreError::check_revision("project", expected, old.revision)?;
             if let Some(name) = name {
@@ -99,22 +101,23 @@ impl Records<'_> {
             let name = name.unwrap_or(&old.name);
             let description = description.unwrap_or(&old.description);
             sql.run(update, values![uuid, name, description])?;
-            note(sql, None, "project", &crate::uuid_text(uuid), now)?;
+            record_change(sql, None, "project", &crate::uuid_text(uuid), now)?;
             find(sql, uuid)
         })
     }
 
-    /// Deletes a project that has no environments any more, and its cluster documents. With `expected`, only if it still has that revision. Answers what it was.
+    /// Deletes a project without environments, and its cluster documents. With `expected`, only if
+    /// it still has that revision. Returns the deleted project.
     ///
     /// # Errors
-    /// `NotFound`; `Outdated` if somebody was faster; `InUse` if there is an environment in it.
+    /// `NotFound`; `Outdated` after a concurrent change; `InUse` if it has an environment.
     pub fn delete_project(
         &self,
         uuid: &[u8; 16],
         expected: Option<i64>,
         now: Timestamp,
     ) -> Result<ProjectRecord> {
-        self.change(|sql| {
+        self.write(|sql| {
             let project = find(sql, uuid)?;
             StoreError::check_revision("project", expected, project.revision)?;
             let used = "SELECT 1 FROM environment JOIN project ON project.id = environment.project \
@@ -122,10 +125,10 @@ impl Records<'_> {
             if sql.first(used, values![uuid], |row| row.int(0))?.is_some() {
                 return Err(StoreError::InUse { kind: "project", name: project.name });
             }
-            forget_scope(sql, RoleScope::Project(*uuid), now)?;
-            erase_documents(sql, uuid)?;
+            delete_scope_grants(sql, RoleScope::Project(*uuid), now)?;
+            delete_documents(sql, uuid)?;
             sql.run("DELETE FROM project WHERE uuid = ?1", values![uuid])?;
-            note(sql, None, "project", &crate::uuid_text(uuid), now)?;
+            record_change(sql, None, "project", &crate::uuid_text(uuid), now)?;
             Ok(project)
         })
     }

@@ -1,11 +1,11 @@
-//! Remote agents: who they are, which agents they serve, and where their sessions are.
+//! Remote agents: identities, the agents that they serve, and their sessions.
 
 use std::collections::BTreeMap;
 
 use orrery_model::Timestamp;
 
 use crate::records::requests::insert_request;
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
 
@@ -17,34 +17,34 @@ pub struct RemoteAgentRecord {
     pub names: Vec<String>,
     /// SHA-256 of the public key with which it joined.
     pub key: [u8; 32],
-    /// What it tells of its machine, as a JSON object.
+    /// Facts about its machine, as a JSON object.
     pub facts: serde_json::Value,
-    /// Which program it is.
+    /// Version of its program.
     pub version: String,
     pub joined: Timestamp,
     pub revoked: Option<Timestamp>,
-    /// The number of its newest session; it grows with each.
+    /// Number of its newest session; it grows with each.
     pub session: i64,
-    /// The gateway that has the session; `None` if there is none.
+    /// The gateway that has the session; `None` without a session.
     pub gateway: Option<[u8; 16]>,
-    /// When the newest session began.
+    /// Start of the newest session.
     pub connected: Option<Timestamp>,
-    /// Coarse: as long as there is a session, it is when its gateway was last seen.
+    /// Coarse: during a session, the last heartbeat of its gateway.
     pub seen: Option<Timestamp>,
 }
 
-/// Whether and where a remote agent is connected.
+/// Connection of a remote agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSession {
     pub revoked: bool,
-    /// The number of its newest session.
+    /// Number of its newest session.
     pub number: i64,
-    /// The gateway that has the session; `None` if there is none.
+    /// The gateway that has the session; `None` without a session.
     pub gateway: Option<[u8; 16]>,
     pub seen: Option<Timestamp>,
 }
 
-/// What an agent tells when it opens a session.
+/// Data with which an agent opens a session.
 #[derive(Clone, Debug)]
 pub struct NewAgentSession<'a> {
     pub gateway: [u8; 16],
@@ -57,9 +57,9 @@ pub struct NewAgentSession<'a> {
 /// A session that was opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenedSession {
-    /// Its number, which is greater than those of all sessions before.
+    /// Number, greater than those of all earlier sessions.
     pub number: i64,
-    /// It takes the place of a session that seemed alive, of another process of the agent.
+    /// True if it replaces a session that seemed alive, of another process of the agent.
     pub from_another_process: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct ServedName {
     pub seen: Option<Timestamp>,
 }
 
-/// A session is one at a gateway that is known.
+/// Only a session at a known gateway counts.
 const COLUMNS: &str = "SELECT a.id, a.environment, a.key, a.facts, a.version, a.joined, a.revoked, \
      a.session, g.id, a.connected, coalesce(g.seen, a.seen) \
      FROM remote_agent a LEFT JOIN gateway g ON g.id = a.gateway";
@@ -108,15 +108,16 @@ pub(crate) fn agent_with_id(
     Ok(Some(found))
 }
 
-fn unknown(uuid: &[u8; 16]) -> StoreError {
+fn unknown_agent(uuid: &[u8; 16]) -> StoreError {
     StoreError::not_found("remote agent", uuid_text(uuid))
 }
 
 impl Records<'_> {
-    /// Remote agents of an environment in the order in which they joined, after a place in that order.
+    /// Remote agents of an environment in the order in which they joined, after a position in that
+    /// order.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn remote_agents(
         &self,
         environment: EnvironmentKey,
@@ -132,7 +133,7 @@ impl Records<'_> {
         let names = "SELECT n.agent, n.name FROM remote_agent_name n WHERE n.agent IN \
              (SELECT a.id FROM remote_agent a WHERE a.environment = ?1 \
              AND (a.joined, a.id) > (?2, ?3) ORDER BY a.joined, a.id LIMIT ?4) ORDER BY n.name";
-        self.look(|sql| {
+        self.read(|sql| {
             let page = values![environment.0, joined, &id, limit];
             let mut found = sql.all(&select, page, from_row)?;
             let mut served: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
@@ -150,33 +151,35 @@ impl Records<'_> {
     /// The remote agent that serves an agent, also if it was revoked.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn remote_agent_serving(
         &self,
         environment: EnvironmentKey,
         name: &str,
     ) -> Result<Option<RemoteAgentRecord>> {
         let select = "SELECT agent FROM remote_agent_name WHERE environment = ?1 AND name = ?2";
-        self.look(|sql| match sql.first(select, values![environment.0, name], |row| row.id(0))? {
+        self.read(|sql| match sql.first(select, values![environment.0, name], |row| row.id(0))? {
             Some(agent) => agent_with_id(sql, &agent),
             None => Ok(None),
         })
     }
 
-    /// # Errors
-    /// `NotFound` if there is none.
-    pub fn remote_agent(&self, uuid: &[u8; 16]) -> Result<RemoteAgentRecord> {
-        self.look(|sql| agent_with_id(sql, uuid))?.ok_or_else(|| unknown(uuid))
-    }
-
-    /// Whether and where a remote agent is connected.
+    /// The remote agent with an id.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
+    pub fn remote_agent(&self, uuid: &[u8; 16]) -> Result<RemoteAgentRecord> {
+        self.read(|sql| agent_with_id(sql, uuid))?.ok_or_else(|| unknown_agent(uuid))
+    }
+
+    /// Connection of a remote agent.
+    ///
+    /// # Errors
+    /// `NotFound` if it does not exist.
     pub fn agent_session(&self, uuid: &[u8; 16]) -> Result<AgentSession> {
         let select = "SELECT a.revoked, a.session, g.id, coalesce(g.seen, a.seen) \
              FROM remote_agent a LEFT JOIN gateway g ON g.id = a.gateway WHERE a.id = ?1";
-        let found = self.look(|sql| {
+        let found = self.read(|sql| {
             sql.first(select, values![uuid], |row| {
                 Ok(AgentSession {
                     revoked: row.integer(0)?.is_some(),
@@ -186,19 +189,19 @@ impl Records<'_> {
                 })
             })
         });
-        found?.ok_or_else(|| unknown(uuid))
+        found?.ok_or_else(|| unknown_agent(uuid))
     }
 
-    /// Which agents of an environment are served by remote agents, by name; also by those that were revoked.
+    /// Agents of an environment that remote agents serve, by name; revoked remote agents included.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn served_names(&self, environment: EnvironmentKey) -> Result<Vec<ServedName>> {
         let select = "SELECT n.name, n.agent, a.revoked, a.session, g.id, \
              coalesce(g.seen, a.seen) FROM remote_agent_name n \
              JOIN remote_agent a ON a.id = n.agent LEFT JOIN gateway g ON g.id = a.gateway \
              WHERE n.environment = ?1 ORDER BY n.name";
-        self.look(|sql| {
+        self.read(|sql| {
             sql.all(select, values![environment.0], |row| {
                 Ok(ServedName {
                     name: row.string(0)?,
@@ -212,8 +215,9 @@ impl Records<'_> {
         })
     }
 
-    /// Takes a remote agent's right to serve away; its session ends. With `release`, which is the id of the request for a repair of them,
-    /// whoever deploys serves its agents again; else they wait for another one to join. Doing it twice is doing it once.
+    /// Revokes a remote agent; its session ends. With `release`, the id of the request for a
+    /// repair, its agents are served by the deploying process again; otherwise they wait for
+    /// another remote agent. Idempotent.
     ///
     /// # Errors
     /// `NotFound` if the environment has none with this id.
@@ -224,11 +228,11 @@ impl Records<'_> {
         release: Option<[u8; 16]>,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE remote_agent SET revoked = coalesce(revoked, ?3), gateway = NULL \
                  WHERE environment = ?1 AND id = ?2";
             if sql.run(update, values![environment.0, uuid, now])? == 0 {
-                return Err(unknown(uuid));
+                return Err(unknown_agent(uuid));
             }
             if let Some(request) = release {
                 let names = "DELETE FROM remote_agent_name WHERE agent = ?1 RETURNING name";
@@ -238,29 +242,31 @@ impl Records<'_> {
                     insert_request(sql, environment, &request, "repair", &moved, now)?;
                 }
             }
-            note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
+            record_change(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
         })
     }
 
-    /// Forgets remote agents of an environment that were revoked before then. One whose agents wait for another one is kept: without it
-    /// nothing would say that they are not on the machine that runs the server's handlers. Answers how many are gone.
+    /// Deletes remote agents of an environment that were revoked before a time. A remote agent
+    /// whose agents wait for another one stays: without it, they would be taken for agents of the
+    /// machine that runs the server's handlers. Returns the number of deleted ones.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn forget_revoked_agents(
+    /// Database errors.
+    pub fn delete_revoked_agents(
         &self,
         environment: EnvironmentKey,
         before: Timestamp,
     ) -> Result<u64> {
         let delete = "DELETE FROM remote_agent WHERE environment = ?1 AND revoked < ?2 AND NOT EXISTS \
              (SELECT 1 FROM remote_agent_name n WHERE n.agent = remote_agent.id)";
-        self.change(|sql| sql.run(delete, values![environment.0, before]))
+        self.write(|sql| sql.run(delete, values![environment.0, before]))
     }
 
-    /// Opens a session. The one before, if there is one, does not count any more. `None` if the agent may not have one.
+    /// Opens a session, which replaces the one before. `None` if the agent may not have one.
     ///
     /// # Errors
-    /// `NotNow` if the gateway is not known, or not any more: nobody would end the session for it; those of the database.
+    /// `Conflict` if the gateway is not registered, because no process would end the session;
+    /// database errors.
     pub fn open_agent_session(
         &self,
         uuid: &[u8; 16],
@@ -268,11 +274,11 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<Option<OpenedSession>> {
         let facts = new.facts.to_string();
-        self.change(|sql| {
+        self.write(|sql| {
             let gateway = "SELECT id FROM gateway WHERE id = ?1";
             if sql.first(gateway, values![&new.gateway], |row| row.id(0))?.is_none() {
-                let reason = "the gateway is not known as one that is alive".to_owned();
-                return Err(StoreError::NotNow(reason));
+                let reason = "the gateway is not registered as alive".to_owned();
+                return Err(StoreError::Conflict(reason));
             }
             let before = "SELECT a.environment, g.id, a.boot FROM remote_agent a \
                  LEFT JOIN gateway g ON g.id = a.gateway WHERE a.id = ?1 AND a.revoked IS NULL";
@@ -285,24 +291,24 @@ impl Records<'_> {
                  WHERE id = ?1 RETURNING session";
             let values = values![uuid, &new.gateway, &new.boot, new.version, &facts, now];
             let number = sql.first(update, values, |row| row.int(0))?;
-            let number = number.ok_or_else(|| unknown(uuid))?;
-            note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)?;
+            let number = number.ok_or_else(|| unknown_agent(uuid))?;
+            record_change(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)?;
             let from_another_process = gateway.is_some() && boot != Some(new.boot);
             Ok(Some(OpenedSession { number, from_another_process }))
         })
     }
 
-    /// Notes that a session ended. A newer one is not touched.
+    /// Records the end of a session. A newer one is not affected.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn close_agent_session(&self, uuid: &[u8; 16], number: i64, now: Timestamp) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE remote_agent SET gateway = NULL, seen = ?3 \
                  WHERE id = ?1 AND session = ?2 AND gateway IS NOT NULL RETURNING environment";
             let found = sql.first(update, values![uuid, number, now], |row| row.int(0))?;
             let Some(environment) = found.map(EnvironmentKey) else { return Ok(()) };
-            note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
+            record_change(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
         })
     }
 }

@@ -1,15 +1,15 @@
-//! What somebody asked an environment's engine to do once.
+//! Requests to the engine of an environment.
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{ActionKey, EnvironmentKey, Result, StoreError, values};
 
-/// Where the payload of a request keeps the newest action of the time when it was added.
+/// Key in the payload of a request: the newest action when it was added.
 const LATEST_ACTION: &str = "latest_action";
 
-/// A request within one store; a later one is greater.
+/// Key of a request within one store; a later request has a greater key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey(pub i64);
 
@@ -22,16 +22,16 @@ pub struct RequestRecord {
     pub kind: String,
     pub payload: serde_json::Value,
     pub created: Timestamp,
-    /// When the engine took it in.
+    /// Time at which the engine accepted it.
     pub taken: Option<Timestamp>,
     pub finished: Option<Timestamp>,
-    /// What it came to; before that, how far it is, if there is something to say.
+    /// Outcome; before the end, progress, if any.
     pub outcome: Option<serde_json::Value>,
-    /// The newest action when it was asked for: whatever it brings about has a greater key.
+    /// The newest action when it was requested: all its actions have greater keys.
     pub latest_action: Option<ActionKey>,
 }
 
-/// Something to be asked for.
+/// A request to be added.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRequest<'a> {
     pub uuid: [u8; 16],
@@ -60,7 +60,7 @@ fn from_row(row: &dyn Row) -> Result<RequestRecord> {
     })
 }
 
-/// Asks for something, in the transaction of what makes it necessary.
+/// Adds a request, in the transaction of its cause.
 pub(crate) fn insert_request(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
@@ -76,24 +76,24 @@ pub(crate) fn insert_request(
         payload.insert(LATEST_ACTION.to_owned(), latest.into());
     }
     let payload = payload.to_string();
-    let id = sql.new_number("request")?;
+    let id = sql.allocate_id("request")?;
     let insert = "INSERT INTO request (id, uuid, environment, kind, payload, created) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     sql.run(insert, values![id, uuid, environment.0, kind, &payload, now])?;
-    note(sql, Some(environment), "request", &crate::uuid_text(uuid), now)?;
-    let made = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![uuid], from_row)?;
-    made.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
+    record_change(sql, Some(environment), "request", &crate::uuid_text(uuid), now)?;
+    let record = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![uuid], from_row)?;
+    record.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
 }
 
-/// The right of one process to carry out a request, until another process claims it.
+/// Right of one process to execute a request, until another process claims it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct RequestClaim {
     request: RequestKey,
     taken: Timestamp,
 }
 
-impl Claim {
-    /// Refuses a claim that is not the current one, and keeps it current until the transaction ends.
+impl RequestClaim {
+    /// Fails if the claim is not the current one, and keeps it current until the transaction ends.
     pub(crate) fn check(&self, sql: &mut dyn Sql) -> Result<()> {
         let lock = "UPDATE request SET taken = taken \
              WHERE id = ?1 AND taken = ?2 AND finished IS NULL";
@@ -107,7 +107,7 @@ impl Claim {
         Err(StoreError::StaleEpoch { held: number(self.taken), current })
     }
 
-    /// Ends the request of a claim that was checked.
+    /// Finishes the request of a checked claim.
     pub(crate) fn finish(
         &self,
         sql: &mut dyn Sql,
@@ -120,21 +120,25 @@ impl Claim {
         let ended = sql.first(&select, values![self.request.0], from_row)?;
         ended.map_or(Ok(()), |request| {
             let subject = crate::uuid_text(&request.uuid);
-            note(sql, Some(request.environment), "request", &subject, now)
+            record_change(sql, Some(request.environment), "request", &subject, now)
         })
     }
 }
 
 impl Records<'_> {
-    /// Claims an open request, as it was when it was read: `None` if another process has claimed or finished it since. Whatever the
-    /// holder of an earlier claim writes from now on is refused.
+    /// Claims an open request in the state in which it was read: `None` if another process has
+    /// claimed or finished it since. Writes under an earlier claim are refused from now on.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn claim_request(&self, request: &RequestRecord, now: Timestamp) -> Result<Option<Claim>> {
-        // Each claim has another time than the one before it.
+    /// Database errors.
+    pub fn claim_request(
+        &self,
+        request: &RequestRecord,
+        now: Timestamp,
+    ) -> Result<Option<RequestClaim>> {
+        // Each claim has a different time than the one before it.
         let taken = request.taken.map_or(now, |before| Timestamp(now.0.max(before.0 + 1)));
-        let changed = self.change(|sql| match request.taken {
+        let changed = self.write(|sql| match request.taken {
             None => {
                 let update = "UPDATE request SET taken = ?2 \
                      WHERE id = ?1 AND taken IS NULL AND finished IS NULL";
@@ -146,13 +150,13 @@ impl Records<'_> {
                 sql.run(update, values![request.key.0, taken, before])
             }
         })?;
-        Ok((changed > 0).then_some(Claim { request: request.key, taken }))
+        Ok((changed > 0).then_some(RequestClaim { request: request.key, taken }))
     }
 
-    /// Asks for something. Whoever owns the environment finds it, also after a restart.
+    /// Adds a request. The owner of the environment finds it, also after a restart.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn add_request(
         &self,
         environment: EnvironmentKey,
@@ -161,39 +165,41 @@ impl Records<'_> {
         payload: &serde_json::Value,
         now: Timestamp,
     ) -> Result<RequestRecord> {
-        self.change(|sql| insert_request(sql, environment, &uuid, kind, payload, now))
+        self.write(|sql| insert_request(sql, environment, &uuid, kind, payload, now))
     }
 
-    /// Requests that are not finished, oldest first.
+    /// Unfinished requests, oldest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn open_requests(&self, environment: EnvironmentKey) -> Result<Vec<RequestRecord>> {
         let select = format!("{COLUMNS} WHERE environment = ?1 AND finished IS NULL ORDER BY id");
-        self.look(|sql| sql.all(&select, values![environment.0], from_row))
+        self.read(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
-    /// Environments that have requests which nobody took.
+    /// Environments with requests that no engine has accepted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn environments_with_requests(&self) -> Result<Vec<EnvironmentKey>> {
         let select = "SELECT DISTINCT environment FROM request WHERE finished IS NULL";
-        self.look(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
+        self.read(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
     }
 
+    /// The request with an id.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn request(&self, uuid: &[u8; 16]) -> Result<RequestRecord> {
         let select = format!("{COLUMNS} WHERE uuid = ?1");
-        let found = self.look(|sql| sql.first(&select, values![uuid], from_row))?;
+        let found = self.read(|sql| sql.first(&select, values![uuid], from_row))?;
         found.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
     }
 
-    /// The latest requests of an environment, latest first, before one.
+    /// Latest requests of an environment before one, latest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn requests(
         &self,
         environment: EnvironmentKey,
@@ -204,50 +210,51 @@ impl Records<'_> {
             format!("{COLUMNS} WHERE environment = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
         let before = before.map_or(i64::MAX, |key| key.0);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.look(|sql| sql.all(&select, values![environment.0, before, limit], from_row))
+        self.read(|sql| sql.all(&select, values![environment.0, before, limit], from_row))
     }
 
-    /// Forgets requests that were finished before `before`.
+    /// Deletes requests that were finished before `before`.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn forget_requests(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
+    /// Database errors.
+    pub fn expire_requests(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
         let delete = "DELETE FROM request WHERE environment = ?1 AND finished < ?2";
-        self.change(|sql| sql.run(delete, values![environment.0, before]))
+        self.write(|sql| sql.run(delete, values![environment.0, before]))
     }
 
-    /// Notes that a request was taken in: after a restart it is taken in again. Says whether it was for the first time.
+    /// Records that the engine accepted a request: after a restart it is accepted again. Returns
+    /// true for the first time.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn take_request(&self, key: RequestKey, now: Timestamp) -> Result<bool> {
+    /// Database errors.
+    pub fn accept_request(&self, key: RequestKey, now: Timestamp) -> Result<bool> {
         let update = "UPDATE request SET taken = ?2 WHERE id = ?1 AND taken IS NULL";
-        self.change(|sql| Ok(sql.run(update, values![key.0, now])? > 0))
+        self.write(|sql| Ok(sql.run(update, values![key.0, now])? > 0))
     }
 
-    /// Says how far a request is that is not finished.
+    /// Records the progress of an unfinished request.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn note_progress(
+    /// Database errors.
+    pub fn record_progress(
         &self,
         request: &RequestRecord,
         progress: &serde_json::Value,
         now: Timestamp,
     ) -> Result<()> {
         let progress = progress.to_string();
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE request SET outcome = ?2 WHERE id = ?1 AND finished IS NULL";
             sql.run(update, values![request.key.0, &progress])?;
             let subject = crate::uuid_text(&request.uuid);
-            note(sql, Some(request.environment), "request", &subject, now)
+            record_change(sql, Some(request.environment), "request", &subject, now)
         })
     }
 
-    /// Ends a request.
+    /// Finishes a request.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn finish_request(
         &self,
         request: &RequestRecord,
@@ -255,12 +262,12 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<()> {
         let outcome = outcome.to_string();
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE request SET finished = ?2, outcome = ?3 \
                  WHERE id = ?1 AND finished IS NULL";
             sql.run(update, values![request.key.0, now, &outcome])?;
             let subject = crate::uuid_text(&request.uuid);
-            note(sql, Some(request.environment), "request", &subject, now)
+            record_change(sql, Some(request.environment), "request", &subject, now)
         })
     }
 }

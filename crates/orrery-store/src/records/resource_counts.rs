@@ -1,29 +1,30 @@
-//! Counts of resources. The database groups them by all that a status depends on; which status that is, the model says.
+//! Counts of resources. The database groups them by everything that a status depends on; the model
+//! determines the status.
 
 use orrery_model::{AttributeHash, Blocked, OutcomeStatus, ResourceState, Status, Timestamp};
 use rustc_hash::FxHashMap;
 
-use crate::codes::{Code as _, REMOVAL};
+use crate::encoding::{Code as _, REMOVAL};
 use crate::records::Records;
-use crate::records::released::{LEFT_BEHIND, is_ahead, is_removing};
+use crate::records::pending_release::{MAY_EXIST_SQL, has_pending_release_sql, is_removing_sql};
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
-/// How many resources of an agent have a status.
+/// Number of resources of an agent with a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusCount {
     pub agent: String,
     pub status: Status,
     pub count: u64,
-    /// Of those, how many are parked: given up until somebody asks for them.
+    /// Parked ones among them: not retried without a decision of an operator.
     pub parked: u64,
-    /// Of those, how many the newest version removes.
+    /// Removals by the newest version among them.
     pub removals: u64,
-    /// The oldest of their last runs: since then each was looked at.
+    /// Oldest of their last runs.
     pub oldest_run: Option<Timestamp>,
 }
 
-/// What a group adds to its agent and status.
+/// Contribution of a group to its agent and status.
 #[derive(Default)]
 struct Sum {
     count: u64,
@@ -32,43 +33,44 @@ struct Sum {
     oldest_run: Option<Timestamp>,
 }
 
-/// One group: all that matters for the status, as columns 1 to 7. Those that no engine has seen are what their version says, and so
-/// are all if no engine has seen the version.
-fn statement(position: &str) -> String {
+/// Statement that returns one row per group, with everything that determines the status as columns
+/// 1 to 7. For resources that no engine has processed, the version determines it; so for all, if no
+/// engine has processed the version.
+fn counts_sql(position: &str) -> String {
     let bracket = format!("{position}(resource.name, '[')");
-    let (ahead, removing) = (is_ahead("?1"), is_removing("?1"));
+    let (ahead, removing) = (has_pending_release_sql("?1"), is_removing_sql("?1"));
     format!(
         "SELECT substr(resource.name, {bracket} + 1, {position}(resource.name, ',') - {bracket} - 1), \
          CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
-         CASE WHEN release.is_ahead = 1 AND resource.head IS NULL THEN 0 \
-         WHEN release.is_ahead = 0 AND state.resource IS NOT NULL AND state.intent IS NULL THEN 0 \
+         CASE WHEN release.has_pending_release = 1 AND resource.head IS NULL THEN 0 \
+         WHEN release.has_pending_release = 0 AND state.resource IS NOT NULL AND state.intent IS NULL THEN 0 \
          ELSE 1 END, \
-         coalesce(CASE WHEN release.is_ahead = 1 THEN revision.flags & 1 END, state.undefined, \
+         coalesce(CASE WHEN release.has_pending_release = 1 THEN revision.flags & 1 END, state.undefined, \
          revision.flags & 1), \
          coalesce(state.blocked, revision.flags & 1), \
          state.last_run_compliant, state.last_outcome, \
          CASE WHEN state.last_deployed = \
-         CASE WHEN release.is_ahead = 1 THEN revision.hash ELSE state.intent END \
+         CASE WHEN release.has_pending_release = 1 THEN revision.hash ELSE state.intent END \
          THEN 1 ELSE 0 END, count(*), CAST(sum(coalesce(state.parked, 0)) AS BIGINT), \
          min(state.last_run_at), \
          CAST(sum(CASE WHEN release.is_removing = 1 AND (revision.flags & {REMOVAL}) <> 0 \
          THEN 1 ELSE 0 END) AS BIGINT) \
-         FROM (SELECT {ahead} AS is_ahead, {removing} AS is_removing) AS release \
+         FROM (SELECT {ahead} AS has_pending_release, {removing} AS is_removing) AS release \
          CROSS JOIN resource \
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
          LEFT JOIN revision \
-         ON revision.id = CASE WHEN release.is_ahead = 1 OR release.is_removing = 1 \
+         ON revision.id = CASE WHEN release.has_pending_release = 1 OR release.is_removing = 1 \
          OR state.resource IS NULL THEN resource.head END \
          WHERE resource.environment = ?1 \
-         AND (resource.head IS NOT NULL OR {LEFT_BEHIND}) \
+         AND (resource.head IS NOT NULL OR {MAY_EXIST_SQL}) \
          GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
     )
 }
 
-/// A state that has the status of all in a group.
+/// A state with the status of all resources in a group.
 fn state_of(row: &dyn Row) -> Result<ResourceState> {
-    // Which hash it is does not matter, only whether there is one and which are the same.
+    // The value of a hash does not matter, only presence and equality.
     let hash = AttributeHash([0; 16]);
     let mut state = ResourceState::new(hash, row.flag(3)?);
     state.deploying = row.flag(1)?;
@@ -81,14 +83,14 @@ fn state_of(row: &dyn Row) -> Result<ResourceState> {
 }
 
 impl Records<'_> {
-    /// Resources by agent and status. It reads all of them: ask seldom.
+    /// Counts resources by agent and status. Reads all of them: expensive.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn count_resources(&self, environment: EnvironmentKey) -> Result<Vec<StatusCount>> {
         let mut counts: FxHashMap<(String, Status), Sum> = FxHashMap::default();
-        self.look(|sql| {
-            let statement = statement(sql.position());
+        self.read(|sql| {
+            let statement = counts_sql(sql.position_function());
             let groups = sql.all(&statement, values![environment.0], |row| {
                 let number =
                     |column| -> Result<u64> { Ok(u64::try_from(row.int(column)?).unwrap_or(0)) };

@@ -1,38 +1,39 @@
-//! Details of resources, looked up together: a statement for one costs the database almost as much as a statement for many.
+//! Details of resources, looked up in batches: a statement for one resource costs the database
+//! almost as much as a statement for many.
 
 use orrery_model::{Attributes, Source, Status};
 use rustc_hash::FxHashMap;
 
-use crate::codes::{STATE_COLUMN_COUNT, STATE_COLUMNS, unpack_keys, unsigned};
-use crate::load::parse_id;
+use crate::encoding::{STATE_COLUMN_COUNT, STATE_COLUMNS, unpack_keys, unsigned};
 use crate::records::Records;
 use crate::records::resource_list::{
     JOINS, OWN_COLUMN_COUNT, ResourceLine, own_columns, removal_of, state_of,
 };
+use crate::resource_loader::parse_id;
 use crate::sql::{Row, RowExt as _, Value};
 use crate::{EnvironmentKey, ResourceKey, ResourceSummary, Result, StoreError};
 
-/// So many are looked up with one statement.
-const TOGETHER: usize = 64;
+/// Resources per statement.
+const LOOKUP_BATCH: usize = 64;
 
-/// All that is known of a resource but what was done with it.
+/// Everything stored about a resource except its actions.
 #[derive(Clone, Debug)]
 pub struct ResourceDetails {
     pub line: ResourceLine,
-    /// What the newest version that has it wants of it.
+    /// Desired attributes in the newest version that has it.
     pub attributes: Attributes,
     pub requires: Vec<ResourceKey>,
 }
 
-/// How many rows a statement for `count` of them has: few different statements are prepared, and the rows that are too many
-/// match nothing.
-fn rows_for(count: usize) -> usize {
+/// Number of rows of a statement for `count` resources: few different statements are prepared, and
+/// surplus rows match nothing.
+fn padded_rows(count: usize) -> usize {
     count.next_power_of_two()
 }
 
-/// A table of parameters by the name of `wanted`: its first column is the place of the row, then come those that are named.
-/// Each has its type, since nothing else tells PostgreSQL.
-fn wanted(rows: usize, columns: &[(&str, &str)]) -> String {
+/// SQL table `wanted` of parameters: its first column is the position of the row, then come the
+/// named ones. Each has a type, since PostgreSQL cannot infer it.
+fn lookup_table_sql(rows: usize, columns: &[(&str, &str)]) -> String {
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     let row = |at: usize| {
         let cast = |(column, (_, kind)): (usize, &(&str, &str))| {
@@ -46,18 +47,18 @@ fn wanted(rows: usize, columns: &[(&str, &str)]) -> String {
 }
 
 impl Records<'_> {
-    /// Resources, wanted or orphaned, with what is wanted of them, in the order in which they are asked for; `None` for those
-    /// that there are not.
+    /// Resources, managed or orphaned, with their desired state, in the given order; `None` for
+    /// those that do not exist.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn resource_details(
         &self,
         resources: &[(EnvironmentKey, &str)],
     ) -> Result<Vec<Option<ResourceDetails>>> {
         let mut found = Vec::with_capacity(resources.len());
-        for resources in resources.chunks(TOGETHER) {
-            let rows = rows_for(resources.len());
+        for resources in resources.chunks(LOOKUP_BATCH) {
+            let rows = padded_rows(resources.len());
             let statement = format!(
                 "{} SELECT {}, {STATE_COLUMNS}, revision.attributes, revision.requires, \
                  source_file.path, resource_set.name, wanted.place \
@@ -68,7 +69,7 @@ impl Records<'_> {
                  LEFT JOIN source_file ON source_file.id = resource.source_file \
                  LEFT JOIN resource_set ON resource_set.id = revision.resource_set \
                  WHERE resource.environment = wanted.environment AND resource.name = wanted.name",
-                wanted(rows, &[("environment", "BIGINT"), ("name", "TEXT")]),
+                lookup_table_sql(rows, &[("environment", "BIGINT"), ("name", "TEXT")]),
                 own_columns("wanted.environment")
             );
             let mut values = Vec::with_capacity(rows * 2);
@@ -76,12 +77,13 @@ impl Records<'_> {
                 values.extend([Value::Integer(environment.0), Value::Text(name)]);
             }
             values.resize(rows * 2, Value::Null);
-            found.extend(self.look(|sql| {
+            found.extend(self.read(|sql| {
                 let mut found: Vec<Option<ResourceDetails>> = vec![None; resources.len()];
                 sql.visit(&statement, &values, &mut |row| {
-                    let (place, details) = details_of(row)?;
-                    let missing = || StoreError::Unreadable(format!("nobody asked for {place}"));
-                    *found.get_mut(place).ok_or_else(missing)? = details;
+                    let (position, details) = details_of(row)?;
+                    let missing =
+                        || StoreError::Unreadable(format!("row {position} was not requested"));
+                    *found.get_mut(position).ok_or_else(missing)? = details;
                     Ok(())
                 })?;
                 Ok(found)
@@ -90,26 +92,26 @@ impl Records<'_> {
         Ok(found)
     }
 
-    /// Ids and statuses of resources; nothing for those that are gone.
+    /// Ids and statuses of resources; deleted ones are left out.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn statuses_of(
         &self,
         keys: &[ResourceKey],
     ) -> Result<FxHashMap<ResourceKey, (String, Status)>> {
         let mut found = FxHashMap::default();
-        for keys in keys.chunks(TOGETHER) {
-            let rows = rows_for(keys.len());
+        for keys in keys.chunks(LOOKUP_BATCH) {
+            let rows = padded_rows(keys.len());
             let statement = format!(
                 "{} SELECT {}, {STATE_COLUMNS} FROM wanted CROSS JOIN resource {JOINS} \
                  WHERE resource.id = wanted.id",
-                wanted(rows, &[("id", "BIGINT")]),
+                lookup_table_sql(rows, &[("id", "BIGINT")]),
                 own_columns("resource.environment")
             );
             let mut values: Vec<Value<'_>> = keys.iter().map(|key| Value::Integer(key.0)).collect();
             values.resize(rows, Value::Null);
-            found.extend(self.look(|sql| {
+            found.extend(self.read(|sql| {
                 let mut found = Vec::with_capacity(keys.len());
                 sql.visit(&statement, &values, &mut |row| {
                     let status = state_of(row)?.map_or(Status::Orphaned, |state| state.status());
@@ -123,11 +125,11 @@ impl Records<'_> {
     }
 }
 
-/// A row, and which of those that were asked for it is.
+/// A row, and its position among the requested resources.
 fn details_of(row: &dyn Row) -> Result<(usize, Option<ResourceDetails>)> {
     let at = OWN_COLUMN_COUNT + STATE_COLUMN_COUNT;
-    let place = unsigned(row.int(at + 4)?)?;
-    let Some(state) = state_of(row)? else { return Ok((place, None)) };
+    let position = unsigned(row.int(at + 4)?)?;
+    let Some(state) = state_of(row)? else { return Ok((position, None)) };
     let source = match row.text(at + 2)? {
         Some(file) => Some(Source {
             file: file.into(),
@@ -147,5 +149,5 @@ fn details_of(row: &dyn Row) -> Result<(usize, Option<ResourceDetails>)> {
         attributes: Attributes::from_canonical(row.text(at)?.unwrap_or("{}")),
         requires,
     };
-    Ok((place, Some(details)))
+    Ok((position, Some(details)))
 }

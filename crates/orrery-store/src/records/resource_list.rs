@@ -1,55 +1,58 @@
 //! Lists of resources that stay fast in large environments.
 //!
-//! A page never looks at more than a bounded number of rows. Filters by type and agent are ranges of the order in which
-//! resources are kept; rare statuses and named sets have an index; for what is left, a page may be shorter than asked for, or
-//! empty, and still say where to continue.
+//! A page reads a bounded number of rows. Filters by type and agent are ranges of the order in
+//! which resources are stored; rare statuses and named sets have an index. For other filters, a
+//! page may be shorter than requested, or empty, and still have a cursor.
 
 use orrery_model::{ResourceState, Status};
 use rustc_hash::FxHashMap;
 
-use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
-use crate::load::parse_id;
+use crate::encoding::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
 use crate::records::Records;
-use crate::records::released::{LEFT_BEHIND, RemovalStage, is_ahead, removal_code, with_intent};
+use crate::records::pending_release::{
+    MAY_EXIST_SQL, RemovalStage, has_pending_release_sql, removal_code_sql, with_pending_intent,
+};
+use crate::resource_loader::parse_id;
 use crate::rows::ranges;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
     EnvironmentKey, ResourceFilter, ResourceKey, ResourceSummary, Result, StoreError, glob, values,
 };
 
-/// Names that one page looks at.
-const NAMES_LOOKED_AT: usize = 10_000;
-/// Names that are read at once while looking for a few.
-const NAMES_AT_ONCE: usize = 2_000;
-/// Whole rows that one page looks at, beside those that it shows.
-const ROWS_LOOKED_AT: usize = 2_000;
-/// Whole rows that are read at once while looking for a few.
-const ROWS_AT_ONCE: usize = 500;
-/// So many that an index names are read and sorted; if there are more, they are frequent enough to be looked for.
-const CANDIDATES: i64 = 5_000;
+/// Names scanned per page.
+const NAMES_SCANNED_MAX: usize = 10_000;
+/// Names read at a time while searching.
+const NAME_BATCH: usize = 2_000;
+/// Whole rows scanned per page, beside those that it returns.
+const ROWS_SCANNED_MAX: usize = 2_000;
+/// Whole rows read at a time while searching.
+const ROW_BATCH: usize = 500;
+/// Number of index entries that are read and sorted; if there are more, matches are frequent enough
+/// for a scan.
+const CANDIDATES_MAX: i64 = 5_000;
 
-/// Which resources to list. Everything that is given must hold.
+/// Filter for resources. All given conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceQuery {
     pub agent: Option<String>,
     /// The entity: `std::File`.
     pub entity: Option<String>,
-    /// Part of the identifying value in any case of letters; with `*` or `?`, a pattern for all of it.
+    /// Part of the identifying value, ignoring case; with `*` or `?`, a pattern for all of it.
     pub value: Option<String>,
     /// Any of these; empty for all but orphans.
     pub statuses: Vec<Status>,
-    /// Those of one named set.
+    /// Resources of one named set.
     pub set: Option<String>,
     pub descending: bool,
-    /// Also those that were removed. They are orphans.
+    /// Includes removed resources. They are orphans.
     pub removed: bool,
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Clone, Debug)]
 pub struct ResourceLines {
     pub lines: Vec<ResourceLine>,
-    /// Where the list continues; `None` at its end.
+    /// Cursor of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
@@ -62,16 +65,17 @@ pub struct ResourceLine {
     pub removal: Option<RemovalStage>,
 }
 
-/// Columns before those of the state, for an expression of SQL that is the environment.
+/// Columns before those of the state. `environment` is an SQL expression.
 pub(super) fn own_columns(environment: &str) -> String {
-    let (is_ahead, removal) = (is_ahead(environment), removal_code(environment));
+    let (has_pending_release, removal) =
+        (has_pending_release_sql(environment), removal_code_sql(environment));
     format!(
         "resource.name, resource.id, resource.head, \
          resource.source_file, resource.source_line, resource.source_column, \
          CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
          CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, \
-         revision.hash, revision.flags, revision.resource_set, {is_ahead}, \
-         CASE WHEN resource.head IS NOT NULL OR {LEFT_BEHIND} THEN 1 ELSE 0 END, {removal}"
+         revision.hash, revision.flags, revision.resource_set, {has_pending_release}, \
+         CASE WHEN resource.head IS NOT NULL OR {MAY_EXIST_SQL} THEN 1 ELSE 0 END, {removal}"
     )
 }
 pub(super) const OWN_COLUMN_COUNT: usize = 14;
@@ -81,22 +85,23 @@ pub(super) fn removal_of(row: &dyn Row, status: Status) -> Result<Option<Removal
     Ok(RemovalStage::new(row.int(13)?, status))
 }
 
-/// Where the columns come from, beside `resource`.
+/// Joined tables of the columns, beside `resource`.
 pub(super) const JOINS: &str = "LEFT JOIN state ON state.resource = resource.id \
      LEFT JOIN running ON running.resource = resource.id \
      LEFT JOIN revision ON revision.id = resource.head";
 
-/// Columns, and where they come from. The first parameter is the environment.
+/// Columns and tables. The first parameter is the environment.
 pub(super) fn select() -> String {
     select_from("resource")
 }
 
-/// The same, of some resources.
+/// Columns and tables, for some resources.
 fn select_from(resources: &str) -> String {
     format!("SELECT {}, {STATE_COLUMNS} FROM {resources} {JOINS}", own_columns("?1"))
 }
 
-/// States whose status is one that is rare in an environment that works. The index `state_notable` has just these words.
+/// Condition for states with a status that is rare in a healthy environment. The index
+/// `state_notable` has exactly this condition.
 const NOTABLE: &str = "state.last_outcome > 1 OR state.blocked = 1";
 
 fn is_notable(status: Status) -> bool {
@@ -110,27 +115,31 @@ fn is_notable(status: Status) -> bool {
     )
 }
 
-/// One row; `None` if nothing is or was wanted of the resource.
+/// State of the resource in a row; `None` if it has and had no intent.
 pub(super) fn state_of(row: &dyn Row) -> Result<Option<ResourceState>> {
     let deploying = row.flag(6)?;
-    let wanted = match row.integer(2)? {
+    let intent = match row.integer(2)? {
         Some(_) => Some((hash_from(row.blob(8)?)?, flags_from_code(row.int(9)?).undefined)),
         None => None,
     };
     if row.flag(7)? {
         let state = state_from(row, OWN_COLUMN_COUNT, deploying)?;
-        let is_ahead = row.flag(11)?;
-        return Ok(Some(if is_ahead { with_intent(state, wanted) } else { state }));
+        let has_pending_release = row.flag(11)?;
+        return Ok(Some(if has_pending_release {
+            with_pending_intent(state, intent)
+        } else {
+            state
+        }));
     }
-    let Some((hash, undefined)) = wanted else { return Ok(None) };
+    let Some((hash, undefined)) = intent else { return Ok(None) };
     Ok(Some(ResourceState { deploying, ..ResourceState::new(hash, undefined) }))
 }
 
-/// Names of sets and files, looked up when they are first met.
+/// Names of sets and files, looked up on first use.
 #[derive(Default)]
-struct Names(FxHashMap<(bool, i64), String>);
+struct NameCache(FxHashMap<(bool, i64), String>);
 
-impl Names {
+impl NameCache {
     fn get(&mut self, sql: &mut dyn Sql, is_file: bool, number: i64) -> Result<String> {
         if let Some(name) = self.0.get(&(is_file, number)) {
             return Ok(name.clone());
@@ -147,8 +156,8 @@ impl Names {
     }
 }
 
-/// A row that is to be shown, before its names are known.
-pub(super) struct Draft {
+/// A line of the list before its names are resolved.
+pub(super) struct UnresolvedLine {
     key: i64,
     name: String,
     state: ResourceState,
@@ -157,19 +166,19 @@ pub(super) struct Draft {
     removal: Option<RemovalStage>,
 }
 
-pub(super) fn draft_of(
+pub(super) fn unresolved_line(
     row: &dyn Row,
     query: &ResourceQuery,
     set: Option<i64>,
-) -> Result<Option<Draft>> {
+) -> Result<Option<UnresolvedLine>> {
     let Some(state) = state_of(row)? else { return Ok(None) };
     let status = state.status();
-    let wanted = match &query.statuses[..] {
+    let is_selected = match &query.statuses[..] {
         [] => status != Status::Orphaned,
         statuses => statuses.contains(&status),
     };
     let of_set = row.integer(10)?.unwrap_or(0);
-    if !wanted || set.is_some_and(|set| set != of_set) {
+    if !is_selected || set.is_some_and(|set| set != of_set) {
         return Ok(None);
     }
     let name = row.string(0)?;
@@ -183,22 +192,25 @@ pub(super) fn draft_of(
         None => None,
     };
     let removal = removal_of(row, status)?;
-    Ok(Some(Draft { key: row.int(1)?, name, state, source, set: of_set, removal }))
+    Ok(Some(UnresolvedLine { key: row.int(1)?, name, state, source, set: of_set, removal }))
 }
 
-/// The same for lists, which leave out what was removed unless that is asked for.
-fn listed_draft_of(
+/// A line for lists, which leave out removed resources by default.
+fn listed_line(
     row: &dyn Row,
     query: &ResourceQuery,
     set: Option<i64>,
-) -> Result<Option<Draft>> {
-    if query.removed || row.flag(12)? { draft_of(row, query, set) } else { Ok(None) }
+) -> Result<Option<UnresolvedLine>> {
+    if query.removed || row.flag(12)? { unresolved_line(row, query, set) } else { Ok(None) }
 }
 
-pub(super) fn finish(sql: &mut dyn Sql, drafts: Vec<Draft>) -> Result<Vec<ResourceLine>> {
-    let mut names = Names::default();
+pub(super) fn resolve_names(
+    sql: &mut dyn Sql,
+    drafts: Vec<UnresolvedLine>,
+) -> Result<Vec<ResourceLine>> {
+    let mut names = NameCache::default();
     let mut lines = Vec::with_capacity(drafts.len());
-    for Draft { key, name, state, source, set, removal } in drafts {
+    for UnresolvedLine { key, name, state, source, set, removal } in drafts {
         let source = match source {
             None => None,
             Some((file, line, column)) => Some(orrery_model::Source {
@@ -218,7 +230,7 @@ pub(super) fn finish(sql: &mut dyn Sql, drafts: Vec<Draft>) -> Result<Vec<Resour
     Ok(lines)
 }
 
-/// A condition that names the few rows that can fit, if there is an index that does and they are few.
+/// Condition that selects the few rows that can match, if an index supports it and they are few.
 fn candidates(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
@@ -243,8 +255,8 @@ fn candidates(
         }
     }
     for part in &parts {
-        let count = format!("SELECT count(*) FROM ({part} LIMIT {}) AS few", CANDIDATES + 1);
-        if sql.first(&count, &[], |row| row.int(0))?.unwrap_or(0) > CANDIDATES {
+        let count = format!("SELECT count(*) FROM ({part} LIMIT {}) AS few", CANDIDATES_MAX + 1);
+        if sql.first(&count, &[], |row| row.int(0))?.unwrap_or(0) > CANDIDATES_MAX {
             return Ok(None);
         }
     }
@@ -253,15 +265,16 @@ fn candidates(
     Ok((!parts.is_empty()).then(|| parts.join(" OR ")))
 }
 
-/// What an index named, in order, after a name. The names come from the index; whole rows are read for those that are shown.
+/// Lists rows that an index selects, in order, after a name. Names come from the index; whole rows
+/// are read only for the result.
 fn list_candidates(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     query: &ResourceQuery,
     (condition, set): (&str, Option<i64>),
     (after, limit): (Option<&str>, usize),
-) -> Result<(Vec<Draft>, Option<String>)> {
-    // The sign keeps SQLite from walking all resources of the environment instead.
+) -> Result<(Vec<UnresolvedLine>, Option<String>)> {
+    // The unary plus keeps SQLite from scanning all resources of the environment instead.
     let statement = format!(
         "SELECT resource.name FROM resource WHERE +resource.environment = ?1 AND ({condition})"
     );
@@ -280,7 +293,7 @@ fn list_candidates(
     }
     let mut page = Page::new(limit);
     for name in &names {
-        if let Some(end) = page.look_at(sql, environment, query, set, name)? {
+        if let Some(end) = page.consider(sql, environment, query, set, name)? {
             return Ok((page.drafts, Some(end)));
         }
     }
@@ -290,7 +303,7 @@ fn list_candidates(
 /// A page that is being filled from names.
 struct Page {
     limit: usize,
-    drafts: Vec<Draft>,
+    drafts: Vec<UnresolvedLine>,
     rows: usize,
 }
 
@@ -299,8 +312,9 @@ impl Page {
         Page { limit, drafts: Vec::new(), rows: 0 }
     }
 
-    /// Takes a resource in if it fits; where the next page begins if there is no place for it, or enough was looked at.
-    fn look_at(
+    /// Adds a resource if it matches. Returns the start of the next page if this page is full or
+    /// its scan limit is reached.
+    fn consider(
         &mut self,
         sql: &mut dyn Sql,
         environment: EnvironmentKey,
@@ -312,7 +326,7 @@ impl Page {
             format!("{} WHERE resource.environment = ?1 AND resource.name = ?2", select());
         let mut found = None;
         sql.visit(&statement, values![environment.0, name], &mut |row| {
-            found = listed_draft_of(row, query, set)?;
+            found = listed_line(row, query, set)?;
             Ok(())
         })?;
         self.rows += 1;
@@ -323,7 +337,7 @@ impl Page {
             Some(draft) => self.drafts.push(draft),
             None => {}
         }
-        let is_enough = self.rows >= ROWS_LOOKED_AT + self.limit;
+        let is_enough = self.rows >= ROWS_SCANNED_MAX + self.limit;
         Ok(is_enough.then(|| name.to_owned()))
     }
 }
@@ -351,17 +365,17 @@ fn ranges_of(
     Ok(found)
 }
 
-/// Walks the resources until a page is full, or enough was looked at.
-fn list_walking(
+/// Scans resources until a page is full or its scan limit is reached.
+fn list_by_scan(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     query: &ResourceQuery,
     set: Option<i64>,
     (after, limit): (Option<&str>, usize),
-) -> Result<(Vec<Draft>, Option<String>)> {
-    let mut walk = Walk { environment, query, set, names: 0, page: Page::new(limit) };
+) -> Result<(Vec<UnresolvedLine>, Option<String>)> {
+    let mut walk = Scan { environment, query, set, names: 0, page: Page::new(limit) };
     for (begin, end) in ranges_of(sql, environment, query)? {
-        // Ids never are as short as the beginning of a range, so that leaving it out leaves nothing out.
+        // Ids are longer than the beginning of a range, so excluding it excludes no id.
         let (mut low, mut high) = (begin, end);
         if let Some(after) = after {
             match query.descending {
@@ -376,54 +390,54 @@ fn list_walking(
                 None => walk.by_rows(sql, (&low, &high))?,
             };
             match step {
-                Step::Full(next) => return Ok((walk.page.drafts, Some(next))),
-                Step::End => break,
-                Step::On(last) if query.descending => high = last,
-                Step::On(last) => low = last,
+                ScanStep::Full(next) => return Ok((walk.page.drafts, Some(next))),
+                ScanStep::End => break,
+                ScanStep::On(last) if query.descending => high = last,
+                ScanStep::On(last) => low = last,
             }
         }
     }
     Ok((walk.page.drafts, None))
 }
 
-/// What came of a part of a range.
-enum Step {
+/// Result of scanning a part of a range.
+enum ScanStep {
     /// The page ends here.
     Full(String),
-    /// The range does.
+    /// The range ends here.
     End,
-    /// Neither: go on after this name.
+    /// Neither: continue after this name.
     On(String),
 }
 
-struct Walk<'a> {
+struct Scan<'a> {
     environment: EnvironmentKey,
     query: &'a ResourceQuery,
     set: Option<i64>,
-    /// Names that were looked at.
+    /// Scanned names.
     names: usize,
     page: Page,
 }
 
-impl Walk<'_> {
+impl Scan<'_> {
     fn order(&self) -> &'static str {
         if self.query.descending { "DESC" } else { "ASC" }
     }
 
-    /// Looks at names alone first: most do not have the value.
+    /// Scans names alone first: most do not match the value.
     fn by_names(
         &mut self,
         sql: &mut dyn Sql,
         value: &str,
         (low, high): (&str, &str),
-    ) -> Result<Step> {
+    ) -> Result<ScanStep> {
         let order = self.order();
         let statement = format!(
             "SELECT resource.name FROM resource \
              WHERE resource.environment = ?1 AND resource.name > ?2 AND resource.name < ?3 \
              ORDER BY resource.environment {order}, resource.name {order} LIMIT ?4"
         );
-        let count = i64::try_from(NAMES_AT_ONCE).unwrap_or(i64::MAX);
+        let count = i64::try_from(NAME_BATCH).unwrap_or(i64::MAX);
         let (mut read, mut last, mut fitting) = (0, None, Vec::new());
         sql.visit(&statement, values![self.environment.0, low, high, count], &mut |row| {
             let name = row.str(0)?;
@@ -435,26 +449,26 @@ impl Walk<'_> {
             Ok(())
         })?;
         for name in &fitting {
-            let end = self.page.look_at(sql, self.environment, self.query, self.set, name)?;
+            let end = self.page.consider(sql, self.environment, self.query, self.set, name)?;
             if let Some(end) = end {
-                return Ok(Step::Full(end));
+                return Ok(ScanStep::Full(end));
             }
         }
         self.names += read;
         Ok(match last {
-            Some(last) if read == NAMES_AT_ONCE && self.names >= NAMES_LOOKED_AT => {
-                Step::Full(last)
+            Some(last) if read == NAME_BATCH && self.names >= NAMES_SCANNED_MAX => {
+                ScanStep::Full(last)
             }
-            Some(last) if read == NAMES_AT_ONCE => Step::On(last),
-            _ => Step::End,
+            Some(last) if read == NAME_BATCH => ScanStep::On(last),
+            _ => ScanStep::End,
         })
     }
 
-    /// Looks at whole rows.
-    fn by_rows(&mut self, sql: &mut dyn Sql, (low, high): (&str, &str)) -> Result<Step> {
+    /// Scans whole rows.
+    fn by_rows(&mut self, sql: &mut dyn Sql, (low, high): (&str, &str)) -> Result<ScanStep> {
         let order = self.order();
-        // So many, and then all that is known of them: PostgreSQL's planner might think that a range has few resources, and read and
-        // sort all of them.
+        // Limits the resources before joining their states: PostgreSQL's planner may underestimate
+        // the range, and read and sort all of it.
         let some = format!(
             "(SELECT * FROM resource WHERE environment = ?1 AND name > ?2 AND name < ?3 \
              ORDER BY environment {order}, name {order} LIMIT ?4) AS resource"
@@ -462,7 +476,7 @@ impl Walk<'_> {
         let statement = format!("{} ORDER BY resource.name {order}", select_from(&some));
         let Page { limit, .. } = self.page;
         let is_picky = !self.query.statuses.is_empty() || self.set.is_some();
-        let at_once = if is_picky { ROWS_AT_ONCE } else { limit + 1 };
+        let at_once = if is_picky { ROW_BATCH } else { limit + 1 };
         let count = i64::try_from(at_once).unwrap_or(i64::MAX);
         let (mut read, mut last, mut full) = (0, None, None);
         let drafts = &mut self.page.drafts;
@@ -471,7 +485,7 @@ impl Walk<'_> {
             if full.is_some() {
                 return Ok(());
             }
-            if let Some(draft) = listed_draft_of(row, self.query, self.set)? {
+            if let Some(draft) = listed_line(row, self.query, self.set)? {
                 if drafts.len() == limit {
                     full = drafts.last().map(|last| last.name.clone());
                     return Ok(());
@@ -483,24 +497,24 @@ impl Walk<'_> {
         })?;
         self.page.rows += read;
         Ok(match (full, last) {
-            (Some(next), _) => Step::Full(next),
+            (Some(next), _) => ScanStep::Full(next),
             (None, Some(last)) if read == at_once => {
-                if self.page.rows >= ROWS_LOOKED_AT + limit {
-                    Step::Full(last)
+                if self.page.rows >= ROWS_SCANNED_MAX + limit {
+                    ScanStep::Full(last)
                 } else {
-                    Step::On(last)
+                    ScanStep::On(last)
                 }
             }
-            _ => Step::End,
+            _ => ScanStep::End,
         })
     }
 }
 
 impl Records<'_> {
-    /// Lists resources in the order of their ids, or against it, after an id.
+    /// Lists resources in ascending or descending order of their ids, after an id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn list_resources(
         &self,
         environment: EnvironmentKey,
@@ -509,7 +523,7 @@ impl Records<'_> {
         limit: usize,
     ) -> Result<ResourceLines> {
         let page = (after, limit.max(1));
-        self.look(|sql| {
+        self.read(|sql| {
             let set = match &query.set {
                 None => None,
                 Some(name) => {
@@ -525,9 +539,9 @@ impl Records<'_> {
                 Some(condition) => {
                     list_candidates(sql, environment, query, (&condition, set), page)?
                 }
-                None => list_walking(sql, environment, query, set, page)?,
+                None => list_by_scan(sql, environment, query, set, page)?,
             };
-            Ok(ResourceLines { lines: finish(sql, drafts)?, next })
+            Ok(ResourceLines { lines: resolve_names(sql, drafts)?, next })
         })
     }
 }

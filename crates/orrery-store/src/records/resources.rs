@@ -1,14 +1,16 @@
-//! What is known of one resource: its line in lists, its history, what requires it.
+//! Views of one resource: its line in lists, its history, its dependents.
 
 use orrery_model::{AttributeHash, Status, Timestamp, VersionNumber};
 
-use crate::codes::{hash_from, number_from, pack_keys, unpack_keys};
+use crate::encoding::{hash_from, pack_keys, unpack_keys, version_number_from};
 use crate::records::Records;
-use crate::records::resource_list::{ResourceLine, ResourceQuery, draft_of, finish, select};
+use crate::records::resource_list::{
+    ResourceLine, ResourceQuery, resolve_names, select, unresolved_line,
+};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, Value};
 use crate::{EnvironmentKey, ResourceKey, Result, StoreError, values};
 
-/// What was wanted of a resource from one version on.
+/// Desired state of a resource from one version on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryEntry {
     pub version: VersionNumber,
@@ -19,41 +21,41 @@ pub struct HistoryEntry {
     pub requires: Vec<String>,
 }
 
-/// Among so many resources those that require one are looked for at first. What many require is found there; for what few do, all have to be looked
-/// through, and the fewer statements the better.
-const FIRST_LOOK: i64 = 1_000;
+/// Resources in the first search for dependents. Frequent requirements are found there; rare ones
+/// need a full scan, for which fewer statements are better.
+const FIRST_SCAN: i64 = 1_000;
 
 impl Records<'_> {
-    /// One resource, wanted or orphaned.
+    /// One resource, managed or orphaned.
     ///
     /// # Errors
-    /// `NoResource` if there is none.
+    /// `NoResource` if it does not exist.
     pub fn resource_line(&self, environment: EnvironmentKey, id: &str) -> Result<ResourceLine> {
         let statement =
             format!("{} WHERE resource.environment = ?1 AND resource.name = ?2", select());
         let query = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
-        self.look(|sql| {
+        self.read(|sql| {
             let mut found = None;
             sql.visit(&statement, values![environment.0, id], &mut |row| {
-                found = draft_of(row, &query, None)?;
+                found = unresolved_line(row, &query, None)?;
                 Ok(())
             })?;
-            let lines = finish(sql, found.into_iter().collect())?;
+            let lines = resolve_names(sql, found.into_iter().collect())?;
             lines.into_iter().next().ok_or_else(|| StoreError::NoResource(id.to_owned()))
         })
     }
 
-    /// What was wanted of a resource, latest first. Versions in which its attributes did not change are one entry, which
-    /// has the first of them.
+    /// Desired states of a resource, latest first. Successive versions with the same attributes are
+    /// one entry, with the first of them.
     ///
     /// # Errors
-    /// `NoResource` if there is none.
+    /// `NoResource` if it does not exist.
     pub fn resource_history(
         &self,
         environment: EnvironmentKey,
         id: &str,
     ) -> Result<Vec<HistoryEntry>> {
-        self.look(|sql| {
+        self.read(|sql| {
             let find = "SELECT id, head FROM resource WHERE environment = ?1 AND name = ?2";
             let found = sql.first(find, values![environment.0, id], |row| {
                 Ok((row.int(0)?, row.integer(1)?))
@@ -81,9 +83,10 @@ impl Records<'_> {
                 let version = "SELECT number, made_at FROM version \
                      WHERE environment = ?1 AND step >= ?2 AND step < ?3 ORDER BY step LIMIT 1";
                 let values = values![environment.0, since, until];
-                let version = sql
-                    .first(version, values, |row| Ok((number_from(row.int(0)?)?, row.time(1)?)))?;
-                // No version that has it is kept.
+                let version = sql.first(version, values, |row| {
+                    Ok((version_number_from(row.int(0)?)?, row.time(1)?))
+                })?;
+                // All versions that have it are deleted.
                 let Some((version, at)) = version else { continue };
                 if entries.last().is_some_and(|last| last.hash == hash) {
                     continue;
@@ -96,11 +99,11 @@ impl Records<'_> {
         })
     }
 
-    /// Resources that require one, in the newest version, by id. No index leads there: the database looks through requirements, until so many are
-    /// found.
+    /// Resources of the newest version that require one, by id. There is no index: the database
+    /// scans requirements until `limit` are found.
     ///
     /// # Errors
-    /// `NoResource` if there is none.
+    /// `NoResource` if it does not exist.
     pub fn dependents(
         &self,
         environment: EnvironmentKey,
@@ -111,10 +114,10 @@ impl Records<'_> {
         Ok(found.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// As `dependents`, by id after one, each with its own.
+    /// As `dependents`, by id after one, each with its own requirements.
     ///
     /// # Errors
-    /// `NoResource` if there is none.
+    /// `NoResource` if it does not exist.
     pub fn dependents_after(
         &self,
         environment: EnvironmentKey,
@@ -122,7 +125,7 @@ impl Records<'_> {
         after: &str,
         limit: usize,
     ) -> Result<Vec<(ResourceKey, String)>> {
-        self.look(|sql| {
+        self.read(|sql| {
             let find = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2";
             let key = sql.first(find, values![environment.0, id], |row| row.int(0))?;
             let key = key.ok_or_else(|| StoreError::NoResource(id.to_owned()))?;
@@ -130,7 +133,8 @@ impl Records<'_> {
             pack_keys([key], &mut packed);
             let nth = "SELECT name FROM resource WHERE environment = ?1 AND name > ?2 \
                  AND head IS NOT NULL ORDER BY name LIMIT 1 OFFSET ?3";
-            // The end of a greater number looks like a smaller one: which are meant is decided here.
+            // The packed bytes of a smaller number can be the end of a greater one: matches are
+            // verified here.
             let select = |until: &str, position: &str| {
                 format!(
                     "SELECT resource.id, revision.requires, resource.name FROM resource \
@@ -139,11 +143,13 @@ impl Records<'_> {
                      ORDER BY resource.name"
                 )
             };
-            let (to_there, to_the_end) =
-                (select("AND resource.name <= ?4", sql.position()), select("", sql.position()));
+            let (to_there, to_the_end) = (
+                select("AND resource.name <= ?4", sql.position_function()),
+                select("", sql.position_function()),
+            );
             let (mut found, mut keys) = (Vec::new(), Vec::new());
             let mut after = after.to_owned();
-            let mut together = i64::try_from(limit).unwrap_or(i64::MAX).max(FIRST_LOOK);
+            let mut together = i64::try_from(limit).unwrap_or(i64::MAX).max(FIRST_SCAN);
             loop {
                 let until =
                     sql.first(nth, values![environment.0, &after, together], |row| row.string(0))?;

@@ -1,15 +1,15 @@
-//! Secrets, sealed by somebody who has the key: this crate never sees what is inside.
+//! Secrets, sealed by the caller: this crate never sees their content.
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
 /// A sealed value by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretRecord {
-    /// `None` for one that every environment may use.
+    /// `None` for a secret that every environment may use.
     pub environment: Option<EnvironmentKey>,
     pub name: String,
     pub sealed: Vec<u8>,
@@ -31,23 +31,25 @@ fn from_row(row: &dyn Row) -> Result<SecretRecord> {
     })
 }
 
-fn number(environment: Option<EnvironmentKey>) -> i64 {
+fn environment_number(environment: Option<EnvironmentKey>) -> i64 {
     environment.map_or(0, |key| key.0)
 }
 
-/// The revision of what is kept; zero if nothing is.
+/// Revision of the stored value; zero if there is none.
 fn revision(sql: &mut dyn Sql, environment: Option<EnvironmentKey>, name: &str) -> Result<i64> {
     let select = "SELECT revision FROM secret WHERE environment = ?1 AND name = ?2";
-    let found = sql.first(select, values![number(environment), name], |row| row.int(0))?;
+    let found =
+        sql.first(select, values![environment_number(environment), name], |row| row.int(0))?;
     Ok(found.unwrap_or(0))
 }
 
 impl Records<'_> {
-    /// Keeps a sealed value in the place of an older one. The answer is its revision. `is_known` says of a sealed value whether
-    /// its key is one of who asks: two who have not seen each other's first secret must not seal with different keys.
+    /// Stores a sealed value, replacing an older one. Returns its revision. `is_known` tells
+    /// whether the caller has the key of a sealed value: two processes that start with an empty
+    /// vault must not seal with different keys.
     ///
     /// # Errors
-    /// `OtherKey` if a value that is not replaced was sealed with a key that is not known; those of the database.
+    /// `OtherKey` if a remaining value was sealed with an unknown key; database errors.
     pub fn put_secret(
         &self,
         environment: Option<EnvironmentKey>,
@@ -59,10 +61,11 @@ impl Records<'_> {
         self.put_secret_if(environment, (name, None), sealed, is_known, now)
     }
 
-    /// As `put_secret`; with a revision, only if what is there still has it: zero if nothing is there.
+    /// As `put_secret`; with a revision, only if the stored value still has it: zero if there is
+    /// none.
     ///
     /// # Errors
-    /// `Outdated` if somebody was faster; those of `put_secret`.
+    /// `Outdated` after a concurrent change; those of `put_secret`.
     pub fn put_secret_if(
         &self,
         environment: Option<EnvironmentKey>,
@@ -71,13 +74,14 @@ impl Records<'_> {
         is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<i64> {
-        self.change(|sql| {
-            sql.claim("secrets")?;
+        self.write(|sql| {
+            sql.lock_name("secrets")?;
             StoreError::check_revision("secret", expected, revision(sql, environment, name)?)?;
             let others = "SELECT sealed FROM secret WHERE environment <> ?1 OR name <> ?2";
-            let foreign = sql.all(others, values![number(environment), name], |row| {
-                Ok(!is_known(row.blob(0)?.unwrap_or_default()))
-            })?;
+            let foreign =
+                sql.all(others, values![environment_number(environment), name], |row| {
+                    Ok(!is_known(row.blob(0)?.unwrap_or_default()))
+                })?;
             if foreign.contains(&true) {
                 return Err(StoreError::OtherKey);
             }
@@ -85,27 +89,27 @@ impl Records<'_> {
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) DO UPDATE \
                  SET sealed = excluded.sealed, updated = excluded.updated, \
                  revision = secret.revision + 1 RETURNING revision";
-            let values = values![number(environment), name, sealed, now];
+            let values = values![environment_number(environment), name, sealed, now];
             let revision = sql.first(insert, values, |row| row.int(0))?;
-            note(sql, environment, "secret", name, now)?;
+            record_change(sql, environment, "secret", name, now)?;
             revision.ok_or_else(|| StoreError::not_found("secret", name))
         })
     }
 
-    /// Keeps a sealed value that belongs to the installation itself, unless there is one: the answer is the one that is kept. No
-    /// environment can use it, and no list shows it.
+    /// Stores a sealed value of the installation itself, unless there is one, and returns the
+    /// stored one. No environment can use it, and no list shows it.
     ///
     /// # Errors
-    /// `OtherKey` if a value was sealed with a key that is not known; those of the database.
-    pub fn keep_own_secret(
+    /// `OtherKey` if a value was sealed with an unknown key; database errors.
+    pub fn put_own_secret_if_absent(
         &self,
         name: &str,
         sealed: &[u8],
         is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<SecretRecord> {
-        self.change(|sql| {
-            sql.claim("secrets")?;
+        self.write(|sql| {
+            sql.lock_name("secrets")?;
             let all = "SELECT sealed FROM secret";
             let foreign =
                 sql.all(all, &[], |row| Ok(!is_known(row.blob(0)?.unwrap_or_default())))?;
@@ -114,53 +118,56 @@ impl Records<'_> {
             }
             let insert = "INSERT INTO secret (environment, name, sealed, updated) \
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) DO NOTHING";
-            sql.run(insert, values![EnvironmentKey::NONE.0, name, sealed, now])?;
+            sql.run(insert, values![EnvironmentKey::INSTALLATION.0, name, sealed, now])?;
             let select = format!("{COLUMNS} WHERE environment = ?1 AND name = ?2");
-            let kept = sql.first(&select, values![EnvironmentKey::NONE.0, name], from_row)?;
-            kept.ok_or_else(|| StoreError::not_found("secret", name))
+            let stored =
+                sql.first(&select, values![EnvironmentKey::INSTALLATION.0, name], from_row)?;
+            stored.ok_or_else(|| StoreError::not_found("secret", name))
         })
     }
 
     /// Secrets of one environment, or those for all, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn secrets(&self, environment: Option<EnvironmentKey>) -> Result<Vec<SecretRecord>> {
         let select = format!("{COLUMNS} WHERE environment = ?1 ORDER BY name");
-        self.look(|sql| sql.all(&select, values![number(environment)], from_row))
+        self.read(|sql| sql.all(&select, values![environment_number(environment)], from_row))
     }
 
-    /// All secrets of all environments, for whoever changes the key.
+    /// All secrets of all environments, for a change of the key.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn all_secrets(&self) -> Result<Vec<SecretRecord>> {
         let select = format!("{COLUMNS} ORDER BY environment, name");
-        self.look(|sql| sql.all(&select, &[], from_row))
+        self.read(|sql| sql.all(&select, &[], from_row))
     }
 
+    /// One secret.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn secret(&self, environment: Option<EnvironmentKey>, name: &str) -> Result<SecretRecord> {
         let select = format!("{COLUMNS} WHERE environment = ?1 AND name = ?2");
-        let values = values![number(environment), name];
-        let found = self.look(|sql| sql.first(&select, values, from_row))?;
+        let values = values![environment_number(environment), name];
+        let found = self.read(|sql| sql.first(&select, values, from_row))?;
         found.ok_or_else(|| StoreError::not_found("secret", name))
     }
 
-    /// Puts the same values, sealed anew, in the place of the old ones: those that somebody changed meanwhile stay. The
-    /// answer is how many were replaced.
+    /// Replaces values by the same values sealed anew, except those that were changed meanwhile.
+    /// Returns the number of replaced ones.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn reseal_secrets(&self, resealed: &[SecretRecord]) -> Result<u64> {
-        self.change(|sql| {
+        self.write(|sql| {
             let mut replaced = 0;
             for record in resealed {
                 let update = "UPDATE secret SET sealed = ?3 \
                      WHERE environment = ?1 AND name = ?2 AND revision = ?4";
                 let sealed = record.sealed.as_slice();
-                let environment = number(record.environment);
+                let environment = environment_number(record.environment);
                 let values = values![environment, &record.name, sealed, record.revision];
                 replaced += sql.run(update, values)?;
             }
@@ -168,8 +175,10 @@ impl Records<'_> {
         })
     }
 
+    /// Deletes a secret.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn delete_secret(
         &self,
         environment: Option<EnvironmentKey>,
@@ -182,7 +191,7 @@ impl Records<'_> {
     /// As `delete_secret`; with `expected`, only if it still has that revision.
     ///
     /// # Errors
-    /// `Outdated` if somebody was faster; `NotFound` if there is none.
+    /// `Outdated` after a concurrent change; `NotFound` if it does not exist.
     pub fn delete_secret_if(
         &self,
         environment: Option<EnvironmentKey>,
@@ -190,18 +199,18 @@ impl Records<'_> {
         expected: Option<i64>,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
-            sql.claim("secrets")?;
+        self.write(|sql| {
+            sql.lock_name("secrets")?;
             let current = revision(sql, environment, name)?;
             if current == 0 {
                 return Err(StoreError::not_found("secret", name));
             }
             StoreError::check_revision("secret", expected, current)?;
             let delete = "DELETE FROM secret WHERE environment = ?1 AND name = ?2";
-            if sql.run(delete, values![number(environment), name])? == 0 {
+            if sql.run(delete, values![environment_number(environment), name])? == 0 {
                 return Err(StoreError::not_found("secret", name));
             }
-            note(sql, environment, "secret", name, now)
+            record_change(sql, environment, "secret", name, now)
         })
     }
 }

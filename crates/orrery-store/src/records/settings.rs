@@ -1,8 +1,8 @@
-//! Settings of environments as they are kept: texts of JSON by name, and who protects them.
+//! Stored settings of environments: JSON texts by name, and their protection.
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
@@ -11,21 +11,21 @@ use crate::{EnvironmentKey, Result, StoreError, values};
 pub struct SettingRecord {
     pub name: String,
     pub value: serde_json::Value,
-    /// Who set it so that people cannot change it, if somebody did.
+    /// Protector of the setting, which users then cannot change.
     pub protected_by: Option<String>,
 }
 
-/// The revision of a setting that is not set.
+/// Revision of a setting that is not set.
 const UNSET: i64 = 0;
 
 impl SettingRecord {
-    /// Another one for another content; never that of a setting that is not set.
+    /// Revision derived from the content; differs from that of an unset setting.
     pub fn revision(&self) -> i64 {
         revision_of(&self.value.to_string(), self.protected_by.as_deref())
     }
 }
 
-/// FNV-1a: nobody has a reason to look for contents that collide.
+/// FNV-1a: collision resistance is not needed.
 fn revision_of(value: &str, protected_by: Option<&str>) -> i64 {
     let protector = protected_by.map_or(&[][..], str::as_bytes);
     let bytes = value.bytes().chain([0, u8::from(protected_by.is_some())]);
@@ -45,25 +45,25 @@ fn from_row(row: &dyn Row) -> Result<SettingRecord> {
 
 const SELECT: &str =
     "SELECT name, value, protected_by FROM setting WHERE environment = ?1 ORDER BY name";
-const ONE: &str =
+const SELECT_ONE: &str =
     "SELECT name, value, protected_by FROM setting WHERE environment = ?1 AND name = ?2";
 const SET: &str = "INSERT INTO setting (environment, name, value, protected_by) \
      VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) \
      DO UPDATE SET value = excluded.value, protected_by = excluded.protected_by";
 
 impl Records<'_> {
-    /// All that was set in an environment, by name.
+    /// All settings of an environment that are set, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn settings(&self, environment: EnvironmentKey) -> Result<Vec<SettingRecord>> {
-        self.look(|sql| sql.all(SELECT, values![environment.0], from_row))
+        self.read(|sql| sql.all(SELECT, values![environment.0], from_row))
     }
 
-    /// Sets a value, or goes back to the default.
+    /// Sets a value, or restores the default.
     ///
     /// # Errors
-    /// `Protected` if it is not for people to change.
+    /// `Protected` if users cannot change it.
     pub fn change_setting(
         &self,
         environment: EnvironmentKey,
@@ -74,10 +74,11 @@ impl Records<'_> {
         self.change_setting_if(environment, name, value, None, now)
     }
 
-    /// As `change_setting`; with `expected`, only if the setting still has that revision: zero if it is not set.
+    /// As `change_setting`; with `expected`, only if the setting still has that revision: zero if
+    /// it is not set.
     ///
     /// # Errors
-    /// `Outdated` if somebody was faster; `Protected` if it is not for people to change.
+    /// `Outdated` after a concurrent change; `Protected` if users cannot change it.
     pub fn change_setting_if(
         &self,
         environment: EnvironmentKey,
@@ -87,9 +88,9 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<()> {
         let text = value.map(serde_json::Value::to_string);
-        self.change(|sql| {
+        self.write(|sql| {
             let key = values![environment.0, name];
-            let old = sql.first(ONE, key, from_row)?;
+            let old = sql.first(SELECT_ONE, key, from_row)?;
             let revision = old.as_ref().map_or(UNSET, SettingRecord::revision);
             StoreError::check_revision("setting", expected, revision)?;
             if let Some(by) = old.and_then(|old| old.protected_by) {
@@ -99,15 +100,15 @@ impl Records<'_> {
                 Some(text) => sql.run(SET, values![environment.0, name, text, None::<&str>])?,
                 None => sql.run("DELETE FROM setting WHERE environment = ?1 AND name = ?2", key)?,
             };
-            note(sql, Some(environment), "setting", name, now)
+            record_change(sql, Some(environment), "setting", name, now)
         })
     }
 
-    /// Sets values that people cannot change then. Those that the same protector had set before and does not name any more
-    /// keep their value and lose the protection.
+    /// Sets values and protects them from changes by users. Settings that the same protector does
+    /// not name any more keep their value and lose the protection.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn protect_settings(
         &self,
         environment: EnvironmentKey,
@@ -115,7 +116,7 @@ impl Records<'_> {
         protected_by: &str,
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let lift = "UPDATE setting SET protected_by = NULL \
                  WHERE environment = ?1 AND protected_by = ?2";
             sql.run(lift, values![environment.0, protected_by])?;
@@ -123,7 +124,21 @@ impl Records<'_> {
                 let value = value.to_string();
                 sql.run(SET, values![environment.0, *name, &value, protected_by])?;
             }
-            note(sql, Some(environment), "setting", "*", now)
+            record_change(sql, Some(environment), "setting", "*", now)
+        })
+    }
+
+    /// Values of one setting in all environments that have it.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn setting_of_all_environments(
+        &self,
+        name: &str,
+    ) -> Result<Vec<(EnvironmentKey, serde_json::Value)>> {
+        let select = "SELECT environment, value FROM setting WHERE name = ?1";
+        self.read(|sql| {
+            sql.all(select, values![name], |row| Ok((EnvironmentKey(row.int(0)?), row.json(1)?)))
         })
     }
 }

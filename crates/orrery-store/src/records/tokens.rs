@@ -1,23 +1,23 @@
-//! Tokens for programs. Only hashes of them are kept.
+//! API tokens for programs. Only their hashes are stored.
 
 use std::time::Duration;
 
 use orrery_model::Timestamp;
 
 use crate::records::accounts::{Identity, RoleScope, find as find_account, identity};
-use crate::records::{Records, note};
+use crate::records::{Records, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
-/// What a program shows instead of a password.
+/// An API token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRecord {
     pub uuid: [u8; 16],
     pub name: String,
-    /// Whose rights it has, as far as it is not limited further.
+    /// The account that it acts for, within its further limits.
     pub account: [u8; 16],
     pub scope: RoleScope,
-    /// The limits beyond the place, as JSON.
+    /// Limits beyond the scope, as JSON.
     pub grants: serde_json::Value,
     pub created: Timestamp,
     pub expires: Option<Timestamp>,
@@ -27,7 +27,7 @@ pub struct TokenRecord {
 }
 
 impl TokenRecord {
-    /// Whether it is neither revoked nor expired.
+    /// True if it is neither revoked nor expired.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
     }
@@ -51,13 +51,13 @@ fn from_row(row: &dyn Row) -> Result<TokenRecord> {
     })
 }
 
-/// Tokens of one account that are neither revoked nor expired.
-const LIVE_MAX: i64 = 1_000;
-/// How long tokens that are of no use any more can be looked at.
-const ENDED_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Tokens per account that are neither revoked nor expired.
+const ACTIVE_MAX: i64 = 1_000;
+/// Retention of revoked and expired tokens.
+const ENDED_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
 
-/// Whether a token exists and is neither revoked nor expired, nor its account disabled.
-pub(super) fn is_in_force(sql: &mut dyn Sql, uuid: &[u8; 16], now: Timestamp) -> Result<bool> {
+/// True if a token exists, is neither revoked nor expired, and its account is not disabled.
+pub(super) fn is_active(sql: &mut dyn Sql, uuid: &[u8; 16], now: Timestamp) -> Result<bool> {
     let select = "SELECT 1 FROM token JOIN account ON account.id = token.account \
          WHERE token.id = ?1 AND token.revoked IS NULL \
          AND (token.expires IS NULL OR token.expires > ?2) AND account.disabled = 0";
@@ -65,24 +65,24 @@ pub(super) fn is_in_force(sql: &mut dyn Sql, uuid: &[u8; 16], now: Timestamp) ->
 }
 
 impl Records<'_> {
-    /// Keeps a new token under the hash of what its holder shows. Those of the account that ended long ago are forgotten.
+    /// Stores a new token under its hash. Deletes tokens of the account that ended long ago.
     ///
     /// # Errors
-    /// `NotFound` for the account; `NotNow` if the account has as many tokens as it may have.
+    /// `NotFound` for the account; `Conflict` if the account has the maximum number of tokens.
     pub fn create_token(&self, hash: &[u8; 32], token: &TokenRecord) -> Result<()> {
         let grants = token.grants.to_string();
         let scope = token.scope.to_bytes();
-        self.change(|sql| {
+        self.write(|sql| {
             let owner = find_account(sql, &token.account)?;
-            sql.claim("tokens")?;
+            sql.lock_name("tokens")?;
             let ended = "DELETE FROM token WHERE account = ?1 AND (revoked < ?2 OR expires < ?2)";
-            sql.run(ended, values![&token.account, token.created - ENDED_KEPT])?;
+            sql.run(ended, values![&token.account, token.created - ENDED_RETENTION])?;
             let live = "SELECT count(*) FROM token WHERE account = ?1 AND revoked IS NULL \
                  AND (expires IS NULL OR expires > ?2)";
             let live = sql.first(live, values![&token.account, token.created], |row| row.int(0))?;
-            if live.is_some_and(|live| live >= LIVE_MAX) {
-                return Err(StoreError::NotNow(format!(
-                    "user {:?} has {LIVE_MAX} tokens, and no user may have more: revoke those that \
+            if live.is_some_and(|live| live >= ACTIVE_MAX) {
+                return Err(StoreError::Conflict(format!(
+                    "user {:?} has {ACTIVE_MAX} tokens, and no user may have more: revoke those that \
                      are not needed",
                     owner.name
                 )));
@@ -92,14 +92,15 @@ impl Records<'_> {
             let TokenRecord { uuid, name, account, created, expires, .. } = token;
             let values = values![uuid, hash, name, account, &scope, &grants, *created, *expires];
             sql.run(insert, values)?;
-            note(sql, None, "token", &crate::uuid_text(uuid), *created)
+            record_change(sql, None, "token", &crate::uuid_text(uuid), *created)
         })
     }
 
-    /// Tokens of one account or of all, newest first. With `before`, only those made before that one.
+    /// Tokens of one account or of all, newest first. With `before`, only those created before that
+    /// one.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn tokens(
         &self,
         account: Option<&[u8; 16]>,
@@ -110,7 +111,7 @@ impl Records<'_> {
         let (at, id) = before.unwrap_or((Timestamp(i64::MAX), [0xff; 16]));
         let beyond = "(created < ?1 OR (created = ?1 AND id < ?2))";
         let order = "ORDER BY created DESC, id DESC LIMIT ?3";
-        self.look(|sql| match account {
+        self.read(|sql| match account {
             Some(account) => {
                 let select = format!("{COLUMNS} WHERE account = ?4 AND {beyond} {order}");
                 sql.all(&select, values![at, &id, limit, account], from_row)
@@ -122,20 +123,22 @@ impl Records<'_> {
         })
     }
 
+    /// The token with an id.
+    ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn token(&self, uuid: &[u8; 16]) -> Result<TokenRecord> {
         let select = format!("{COLUMNS} WHERE id = ?1");
-        let found = self.look(|sql| sql.first(&select, values![uuid], from_row))?;
+        let found = self.read(|sql| sql.first(&select, values![uuid], from_row))?;
         found.ok_or_else(|| StoreError::not_found("token", crate::uuid_text(uuid)))
     }
 
-    /// The token with that hash and whose it is, whether it is still valid or not.
+    /// The token with that hash and its identity, valid or not.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn token_with_hash(&self, hash: &[u8; 32]) -> Result<Option<(TokenRecord, Identity)>> {
-        self.look(|sql| {
+        self.read(|sql| {
             let select = format!("{COLUMNS} WHERE hash = ?1");
             let Some(token) = sql.first(&select, values![hash], from_row)? else {
                 return Ok(None);
@@ -145,26 +148,26 @@ impl Records<'_> {
         })
     }
 
-    /// Revokes a token, from the next request on. Doing it twice is doing it once.
+    /// Revokes a token, effective from the next request. Idempotent.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if it does not exist.
     pub fn revoke_token(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             let update = "UPDATE token SET revoked = coalesce(revoked, ?2) WHERE id = ?1";
             if sql.run(update, values![uuid, now])? == 0 {
                 return Err(StoreError::not_found("token", crate::uuid_text(uuid)));
             }
-            note(sql, None, "token", &crate::uuid_text(uuid), now)
+            record_change(sql, None, "token", &crate::uuid_text(uuid), now)
         })
     }
 
-    /// Notes that tokens were used.
+    /// Records that tokens were used.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn touch_tokens(&self, used: &[([u8; 16], Timestamp)]) -> Result<()> {
-        self.change(|sql| {
+        self.write(|sql| {
             for (uuid, at) in used {
                 let update = "UPDATE token SET last_used = ?2 WHERE id = ?1 \
                      AND (last_used IS NULL OR last_used < ?2)";

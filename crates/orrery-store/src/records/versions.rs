@@ -1,26 +1,26 @@
-//! Versions as people look at them, and what a change of some sets has to know of the version it is based on.
+//! Views of versions, and the base of a put of some sets.
 
 use orrery_model::{AttributeHash, VersionNumber};
 
-use crate::codes::{flags_from_code, hash_from, number_from, unpack_keys};
+use crate::encoding::{flags_from_code, hash_from, unpack_keys, version_number_from};
 use crate::records::Records;
 use crate::rows::ranges;
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, ResourceFilter, ResourceKey, Result, StoreError, values};
 
-/// Rows that one page looks at.
-const LOOKED_AT: usize = 10_000;
+/// Rows scanned per page.
+const SCAN_MAX: usize = 10_000;
 
-/// Where a resource stands in the newest version.
+/// Revision of a resource in the newest version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct NewestRevision {
     /// `None` for the shared set.
     pub set: Option<String>,
     pub hash: AttributeHash,
     pub requires: Vec<String>,
 }
 
-/// A resource as one version wants it.
+/// A resource of one version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionResource {
     pub id: String,
@@ -49,49 +49,51 @@ fn names(sql: &mut dyn Sql, keys: &[ResourceKey]) -> Result<Vec<String>> {
 }
 
 impl Records<'_> {
-    /// The version that was stored last: what a change of some sets is based on.
+    /// The version that was stored last: the base of a put of some sets.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn newest_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
         let select = "SELECT number FROM version WHERE environment = ?1 ORDER BY step DESC LIMIT 1";
-        self.look(|sql| sql.first(select, values![environment.0], |row| number_from(row.int(0)?)))
+        self.read(|sql| {
+            sql.first(select, values![environment.0], |row| version_number_from(row.int(0)?))
+        })
     }
 
-    /// Whether an environment has a version that is wanted, or was.
+    /// True if an environment has a version that is or was released.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn has_release(&self, environment: EnvironmentKey) -> Result<bool> {
         let select = "SELECT number FROM version WHERE environment = ?1 AND released = 1 LIMIT 1";
-        let found = self.look(|sql| sql.first(select, values![environment.0], |row| row.int(0)))?;
+        let found = self.read(|sql| sql.first(select, values![environment.0], |row| row.int(0)))?;
         Ok(found.is_some())
     }
 
-    /// Environments that have such a version.
+    /// Environments with a version that is or was released.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn environments_with_release(&self) -> Result<Vec<EnvironmentKey>> {
         let select = "SELECT id FROM environment WHERE EXISTS (SELECT 1 FROM version \
              WHERE version.environment = environment.id AND version.released = 1)";
-        self.look(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
+        self.read(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
     }
 
-    /// Where resources stand in the newest version, in the order in which they are asked for; `None` if it does not have
-    /// one.
+    /// Newest revisions of resources, in the given order; `None` for those that the newest version
+    /// does not have.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn standings(
+    /// Database errors.
+    pub fn newest_revisions(
         &self,
         environment: EnvironmentKey,
         ids: &[&str],
-    ) -> Result<Vec<Option<Standing>>> {
+    ) -> Result<Vec<Option<NewestRevision>>> {
         let select = "SELECT revision.resource_set, revision.hash, revision.requires \
              FROM resource JOIN revision ON revision.id = resource.head \
              WHERE resource.environment = ?1 AND resource.name = ?2";
-        self.look(|sql| {
+        self.read(|sql| {
             let mut found = Vec::with_capacity(ids.len());
             for id in ids {
                 let row = sql.first(select, values![environment.0, *id], |row| {
@@ -101,7 +103,7 @@ impl Records<'_> {
                 })?;
                 found.push(match row {
                     None => None,
-                    Some((set, hash, keys)) => Some(Standing {
+                    Some((set, hash, keys)) => Some(NewestRevision {
                         set: set_name(sql, set)?,
                         hash,
                         requires: names(sql, &keys)?,
@@ -112,7 +114,8 @@ impl Records<'_> {
         })
     }
 
-    /// Resources of a version in the order of their ids, after one. Answers where the list continues.
+    /// Resources of a version in the order of their ids, after one. Returns the cursor of the next
+    /// page.
     ///
     /// # Errors
     /// `NoVersion`.
@@ -124,7 +127,7 @@ impl Records<'_> {
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<VersionResource>, Option<String>)> {
-        self.look(|sql| {
+        self.read(|sql| {
             let find = "SELECT step FROM version WHERE environment = ?1 AND number = ?2";
             let number = i64::from(version.0);
             let step = sql.first(find, values![environment.0, number], |row| row.int(0))?;
@@ -144,7 +147,7 @@ impl Records<'_> {
                     for (name, content) in chunk {
                         low.clone_from(&name);
                         let Some((set, flags, attributes, keys)) = content else { continue };
-                        if !value_fits(filter, &name) {
+                        if !matches_value(filter, &name) {
                             continue;
                         }
                         if found.len() == limit {
@@ -163,7 +166,7 @@ impl Records<'_> {
                     if read < CHUNK {
                         break;
                     }
-                    if looked_at >= LOOKED_AT {
+                    if looked_at >= SCAN_MAX {
                         return Ok((found, Some(low)));
                     }
                 }
@@ -178,7 +181,7 @@ const CHUNK: usize = 500;
 /// Set, flags, attributes and requirements of one resource in a version.
 type Content = (i64, i64, String, Vec<ResourceKey>);
 
-/// The next names of a range, each with what a version wants of it.
+/// The next names of a range, each with its desired state in a version.
 fn read_chunk(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
@@ -209,17 +212,17 @@ fn read_chunk(
     );
     let mut found = Vec::with_capacity(rows.len());
     for (name, key, current) in rows {
-        let wanted = match current {
+        let content = match current {
             Some(content) => Some(content),
             None => sql.first(&past, values![key, step], content)?,
         };
-        found.push((name, wanted));
+        found.push((name, content));
     }
     Ok(found)
 }
 
-pub(super) fn value_fits(filter: &ResourceFilter, name: &str) -> bool {
-    let Some(wanted) = &filter.value else { return true };
-    let value = crate::load::parse_id(name);
-    value.is_ok_and(|id| crate::glob::matches_or_contains(wanted, id.value()))
+pub(super) fn matches_value(filter: &ResourceFilter, name: &str) -> bool {
+    let Some(pattern) = &filter.value else { return true };
+    let value = crate::resource_loader::parse_id(name);
+    value.is_ok_and(|id| crate::glob::matches_or_contains(pattern, id.value()))
 }

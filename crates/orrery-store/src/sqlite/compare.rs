@@ -1,46 +1,48 @@
-//! What has to be written for a version: the given resources beside the stored ones.
+//! Comparison of the given resources with the stored ones.
 //!
-//! Both are in the order of ids, so a whole version is compared in one walk over the table `resource`, without
-//! looking anything up. A put of some sets looks up just those.
+//! Both are in the order of ids, so a whole version is compared in one pass over the table
+//! `resource`, without lookups. A put of some sets looks up just those.
 
 use orrery_model::SetName;
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::text_from;
-use crate::plan::{Given, Plan, Stored};
-use crate::{EnvironmentKey, Result, Scope};
+use crate::version_delta::{SortedInput, StoredResource, VersionDelta};
+use crate::{EnvironmentKey, PutScope, Result};
 
 const STORED: &str = "resource.name, resource.id, resource.head, resource.digest, \
      resource.source_file, resource.source_line, resource.source_column";
 
-/// Finds what a put has to write.
+/// Computes the rows that a put has to write.
 pub(super) fn compare(
     tx: &Connection,
     environment: EnvironmentKey,
-    given: &Given<'_>,
+    given: &SortedInput<'_>,
     files: &FxHashMap<String, i64>,
-    scope: Scope<'_>,
-) -> Result<Plan> {
-    let mut plan = Plan { keys: vec![0; given.resources.len()], ..Plan::default() };
+    scope: PutScope<'_>,
+) -> Result<VersionDelta> {
+    let mut delta =
+        VersionDelta { keys: vec![0; given.resources.len()], ..VersionDelta::default() };
     match scope {
-        Scope::All => compare_all(tx, environment, given, files, None, &mut plan)?,
-        Scope::Sets(sets) if sets.contains(&None) => {
-            compare_all(tx, environment, given, files, Some(sets), &mut plan)?;
+        PutScope::All => compare_all(tx, environment, given, files, None, &mut delta)?,
+        PutScope::Sets(sets) if sets.contains(&None) => {
+            compare_all(tx, environment, given, files, Some(sets), &mut delta)?;
         }
-        Scope::Sets(sets) => compare_sets(tx, environment, given, files, sets, &mut plan)?,
+        PutScope::Sets(sets) => compare_sets(tx, environment, given, files, sets, &mut delta)?,
     }
-    Ok(plan)
+    Ok(delta)
 }
 
-/// Walks all stored resources beside the given ones. With `sets`, those of other sets stay.
+/// Compares all stored resources with the given ones in one pass. With `sets`, resources of other
+/// sets stay.
 fn compare_all(
     tx: &Connection,
     environment: EnvironmentKey,
-    given: &Given<'_>,
+    given: &SortedInput<'_>,
     files: &FxHashMap<String, i64>,
     sets: Option<&[SetName]>,
-    plan: &mut Plan,
+    delta: &mut VersionDelta,
 ) -> Result<()> {
     let mut replaced: FxHashSet<i64> = FxHashSet::default();
     for set in sets.unwrap_or_default() {
@@ -52,26 +54,26 @@ fn compare_all(
         format!("SELECT {STORED} FROM resource WHERE environment = ?1 ORDER BY environment, name");
     let mut statement = tx.prepare_cached(&sql)?;
     let mut rows = statement.query([environment.0])?;
-    let (mut place, count) = (0, given.resources.len());
+    let (mut position, count) = (0, given.resources.len());
     while let Some(row) = rows.next()? {
         let name = text_from(row.get_ref(0)?)?;
-        while place < count && given.at(place).id.as_str() < name {
-            plan.fresh.push(given.index(place));
-            place += 1;
+        while position < count && given.at(position).id.as_str() < name {
+            delta.created.push(given.index(position));
+            position += 1;
         }
-        if place < count && given.at(place).id.as_str() == name {
-            let stored = Stored::from_row(row, 1)?;
-            plan.compare(given.index(place), given.at(place), &stored, files);
-            place += 1;
+        if position < count && given.at(position).id.as_str() == name {
+            let stored = StoredResource::from_row(row, 1)?;
+            delta.compare(given.index(position), given.at(position), &stored, files);
+            position += 1;
         } else if let Some(head) = row.get::<_, Option<i64>>(2)? {
             let goes = sets.is_none()
                 || replaced.contains(&set_of_revision.query_row([head], |row| row.get(0))?);
             if goes {
-                plan.removed.push((row.get(1)?, head));
+                delta.removed.push((row.get(1)?, head));
             }
         }
     }
-    plan.fresh.extend((place..count).map(|place| given.index(place)));
+    delta.created.extend((position..count).map(|position| given.index(position)));
     Ok(())
 }
 
@@ -79,22 +81,22 @@ fn compare_all(
 fn compare_sets(
     tx: &Connection,
     environment: EnvironmentKey,
-    given: &Given<'_>,
+    given: &SortedInput<'_>,
     files: &FxHashMap<String, i64>,
     sets: &[SetName],
-    plan: &mut Plan,
+    delta: &mut VersionDelta,
 ) -> Result<()> {
-    let mut kept: FxHashSet<i64> = FxHashSet::default();
+    let mut seen: FxHashSet<i64> = FxHashSet::default();
     let sql = format!("SELECT {STORED} FROM resource WHERE environment = ?1 AND name = ?2");
     let mut statement = tx.prepare_cached(&sql)?;
-    for place in 0..given.resources.len() {
-        let (index, resource) = (given.index(place), given.at(place));
+    for position in 0..given.resources.len() {
+        let (index, resource) = (given.index(position), given.at(position));
         let mut rows = statement.query(params![environment.0, resource.id.as_str()])?;
         match rows.next()? {
-            Some(row) => plan.compare(index, resource, &Stored::from_row(row, 1)?, files),
-            None => plan.fresh.push(index),
+            Some(row) => delta.compare(index, resource, &StoredResource::from_row(row, 1)?, files),
+            None => delta.created.push(index),
         }
-        kept.insert(plan.keys[index]);
+        seen.insert(delta.keys[index]);
     }
     let mut members = tx.prepare_cached(
         "SELECT id, head FROM resource WHERE resource_set = ?1 AND resource_set <> 0 \
@@ -106,8 +108,8 @@ fn compare_sets(
         while let Some(row) = rows.next()? {
             let key: i64 = row.get(0)?;
             // A set may be named twice.
-            if kept.insert(key) {
-                plan.removed.push((key, row.get(1)?));
+            if seen.insert(key) {
+                delta.removed.push((key, row.get(1)?));
             }
         }
     }

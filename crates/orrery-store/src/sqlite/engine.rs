@@ -1,18 +1,19 @@
-//! What an engine writes, under its lease, and reads when it starts: states, results, progress.
+//! Writes of an engine under its lease, and reads at its start: leases, states, results, progress.
 
 use orrery_model::{ChangeKind, Timestamp, VersionNumber};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::parameters::FactWriter;
-use super::{note, take_numbers, text_from};
-use crate::codes::{
-    Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, replace_state, state_from, unsigned,
+use super::{allocate_numbers, record_change, text_from};
+use crate::encoding::{
+    Code, STATE_COLUMN_COUNT, STATE_COLUMNS, state_from, unsigned, upsert_state_sql,
+    version_number_from,
 };
-use crate::records::subject_of;
+use crate::records::resources_subject;
 use crate::rows::{is_purged, list_text, origin_after};
 use crate::{
-    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, Recording, Renewal,
-    ResourceKey, Result, Started, StateRecord, StateRow, StoreError,
+    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, RenewalOutcome,
+    ResourceKey, Result, ResultBatch, StartedAction, StateRecord, StateRow, StoreError,
 };
 
 pub(super) fn acquire_lease(
@@ -49,7 +50,7 @@ pub(super) fn acquire_lease(
     Ok(Lease { environment, epoch: unsigned(epoch)? })
 }
 
-/// Refuses a lease that is not the current one.
+/// Fails if the lease is not the current one.
 pub(super) fn check_lease(tx: &Connection, lease: &Lease) -> Result<()> {
     let mut statement =
         tx.prepare_cached("SELECT epoch, held FROM lease WHERE environment = ?1")?;
@@ -68,10 +69,10 @@ pub(super) fn renew_leases(
     tx: &Connection,
     leases: &[Lease],
     expires: Timestamp,
-) -> Result<Renewal> {
+) -> Result<RenewalOutcome> {
     let sql = "UPDATE lease SET expires = ?3 WHERE environment = ?1 AND epoch = ?2 AND held";
     let mut update = tx.prepare_cached(sql)?;
-    let mut renewal = Renewal::default();
+    let mut renewal = RenewalOutcome::default();
     for lease in leases {
         let epoch = i64::try_from(lease.epoch).unwrap_or(i64::MAX);
         if update.execute(params![lease.environment.0, epoch, expires.0])? == 0 {
@@ -100,11 +101,11 @@ pub(super) fn lease_holder(tx: &Connection, environment: EnvironmentKey) -> Resu
     Ok(holder.optional()?)
 }
 
-/// Turns what was running into entries of the log that say so.
-pub(super) fn recover(tx: &Connection, lease: &Lease) -> Result<Vec<Started>> {
+/// Turns running actions into log entries of interrupted ones.
+pub(super) fn recover_actions(tx: &Connection, lease: &Lease) -> Result<Vec<StartedAction>> {
     check_lease(tx, lease)?;
-    let interrupted = running(tx, lease.environment)?;
-    let first = take_numbers(tx, "action", interrupted.len())?;
+    let interrupted = running_actions(tx, lease.environment)?;
+    let first = allocate_numbers(tx, "action", interrupted.len())?;
     let mut insert = tx.prepare_cached(INSERT_ACTION)?;
     for (id, action) in (first..).zip(&interrupted) {
         insert.execute(params![
@@ -125,7 +126,11 @@ pub(super) fn recover(tx: &Connection, lease: &Lease) -> Result<Vec<Started>> {
     Ok(interrupted)
 }
 
-pub(super) fn begin(tx: &Connection, lease: &Lease, actions: &[Started]) -> Result<()> {
+pub(super) fn begin_actions(
+    tx: &Connection,
+    lease: &Lease,
+    actions: &[StartedAction],
+) -> Result<()> {
     check_lease(tx, lease)?;
     let mut statement = tx.prepare_cached(
         "INSERT OR REPLACE INTO running (resource, environment, kind, version, started) \
@@ -147,21 +152,21 @@ const INSERT_ACTION: &str = "INSERT INTO action (id, environment, resource, kind
      started, finished, outcome, change, changes, log) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// A deploy that finds what another one created changes nothing about where it comes from.
+/// A deploy that finds a resource created by an earlier one does not change its origin.
 const SET_ORIGIN: &str = "UPDATE state SET origin = ?2 WHERE resource = ?1 \
      AND coalesce(origin, -1) <> ?2 AND NOT (?2 = 1 AND coalesce(origin, -1) = 2)";
 
 /// Microseconds since the epoch.
 const NOW: &str = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
-pub(super) fn record(
+pub(super) fn record_batch(
     tx: &Connection,
     lease: &Lease,
-    recording: &Recording<'_>,
+    batch: &ResultBatch<'_>,
 ) -> Result<ParameterEffect> {
     check_lease(tx, lease)?;
     let environment = lease.environment;
-    let Recording { results, ended, unknown, again } = *recording;
+    let ResultBatch { results, ended, unknown, is_retry } = *batch;
     for (resource, started) in ended {
         let end = "DELETE FROM begun WHERE resource = ?1 AND started <= ?2";
         tx.prepare_cached(end)?.execute(params![resource.0, started.0])?;
@@ -174,7 +179,7 @@ pub(super) fn record(
         "SELECT EXISTS (SELECT 1 FROM action WHERE resource = ?1 AND started = ?2 AND finished = ?3)",
     )?;
     let count = results.iter().filter(|result| result.action.is_some()).count();
-    let mut action_id = take_numbers(tx, "action", count)?;
+    let mut action_id = allocate_numbers(tx, "action", count)?;
     let any_running: bool =
         tx.query_row("SELECT EXISTS (SELECT 1 FROM running)", (), |row| row.get(0))?;
     let mut end = tx.prepare_cached("DELETE FROM running WHERE resource = ?1")?;
@@ -188,7 +193,7 @@ pub(super) fn record(
         if let Some(state) = result.state {
             states.write(&StateRecord { resource: key, state })?;
         }
-        // What is kept of a resource that is being worked on, such as a new intent, is no result.
+        // A state that is stored during a run, such as a new intent, is not a result.
         let has_ended =
             result.action.is_some() || result.state.is_some_and(|state| !state.deploying);
         if any_running && has_ended {
@@ -201,7 +206,7 @@ pub(super) fn record(
             }
             continue;
         };
-        if again
+        if is_retry
             && is_there.query_row(params![key.0, action.started.0, action.finished.0], |row| {
                 row.get::<_, bool>(0)
             })?
@@ -226,14 +231,14 @@ pub(super) fn record(
             set_origin.execute(params![key.0, origin])?;
         }
         if is_purged(action.kind, action.outcome, action.change) {
-            facts.forget(key)?;
+            facts.delete(key)?;
         } else if !result.facts.is_empty() {
             effect += facts.write(key, result.facts, action.finished)?;
         }
     }
     if !results.is_empty() {
-        let subject = subject_of(results.iter().map(|result| result.resource));
-        note(tx, environment, "resources", &subject)?;
+        let subject = resources_subject(results.iter().map(|result| result.resource));
+        record_change(tx, environment, "resources", &subject)?;
     }
     Ok(effect)
 }
@@ -244,13 +249,13 @@ struct StateWriter<'a> {
 
 impl<'a> StateWriter<'a> {
     fn new(tx: &'a Connection) -> Result<Self> {
-        // Faster than REPLACE, which takes the old row out of every index first.
+        // Faster than REPLACE, which deletes the old row from every index first.
         let statement = tx.prepare_cached(&format!(
             "INSERT INTO state (resource, intent, undefined, blocked, last_run, \
              last_run_compliant, last_outcome, last_run_at, last_deployed, last_success, \
              last_produced_events, attempts, parked) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) {}",
-            replace_state()
+            upsert_state_sql()
         ))?;
         Ok(StateWriter { statement })
     }
@@ -294,21 +299,24 @@ pub(super) fn process_version(
          ON CONFLICT (environment) DO UPDATE SET processed_version = excluded.processed_version",
         params![lease.environment.0, number.0],
     )?;
-    let subject = subject_of(states.iter().map(|state| state.resource));
-    note(tx, lease.environment, "resources", &subject)
+    let subject = resources_subject(states.iter().map(|state| state.resource));
+    record_change(tx, lease.environment, "resources", &subject)
 }
 
-pub(super) fn running(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Started>> {
+pub(super) fn running_actions(
+    tx: &Connection,
+    environment: EnvironmentKey,
+) -> Result<Vec<StartedAction>> {
     let mut running = Vec::new();
     let sql = "SELECT resource, kind, version, started FROM running WHERE environment = ?1 \
          ORDER BY started, resource";
     let mut statement = tx.prepare_cached(sql)?;
     let mut rows = statement.query([environment.0])?;
     while let Some(row) = rows.next()? {
-        running.push(Started {
+        running.push(StartedAction {
             resource: ResourceKey(row.get(0)?),
             kind: ActionKind::from_code(row.get(1)?)?,
-            version: number_from(row.get(2)?)?,
+            version: version_number_from(row.get(2)?)?,
             at: Timestamp(row.get(3)?),
         });
     }
@@ -348,9 +356,9 @@ pub(super) fn read_states(
     Ok(())
 }
 
-/// Actions are stored in the order in which they ended, give or take a batch, so the search for the first
-/// that stays reads only those that go.
-pub(super) fn forget_actions(tx: &Connection, lease: &Lease, before: Timestamp) -> Result<u64> {
+/// Deletes old actions. They are stored in the order in which they ended, except within a batch, so
+/// the search for the first that stays reads only those to be deleted.
+pub(super) fn expire_actions(tx: &Connection, lease: &Lease, before: Timestamp) -> Result<u64> {
     check_lease(tx, lease)?;
     let environment = lease.environment.0;
     let sql = "SELECT id FROM action WHERE environment = ?1 \

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{note, text_from};
+use super::{record_change, text_from};
 use crate::{Agent, Environment, EnvironmentKey, Result, StoreError};
 
 /// The environment of embedded mode.
@@ -33,7 +33,7 @@ pub(super) fn create_environment(
     let sql = "SELECT id FROM project WHERE name = ?1";
     let project_id: i64 = tx.query_row(sql, [project], |row| row.get(0))?;
     let uuid = random_uuid(tx)?;
-    let key = super::new_number(tx, "environment")?;
+    let key = super::allocate_id(tx, "environment")?;
     let sql = "INSERT INTO environment (id, uuid, project, name) VALUES (?1, ?2, ?3, ?4) \
          ON CONFLICT (project, name) DO NOTHING";
     if tx.execute(sql, params![key, &uuid[..], project_id, name])? == 0 {
@@ -48,7 +48,7 @@ pub(super) fn create_environment(
     })
 }
 
-/// A random UUID (version 4), from the random source that the database has anyway.
+/// A random UUID (version 4), from the random source of the database.
 fn random_uuid(tx: &Connection) -> Result<[u8; 16]> {
     let mut uuid: [u8; 16] = tx.query_row("SELECT randomblob(16)", (), |row| row.get(0))?;
     uuid[6] = uuid[6] & 0x0f | 0x40;
@@ -108,7 +108,7 @@ pub(super) fn set_setting(
             params![environment.0, name],
         )?,
     };
-    note(tx, environment, "setting", name)
+    record_change(tx, environment, "setting", name)
 }
 
 pub(super) fn agents(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Agent>> {
@@ -120,7 +120,7 @@ pub(super) fn agents(tx: &Connection, environment: EnvironmentKey) -> Result<Vec
     Ok(agents.collect::<rusqlite::Result<_>>()?)
 }
 
-/// An agent may be paused before a version uses it.
+/// Pauses or resumes agents. An agent may be paused before a version uses it.
 pub(super) fn set_paused(
     tx: &Connection,
     environment: EnvironmentKey,
@@ -138,5 +138,5 @@ pub(super) fn set_paused(
             params![environment.0, paused],
         )?,
     };
-    note(tx, environment, "agent", agent.unwrap_or("*"))
+    record_change(tx, environment, "agent", agent.unwrap_or("*"))
 }

@@ -1,13 +1,13 @@
 //! The store in one SQLite file.
 //!
-//! One connection writes, under the lock of `crate::lock`; others read, each in a transaction of its own, and
-//! are never in the writer's way. The methods of `Store` are in the modules below, as functions on a
-//! connection that is in a transaction:
+//! One connection writes, under the lock of `crate::lock`; others read, each in a transaction of
+//! its own, and never block the writer. The methods of `Store` are in the modules below, as
+//! functions on a connection that is in a transaction:
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `open` | recognizing, opening and migrating a file |
-//! | `compare`, `put`, `read`, `prune` | versions |
+//! | `compare`, `put`, `read`, `release`, `retention` | versions |
 //! | `engine` | leases, states, results |
 //! | `query` | lists, counts, logs |
 //! | `environments`, `parameters` | the rest |
@@ -18,10 +18,11 @@ mod engine;
 mod environments;
 mod open;
 mod parameters;
-mod prune;
 mod put;
 mod query;
 mod read;
+mod release;
+mod retention;
 mod sql;
 
 use std::collections::BTreeMap;
@@ -31,23 +32,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use orrery_model::{Timestamp, VersionNumber};
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::acting;
+use crate::idempotency;
 use crate::lock::WriterLock;
 use crate::sql::Sql as _;
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Recording, Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage,
-    ResourceRow, ResourceSummary, Result, Started, StateRecord, StateRow, Store, StoreError,
+    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutOutcome,
+    RenewalOutcome, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow,
+    ResourceSummary, Result, ResultBatch, StartedAction, StateRecord, StateRow, Store, StoreError,
     Unknown, VersionInfo,
 };
 
-/// When a commit has to be on the disk.
+/// Time at which a commit has to be on disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sync {
-    /// Before it answers.
+    /// Before it returns.
     Now,
-    /// With the next one, or when the store is closed.
+    /// With the next commit, or when the store is closed.
     Later,
 }
 
@@ -66,21 +67,22 @@ fn commit<T>(
 pub struct SqliteStore {
     /// `None` in memory.
     path: Option<PathBuf>,
-    /// Connections that nobody is using. Before the writer, because it is the last connection to close that tidies
-    /// up the write-ahead log, and a reader may not.
+    /// Idle connections. Declared before the writer, because the last connection to close cleans up
+    /// the write-ahead log, which a reader may not.
     readers: Mutex<Vec<Connection>>,
     /// `None` if it was opened for reading only.
     writer: Option<Mutex<Connection>>,
-    /// Last, so that it outlives the connections.
+    /// Declared last, so that it outlives the connections.
     _lock: Option<WriterLock>,
 }
 
 impl SqliteStore {
-    /// Opens a file for writing, and makes it if there is none. Only one process at a time can.
+    /// Opens a file for writing, and creates it if it does not exist. Only one process at a time
+    /// can.
     ///
     /// # Errors
-    /// `Busy` if another process has it; `Newer`, `Foreign` or `Damaged` if it is not usable, in which case
-    /// the file stays as it is.
+    /// `Busy` if another process has it; `Newer`, `Foreign` or `Damaged` if it is not usable, in
+    /// which case the file stays unchanged.
     pub fn open(path: impl Into<PathBuf>, holder: &Holder) -> Result<Self> {
         let path = path.into();
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -88,13 +90,13 @@ impl SqliteStore {
         }
         let lock = WriterLock::acquire(&path, holder)?;
         let writer = open::open_writer(&path)?;
-        // Whoever held a lease in this file is gone: the lock proves it.
+        // Every former holder of a lease in this file has ended: the lock proves it.
         let released = writer.execute("UPDATE lease SET held = 0 WHERE held", ());
         released.map_err(|error| StoreError::from(error).at(&path))?;
-        // The same goes for runs of compiles.
+        // The same holds for runs of compiles.
         let ended = "UPDATE compile SET alive_until = NULL WHERE alive_until IS NOT NULL";
         writer.execute(ended, ()).map_err(|error| StoreError::from(error).at(&path))?;
-        let interrupted = writer.execute_batch(crate::records::INTERRUPT_ALL);
+        let interrupted = writer.execute_batch(crate::records::INTERRUPT_ALL_SQL);
         interrupted.map_err(|error| StoreError::from(error).at(&path))?;
         Ok(SqliteStore {
             path: Some(path),
@@ -107,7 +109,7 @@ impl SqliteStore {
     /// Opens a file for reading, also while another process writes to it.
     ///
     /// # Errors
-    /// `Missing` if there is none; otherwise as `open`, but for `Busy`.
+    /// `Missing` if it does not exist; otherwise as `open`, except `Busy`.
     pub fn open_read_only(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         open::check_readable(&path)?;
@@ -116,10 +118,10 @@ impl SqliteStore {
         Ok(SqliteStore { path: Some(path), writer: None, readers, _lock: None })
     }
 
-    /// A store that ends with this value.
+    /// A store in memory, which ends with this value.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If memory cannot be allocated.
     pub fn in_memory() -> Result<Self> {
         let writer = Some(Mutex::new(open::open_memory()?));
         Ok(SqliteStore { path: None, writer, readers: Mutex::default(), _lock: None })
@@ -134,11 +136,11 @@ impl SqliteStore {
         self.write_with(Sync::Now, work)
     }
 
-    /// The same for what somebody asked for, and is not to happen twice.
-    fn act<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        acting::transact(|attempt| {
+    /// Runs a transaction of a request that must be executed at most once.
+    fn transact<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        idempotency::with_current_request(|attempt| {
             self.write(|tx| {
-                acting::mark(&mut sql::OnSqlite(tx), attempt)?;
+                idempotency::mark_executed(&mut sql::SqliteTransaction(tx), attempt)?;
                 work(tx)
             })
         })
@@ -153,7 +155,7 @@ impl SqliteStore {
             if sync == Sync::Later {
                 connection.pragma_update(None, "synchronous", "normal")?;
             }
-            // Also if it panics: whatever is written afterwards is to reach the disk.
+            // Also after a panic: later commits must reach the disk.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 commit(&mut connection, work)
             }));
@@ -165,7 +167,7 @@ impl SqliteStore {
         run().map_err(|error| self.explain(error))
     }
 
-    /// Runs `work` on one state of the store.
+    /// Runs `work` on one snapshot of the store.
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let run = || {
             let Some(path) = &self.path else {
@@ -203,31 +205,42 @@ impl SqliteStore {
     }
 }
 
-/// A panic elsewhere leaves no half-written state: transactions roll back when they are dropped.
+/// Locks a mutex, poisoned or not: a panic leaves no half-written state, because transactions roll
+/// back when they are dropped.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds to the change feed what a transaction does, with the time of the database.
-fn note(tx: &Connection, environment: EnvironmentKey, kind: &str, subject: &str) -> Result<()> {
+/// Adds to the change feed, with the time of the database.
+fn record_change(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    kind: &str,
+    subject: &str,
+) -> Result<()> {
     let environment = Some(environment);
-    sql::OnSqlite(tx).note(&crate::NewNote { environment, kind, subject, at: None })
+    sql::SqliteTransaction(tx).record_change(&crate::NewChange {
+        environment,
+        kind,
+        subject,
+        at: None,
+    })
 }
 
 fn text_from(value: rusqlite::types::ValueRef<'_>) -> Result<&str> {
     value.as_str().map_err(|error| StoreError::Unreadable(error.to_string()))
 }
 
-/// Takes `count` numbers that were never given before, and answers the first.
-fn take_numbers(tx: &Connection, counter: &str, count: usize) -> Result<i64> {
+/// Allocates `count` numbers that were never used, and returns the first.
+fn allocate_numbers(tx: &Connection, counter: &str, count: usize) -> Result<i64> {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let sql = "UPDATE counter SET next = next + ?2 WHERE name = ?1 RETURNING next - ?2";
     let mut statement = tx.prepare_cached(sql)?;
     Ok(statement.query_row(rusqlite::params![counter, count], |row| row.get(0))?)
 }
 
-/// A number for a new row of a table that has only its key to tell which was given last.
-fn new_number(tx: &Connection, table: &'static str) -> Result<i64> {
+/// Number for a new row of a table whose last number is known only from its key.
+fn allocate_id(tx: &Connection, table: &'static str) -> Result<i64> {
     let mut statement = tx.prepare_cached(&format!(
         "INSERT INTO counter (name, next) \
          VALUES ('{table}', (SELECT coalesce(max(id), 0) + 2 FROM {table})) \
@@ -237,13 +250,13 @@ fn new_number(tx: &Connection, table: &'static str) -> Result<i64> {
 }
 
 impl Store for SqliteStore {
-    crate::both::methods_of_both_stores!();
+    crate::shared_methods::impl_shared_methods!();
 
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
         self.write(|tx| engine::acquire_lease(tx, environment, request))
     }
 
-    fn renew_leases(&self, leases: &[Lease], expires: Timestamp) -> Result<Renewal> {
+    fn renew_leases(&self, leases: &[Lease], expires: Timestamp) -> Result<RenewalOutcome> {
         self.write(|tx| engine::renew_leases(tx, leases, expires))
     }
 
@@ -259,8 +272,8 @@ impl Store for SqliteStore {
         &self,
         environment: EnvironmentKey,
         version: &NewVersion<'_>,
-    ) -> Result<PutVersion> {
-        self.act(|tx| put::put_version(tx, environment, version))
+    ) -> Result<PutOutcome> {
+        self.transact(|tx| put::put_version(tx, environment, version))
     }
 
     fn check(&self) -> Result<Vec<String>> {
@@ -271,7 +284,7 @@ impl Store for SqliteStore {
         });
         match lines {
             Ok(lines) => Ok(lines.into_iter().filter(|line| line != "ok").collect()),
-            // Damage so deep that the check itself cannot go on.
+            // Damage that stops the check itself.
             Err(StoreError::Damaged { detail, .. }) => Ok(vec![detail]),
             Err(error) => Err(error),
         }

@@ -1,4 +1,4 @@
-//! Opening a file: is it ours, is it whole, how new is it; and bringing an older one up to date.
+//! Opening a file: recognizes its format and version, and migrates an older one.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,23 +10,23 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use crate::migrations::{MIGRATIONS, SCHEMA};
 use crate::{Result, StoreError};
 
-/// Marks a file as ours, in the header of the database: "Orry".
+/// Application id in the header of the database: "Orry".
 const APPLICATION_ID: i64 = 0x4f72_7279;
 
-/// How long a connection waits for another one that commits.
+/// Time for which a connection waits for another one that commits.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Large enough that a batch of results does not spill; small beside what an engine needs anyway.
+/// Large enough that a batch of results does not spill; small compared with an engine's memory.
 const CACHE_KIB: i64 = 32 * 1024;
 
-/// Pages in the write-ahead log before they are copied to their places. Results change the same pages again and
-/// again, so copying later is copying less.
+/// Pages in the write-ahead log before a checkpoint. Results change the same pages repeatedly, so a
+/// late checkpoint copies less.
 const CHECKPOINT_PAGES: u32 = 4_000;
 
-/// What a file is, found without changing it.
-enum Recognized {
+/// State of a file, found without changing it.
+enum FileState {
     Absent,
-    /// There, but nothing was ever committed to it: creation was interrupted.
+    /// Exists, but nothing was ever committed to it: creation was interrupted.
     Empty,
     Schema(u32),
 }
@@ -38,18 +38,18 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
 
 fn open_writer_of_schema(path: &Path) -> Result<Connection> {
     match recognize(path)? {
-        Recognized::Absent | Recognized::Empty => create(path)?,
-        Recognized::Schema(found) if found > SCHEMA => {
+        FileState::Absent | FileState::Empty => create(path)?,
+        FileState::Schema(found) if found > SCHEMA => {
             return Err(StoreError::Newer { path: path.to_owned(), found, supported: SCHEMA });
         }
-        Recognized::Schema(_) => {}
+        FileState::Schema(_) => {}
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     configure(&connection)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // Every commit is on the disk when it answers. Commits are few, because all writes come in batches; a
-    // weaker mode would save little and could forget, after a power cut, that something was done.
+    // Every commit is on disk when it returns. Commits are few, because all writes come in batches;
+    // a weaker mode would save little and could lose an acknowledged effect in a power failure.
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
@@ -72,19 +72,17 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
     open().map_err(|error: StoreError| error.at(path))
 }
 
-/// Whether the file can be read by this program.
+/// Fails if this program cannot read the file.
 pub(super) fn check_readable(path: &Path) -> Result<()> {
     match recognize(path).map_err(|error| error.at(path))? {
-        Recognized::Absent | Recognized::Empty => {
-            Err(StoreError::Missing { path: path.to_owned() })
-        }
-        Recognized::Schema(found) if found > SCHEMA => {
+        FileState::Absent | FileState::Empty => Err(StoreError::Missing { path: path.to_owned() }),
+        FileState::Schema(found) if found > SCHEMA => {
             Err(StoreError::Newer { path: path.to_owned(), found, supported: SCHEMA })
         }
-        Recognized::Schema(found) if found < SCHEMA => {
+        FileState::Schema(found) if found < SCHEMA => {
             Err(StoreError::Older { path: path.to_owned(), found, supported: SCHEMA })
         }
-        Recognized::Schema(_) => Ok(()),
+        FileState::Schema(_) => Ok(()),
     }
 }
 
@@ -100,19 +98,19 @@ fn configure(connection: &Connection) -> Result<()> {
     connection.set_prepared_statement_cache_capacity(64);
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "memory")?;
-    // Damage is noticed when a page is read, instead of being copied on.
+    // Detects damage when a page is read, instead of copying it.
     connection.pragma_update(None, "cell_size_check", "on")?;
     Ok(())
 }
 
-/// Makes a store beside its place and moves it there when it is complete: whoever is interrupted leaves either
-/// nothing or a whole store. What is at the place holds nothing.
+/// Creates a store beside its path and renames it when it is complete: an interruption leaves
+/// either nothing or a whole store. The file at the path holds nothing.
 fn create(path: &Path) -> Result<()> {
     let fresh = beside(path, ".new");
-    // All that is left of a store whose file was lost. It can be worth something to somebody who finds the file.
+    // The write-ahead log of a lost store file. It may help to recover the file.
     let log = beside(path, "-wal");
     if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
-        let detail = format!("it is gone or empty, but its log {} is there", log.display());
+        let detail = format!("it is missing or empty, but its log {} exists", log.display());
         return Err(StoreError::Damaged { path: path.to_owned(), detail });
     }
     for suffix in ["-wal", "-shm", "-journal"] {
@@ -120,7 +118,7 @@ fn create(path: &Path) -> Result<()> {
         remove(&beside(&fresh, suffix))?;
     }
     remove(&fresh)?;
-    // Created before the database sees it, so that it is for its owner alone from the start.
+    // Created before the database opens it, so that only its owner has access from the start.
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
     let file = created.map_err(|error| StoreError::io(&fresh, error))?;
     let connection = Connection::open_with_flags(&fresh, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -153,24 +151,24 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Looks at a file through a connection that cannot write, so that a file of somebody else, or of a newer
-/// program, stays as it is.
+/// Examines a file through a read-only connection, so that a foreign file, or one of a newer
+/// program, stays unchanged.
 ///
-/// The file is opened by the database only: were it opened and closed here, the operating system would drop the
-/// locks of every other connection that this process has to it.
-fn recognize(path: &Path) -> Result<Recognized> {
+/// Only the database opens the file: were it opened and closed here, the operating system would
+/// drop the locks of every other connection that this process has to it.
+fn recognize(path: &Path) -> Result<FileState> {
     match fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(Recognized::Absent);
+            return Ok(FileState::Absent);
         }
         Err(error) => return Err(StoreError::io(path, error)),
-        Ok(metadata) if metadata.len() == 0 => return Ok(Recognized::Empty),
+        Ok(metadata) if metadata.len() == 0 => return Ok(FileState::Empty),
         Ok(_) => {}
     }
     let connection = connect_to_read(path)?;
     let number = |pragma: &str| -> Result<i64> {
         match connection.pragma_query_value(None, pragma, |row| row.get(0)) {
-            // Waits for a writer to undo something, which a store of ours never does.
+            // A rollback journal that waits for a writer, which a store of ours never has.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ReadOnly) => {
                 Err(StoreError::Foreign { path: path.to_owned() })
             }
@@ -182,20 +180,20 @@ fn recognize(path: &Path) -> Result<Recognized> {
     if application == APPLICATION_ID {
         let schema = u32::try_from(schema).map_err(|_| StoreError::Damaged {
             path: path.to_owned(),
-            detail: format!("{schema} is no number of a schema"),
+            detail: format!("{schema} is not a schema number"),
         })?;
-        return Ok(Recognized::Schema(schema));
+        return Ok(FileState::Schema(schema));
     }
     let objects: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
     if (application, schema, objects) == (0, 0, 0) {
-        Ok(Recognized::Empty)
+        Ok(FileState::Empty)
     } else {
         Err(StoreError::Foreign { path: path.to_owned() })
     }
 }
 
-/// Applies what is missing, all in one transaction.
+/// Applies the missing migrations, all in one transaction.
 fn migrate(mut connection: Connection) -> Result<Connection> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: u32 =

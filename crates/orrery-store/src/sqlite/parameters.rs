@@ -3,9 +3,9 @@
 use orrery_model::{Fact, Timestamp, VersionNumber};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::{note, text_from};
-use crate::codes::Code;
-use crate::load::parse_id;
+use super::{record_change, text_from};
+use crate::encoding::Code;
+use crate::resource_loader::parse_id;
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::{
     ContentHash, EnvironmentKey, Parameter, ParameterEffect, ParameterSource, ResourceKey, Result,
@@ -26,14 +26,14 @@ const RESOLVE: &str = "UPDATE unknown SET resolved = 1 \
 pub(super) struct FactWriter<'a> {
     environment: EnvironmentKey,
     tx: &'a Connection,
-    forget: CachedStatement<'a>,
+    delete: CachedStatement<'a>,
 }
 
 impl<'a> FactWriter<'a> {
     pub(super) fn new(tx: &'a Connection, environment: EnvironmentKey) -> Result<Self> {
-        let forget =
+        let delete =
             tx.prepare_cached("DELETE FROM parameter WHERE environment = ?1 AND resource = ?2")?;
-        Ok(FactWriter { environment, tx, forget })
+        Ok(FactWriter { environment, tx, delete })
     }
 
     pub(super) fn write(
@@ -59,8 +59,8 @@ impl<'a> FactWriter<'a> {
         Ok(effect)
     }
 
-    pub(super) fn forget(&mut self, key: ResourceKey) -> Result<()> {
-        self.forget.execute([self.environment.0, key.0])?;
+    pub(super) fn delete(&mut self, key: ResourceKey) -> Result<()> {
+        self.delete.execute([self.environment.0, key.0])?;
         Ok(())
     }
 }
@@ -108,7 +108,7 @@ pub(super) fn set_parameter(
 ) -> Result<ParameterEffect> {
     let new = NewValue { resource: (0, ""), name, value, source, now, expires: false };
     let effect = set(tx, environment, &new)?;
-    note(tx, environment, "parameter", name)?;
+    record_change(tx, environment, "parameter", name)?;
     Ok(effect)
 }
 

@@ -1,62 +1,62 @@
-//! Storing a version: only what differs from the newest version is written.
+//! Storing a version: writes only differences from the newest version.
 
 use orrery_model::{Resource, VersionNumber};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::compare;
-use super::sql::OnSqlite;
-use super::{engine, note, parameters, take_numbers};
-use crate::codes::{flags_code, pack_keys, unsigned};
-use crate::plan::{Given, Plan, check_base, digest};
+use super::sql::SqliteTransaction;
+use super::{allocate_numbers, engine, parameters, record_change};
+use crate::encoding::{flags_code, pack_keys, unsigned};
 use crate::records::bind_project;
-use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
+use crate::version_delta::{SortedInput, VersionDelta, check_base, digest};
+use crate::{EnvironmentKey, NewVersion, PutOutcome, PutScope, ResourceKey, Result, StoreError};
 
 pub(super) fn put_version(
     tx: &Connection,
     environment: EnvironmentKey,
     new: &NewVersion<'_>,
-) -> Result<PutVersion> {
+) -> Result<PutOutcome> {
     if let Some(lease) = new.lease {
         engine::check_lease(tx, lease)?;
     }
     if let Some(project) = new.project {
-        bind_project(&mut OnSqlite(tx), environment, project, new.made_at)?;
+        bind_project(&mut SqliteTransaction(tx), environment, project, new.made_at)?;
     }
-    let given = Given::new(new.resources)?;
+    let given = SortedInput::new(new.resources)?;
     let files = intern_files(tx, new.resources)?;
-    let mut plan = compare(tx, environment, &given, &files, new.scope)?;
-    write_places(tx, environment, new.resources, &files, &plan.moved)?;
+    let mut delta = compare(tx, environment, &given, &files, new.scope)?;
+    write_sources(tx, environment, new.resources, &files, &delta.relocated)?;
     let newest = newest_version(tx, environment)?;
     check_base(new.base, newest.map(|(number, _)| number))?;
     if new.only_if_changed
         && let Some((number, total)) = newest
-        && plan.is_same_version()
+        && delta.is_same_version()
     {
-        let keys = plan.keys.into_iter().map(ResourceKey).collect();
+        let keys = delta.keys.into_iter().map(ResourceKey).collect();
         let (added, changed, removed) = (0, 0, 0);
-        return Ok(PutVersion { number, created: false, keys, added, changed, removed, total });
+        return Ok(PutOutcome { number, created: false, keys, added, changed, removed, total });
     }
 
     let number = choose_number(tx, environment, new.number)?;
-    let step = take_numbers(tx, "step", 1)?;
-    let added = plan.fresh.len() + plan.back.len();
-    let changed = plan.changed.len();
-    let revisions = take_numbers(tx, "revision", added + changed)?;
-    write_new_names(tx, environment, &given, &mut plan)?;
+    let step = allocate_numbers(tx, "step", 1)?;
+    let added = delta.created.len() + delta.readded.len();
+    let changed = delta.changed.len();
+    let revisions = allocate_numbers(tx, "revision", added + changed)?;
+    write_new_names(tx, environment, &given, &mut delta)?;
     let writer = RevisionWriter {
         tx,
         environment,
         step,
         given: &given,
         files: &files,
-        partial: matches!(new.scope, Scope::Sets(_)),
+        partial: matches!(new.scope, PutScope::Sets(_)),
     };
-    let end = writer.write(&plan, revisions)?;
+    let end = writer.write(&delta, revisions)?;
 
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let before = newest.map_or(0, |(_, total)| i64::try_from(total).unwrap_or(i64::MAX));
-    let total = before + count(added) - count(plan.removed.len());
+    let total = before + count(added) - count(delta.removed.len());
     tx.execute(
         "INSERT INTO step (id, environment, first_revision, end_revision) VALUES (?1, ?2, ?3, ?4)",
         params![step, environment.0, revisions, end],
@@ -74,23 +74,23 @@ pub(super) fn put_version(
             total,
             count(added),
             count(changed),
-            count(plan.removed.len()),
+            count(delta.removed.len()),
         ],
     )?;
     parameters::put_unknowns(tx, environment, number, new.unknowns)?;
-    note(tx, environment, "version", &number.to_string())?;
-    Ok(PutVersion {
+    record_change(tx, environment, "version", &number.to_string())?;
+    Ok(PutOutcome {
         number,
         created: true,
         added: added as u64,
         changed: changed as u64,
-        removed: plan.removed.len() as u64,
+        removed: delta.removed.len() as u64,
         total: unsigned(total)?,
-        keys: plan.keys.into_iter().map(ResourceKey).collect(),
+        keys: delta.keys.into_iter().map(ResourceKey).collect(),
     })
 }
 
-/// The version that was put last, and how many resources it has.
+/// The version that was put last, and its number of resources.
 fn newest_version(
     tx: &Connection,
     environment: EnvironmentKey,
@@ -117,8 +117,8 @@ fn choose_number(
         return Err(StoreError::VersionNotReserved(number));
     }
     let sql = "SELECT 1 FROM version WHERE environment = ?1 AND number = ?2";
-    let taken = tx.query_row(sql, params![environment.0, number.0], |_| Ok(())).optional()?;
-    if taken.is_some() { Err(StoreError::VersionExists(number)) } else { Ok(number) }
+    let existing = tx.query_row(sql, params![environment.0, number.0], |_| Ok(())).optional()?;
+    if existing.is_some() { Err(StoreError::VersionExists(number)) } else { Ok(number) }
 }
 
 pub(super) fn reserve_version(
@@ -133,12 +133,12 @@ pub(super) fn reserve_version(
         .ok_or_else(|| StoreError::NoEnvironment(format!("number {}", environment.0)))
 }
 
-/// Numbers of the source files, new ones included.
+/// Numbers of the source files, adding new ones.
 fn intern_files(tx: &Connection, resources: &[Resource]) -> Result<FxHashMap<String, i64>> {
     let mut files = FxHashMap::default();
     let mut last: Option<&std::sync::Arc<str>> = None;
     for source in resources.iter().filter_map(|resource| resource.source.as_ref()) {
-        // Neighbours mostly share the very same text.
+        // Neighbours mostly share the same allocation.
         if last.is_some_and(|last| std::sync::Arc::ptr_eq(last, &source.file)) {
             continue;
         }
@@ -154,7 +154,7 @@ fn intern_files(tx: &Connection, resources: &[Resource]) -> Result<FxHashMap<Str
     Ok(files)
 }
 
-fn write_places(
+fn write_sources(
     tx: &Connection,
     environment: EnvironmentKey,
     resources: &[Resource],
@@ -167,30 +167,30 @@ fn write_places(
     )?;
     for index in moved {
         let resource = &resources[*index];
-        let place = resource.source.as_ref();
+        let source = resource.source.as_ref();
         statement.execute(params![
             environment.0,
             resource.id.as_str(),
-            place.and_then(|place| files.get(&*place.file)),
-            place.map(|place| place.line),
-            place.map(|place| place.column),
+            source.and_then(|source| files.get(&*source.file)),
+            source.map(|source| source.line),
+            source.map(|source| source.column),
         ])?;
     }
     Ok(())
 }
 
-/// Gives keys to resources that were never seen, and notes their types and agents.
+/// Assigns keys to new resources, and records their types and agents.
 fn write_new_names(
     tx: &Connection,
     environment: EnvironmentKey,
-    given: &Given<'_>,
-    plan: &mut Plan,
+    given: &SortedInput<'_>,
+    delta: &mut VersionDelta,
 ) -> Result<()> {
-    let first = take_numbers(tx, "resource", plan.fresh.len())?;
+    let first = allocate_numbers(tx, "resource", delta.created.len())?;
     let mut types: FxHashSet<&str> = FxHashSet::default();
     let mut agents: FxHashSet<&str> = FxHashSet::default();
-    for (key, index) in (first..).zip(&plan.fresh) {
-        plan.keys[*index] = key;
+    for (key, index) in (first..).zip(&delta.created) {
+        delta.keys[*index] = key;
         let id = &given.resources[*index].id;
         types.insert(id.entity());
         agents.insert(id.agent());
@@ -213,41 +213,41 @@ struct RevisionWriter<'a> {
     tx: &'a Connection,
     environment: EnvironmentKey,
     step: i64,
-    given: &'a Given<'a>,
+    given: &'a SortedInput<'a>,
     files: &'a FxHashMap<String, i64>,
-    /// Requirements may be met by resources that were not given.
+    /// Requirements may refer to resources that were not given.
     partial: bool,
 }
 
 impl RevisionWriter<'_> {
-    /// Writes revisions from the number `first` on, and answers the number after the last. One table after
-    /// the other, each in its own order.
-    fn write(&self, plan: &Plan, first: i64) -> Result<i64> {
-        self.close_revisions(plan)?;
-        let end = self.write_revisions(plan, first)?;
-        self.write_heads(plan, first)?;
+    /// Writes revisions from the number `first` on, and returns the number after the last. Writes
+    /// one table after the other, each in its own order.
+    fn write(&self, delta: &VersionDelta, first: i64) -> Result<i64> {
+        self.close_revisions(delta)?;
+        let end = self.write_revisions(delta, first)?;
+        self.write_heads(delta, first)?;
         Ok(end)
     }
 
-    /// What is replaced or removed ends with this step.
-    fn close_revisions(&self, plan: &Plan) -> Result<()> {
+    /// Ends replaced and removed revisions with this step.
+    fn close_revisions(&self, delta: &VersionDelta) -> Result<()> {
         let mut close = self.tx.prepare_cached(
             "INSERT INTO ended (environment, until, revision, resource) VALUES (?1, ?2, ?3, ?4)",
         )?;
         let mut leave = self.tx.prepare_cached(
             "UPDATE resource SET head = NULL, digest = NULL, resource_set = 0 WHERE id = ?1",
         )?;
-        for (key, head) in &plan.removed {
+        for (key, head) in &delta.removed {
             close.execute([self.environment.0, self.step, *head, *key])?;
             leave.execute([*key])?;
         }
-        for (index, head) in &plan.changed {
-            close.execute([self.environment.0, self.step, *head, plan.keys[*index]])?;
+        for (index, head) in &delta.changed {
+            close.execute([self.environment.0, self.step, *head, delta.keys[*index]])?;
         }
         Ok(())
     }
 
-    fn write_revisions(&self, plan: &Plan, first: i64) -> Result<i64> {
+    fn write_revisions(&self, delta: &VersionDelta, first: i64) -> Result<i64> {
         let mut insert = self.tx.prepare_cached(
             "INSERT INTO revision (id, environment, resource, since, resource_set, flags, \
              hash, attributes, requires) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -255,14 +255,14 @@ impl RevisionWriter<'_> {
         let mut sets: FxHashMap<&str, i64> = FxHashMap::default();
         let mut requires = Vec::new();
         let mut revision = first;
-        for index in plan.written() {
+        for index in delta.with_new_revision() {
             let resource = &self.given.resources[index];
-            self.pack_requires(plan, resource, &mut requires)?;
+            self.pack_requires(delta, resource, &mut requires)?;
             let set = self.set_of(resource, &mut sets)?;
             insert.execute(params![
                 revision,
                 self.environment.0,
-                plan.keys[index],
+                delta.keys[index],
                 self.step,
                 set,
                 flags_code(resource.flags),
@@ -276,7 +276,7 @@ impl RevisionWriter<'_> {
     }
 
     /// Points resources to their new revisions.
-    fn write_heads(&self, plan: &Plan, first: i64) -> Result<()> {
+    fn write_heads(&self, delta: &VersionDelta, first: i64) -> Result<()> {
         let mut insert = self.tx.prepare_cached(
             "INSERT INTO resource (environment, name, id, head, digest, source_file, source_line, \
              source_column, resource_set) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -286,15 +286,15 @@ impl RevisionWriter<'_> {
              source_column = ?8, resource_set = ?9 WHERE environment = ?1 AND name = ?2 AND id = ?3",
         )?;
         let mut sets: FxHashMap<&str, i64> = FxHashMap::default();
-        for (place, index) in plan.written().enumerate() {
+        for (position, index) in delta.with_new_revision().enumerate() {
             let resource = &self.given.resources[index];
             let source = resource.source.as_ref();
-            let statement = if place < plan.fresh.len() { &mut insert } else { &mut update };
+            let statement = if position < delta.created.len() { &mut insert } else { &mut update };
             statement.execute(params![
                 self.environment.0,
                 resource.id.as_str(),
-                plan.keys[index],
-                first + i64::try_from(place).unwrap_or(i64::MAX),
+                delta.keys[index],
+                first + i64::try_from(position).unwrap_or(i64::MAX),
                 &digest(resource)[..],
                 source.and_then(|source| self.files.get(&*source.file)),
                 source.map(|source| source.line),
@@ -306,30 +306,31 @@ impl RevisionWriter<'_> {
     }
 
     /// The number of a resource's set; the shared one is 0.
-    fn set_of<'s>(
-        &self,
-        resource: &'s Resource,
-        known: &mut FxHashMap<&'s str, i64>,
-    ) -> Result<i64> {
+    fn set_of<'s>(&self, resource: &'s Resource, ids: &mut FxHashMap<&'s str, i64>) -> Result<i64> {
         match resource.set.as_deref() {
             None => Ok(0),
-            Some(set) => self.intern_set(set, known),
+            Some(set) => self.intern_set(set, ids),
         }
     }
 
-    fn intern_set<'s>(&self, set: &'s str, known: &mut FxHashMap<&'s str, i64>) -> Result<i64> {
-        if let Some(id) = known.get(set) {
+    fn intern_set<'s>(&self, set: &'s str, ids: &mut FxHashMap<&'s str, i64>) -> Result<i64> {
+        if let Some(id) = ids.get(set) {
             return Ok(*id);
         }
         let sql = "INSERT OR IGNORE INTO resource_set (environment, name) VALUES (?1, ?2)";
         self.tx.execute(sql, params![self.environment.0, set])?;
         let sql = "SELECT id FROM resource_set WHERE environment = ?1 AND name = ?2";
         let id = self.tx.query_row(sql, params![self.environment.0, set], |row| row.get(0))?;
-        known.insert(set, id);
+        ids.insert(set, id);
         Ok(id)
     }
 
-    fn pack_requires(&self, plan: &Plan, resource: &Resource, packed: &mut Vec<u8>) -> Result<()> {
+    fn pack_requires(
+        &self,
+        delta: &VersionDelta,
+        resource: &Resource,
+        packed: &mut Vec<u8>,
+    ) -> Result<()> {
         packed.clear();
         if resource.requires.is_empty() {
             return Ok(());
@@ -337,7 +338,7 @@ impl RevisionWriter<'_> {
         let mut keys = Vec::with_capacity(resource.requires.len());
         for required in &resource.requires {
             let key = match self.given.find(required.as_str()) {
-                Some(index) => Some(plan.keys[index]),
+                Some(index) => Some(delta.keys[index]),
                 None if self.partial => self.find_head(required.as_str())?,
                 None => None,
             };
@@ -350,7 +351,7 @@ impl RevisionWriter<'_> {
         Ok(())
     }
 
-    /// Key of a resource that stays from the newest version. Those that go have no head any more.
+    /// Key of a resource that stays from the newest version. Removed ones have no head any more.
     fn find_head(&self, name: &str) -> Result<Option<i64>> {
         let sql = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2 \
              AND head IS NOT NULL";

@@ -1,11 +1,13 @@
-//! What people ask: lists of resources, counts, and the log of one resource.
+//! Queries: lists of resources, counts, and the log of one resource.
 
 use orrery_model::{AttributeHash, ResourceState, Status};
 use rusqlite::{Connection, Row, params};
 
 use super::read::read_names;
-use crate::codes::{STATE_COLUMN_COUNT, STATE_COLUMNS, flags_from_code, hash_from, state_from};
-use crate::records::released::{LEFT_BEHIND, is_ahead, with_intent};
+use crate::encoding::{STATE_COLUMN_COUNT, STATE_COLUMNS, flags_from_code, hash_from, state_from};
+use crate::records::pending_release::{
+    MAY_EXIST_SQL, has_pending_release_sql, with_pending_intent,
+};
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::Row as _;
 use crate::{
@@ -17,40 +19,40 @@ use crate::{
 const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head, resource.source_file, \
      resource.source_line, resource.source_column, running.resource IS NOT NULL, \
      state.resource IS NOT NULL";
-/// With the last one, which says whether a release has yet to be taken in.
+/// Including the last one, which tells whether a release is not processed yet.
 const OWN_COLUMN_COUNT: usize = 9;
 
-fn sql_of_range() -> String {
+fn range_sql() -> String {
     format!(
         "SELECT {OWN_COLUMNS}, {}, {STATE_COLUMNS}, \
-         resource.head IS NOT NULL OR {LEFT_BEHIND} FROM resource \
+         resource.head IS NOT NULL OR {MAY_EXIST_SQL} FROM resource \
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
          WHERE resource.environment = ?1 AND resource.name >= ?2 AND resource.name < ?3 \
          ORDER BY resource.environment, resource.name",
-        is_ahead("?1")
+        has_pending_release_sql("?1")
     )
 }
 
-/// The state of the resource in a row of [`sql_of_range`]; `None` if nothing is or was wanted of it.
+/// State of the resource in a row of [`range_sql`]; `None` if it has and had no intent.
 fn state_of(tx: &Connection, row: &Row<'_>) -> Result<Option<ResourceState>> {
     let deploying = row.get(6)?;
-    let known = match row.get(7)? {
+    let stored = match row.get(7)? {
         true => Some(state_from(row, OWN_COLUMN_COUNT, deploying)?),
         false => None,
     };
-    match (known, row.get(8)?) {
+    match (stored, row.get(8)?) {
         (Some(state), false) => Ok(Some(state)),
-        (Some(state), true) => Ok(Some(with_intent(state, wanted_of(tx, row)?))),
-        (None, _) => Ok(wanted_of(tx, row)?.map(|(hash, undefined)| ResourceState {
+        (Some(state), true) => Ok(Some(with_pending_intent(state, newest_intent(tx, row)?))),
+        (None, _) => Ok(newest_intent(tx, row)?.map(|(hash, undefined)| ResourceState {
             deploying,
             ..ResourceState::new(hash, undefined)
         })),
     }
 }
 
-/// What the newest version wants of the resource: its hash, and whether something of it is not known.
-fn wanted_of(tx: &Connection, row: &Row<'_>) -> Result<Option<(AttributeHash, bool)>> {
+/// Intent of the resource in the newest version: its hash, and true if a part of it is unknown.
+fn newest_intent(tx: &Connection, row: &Row<'_>) -> Result<Option<(AttributeHash, bool)>> {
     let Some(head) = row.get::<_, Option<i64>>(2)? else { return Ok(None) };
     let mut statement = tx.prepare_cached("SELECT hash, flags FROM revision WHERE id = ?1")?;
     let mut rows = statement.query([head])?;
@@ -87,7 +89,7 @@ pub(super) fn list_resources(
     // The first text that is greater than `after`.
     let first = after.map(|after| format!("{after}\0")).unwrap_or_default();
     let limit = limit.max(1);
-    let mut statement = tx.prepare_cached(&sql_of_range())?;
+    let mut statement = tx.prepare_cached(&range_sql())?;
     let mut resources: Vec<ResourceSummary> = Vec::new();
     for (begin, end) in ranges(filter, &types(tx, environment, filter)?) {
         let mut rows = statement.query(params![environment.0, begin.max(first.clone()), end])?;
@@ -123,7 +125,7 @@ pub(super) fn find_resource(
     id: &str,
 ) -> Result<Option<ResourceSummary>> {
     let names = read_names(tx, environment)?;
-    let mut statement = tx.prepare_cached(&sql_of_range())?;
+    let mut statement = tx.prepare_cached(&range_sql())?;
     // The range of exactly one text.
     let end = format!("{id}\0");
     let mut rows = statement.query(params![environment.0, id, end])?;

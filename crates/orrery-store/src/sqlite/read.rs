@@ -1,4 +1,4 @@
-//! Reading versions: a whole one, what differs between two, and the list of them.
+//! Reading versions: a whole one, the difference of two, and the list of them.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::text_from;
-use crate::load::{Names, own, parse_id};
-use crate::rows::{CONTENT, SharedNames, VERSION_COLUMNS, resource_row, version_from};
+use crate::resource_loader::{NameInterner, parse_id, to_resource};
+use crate::rows::{REVISION_COLUMNS, SharedNames, VERSION_COLUMNS, resource_row, version_from};
 use crate::{
     EnvironmentKey, ResourceDifference, ResourceKey, ResourceRow, Result, StoreError, VersionInfo,
 };
@@ -50,8 +50,8 @@ pub(super) fn read_names(tx: &Connection, environment: EnvironmentKey) -> Result
     Ok(SharedNames { sets, files })
 }
 
-/// Walks all resources by name. Where the newest revision is too new, the one of that time is looked up, so the
-/// cost grows with the size of the version and with what changed since.
+/// Visits all resources by name. Where the newest revision is too new, the former one is looked up,
+/// so the cost grows with the size of the version and the number of later changes.
 pub(super) fn read_version(
     tx: &Connection,
     environment: EnvironmentKey,
@@ -62,13 +62,13 @@ pub(super) fn read_version(
     let names = read_names(tx, environment)?;
     let sql = format!(
         "SELECT resource.name, resource.id, resource.source_file, resource.source_line, \
-         resource.source_column, revision.since, {CONTENT} \
+         resource.source_column, revision.since, {REVISION_COLUMNS} \
          FROM resource LEFT JOIN revision ON revision.id = resource.head \
          WHERE resource.environment = ?1 ORDER BY resource.environment, resource.name"
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let sql = format!(
-        "SELECT {CONTENT} FROM ended CROSS JOIN revision ON revision.id = ended.revision \
+        "SELECT {REVISION_COLUMNS} FROM ended CROSS JOIN revision ON revision.id = ended.revision \
          WHERE ended.resource = ?1 AND ended.until > ?2 AND revision.since <= ?2"
     );
     let mut past = tx.prepare_cached(&sql)?;
@@ -100,7 +100,7 @@ struct Sides {
     after: Option<i64>,
 }
 
-/// Looks only at what was written or replaced between the two versions.
+/// Reads only rows that were written or replaced between the two versions.
 pub(super) fn diff_versions(
     tx: &Connection,
     environment: EnvironmentKey,
@@ -152,7 +152,7 @@ pub(super) fn diff_versions(
         let before =
             sides.before.map(|revision| reader.resource(&id, key, revision)).transpose()?;
         let after = sides.after.map(|revision| reader.resource(&id, key, revision)).transpose()?;
-        // A resource may have gone and come back as it was.
+        // A resource may have been removed and added again unchanged.
         if before != after {
             let (before, after) = if from <= to { (before, after) } else { (after, before) };
             visit(ResourceDifference { key: ResourceKey(key), id, before, after });
@@ -161,7 +161,7 @@ pub(super) fn diff_versions(
     Ok(())
 }
 
-/// What the newest version that has it wants of a resource.
+/// Desired state of a resource in the newest version that has it.
 pub(super) fn read_resource(
     tx: &Connection,
     environment: EnvironmentKey,
@@ -181,7 +181,7 @@ pub(super) fn read_resource(
 /// Reads single revisions as owned resources.
 pub(super) struct ResourceReader<'a> {
     names: SharedNames,
-    shared: Names,
+    shared: NameInterner,
     ids: BTreeMap<i64, ResourceId>,
     name: CachedStatement<'a>,
     revision: CachedStatement<'a>,
@@ -190,12 +190,12 @@ pub(super) struct ResourceReader<'a> {
 impl<'a> ResourceReader<'a> {
     pub(super) fn new(tx: &'a Connection, environment: EnvironmentKey) -> Result<Self> {
         let sql = format!(
-            "SELECT {CONTENT}, resource.source_file, resource.source_line, resource.source_column \
+            "SELECT {REVISION_COLUMNS}, resource.source_file, resource.source_line, resource.source_column \
              FROM revision JOIN resource ON resource.id = revision.resource WHERE revision.id = ?1"
         );
         Ok(ResourceReader {
             names: read_names(tx, environment)?,
-            shared: Names::default(),
+            shared: NameInterner::default(),
             ids: BTreeMap::new(),
             name: tx.prepare_cached("SELECT name FROM resource WHERE id = ?1")?,
             revision: tx.prepare_cached(&sql)?,
@@ -229,7 +229,7 @@ impl<'a> ResourceReader<'a> {
             })?;
             let source = self.names.source(row, 5)?;
             let row = resource_row(row, 0, (key, id.as_str()), source, &self.names, &mut requires)?;
-            own(&row, &mut self.shared)?
+            to_resource(&row, &mut self.shared)?
         };
         resource.id = id.clone();
         for required in requires {

@@ -3,14 +3,14 @@
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
-use crate::records::{KEPT_CHANGES, NewNote, TIDY_EVERY};
+use crate::records::{CHANGES_MAX, NewChange, TRIM_INTERVAL};
 use crate::sql::{Database, Row, Sql, Value};
 use crate::{Lease, Result, StoreError};
 
 use super::SqliteStore;
 
 /// A connection in a transaction.
-pub(super) struct OnSqlite<'a>(pub(super) &'a Connection);
+pub(super) struct SqliteTransaction<'a>(pub(super) &'a Connection);
 
 impl ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -41,7 +41,7 @@ fn mismatch(error: rusqlite::types::FromSqlError) -> StoreError {
     StoreError::Unreadable(error.to_string())
 }
 
-impl Sql for OnSqlite<'_> {
+impl Sql for SqliteTransaction<'_> {
     fn run(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64> {
         let mut statement = self.0.prepare_cached(sql)?;
         Ok(statement.execute(params_from_iter(values))? as u64)
@@ -61,15 +61,15 @@ impl Sql for OnSqlite<'_> {
         Ok(())
     }
 
-    fn position(&self) -> &'static str {
+    fn position_function(&self) -> &'static str {
         "instr"
     }
 
-    fn clock(&self) -> &'static str {
+    fn now_expression(&self) -> &'static str {
         "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
     }
 
-    fn claim(&mut self, _: &str) -> Result<()> {
+    fn lock_name(&mut self, _: &str) -> Result<()> {
         Ok(())
     }
 
@@ -77,12 +77,12 @@ impl Sql for OnSqlite<'_> {
         super::engine::check_lease(self.0, lease)
     }
 
-    fn new_number(&mut self, table: &'static str) -> Result<i64> {
-        super::new_number(self.0, table)
+    fn allocate_id(&mut self, table: &'static str) -> Result<i64> {
+        super::allocate_id(self.0, table)
     }
 
-    fn note(&mut self, note: &NewNote<'_>) -> Result<()> {
-        let NewNote { environment, kind, subject, at } = *note;
+    fn record_change(&mut self, note: &NewChange<'_>) -> Result<()> {
+        let NewChange { environment, kind, subject, at } = *note;
         let environment = environment.map_or(0, |key| key.0);
         let mut statement = self.0.prepare_cached(
             "INSERT INTO change (environment, kind, subject, at) \
@@ -90,26 +90,26 @@ impl Sql for OnSqlite<'_> {
         )?;
         statement.execute(params![environment, kind, subject, at.map(|at| at.0)])?;
         let id = self.0.last_insert_rowid();
-        if id % TIDY_EVERY == 0 {
-            self.0.execute("DELETE FROM change WHERE id < ?1", [id - KEPT_CHANGES])?;
+        if id % TRIM_INTERVAL == 0 {
+            self.0.execute("DELETE FROM change WHERE id < ?1", [id - CHANGES_MAX])?;
         }
         Ok(())
     }
 }
 
 impl Database for SqliteStore {
-    fn look(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
-        self.read(|connection| work(&mut OnSqlite(connection)))
+    fn read_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+        self.read(|connection| work(&mut SqliteTransaction(connection)))
     }
 
-    /// There is one writer, so that numbers are committed in their order.
+    /// The newest number: with a single writer, numbers are committed in order.
     fn settled_change(&self) -> Result<i64> {
         self.read(|tx| {
             Ok(tx.query_row("SELECT coalesce(max(id), 0) FROM change", (), |row| row.get(0))?)
         })
     }
 
-    fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
-        self.act(|connection| work(&mut OnSqlite(connection)))
+    fn write_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+        self.transact(|connection| work(&mut SqliteTransaction(connection)))
     }
 }

@@ -1,4 +1,4 @@
-//! kill -9 while a process writes: what it was told is stored is stored, and the rest is whole or absent.
+//! kill -9 during writes: everything acknowledged is stored, and the rest is complete or absent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -8,63 +8,68 @@ use std::time::{Duration, Instant};
 use orrery_model::{Change, Resource, Timestamp};
 use orrery_store::{
     ActionKind, EnvironmentKey, Lease, LeaseRequest, PostgresStore, ResultRecord, SqliteStore,
-    Started, Store, load_version,
+    StartedAction, Store, load_version,
 };
-use orrery_testing::Database;
+use orrery_testing::TestDatabase;
 
 use crate::support::{
-    action, deployed, holder, named, nothing_of, postgres_database, put, resource, simple, start,
+    action, deployed, empty_result, holder, named, postgres_database, put, resource, simple, start,
 };
 
 pub(crate) fn cases() -> Vec<(&'static str, fn())> {
     vec![
         ("nothing_acknowledged_is_lost_by_a_kill", || {
             let directory = tempfile::tempdir().unwrap();
-            nothing_acknowledged_is_lost(&Place::File(directory.path().join("store.db")));
+            nothing_acknowledged_is_lost(&StoreLocation::File(directory.path().join("store.db")));
         }),
         ("nothing_acknowledged_is_lost_by_a_kill_with_postgresql", || {
-            nothing_acknowledged_is_lost(&Place::Database(postgres_database()));
+            nothing_acknowledged_is_lost(&StoreLocation::Database(postgres_database()));
         }),
-        ("a_kill_during_creation_leaves_a_usable_place", a_kill_during_creation_leaves_a_place),
+        (
+            "a_kill_during_creation_leaves_a_usable_path",
+            a_kill_during_creation_leaves_the_path_usable,
+        ),
     ]
 }
 
 const KILLS: u64 = 20;
 const RESOURCES: usize = 60;
 
-/// Where a store is that is written to until the writer is killed.
-enum Place {
+/// Location of a store that is written to until the writer is killed.
+enum StoreLocation {
     File(PathBuf),
-    Database(Database),
+    Database(TestDatabase),
 }
 
-impl Place {
+impl StoreLocation {
     fn name(&self) -> PathBuf {
         match self {
-            Place::File(path) => path.clone(),
-            Place::Database(database) => database.url().into(),
+            StoreLocation::File(path) => path.clone(),
+            StoreLocation::Database(database) => database.url().into(),
         }
     }
 
-    /// Microseconds within which the writer is killed after its first answer: enough for some batches.
+    /// Microseconds after its first acknowledgement within which the writer is killed: enough for
+    /// some batches.
     fn window(&self) -> u64 {
         match self {
-            Place::File(_) => 60_000,
-            Place::Database(_) => 250_000,
+            StoreLocation::File(_) => 60_000,
+            StoreLocation::Database(_) => 250_000,
         }
     }
 
-    /// For somebody who only looks.
-    fn look(&self) -> Box<dyn Store> {
+    /// A store for a reader.
+    fn open_reader(&self) -> Box<dyn Store> {
         match self {
-            Place::File(path) => Box::new(SqliteStore::open_read_only(path).unwrap()),
-            Place::Database(_) => open(&self.name()),
+            StoreLocation::File(path) => Box::new(SqliteStore::open_read_only(path).unwrap()),
+            StoreLocation::Database(_) => open(&self.name()),
         }
     }
 
-    /// Waits until the last words of who was killed are heard: a server has them when their sender is gone.
-    fn settle(&self) {
-        let Place::Database(database) = self else { return };
+    /// Waits until the last statements of the killed process are processed: a server handles them
+    /// after the client has ended.
+    fn wait_until_settled(&self) {
+        let StoreLocation::Database(database) = self else { return };
         let mut client = database.connect();
         let others = "SELECT count(*) FROM pg_stat_activity \
              WHERE datname = current_database() AND pid <> pg_backend_pid()";
@@ -74,16 +79,16 @@ impl Place {
     }
 }
 
-fn open(place: &Path) -> Box<dyn Store> {
-    match place.to_str() {
+fn open(location: &Path) -> Box<dyn Store> {
+    match location.to_str() {
         Some(url) if url.starts_with("postgres://") => {
             Box::new(PostgresStore::open(url, &holder("crash")).unwrap())
         }
-        _ => Box::new(SqliteStore::open(place, &holder("crash")).unwrap()),
+        _ => Box::new(SqliteStore::open(location, &holder("crash")).unwrap()),
     }
 }
 
-/// A lease that nobody has to wait for when its holder is gone.
+/// A short lease, so that no test waits long for it to expire.
 fn short_lease(store: &dyn Store, environment: EnvironmentKey) -> Lease {
     let (now, expires) = (Timestamp(0), Some(Timestamp(1)));
     let request = LeaseRequest { holder: holder("crash"), now, expires };
@@ -93,12 +98,12 @@ fn short_lease(store: &dyn Store, environment: EnvironmentKey) -> Lease {
 fn resources(generation: u32) -> Vec<Resource> {
     let names: Vec<String> = (0..RESOURCES).map(|number| format!("{number:03}")).collect();
     let mut resources = simple(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    // One that changes with every version.
+    // A resource that changes with every version.
     resources[0] = resource(&named("000"), generation, &[]);
     resources
 }
 
-/// The newest version, and the time that all states have: the number of the last batch.
+/// The newest version, and the time of all states: the number of the last batch.
 fn progress(store: &dyn Store, environment: EnvironmentKey) -> (u32, i64) {
     let versions = store.versions(environment).unwrap();
     let version = versions.last().map_or(0, |version| version.number.0);
@@ -112,9 +117,9 @@ fn progress(store: &dyn Store, environment: EnvironmentKey) -> (u32, i64) {
     (version, times.first().copied().unwrap_or(0))
 }
 
-/// The child: puts a version and records batches, for ever, and says what it was told is stored.
-pub(crate) fn write_until_killed(place: &str) {
-    let store = open(place.as_ref());
+/// The child: puts a version and records batches for ever, and prints each acknowledgement.
+pub(crate) fn write_until_killed(location: &str) {
+    let store = open(location.as_ref());
     let store = &*store;
     let environment = store.default_environment().unwrap();
     let lease = short_lease(store, environment);
@@ -130,17 +135,17 @@ pub(crate) fn write_until_killed(place: &str) {
         for _ in 0..5 {
             batch += 1;
             let at = Timestamp(batch);
-            let starts: Vec<Started> = stored
+            let starts: Vec<StartedAction> = stored
                 .keys
                 .iter()
-                .map(|key| Started {
+                .map(|key| StartedAction {
                     resource: *key,
                     kind: ActionKind::Deploy,
                     version: stored.number,
                     at,
                 })
                 .collect();
-            store.begin(&lease, &starts).unwrap();
+            store.begin_actions(&lease, &starts).unwrap();
             writeln!(say, "begun {batch}").unwrap();
             let states: Vec<_> = wanted.iter().map(|resource| deployed(resource, at)).collect();
             let results: Vec<ResultRecord<'_>> = stored
@@ -150,7 +155,7 @@ pub(crate) fn write_until_killed(place: &str) {
                 .map(|(key, state)| ResultRecord {
                     state: Some(state),
                     action: Some(action(stored.number, batch, &change, &[])),
-                    ..nothing_of(*key)
+                    ..empty_result(*key)
                 })
                 .collect();
             store.record_results(&lease, &results).unwrap();
@@ -160,7 +165,7 @@ pub(crate) fn write_until_killed(place: &str) {
     }
 }
 
-/// What a child was told before it was killed.
+/// Acknowledgements that a child printed before it was killed.
 #[derive(Debug, Default)]
 struct Acknowledged {
     version: u32,
@@ -171,7 +176,7 @@ struct Acknowledged {
 fn run_and_kill(path: &Path, after: Duration) -> Acknowledged {
     let mut child = start("write", path);
     let mut output = BufReader::new(child.stdout.take().unwrap());
-    // The clock starts with the first answer, so that every round writes something.
+    // The clock starts with the first acknowledgement, so that every round writes something.
     let mut first = String::new();
     output.read_line(&mut first).unwrap();
     std::thread::sleep(after);
@@ -180,7 +185,7 @@ fn run_and_kill(path: &Path, after: Duration) -> Acknowledged {
     let mut acknowledged = Acknowledged::default();
     for line in std::iter::once(Ok(first)).chain(output.lines()) {
         let line = line.unwrap();
-        // The last line may be cut; then the answer before it counts.
+        // The last line may be truncated; then the one before it counts.
         let Some((what, number)) = line.trim_end().split_once(' ') else { continue };
         let number: i64 = number.parse().unwrap();
         match what {
@@ -193,36 +198,39 @@ fn run_and_kill(path: &Path, after: Duration) -> Acknowledged {
     acknowledged
 }
 
-fn nothing_acknowledged_is_lost(place: &Place) {
+fn nothing_acknowledged_is_lost(location: &StoreLocation) {
     let (mut last_batch, mut interrupted_rounds) = (0, 0);
     // A generator of our own, with a fixed seed: the moments differ, the rounds repeat.
     let mut random = 0x9e37_79b9_u64;
     for round in 0..KILLS {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let after = Duration::from_micros((random >> 33) % place.window());
-        let told = run_and_kill(&place.name(), after);
-        place.settle();
-        // Somebody may look before the next engine starts.
+        let after = Duration::from_micros((random >> 33) % location.window());
+        let acknowledged = run_and_kill(&location.name(), after);
+        location.wait_until_settled();
+        // A reader may come before the next engine starts.
         let seen = (round % 2 == 0).then(|| {
-            let reader = place.look();
+            let reader = location.open_reader();
             progress(&*reader, reader.default_environment().unwrap())
         });
-        let store = open(&place.name());
+        let store = open(&location.name());
         let store = &*store;
         let environment = store.default_environment().unwrap();
         assert_eq!(store.check().unwrap(), [""; 0], "round {round}");
         let (version, batch) = progress(store, environment);
         assert!(seen.is_none_or(|seen| seen == (version, batch)), "{seen:?}");
-        assert!(version >= told.version && version <= told.version + 1, "{version} {told:?}");
         assert!(
-            batch >= told.results && batch <= told.results.max(last_batch) + 1,
-            "{batch} {told:?}"
+            version >= acknowledged.version && version <= acknowledged.version + 1,
+            "{version} {acknowledged:?}"
+        );
+        assert!(
+            batch >= acknowledged.results && batch <= acknowledged.results.max(last_batch) + 1,
+            "{batch} {acknowledged:?}"
         );
         let number = orrery_model::VersionNumber(version);
         let loaded = load_version(store, environment, number).unwrap();
         assert_eq!(loaded.resources, resources(version));
-        interrupted_rounds += u32::from(check_marks(store, environment, &told, batch));
+        interrupted_rounds += u32::from(check_marks(store, environment, &acknowledged, batch));
         last_batch = batch;
     }
     assert!(last_batch > 0);
@@ -231,9 +239,9 @@ fn nothing_acknowledged_is_lost(place: &Place) {
     );
 }
 
-fn a_kill_during_creation_leaves_a_place() {
-    // What can be seen of a creation from outside, in this order. The third takes the place of the second, which may be there
-    // too shortly to be seen.
+fn a_kill_during_creation_leaves_the_path_usable() {
+    // Visible stages of a creation, in this order. The third replaces the second, which may be too
+    // short to be seen.
     let signs: [&[&str]; 4] = [&[".lock"], &[".new", ""], &[""], &["-wal"]];
     for sign in signs {
         for later in [0, 1, 3, 9] {
@@ -243,19 +251,19 @@ fn a_kill_during_creation_leaves_a_place() {
             });
         }
     }
-    // Before anything can be seen.
+    // Before anything is visible.
     for later in 0..4 {
         kill_during_creation(|_, _| std::thread::sleep(Duration::from_millis(later)));
     }
-    let mut told = String::new();
+    let mut acknowledged = String::new();
     kill_during_creation(|child, path| {
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut told).unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut acknowledged).unwrap();
         assert!(path.exists());
     });
-    assert_eq!(told, "version 1\n");
+    assert_eq!(acknowledged, "version 1\n");
 }
 
-/// Waits until one of the files is there whose names begin with that of the store.
+/// Waits until one of the files exists whose names begin with that of the store.
 fn await_any(child: &mut Child, path: &Path, suffixes: &[&str]) {
     let until = Instant::now() + Duration::from_secs(60);
     let is_there = |suffix: &&str| {
@@ -285,16 +293,16 @@ fn kill_during_creation(moment: impl FnOnce(&mut Child, &Path)) {
     assert_eq!(store.check().unwrap(), [""; 0]);
 }
 
-/// What began and has no result is found by the next engine, all of it. Answers whether there was any.
+/// The next engine finds all begun actions without a result. Returns true if there were any.
 fn check_marks(
     store: &dyn Store,
     environment: EnvironmentKey,
-    told: &Acknowledged,
+    acknowledged: &Acknowledged,
     batch: i64,
 ) -> bool {
     let lease = short_lease(store, environment);
-    let interrupted = store.recover(&lease).unwrap();
-    if told.begun > batch {
+    let interrupted = store.recover_actions(&lease).unwrap();
+    if acknowledged.begun > batch {
         assert_eq!(interrupted.len(), RESOURCES);
     }
     for started in &interrupted {

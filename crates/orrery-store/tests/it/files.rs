@@ -1,4 +1,4 @@
-//! The file of a store: made, opened again, refused; and two processes on one.
+//! The file of a store: created, opened again, refused; and two processes on one file.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, Holder, NewVersion, ResultRecord, Scope, SqliteStore, Store, StoreError,
+    EnvironmentKey, Holder, NewVersion, PutScope, ResultRecord, SqliteStore, Store, StoreError,
     current_writer, load_version,
 };
 use tempfile::TempDir;
 
 use crate::support::{
-    deployed, holder, lease, named, new_version, nothing_of, put, resource, simple, start,
+    deployed, empty_result, holder, lease, named, new_version, put, resource, simple, start,
 };
 
 pub(crate) fn cases() -> Vec<(&'static str, fn())> {
@@ -26,16 +26,19 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("an_older_file_keeps_its_versions", an_older_file_keeps_its_versions),
         ("an_interrupted_creation_is_finished", an_interrupted_creation_is_finished),
         ("the_log_of_a_lost_file_is_kept", the_log_of_a_lost_file_is_kept),
-        ("damage_is_reported_and_kept", damage_is_reported_and_kept),
-        ("an_unusable_place_is_named", an_unusable_place_is_named),
+        (
+            "damage_is_reported_and_the_file_is_unchanged",
+            damage_is_reported_and_the_file_is_unchanged,
+        ),
+        ("an_unusable_path_is_named", an_unusable_path_is_named),
         ("a_small_change_is_a_small_write", a_small_change_is_a_small_write),
         ("readers_cannot_write", readers_cannot_write),
         ("readers_see_one_state_while_a_writer_works", readers_see_one_state),
-        ("a_second_process_learns_who_holds_the_store", a_second_process_learns_who_holds_it),
+        ("a_second_process_learns_who_holds_the_store", a_second_process_learns_the_holder),
     ]
 }
 
-fn place() -> (TempDir, PathBuf) {
+fn temporary_path() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data/deploy/store.db");
     (directory, path)
@@ -48,7 +51,7 @@ fn open(path: &Path) -> (SqliteStore, EnvironmentKey) {
 }
 
 fn a_new_file_is_for_its_owner_only() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     let (store, _) = open(&path);
     assert_eq!(store.path(), Some(&*path));
     for entry in fs::read_dir(path.parent().unwrap()).unwrap() {
@@ -59,14 +62,14 @@ fn a_new_file_is_for_its_owner_only() {
 }
 
 fn everything_is_there_when_opened_again() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     let resources = simple(&["a", "b"]);
     let state = deployed(&resources[0], Timestamp(9));
     let (stored, epoch) = {
         let (store, environment) = open(&path);
         let lease = lease(&store, environment);
         let stored = put(&store, environment, &resources).unwrap();
-        let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
+        let result = ResultRecord { state: Some(&state), ..empty_result(stored.keys[0]) };
         store.record_results(&lease, &[result]).unwrap();
         store.process_version(&lease, stored.number, &[]).unwrap();
         (stored, lease.epoch())
@@ -76,12 +79,12 @@ fn everything_is_there_when_opened_again() {
     assert_eq!(store.processed_version(environment).unwrap(), Some(stored.number));
     let found = store.find_resource(environment, named("a").as_str()).unwrap().unwrap();
     assert_eq!((found.key, found.state), (stored.keys[0], state));
-    // The lease of the process before was never given back, but that process is gone.
+    // The former process never released its lease, but it has ended.
     assert!(lease(&store, environment).epoch() > epoch);
 }
 
 fn a_missing_file_cannot_be_read() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     let error = SqliteStore::open_read_only(&path).unwrap_err();
     assert!(matches!(error, StoreError::Missing { .. }), "{error}");
     assert!(!path.exists());
@@ -105,16 +108,16 @@ fn a_foreign_file_is_left_alone() {
     let is_foreign = |error: &StoreError| matches!(error, StoreError::Foreign { .. });
     let text = directory.path().join("notes.txt");
     fs::write(&text, "Dear diary,\nthis is no database.\n").unwrap();
-    assert_refused(&text, is_foreign, &["no store of this program"]);
+    assert_refused(&text, is_foreign, &["not a store of this program"]);
     let database = directory.path().join("other.db");
     let connection = rusqlite::Connection::open(&database).unwrap();
     connection.execute_batch("CREATE TABLE photo (id INTEGER PRIMARY KEY)").unwrap();
     drop(connection);
-    assert_refused(&database, is_foreign, &["no store of this program"]);
+    assert_refused(&database, is_foreign, &["not a store of this program"]);
 }
 
 fn a_newer_file_is_left_alone() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     drop(open(&path));
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.pragma_update(None, "user_version", 1000).unwrap();
@@ -123,17 +126,17 @@ fn a_newer_file_is_left_alone() {
     assert_refused(&path, is_newer, &["newer program", "schema 1000"]);
 }
 
-/// Two versions as schema 5 kept them: of the first, `a` was changed by the second; `b` is in a set.
+/// Two versions in schema 5: the second changed `a` of the first; `b` is in a set.
 fn an_older_file_keeps_its_versions() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let connection = rusqlite::Connection::open(&path).unwrap();
     for migration in [
-        include_str!("../../src/migrations/0001_start.sql"),
-        include_str!("../../src/migrations/0002_server.sql"),
-        include_str!("../../src/migrations/0003_safety.sql"),
-        include_str!("../../src/migrations/0004_metadata.sql"),
-        include_str!("../../src/migrations/0005_gateway.sql"),
+        include_str!("../../src/migrations/0001_initial.sql"),
+        include_str!("../../src/migrations/0002_server_records.sql"),
+        include_str!("../../src/migrations/0003_idempotency_acted.sql"),
+        include_str!("../../src/migrations/0004_parameter_metadata.sql"),
+        include_str!("../../src/migrations/0005_remote_agents.sql"),
         include_str!("older/schema_5.sql"),
     ] {
         connection.execute_batch(migration).unwrap();
@@ -156,7 +159,7 @@ fn an_older_file_keeps_its_versions() {
     assert_eq!(values(1), [line("a", r#"{"v":1}"#, None), b.clone()]);
     assert_eq!(values(2), [line("a", r#"{"v":2}"#, None), b]);
     let set: [orrery_model::SetName; 1] = [Some("s".into())];
-    let emptied = NewVersion { scope: Scope::Sets(&set), ..new_version(&[]) };
+    let emptied = NewVersion { scope: PutScope::Sets(&set), ..new_version(&[]) };
     assert_eq!(store.put_version(environment, &emptied).unwrap().removed, 1);
     assert_eq!(values(3), [line("a", r#"{"v":2}"#, None)]);
     assert_eq!(store.check().unwrap(), [""; 0]);
@@ -177,7 +180,7 @@ fn an_interrupted_creation_is_finished() {
 }
 
 fn the_log_of_a_lost_file_is_kept() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     let log = path.with_extension("db-wal");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&log, "rest").unwrap();
@@ -194,8 +197,8 @@ fn the_log_of_a_lost_file_is_kept() {
     drop(open(&path));
 }
 
-fn damage_is_reported_and_kept() {
-    let (_directory, path) = place();
+fn damage_is_reported_and_the_file_is_unchanged() {
+    let (_directory, path) = temporary_path();
     let names: Vec<String> = (0..3000).map(|number| format!("{number:05}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let resources = simple(&names);
@@ -227,7 +230,7 @@ fn damage_is_reported_and_kept() {
     );
     assert_eq!(fs::read(&path).unwrap(), damaged);
 
-    // Cut off in the middle.
+    // Truncated in the middle.
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     let opened = SqliteStore::open_read_only(&path).and_then(|store| {
         let environment = store.default_environment()?;
@@ -247,7 +250,7 @@ fn damage_is_reported_and_kept() {
     assert_eq!(load_version(&store, environment, number).unwrap().resources, resources);
 }
 
-fn an_unusable_place_is_named() {
+fn an_unusable_path_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
@@ -259,14 +262,14 @@ fn an_unusable_place_is_named() {
 }
 
 fn a_small_change_is_a_small_write() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     let names: Vec<String> = (0..20_000).map(|number| format!("{number:05}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut resources = simple(&names);
     let (store, environment) = open(&path);
     put(&store, environment, &resources).unwrap();
     drop(store);
-    // The log of changes is empty when a store is opened, and grows by what is written.
+    // The write-ahead log is empty when a store is opened, and grows with writes.
     let (store, environment) = open(&path);
     let log = path.with_extension("db-wal");
     let written = || fs::metadata(&log).map_or(0, |log| log.len());
@@ -279,24 +282,24 @@ fn a_small_change_is_a_small_write() {
 }
 
 fn readers_cannot_write() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     drop(open(&path));
     let store = SqliteStore::open_read_only(&path).unwrap();
     let environment = store.default_environment().unwrap();
     let error = put(&store, environment, &[]).unwrap_err();
     assert!(matches!(error, StoreError::ReadOnly { .. }), "{error}");
-    // Reading does not keep a writer out.
+    // A reader does not lock out a writer.
     drop(open(&path));
 }
 
 fn readers_see_one_state() {
-    let (_directory, path) = place();
+    let (_directory, path) = temporary_path();
     let (store, environment) = open(&path);
     let first = put(&store, environment, &simple(&["a", "b", "c"])).unwrap();
     let mut seen = Vec::new();
     let reader = SqliteStore::open_read_only(&path).unwrap();
     let see = &mut |row: orrery_store::ResourceRow<'_>| {
-        // The writer goes on in the middle of the visit.
+        // The writer continues during the visit.
         put(&store, environment, &simple(&["d"])).unwrap();
         seen.push(row.id.to_owned());
     };
@@ -315,8 +318,8 @@ pub(crate) fn hold(path: &Path) {
     drop(store);
 }
 
-fn a_second_process_learns_who_holds_it() {
-    let (_directory, path) = place();
+fn a_second_process_learns_the_holder() {
+    let (_directory, path) = temporary_path();
     drop(open(&path));
     assert_eq!(current_writer(&path).unwrap(), None);
     let mut other = start("hold", &path);

@@ -1,8 +1,8 @@
-//! The tests of the store.
+//! Tests of the store.
 //!
-//! `conformance` is one suite for every implementation; `random` compares sequences of versions with a slow and
-//! obvious model; `files` and `crash` are about the file of `SqliteStore`. Some tests need a second process:
-//! this binary, started with a role.
+//! `conformance` is one suite for every implementation; `random` compares sequences of versions
+//! with a slow and obvious model; `files` and `crash` test the file of `SqliteStore`. Some tests
+//! need a second process: this binary, started with a role.
 
 mod conformance;
 mod crash;

@@ -1,4 +1,4 @@
-//! What only a database that several processes share can do wrong: how it is opened, lost, locked and read while others write.
+//! Failure modes of a shared database: opening, lost connections, locks, and reads during writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,37 +9,37 @@ use orrery_store::sql::Database as _;
 use orrery_store::{
     ChangeSeq, PostgresStore, ResultRecord, Store, StoreError, load_version, values,
 };
-use orrery_testing::{Database, Postgres, TlsFiles};
+use orrery_testing::{Postgres, TestDatabase, TlsFiles};
 
 use crate::support::{
-    deployed, holder, lease, named, nothing_of, postgres_database, put, resource, simple,
+    deployed, empty_result, holder, lease, named, postgres_database, put, resource, simple,
     start_with,
 };
 
 pub(crate) fn cases() -> Vec<(&'static str, fn())> {
     vec![
         ("everything_is_there_for_a_second_process", everything_is_there_for_a_second_process),
-        ("the_schema_is_made_once", the_schema_is_made_once),
+        ("the_schema_is_created_once", the_schema_is_created_once),
         ("a_foreign_database_is_left_alone", a_foreign_database_is_left_alone),
         ("a_newer_database_is_left_alone", a_newer_database_is_left_alone),
         ("a_database_in_another_encoding_is_refused", another_encoding_is_refused),
         ("a_wrong_address_is_explained", a_wrong_address_is_explained),
         ("lost_connections_are_replaced", lost_connections_are_replaced),
         ("a_connection_lost_in_the_middle_is_an_error", a_connection_lost_in_the_middle),
-        ("a_look_sees_one_state", a_look_sees_one_state),
+        ("a_read_sees_one_snapshot", a_read_sees_one_snapshot),
         ("connections_are_bounded", connections_are_bounded),
-        ("what_cannot_be_kept_is_refused", what_cannot_be_kept_is_refused),
+        ("unstorable_values_are_refused", unstorable_values_are_refused),
         ("encryption_checks_certificates", encryption_checks_certificates),
         ("a_stale_owner_cannot_commit", a_stale_owner_cannot_commit),
         ("puts_at_the_same_time_follow_each_other", puts_at_the_same_time),
-        ("the_feed_waits_for_who_came_first", the_feed_waits_for_who_came_first),
+        ("the_feed_waits_for_the_first_writer", the_feed_waits_for_the_first_writer),
         ("the_feed_misses_nothing_while_many_write", the_feed_misses_nothing),
         ("records_changed_at_once_lose_nothing", records_changed_at_once_lose_nothing),
-        ("a_claim_keeps_others_away", a_claim_keeps_others_away),
+        ("a_lock_on_a_name_is_exclusive", a_lock_on_a_name_is_exclusive),
     ]
 }
 
-fn open(database: &Database) -> PostgresStore {
+fn open(database: &TestDatabase) -> PostgresStore {
     PostgresStore::open(&database.url(), &holder("test")).unwrap()
 }
 
@@ -53,10 +53,10 @@ fn everything_is_there_for_a_second_process() {
     assert_eq!(second.default_environment().unwrap(), environment);
     let loaded = load_version(&second, environment, stored.number).unwrap();
     assert_eq!(loaded.resources, resources);
-    assert!(second.place().contains(database.name()), "{}", second.place());
+    assert!(second.database().contains(database.name()), "{}", second.database());
 }
 
-fn the_schema_is_made_once() {
+fn the_schema_is_created_once() {
     let database = Arc::new(Postgres::shared().database());
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -69,7 +69,7 @@ fn the_schema_is_made_once() {
 }
 
 /// Refused, and nothing in it changes.
-fn assert_refused(database: &Database, is_expected: fn(&StoreError) -> bool, words: &[&str]) {
+fn assert_refused(database: &TestDatabase, is_expected: fn(&StoreError) -> bool, words: &[&str]) {
     let tables = || -> i64 {
         let count = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace";
         database.connect().query_one(count, &[]).unwrap().get(0)
@@ -125,7 +125,7 @@ fn a_wrong_address_is_explained() {
     }
     let (text, _) = open("postgres://u@h/x?connect_timeout=1&sslmode=maybe");
     assert!(text.contains("maybe") && text.contains("verify-full"), "{text}");
-    // Nobody listens on a port that was free a moment ago.
+    // A port that was free a moment ago has no listener.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (text, error) = open(&format!("postgres://u:hunter2@127.0.0.1:{port}/x"));
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
@@ -153,7 +153,7 @@ fn a_connection_lost_in_the_middle() {
     let database = postgres_database();
     let store = open(&database);
     let error = store
-        .change(&mut |sql| {
+        .write_transaction(&mut |sql| {
             sql.run("INSERT INTO meta (name, value) VALUES ('a', 'b')", &[])?;
             database.cut_connections();
             sql.run("INSERT INTO meta (name, value) VALUES ('c', 'd')", &[]).map(drop)
@@ -163,7 +163,7 @@ fn a_connection_lost_in_the_middle() {
     assert!(error.to_string().contains("was lost"), "{error}");
     let mut rows = 0;
     store
-        .look(&mut |sql| {
+        .read_transaction(&mut |sql| {
             sql.visit("SELECT 1 FROM meta", &[], &mut |_| {
                 rows += 1;
                 Ok(())
@@ -173,16 +173,16 @@ fn a_connection_lost_in_the_middle() {
     assert_eq!(rows, 0);
 }
 
-fn a_look_sees_one_state() {
+fn a_read_sees_one_snapshot() {
     let database = postgres_database();
     let store = open(&database);
     let mut writer = database.connect();
     let mut next = 0;
-    // The first time it is not known that there is a second statement; later it is.
+    // The first read does not know that there is a second statement; later ones do.
     for _ in 0..3 {
         let mut counts = Vec::new();
         store
-            .look(&mut |sql| {
+            .read_transaction(&mut |sql| {
                 counts.clear();
                 for statement in ["SELECT count(*) FROM meta", "SELECT count(name) FROM meta"] {
                     sql.visit(statement, &[], &mut |row| {
@@ -197,13 +197,13 @@ fn a_look_sees_one_state() {
             })
             .unwrap();
         assert_eq!(counts.len(), 2);
-        assert_eq!(counts[0], counts[1], "somebody wrote in between");
+        assert_eq!(counts[0], counts[1], "a write happened in between");
     }
 }
 
 fn connections_are_bounded() {
     let database = postgres_database();
-    let store = PostgresStore::open_with(&database.url(), &holder("bounded"), 2).unwrap();
+    let store = PostgresStore::open_with_pool_size(&database.url(), &holder("bounded"), 2).unwrap();
     let environment = store.default_environment().unwrap();
     let most = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn connections_are_bounded() {
     assert!((1..=2).contains(&most), "{most}");
 }
 
-fn what_cannot_be_kept_is_refused() {
+fn unstorable_values_are_refused() {
     let database = postgres_database();
     let store = open(&database);
     let environment = store.default_environment().unwrap();
@@ -236,7 +236,7 @@ fn what_cannot_be_kept_is_refused() {
     assert!(store.agents(environment).unwrap().is_empty());
 }
 
-/// The other process, which has certificates that it trusts: says what came of it.
+/// The other process, which has trusted certificates: prints the result.
 pub(crate) fn connect(url: &str) {
     match PostgresStore::open(url, &holder("test")) {
         Ok(store) => println!("{:?}", store.default_environment().is_ok()),
@@ -283,7 +283,7 @@ fn encryption_checks_certificates() {
     for refused in [
         connect(&url("localhost", "require"), &strange),
         connect(&url("localhost", "prefer"), &strange),
-        // Another name than the certificate has.
+        // A different name than that of the certificate.
         connect(&url("127.0.0.1", "require"), &trusted),
         connect(&url("127.0.0.1", "verify-ca"), &trusted),
         connect(&url("127.0.0.1", "verify-full"), &trusted),
@@ -301,12 +301,12 @@ fn a_stale_owner_cannot_commit() {
     let stored = put(&store, environment, &resources).unwrap();
     let stale = lease(&store, environment);
     let state = deployed(&resources[0], Timestamp(1));
-    // Somebody takes the lease over and has not yet committed that.
+    // Another process takes the lease over and has not committed yet.
     let mut thief = database.connect();
     thief.batch_execute("BEGIN; UPDATE lease SET epoch = epoch + 1").unwrap();
     std::thread::scope(|scope| {
         let late = scope.spawn(|| {
-            let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
+            let result = ResultRecord { state: Some(&state), ..empty_result(stored.keys[0]) };
             store.record_results(&stale, &[result])
         });
         std::thread::sleep(Duration::from_millis(200));
@@ -336,7 +336,7 @@ fn puts_at_the_same_time() {
                     let stored = put(&other, environment, &resources).unwrap();
                     let loaded = load_version(&other, environment, stored.number).unwrap();
                     assert_eq!(loaded.resources, resources);
-                    other.keep_versions(environment, 3).unwrap();
+                    other.retain_versions(environment, 3).unwrap();
                 }
             });
         }
@@ -348,11 +348,11 @@ fn puts_at_the_same_time() {
 }
 
 fn subjects(store: &PostgresStore, after: ChangeSeq) -> Vec<String> {
-    let notes = store.records().changes(after, None, 100).unwrap();
-    notes.into_iter().map(|note| note.subject).collect()
+    let changes = store.records().changes(after, None, 100).unwrap();
+    changes.into_iter().map(|change| change.subject).collect()
 }
 
-fn the_feed_waits_for_who_came_first() {
+fn the_feed_waits_for_the_first_writer() {
     let database = postgres_database();
     let store = open(&database);
     let environment = store.default_environment().unwrap();
@@ -363,7 +363,7 @@ fn the_feed_waits_for_who_came_first() {
             "BEGIN; SELECT note_changes(ARRAY[0], ARRAY['x'], ARRAY['slow'], ARRAY[1])",
         )
         .unwrap();
-        // The one that began later is done before.
+        // The transaction that began later commits first.
         store.set_paused(environment, Some("fast"), true).unwrap();
         assert_eq!(subjects(&store, begin), [""; 0], "something before it may still come");
         assert_eq!(store.records().latest_change().unwrap(), begin);
@@ -375,7 +375,7 @@ fn the_feed_waits_for_who_came_first() {
 
 fn the_feed_misses_nothing() {
     const WRITERS: usize = 4;
-    const NOTES: usize = 40;
+    const CHANGES: usize = 40;
     let database = postgres_database();
     let store = open(&database);
     let environment = store.default_environment().unwrap();
@@ -385,29 +385,29 @@ fn the_feed_misses_nothing() {
         for writer in 0..WRITERS {
             let other = open(&database);
             scope.spawn(move || {
-                for note in 0..NOTES {
-                    let name = format!("{writer}.{note}");
+                for change in 0..CHANGES {
+                    let name = format!("{writer}.{change}");
                     other.set_setting(environment, &name, Some(&serde_json::json!(1))).unwrap();
                 }
             });
         }
         let began = Instant::now();
-        while seen.len() < WRITERS * NOTES && began.elapsed() < Duration::from_secs(60) {
-            for note in store.records().changes(after, Some(environment), 7).unwrap() {
-                assert!(note.seq > after);
-                after = note.seq;
-                seen.push(note.subject);
+        while seen.len() < WRITERS * CHANGES && began.elapsed() < Duration::from_secs(60) {
+            for change in store.records().changes(after, Some(environment), 7).unwrap() {
+                assert!(change.seq > after);
+                after = change.seq;
+                seen.push(change.subject);
             }
         }
     });
-    assert_eq!(seen.len(), WRITERS * NOTES, "a note was passed over");
+    assert_eq!(seen.len(), WRITERS * CHANGES, "a change was missed");
 }
 
 /// Adds one to a number in a text.
 fn increment(store: &PostgresStore, claim: Option<&str>) -> orrery_store::Result<()> {
-    store.change(&mut |sql| {
+    store.write_transaction(&mut |sql| {
         if let Some(name) = claim {
-            sql.claim(name)?;
+            sql.lock_name(name)?;
         }
         let mut found = 0_i64;
         sql.visit("SELECT value FROM meta WHERE name = ?1", values!["count"], &mut |row| {
@@ -424,13 +424,13 @@ fn increment_in_threads(claim: Option<&str>) {
     let database = postgres_database();
     let store = open(&database);
     let insert = "INSERT INTO meta (name, value) VALUES ('count', '0')";
-    store.change(&mut |sql| sql.run(insert, &[]).map(drop)).unwrap();
+    store.write_transaction(&mut |sql| sql.run(insert, &[]).map(drop)).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             let other = open(&database);
             scope.spawn(move || {
                 for _ in 0..10 {
-                    // Whoever is told that others were in the way may try again.
+                    // A conflict may be retried.
                     while let Err(error) = increment(&other, claim) {
                         assert!(matches!(error, StoreError::Contended { .. }), "{error:?}");
                     }
@@ -442,14 +442,14 @@ fn increment_in_threads(claim: Option<&str>) {
     assert_eq!(count, "40");
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = \
          (SELECT oid FROM pg_database WHERE datname = current_database())";
-    let left: i64 = database.connect().query_one(locks, &[]).unwrap().get(0);
-    assert_eq!(left, 0, "locks were left behind");
+    let remaining: i64 = database.connect().query_one(locks, &[]).unwrap().get(0);
+    assert_eq!(remaining, 0, "locks were left behind");
 }
 
 fn records_changed_at_once_lose_nothing() {
     increment_in_threads(None);
 }
 
-fn a_claim_keeps_others_away() {
+fn a_lock_on_a_name_is_exclusive() {
     increment_in_threads(Some("the count"));
 }

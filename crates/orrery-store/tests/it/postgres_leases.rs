@@ -1,11 +1,12 @@
-//! Leases in a database that several processes share: given once, renewed together, and never held for ever.
+//! Leases in a database that several processes share: exclusive, renewed together, and always
+//! expiring.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
 use orrery_store::{LeaseRequest, NewParameter, ParameterSource, PostgresStore, Store, StoreError};
-use orrery_testing::Database;
+use orrery_testing::TestDatabase;
 
 use crate::support::{holder, lease, postgres_database};
 
@@ -13,21 +14,21 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
     vec![
         ("a_lease_is_given_once", a_lease_is_given_once),
         ("leases_are_renewed_around_a_busy_one", leases_are_renewed_around_a_busy_one),
-        ("every_lease_has_an_end", every_lease_has_an_end),
+        ("every_lease_expires", every_lease_expires),
         (
-            "a_holder_that_is_frozen_in_a_transaction_keeps_nothing",
-            a_holder_that_is_frozen_in_a_transaction_keeps_nothing,
+            "a_holder_frozen_in_a_transaction_loses_its_lease",
+            a_holder_frozen_in_a_transaction_loses_its_lease,
         ),
-        ("renewals_wait_for_no_other_work", renewals_wait_for_no_other_work),
+        ("lease_renewals_do_not_wait_for_other_work", lease_renewals_do_not_wait_for_other_work),
     ]
 }
 
-fn open(database: &Database) -> PostgresStore {
+fn open(database: &TestDatabase) -> PostgresStore {
     PostgresStore::open(&database.url(), &holder("test")).unwrap()
 }
 
-/// The transaction that it holds the lease in is ended by the database before the lease is over.
-fn a_holder_that_is_frozen_in_a_transaction_keeps_nothing() {
+/// The database ends the transaction under the lease before the lease expires.
+fn a_holder_frozen_in_a_transaction_loses_its_lease() {
     const LASTS: Duration = Duration::from_secs(3);
     let database = postgres_database();
     let (frozen, other) = (open(&database), open(&database));
@@ -49,7 +50,7 @@ fn a_holder_that_is_frozen_in_a_transaction_keeps_nothing() {
                 expires: false,
                 metadata: None,
             };
-            frozen.records().put_parameter_of_handler(&lease, &new, Timestamp(1), &|_, _| {
+            frozen.records().put_handler_parameter(&lease, &new, Timestamp(1), &|_, _| {
                 std::thread::sleep(LASTS * 5);
                 Ok(())
             })
@@ -65,10 +66,10 @@ fn a_holder_that_is_frozen_in_a_transaction_keeps_nothing() {
     });
 }
 
-/// All connections for other work are taken, and leases are renewed all the same.
-fn renewals_wait_for_no_other_work() {
+/// Leases are renewed although all connections for other work are in use.
+fn lease_renewals_do_not_wait_for_other_work() {
     let database = postgres_database();
-    let store = PostgresStore::open_with(&database.url(), &holder("test"), 1).unwrap();
+    let store = PostgresStore::open_with_pool_size(&database.url(), &holder("test"), 1).unwrap();
     let environment = store.default_environment().unwrap();
     let held = lease(&store, environment);
     let mut blocker = database.connect();
@@ -110,7 +111,8 @@ fn a_lease_is_given_once() {
     assert_eq!(winners.into_inner(), 1);
 }
 
-/// Something long under one lease keeps nobody else from being renewed, and that one is not lost.
+/// A long transaction under one lease does not delay the renewal of others, and that lease is not
+/// lost.
 fn leases_are_renewed_around_a_busy_one() {
     let database = postgres_database();
     let store = open(&database);
@@ -135,7 +137,7 @@ fn leases_are_renewed_around_a_busy_one() {
     assert_eq!((renewal.lost, renewal.busy), (Vec::new(), vec![leases[0]]));
     let after = ends(&mut client);
     assert!(after[0] == before[0] && after[1] > before[1], "{before:?} {after:?}");
-    // Who writes for a moment only is waited for.
+    // A short transaction is waited for.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(50));
@@ -147,12 +149,12 @@ fn leases_are_renewed_around_a_busy_one() {
     assert!(ends(&mut client)[0] > before[0]);
 }
 
-/// Nobody can know that a process on another machine is gone.
-fn every_lease_has_an_end() {
+/// The end of a process on another machine cannot be detected.
+fn every_lease_expires() {
     let database = postgres_database();
     let store = open(&database);
     let environment = store.default_environment().unwrap();
-    // Its holder did not say for how long, and is gone.
+    // Its holder did not request a duration, and has ended.
     lease(&store, environment);
     let request = LeaseRequest { holder: holder("two"), now: Timestamp(0), expires: None };
     assert!(matches!(store.acquire_lease(environment, &request), Err(StoreError::Leased { .. })));

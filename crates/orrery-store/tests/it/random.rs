@@ -1,9 +1,10 @@
-//! Random sequences of puts and deletions, compared with a model that keeps every version whole.
+//! Random sequences of puts and deletions, compared with a model that stores every version
+//! completely.
 
 use std::collections::BTreeMap;
 
 use orrery_model::{Resource, ResourceId, SetName, VersionNumber};
-use orrery_store::{EnvironmentKey, NewVersion, ResourceDifference, Scope, Store, load_version};
+use orrery_store::{EnvironmentKey, NewVersion, PutScope, ResourceDifference, Store, load_version};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -16,7 +17,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 type Whole = BTreeMap<ResourceId, Resource>;
 
-/// A resource to be: its number, value, set, whether it sends events, and which of the earlier ones it requires.
+/// Draft of a resource: its number, value, set, whether it sends events, and the earlier ones that
+/// it requires.
 #[derive(Clone, Debug)]
 struct Draft {
     number: usize,
@@ -73,8 +75,8 @@ fn name_of(number: usize) -> ResourceId {
     named(&format!("{number}"))
 }
 
-/// Turns drafts into resources that a version can have: each once, requiring only earlier ones of the same
-/// set or the shared one that are there.
+/// Turns drafts into resources of a version: each once, requiring only existing earlier ones of the
+/// same set or the shared one.
 fn realize(drafts: &[Draft], others: &Whole) -> Vec<Resource> {
     let mut sets: BTreeMap<usize, usize> = BTreeMap::new();
     for draft in drafts {
@@ -84,7 +86,7 @@ fn realize(drafts: &[Draft], others: &Whole) -> Vec<Resource> {
         let given = sets.get(&number).map(|set| set_name(*set));
         given.or_else(|| others.get(id).map(|resource| resource.set.clone()))
     };
-    let mut made: Whole = BTreeMap::new();
+    let mut created: Whole = BTreeMap::new();
     for draft in drafts {
         let id = name_of(draft.number);
         let own = set_name(draft.set);
@@ -101,9 +103,9 @@ fn realize(drafts: &[Draft], others: &Whole) -> Vec<Resource> {
         let mut resource = resource(&id, draft.value, &requires.iter().collect::<Vec<_>>());
         resource.set = own;
         resource.flags.send_event = draft.send_event;
-        made.entry(id).or_insert(resource);
+        created.entry(id).or_insert(resource);
     }
-    made.into_values().collect()
+    created.into_values().collect()
 }
 
 /// The slow and obvious store.
@@ -131,7 +133,8 @@ fn apply(store: &dyn Store, environment: EnvironmentKey, naive: &mut Naive, step
         Step::PutSets { sets, drafts } => {
             let current = naive.newest();
             let replaced: Vec<SetName> = sets.iter().map(|set| set_name(*set)).collect();
-            // A put of sets says nothing of resources that stand in others: those neither move nor change here.
+            // A put of sets does not affect resources of other sets: those neither move nor change
+            // here.
             let drafts: Vec<Draft> = drafts
                 .iter()
                 .filter(|draft| {
@@ -145,7 +148,7 @@ fn apply(store: &dyn Store, environment: EnvironmentKey, naive: &mut Naive, step
                 .filter(|(_, resource)| !replaced.contains(&resource.set))
                 .collect();
             let resources = realize(&drafts, &staying);
-            let scope = Scope::Sets(&replaced);
+            let scope = PutScope::Sets(&replaced);
             let new = NewVersion { released: false, scope, ..new_version(&resources) };
             let stored = store.put_version(environment, &new).unwrap();
             let mut whole = staying;
@@ -153,15 +156,15 @@ fn apply(store: &dyn Store, environment: EnvironmentKey, naive: &mut Naive, step
             assert_eq!(stored.total, whole.len() as u64);
             naive.versions.push((stored.number, whole));
         }
-        Step::Delete(place) => {
+        Step::Delete(index) => {
             if naive.versions.is_empty() {
                 return;
             }
-            let (number, _) = naive.versions.remove(place % naive.versions.len());
+            let (number, _) = naive.versions.remove(index % naive.versions.len());
             store.delete_version(environment, number).unwrap();
         }
         Step::Keep(keep) => {
-            let deleted = store.keep_versions(environment, *keep).unwrap();
+            let deleted = store.retain_versions(environment, *keep).unwrap();
             let surplus = naive.versions.len().saturating_sub(*keep);
             let expected: Vec<_> =
                 naive.versions.drain(..surplus).map(|(number, _)| number).collect();
@@ -217,9 +220,9 @@ fn versions_equal_those_of_a_naive_store(backend: Backend) {
         let other = store.create_environment("p", "other").unwrap().key;
         let mut naive = Naive::default();
         let mut neighbour = Naive::default();
-        for (place, step) in steps.iter().enumerate() {
+        for (round, step) in steps.iter().enumerate() {
             apply(&*store, environment, &mut naive, step);
-            if place % 3 == 0 {
+            if round % 3 == 0 {
                 apply(&*store, other, &mut neighbour, step);
             }
             compare(&*store, environment, &naive);

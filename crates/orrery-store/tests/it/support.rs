@@ -1,4 +1,4 @@
-//! What the tests share: stores to test, resources to store, and short ways to call.
+//! Shared test support: stores to test, resources to store, and shorthands.
 
 use std::ffi::OsStr;
 use std::ops::Deref;
@@ -7,17 +7,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use orrery_model::{
-    Attributes, Change, HandlerRun, LogLine, OutcomeStatus, Resource, ResourceId, ResourceState,
+    Attributes, Change, LastRunStatus, LogLine, OutcomeStatus, Resource, ResourceId, ResourceState,
     Timestamp, VersionNumber,
 };
 use orrery_store::{
     ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion,
-    PostgresStore, PutVersion, Result, ResultRecord, Scope, SqliteStore, Store,
+    PostgresStore, PutOutcome, PutScope, Result, ResultRecord, SqliteStore, Store,
 };
-use orrery_testing::{Database, Postgres};
+use orrery_testing::{Postgres, TestDatabase};
 use tempfile::TempDir;
 
-/// The first argument of this binary when it is not to run tests.
+/// First argument of this binary when it is started in a role instead of running tests.
 pub(crate) const ROLE: &str = "--role";
 
 /// A kind of store.
@@ -40,31 +40,32 @@ impl Backend {
         }
     }
 
-    /// A store with nothing in it.
+    /// An empty store.
     pub(crate) fn fresh(self) -> Fresh {
         match self {
             Backend::SqliteFile => {
                 let directory = tempfile::tempdir().unwrap();
                 let path = directory.path().join("store.db");
                 let store = Box::new(SqliteStore::open(path, &holder("test")).unwrap());
-                Fresh { store, _place: Place::Directory(directory) }
+                Fresh { store, _backing: Backing::Directory(directory) }
             }
-            Backend::SqliteMemory => {
-                Fresh { store: Box::new(SqliteStore::in_memory().unwrap()), _place: Place::Memory }
-            }
+            Backend::SqliteMemory => Fresh {
+                store: Box::new(SqliteStore::in_memory().unwrap()),
+                _backing: Backing::Memory,
+            },
             Backend::Postgres => {
                 let database = postgres_database();
                 let store =
                     Box::new(PostgresStore::open(&database.url(), &holder("test")).unwrap());
-                Fresh { store, _place: Place::Database(database) }
+                Fresh { store, _backing: Backing::Database(database) }
             }
         }
     }
 }
 
 /// A PostgreSQL database with the schema and nothing else.
-pub(crate) fn postgres_database() -> Database {
-    static EMPTY: OnceLock<Database> = OnceLock::new();
+pub(crate) fn postgres_database() -> TestDatabase {
+    static EMPTY: OnceLock<TestDatabase> = OnceLock::new();
     let empty = EMPTY.get_or_init(|| {
         let database = Postgres::shared().database();
         PostgresStore::open(&database.url(), &holder("test")).unwrap();
@@ -75,14 +76,14 @@ pub(crate) fn postgres_database() -> Database {
 
 pub(crate) struct Fresh {
     store: Box<dyn Store>,
-    /// After the store, which uses it.
-    _place: Place,
+    /// Declared after the store, which uses it.
+    _backing: Backing,
 }
 
-enum Place {
+enum Backing {
     Memory,
     Directory(#[expect(dead_code, reason = "it goes with the value")] TempDir),
-    Database(#[expect(dead_code, reason = "it goes with the value")] Database),
+    Database(#[expect(dead_code, reason = "it goes with the value")] TestDatabase),
 }
 
 impl Deref for Fresh {
@@ -111,7 +112,7 @@ pub(crate) fn named(name: &str) -> ResourceId {
     ResourceId::new("t::R", "agent", "name", name).unwrap()
 }
 
-/// A resource whose only attribute has the given value.
+/// A resource with one attribute of the given value.
 pub(crate) fn resource(id: &ResourceId, value: u32, requires: &[&ResourceId]) -> Resource {
     let attributes = Attributes::parse(&format!(r#"{{"value":{value}}}"#)).unwrap();
     Resource::new(id.clone(), attributes, requires.iter().map(|id| (*id).clone()).collect())
@@ -130,7 +131,7 @@ pub(crate) fn new_version(resources: &[Resource]) -> NewVersion<'_> {
         number: None,
         made_at: Timestamp(5),
         info: &serde_json::Value::Null,
-        scope: Scope::All,
+        scope: PutScope::All,
         resources,
         base: None,
         unknowns: &[],
@@ -145,13 +146,13 @@ pub(crate) fn put(
     store: &dyn Store,
     environment: EnvironmentKey,
     resources: &[Resource],
-) -> Result<PutVersion> {
+) -> Result<PutOutcome> {
     store.put_version(environment, &new_version(resources))
 }
 
 pub(crate) fn deployed(resource: &Resource, at: Timestamp) -> ResourceState {
     ResourceState {
-        last_run: HandlerRun::Successful,
+        last_run: LastRunStatus::Successful,
         last_run_compliant: Some(true),
         last_outcome: Some(OutcomeStatus::Deployed),
         last_run_at: Some(at),
@@ -179,7 +180,7 @@ pub(crate) fn action<'a>(
     }
 }
 
-pub(crate) fn nothing_of(key: orrery_store::ResourceKey) -> ResultRecord<'static> {
+pub(crate) fn empty_result(key: orrery_store::ResourceKey) -> ResultRecord<'static> {
     ResultRecord { resource: key, state: None, action: None, facts: &[] }
 }
 
@@ -188,7 +189,7 @@ pub(crate) fn start(role: &str, path: &Path) -> Child {
     start_with(role, path, &[])
 }
 
-/// The same, with something in its environment.
+/// As `start`, with environment variables.
 pub(crate) fn start_with(role: &str, path: &Path, environment: &[(&str, &OsStr)]) -> Child {
     let program: PathBuf = std::env::current_exe().unwrap();
     Command::new(program)

@@ -196,7 +196,7 @@ impl Formatter<'_> {
     }
 }
 
-/// Whether there is always a blank line between two items.
+/// Returns true if two items are always separated by a blank line.
 fn stands_apart(before: SyntaxKind, after: SyntaxKind) -> bool {
     let has_body = |kind| matches!(kind, Entity | Implementation | Docstring);
     has_body(before) || has_body(after) || (before == Import) != (after == Import)

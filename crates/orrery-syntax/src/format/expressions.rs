@@ -55,7 +55,7 @@ impl Formatter<'_> {
         for (index, element) in inner.iter().enumerate() {
             match element {
                 Element::Token(comma) if index + 1 == inner.len() => {
-                    // Its place is the same whether it was there or is added.
+                    // Its position is the same for an existing and an added comma.
                     self.write_gap(*comma);
                     self.ops.push(Op::TrailingComma);
                 }
@@ -98,7 +98,7 @@ impl Formatter<'_> {
         self.close();
     }
 
-    /// Whether an argument that is alone shares the lines of its brackets: `f([` … `])`.
+    /// Returns true if a single argument shares the lines of its brackets: `f([` … `])`.
     fn hugs(&self, node: NodeId, close: TokenId) -> bool {
         let only = match self.kind(node) {
             PositionalArg => self.tree.children(node).next(),
@@ -116,7 +116,7 @@ impl Formatter<'_> {
         brackets && !self.has_comment(node, close)
     }
 
-    /// Whether there is a comment right before `node`, or between its end and `close`.
+    /// Returns true if there is a comment right before `node`, or between its end and `close`.
     fn has_comment(&self, node: NodeId, close: TokenId) -> bool {
         let range = self.tree.token_range(node);
         let comment = |index: usize| self.tree.tokens()[index].kind == Comment;
@@ -196,7 +196,7 @@ impl Formatter<'_> {
         }
     }
 
-    /// Writes what goes before a node, so that a group can begin after it.
+    /// Writes the gap before a node, so that a group can begin after it.
     fn write_gap_of(&mut self, node: NodeId) {
         let first = self.tree.token_range(node).start;
         self.write_gap(TokenId(first as u32));

@@ -1,8 +1,8 @@
 //! Lays out a sequence of texts and possible breaks so that lines stay short.
 //!
-//! A group is set on one line if what it holds, and what follows it up to the next place where a
-//! line may end, fits; otherwise each of its own breaks becomes a newline. Groups nest, and an outer
-//! one is decided before those inside it.
+//! A group is set on one line if its content, and the text after it up to the next possible break,
+//! fits; otherwise each of its own breaks becomes a newline. Groups nest, and an outer one is
+//! decided before those inside it.
 
 use std::ops::Range;
 
@@ -26,9 +26,9 @@ pub(super) enum Op {
     TrailingComma,
     /// A comment behind other text on its line.
     TrailingComment(Range<usize>),
-    /// Opens a group, which must be broken if `forced`. What is in `operators` is indented as a whole
-    /// where it is broken; in brackets, `Indent` says what is. It fits if what stands before the place
-    /// `until` does.
+    /// Opens a group, which must be broken if `forced`. A broken group of `operators` is indented
+    /// as a whole; in brackets, `Indent` marks the indented part. The group fits if the text before
+    /// the index `until` fits.
     Open {
         forced: bool,
         operators: bool,
@@ -39,7 +39,7 @@ pub(super) enum Op {
     Dedent,
 }
 
-/// Writes `ops`, whose texts are parts of `source`.
+/// Writes `ops`, with texts that are ranges of `source`.
 pub(super) fn write(source: &str, ops: &[Op]) -> String {
     let mut layout = Layout {
         source,
@@ -142,9 +142,9 @@ impl Layout<'_> {
         self.line_indent = self.indent;
     }
 
-    /// Whether the group opened at `open` fits on the line, with what follows it. Which groups must
-    /// be broken plays no part: a bracket that was broken for its width has a trailing comma the next
-    /// time, and nothing else may come out differently for that.
+    /// Returns true if the group opened at `open` fits on the line, with the text after it. Forced
+    /// breaks play no part: a bracket that was broken for its width has a trailing comma the next
+    /// time, and nothing else may change for that.
     fn fits(&self, open: usize, until: usize) -> bool {
         let mut column = self.column.max(self.line_indent);
         let mut depth = 0_usize;

@@ -1,8 +1,8 @@
 //! The formatter: one canonical style.
 //!
-//! Only blanks, newlines and trailing commas change. Comments stay where they are, between the same
-//! tokens; strings stay as they are written. A bracket whose last element is followed by a comma is
-//! always broken, one element a line; others are broken if they do not fit.
+//! Only blanks, newlines and trailing commas change. Comments stay between the same tokens; strings
+//! stay as they are written. A bracket with a comma after its last element is always broken, one
+//! element a line; others are broken if they do not fit.
 
 mod definitions;
 mod expressions;
@@ -14,7 +14,7 @@ use crate::SyntaxError;
 use crate::kind::SyntaxKind;
 use crate::tree::{Element, NodeId, TokenId, Tree};
 
-/// Formats a text, or tells why it can not be parsed.
+/// Formats a text, or returns its syntax errors.
 pub fn format(text: &str) -> Result<String, Vec<SyntaxError>> {
     let parse = crate::parse(text);
     if !parse.errors.is_empty() {
@@ -31,7 +31,7 @@ pub fn format(text: &str) -> Result<String, Vec<SyntaxError>> {
     Ok(layout::write(text, &formatter.ops))
 }
 
-/// What goes before the next token.
+/// Separator before the next token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Separator {
     None,
@@ -54,7 +54,7 @@ struct Formatter<'t> {
     /// The first token that has not been written.
     next: usize,
     separator: Separator,
-    /// Where in `ops` the open groups begin.
+    /// Start indexes of the open groups in `ops`.
     open: Vec<usize>,
 }
 
@@ -146,7 +146,7 @@ impl Formatter<'_> {
                     } else {
                         self.hard_line(newlines);
                         self.ops.push(Op::Text(range));
-                        // What follows is closer to the comment than to what was before.
+                        // The next token is closer to the comment than the previous one.
                         self.after_comment();
                     }
                     if !matches!(self.separator, Separator::Line { .. }) {
@@ -168,8 +168,8 @@ impl Formatter<'_> {
         };
     }
 
-    /// Writes the comments before the token that closes a block or bracket, at the depth of what is
-    /// inside it.
+    /// Writes the comments before the token that closes a block or bracket, at the depth of its
+    /// content.
     fn comments_before(&mut self, token: TokenId) {
         self.write_comments(token.0 as usize);
     }
@@ -204,7 +204,7 @@ impl Formatter<'_> {
         self.tree.kind(node)
     }
 
-    /// The elements of a node as a list, so that writing can go on meanwhile.
+    /// Returns the elements of a node as a list, so that writing can continue meanwhile.
     fn elements(&self, node: NodeId) -> Vec<Element> {
         self.tree.elements(node).collect()
     }

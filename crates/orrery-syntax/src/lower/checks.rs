@@ -28,8 +28,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Reports keys that occur twice, and keeps the first of each. Both places are those of the
-    /// values.
+    /// Reports keys that occur twice, and retains the first of each. Both locations are those of
+    /// the values.
     pub(super) fn check_duplicate_keys(
         &mut self,
         dict: NodeId,
@@ -63,7 +63,7 @@ impl Lowering<'_, '_> {
         });
     }
 
-    /// The first keyword argument that has occurred before: where it is, and its name.
+    /// Returns the first repeated keyword argument: its position and name.
     fn repeated(&self, args: &[Arg]) -> Option<(usize, Symbol)> {
         // Most calls have a handful of arguments, so that looking back is the fastest way; the
         // table is for those that a program wrote.
@@ -116,7 +116,7 @@ impl Lowering<'_, '_> {
         self.reported_in(statement);
     }
 
-    /// Reports `parents` with a condition: whether the parents' implementations apply is theirs to say.
+    /// Reports `parents` with a condition: the parents' implementations have their own conditions.
     pub(super) fn check_parents(
         &mut self,
         entity: Path,
@@ -132,8 +132,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// Reports a typedef whose condition does not depend on the value. The name of the typedef may
-    /// stand for it here, although it will not be found later.
+    /// Reports a typedef with a condition that does not depend on the value. The name of the
+    /// typedef may stand for the value here, although it will not be found later.
     pub(super) fn check_constraint(&mut self, name: Name, constraint: &Expr, node: NodeId) {
         let this = self.intern("self");
         if references(constraint, this) || references(constraint, name.symbol) {
@@ -152,8 +152,8 @@ fn keyword(arg: &Arg) -> Option<Symbol> {
     }
 }
 
-/// Whether the value of the variable is needed for that of the expression. As the language has it,
-/// `x is defined` does not count, nor do the guards of comprehensions.
+/// Returns true if the expression needs the value of the variable. By the language's rules, `x is
+/// defined` does not count, nor do the guards of comprehensions.
 fn references(expr: &Expr, variable: Symbol) -> bool {
     let any = |exprs: &[&Expr]| exprs.iter().any(|expr| references(expr, variable));
     let in_args = |args: &[Arg]| {

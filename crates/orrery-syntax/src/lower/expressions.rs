@@ -40,7 +40,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// What stands for an expression that is not there. Only reached in trees with errors.
+    /// Placeholder for a missing expression. Only reached in trees with errors.
     fn nothing(&self, node: NodeId) -> Expr {
         Expr { kind: ExprKind::Null, loc: self.line_loc(self.tree.range(node)) }
     }
@@ -231,7 +231,7 @@ impl Lowering<'_, '_> {
         }
         self.defined_depth += 1;
         let present = binary(BinaryOp::In, self.expr(key), self.expr(base));
-        // What is wrong with the parts is known now, and must not be said three times.
+        // Errors of the parts are reported already, and must not be repeated three times.
         let reported = (self.errors.len(), self.warnings.len());
         let not_null = binary(BinaryOp::NotEqual, self.expr(lookup), null);
         let not_empty = binary(BinaryOp::NotEqual, self.expr(lookup), empty);

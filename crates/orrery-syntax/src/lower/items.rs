@@ -205,7 +205,7 @@ impl Lowering<'_, '_> {
         Arity { low, high: if colon == 1 { bounds[1] } else { Some(low) } }
     }
 
-    /// A bound beyond 32 bits can not be reached, so the largest one stands for it.
+    /// Saturates a bound beyond 32 bits, which cannot be reached.
     fn bound(&self, token: TokenId) -> u32 {
         let text = self.tree.token_text(token);
         if text.starts_with('-') { 0 } else { text.parse().unwrap_or(u32::MAX) }
@@ -233,7 +233,7 @@ impl Lowering<'_, '_> {
         Some(Index { entity, attributes, loc: self.line_loc(self.tree.range(node)) })
     }
 
-    /// Looks for further errors in what is left of a construct that could not be parsed.
+    /// Finds further errors in the parsed parts of a broken construct.
     pub(super) fn salvage(&mut self, node: NodeId) {
         for child in self.tree.children(node) {
             match self.tree.kind(child) {

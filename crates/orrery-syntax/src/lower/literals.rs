@@ -106,7 +106,7 @@ impl<'t> Lowering<'t, '_> {
         Search { text: self.text, next: range.start + prefix, end: range.end }
     }
 
-    /// A reference inside a string, whose name begins at `start` where that is known.
+    /// Lowers a reference inside a string; its name begins at `start` where that is known.
     fn interpolated(
         &mut self,
         field: &Field,
@@ -135,8 +135,8 @@ impl<'t> Lowering<'t, '_> {
     }
 }
 
-/// Finds, one after the other, where parts of a decoded string stand in the source. Parts that
-/// were written with escapes are not found.
+/// Finds the parts of a decoded string in the source, one after the other. Parts written with
+/// escapes are not found.
 struct Search<'t> {
     text: &'t str,
     next: usize,

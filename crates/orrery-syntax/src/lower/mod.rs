@@ -1,12 +1,12 @@
 //! From the lossless tree to the typed one: sugar removed, escapes decoded, names interned, and
-//! every node given the place that messages name.
+//! every node given its source location.
 //!
-//! # Places
+//! # Locations
 //!
 //! Some constructs are named by line and column, others by line alone; which line is a matter of
 //! the construct, and shows when one is spread over several:
 //!
-//! | construct | place |
+//! | construct | location |
 //! |---|---|
 //! | variable, class, function, namespace | line and column of the whole (qualified) name |
 //! | names of entities, attributes, relations, typedefs, implementations, keyword arguments | line and column of the name |
@@ -20,16 +20,16 @@
 //! | assignment | the line of `=` or `+=` |
 //! | constructor | the line of `(` |
 //! | index lookups | the line of `[` |
-//! | dict lookup | the line of what is looked up in |
+//! | dict lookup | the line of the dict |
 //! | operator | the line of the operator |
-//! | `c ? a : b` | the line of the condition's place |
+//! | `c ? a : b` | the line of the condition's location |
 //! | `d[k] is defined` | the line of `is` |
 //! | list, dict, comprehension (all levels) | the line of the opening bracket |
 //! | `for`, `if`, `import`, `index` | the line of the keyword |
 //! | `elif` | the line of the colon after its condition |
 //! | `**d` | the line of the stars |
 //!
-//! Where a place is a line, its bytes run over as much of the construct as is good to underline.
+//! Where a location is a line, its bytes cover as much of the construct as is useful to underline.
 
 mod checks;
 mod expressions;
@@ -68,11 +68,11 @@ struct Lowering<'t, 'i> {
     interner: &'i mut Interner,
     errors: Vec<SyntaxError>,
     warnings: Vec<SyntaxWarning>,
-    /// How many `d[k] is defined` are around what is being lowered.
+    /// Number of `d[k] is defined` around the current node.
     defined_depth: u32,
 }
 
-/// How far back from its anchor an underlined line may begin.
+/// Maximum distance from the anchor back to the start of an underlined line.
 const UNDERLINE_MAX: usize = 1000;
 
 impl<'t> Lowering<'t, '_> {
@@ -84,7 +84,7 @@ impl<'t> Lowering<'t, '_> {
         Loc { column: false, ..self.column_loc(range) }
     }
 
-    /// A place by line: the line on which `anchor` stands, from where `whole` begins if that is on
+    /// Returns a location by line: the line of `anchor`, from the start of `whole` if that is on
     /// the same line.
     fn anchored(&self, anchor: usize, whole: Range<usize>) -> Loc {
         let before = &self.text.as_bytes()[whole.start.min(anchor)..anchor];
@@ -141,12 +141,12 @@ impl<'t> Lowering<'t, '_> {
         self.tree.children(node).find(|child| self.tree.kind(*child) == kind)
     }
 
-    /// When a statement or definition is noticed to be complete: once what follows it fits.
+    /// Returns the moment at which a statement or definition is complete: once the next token fits.
     fn after(&self, node: NodeId) -> Moment {
         Moment { known_at: self.next_token(node).0, stage: Stage::Completed }
     }
 
-    /// When an expression is noticed to be complete.
+    /// Returns the moment at which an expression is complete.
     fn after_expression(&self, node: NodeId) -> Moment {
         let (known_at, next) = self.next_token(node);
         let fits = next.may_follow_expression();

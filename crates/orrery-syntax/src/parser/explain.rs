@@ -1,5 +1,5 @@
-//! Syntax errors in our own words: what was expected, what lacks its end, and what a habit from
-//! another language is called here. The compatible message stays as it is.
+//! Explanations of syntax errors: expected constructs, unclosed ones, and this language's form of
+//! habits from other languages. The compatible message is unchanged.
 
 use std::string::String;
 
@@ -10,17 +10,17 @@ use crate::ast::Loc;
 use crate::error::Explanation;
 use crate::kind::SyntaxKind::{self, *};
 
-/// What would have fitted where a token does not.
+/// Expected constructs at the position of an unexpected token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected {
     Token(SyntaxKind),
     /// In words: "a value".
     What(&'static str),
-    /// The colon after what stands before a block, which begins at this token.
+    /// The colon after the header of a block that begins at this token.
     Colon {
         header: u32,
     },
-    /// A bracket that closes the one at this token, or another part of what it encloses.
+    /// The closing bracket of the one at this token, or another element inside it.
     Close {
         open: u32,
         close: SyntaxKind,
@@ -28,7 +28,7 @@ pub(crate) enum Expected {
     },
     /// The `end` of the innermost block.
     End,
-    /// What follows the name of an entity in an expression.
+    /// Tokens after the name of an entity in an expression.
     AfterClass,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct OpenBlock {
     pub(crate) keyword: u32,
 }
 
-/// How far back the start of a line is looked for: lines that people write are shorter.
+/// Limit of the backward search for the start of a line: handwritten lines are shorter.
 const LINE_TOKENS_MAX: usize = 200;
 /// The longest text of a token or header that is quoted in a message.
 const QUOTED_CHARS_MAX: usize = 40;
@@ -124,7 +124,7 @@ impl Parser<'_> {
         Some(Explanation::new(headline).at(self.loc(start, end), "").help(help))
     }
 
-    /// The first token of the line, if it begins a block by a word that is no keyword.
+    /// Returns the first token of the line, if it begins a block by a word that is not a keyword.
     pub(super) fn foreign_header(&self) -> Option<u32> {
         let first = self.line_start_token()?;
         let index = self.significant[first];
@@ -175,7 +175,7 @@ impl Parser<'_> {
         self.misspelt_definition()
     }
 
-    /// A line that begins with what is nearly a keyword.
+    /// Explains a line that begins with a misspelt keyword.
     fn misspelt_definition(&self) -> Option<Explanation> {
         let first = self.line_start_token()?;
         let index = self.significant[first];
@@ -215,7 +215,8 @@ impl Parser<'_> {
         };
         let opening = self.token_text(open).to_owned();
         let closes_other = matches!(self.current, RParen | RBracket | RBrace);
-        // Where the line goes on with something else, a comma is missing as likely as the bracket.
+        // Where the line continues with something else, a comma is missing as likely as the
+        // bracket.
         let same_line = !self.after_gap() && !closes_other;
         let headline = match same_line {
             true => format!("expected {wanted}, found {}", self.found()),
@@ -226,12 +227,13 @@ impl Parser<'_> {
         };
         let (start, end) = self.token_bytes(open);
         let label = format!("this `{opening}` is not closed");
-        let explanation = Explanation::new(headline).at(self.place(), format!("expected {wanted}"));
+        let explanation =
+            Explanation::new(headline).at(self.missing_token_loc(), format!("expected {wanted}"));
         if same_line { explanation } else { explanation.related(self.loc(start, end), label) }
     }
 
-    /// The innermost block, or one inside of it whose `end` is further out than it is itself: that
-    /// one was meant for the block around it.
+    /// Explains a block without `end`: the innermost one, or a nested one with an `end` that is
+    /// indented less than itself and probably closes another block.
     fn unclosed_block(&self) -> Option<Explanation> {
         let innermost = self.open.last()?.keyword;
         let keyword = self.doubtful.filter(|&at| at > innermost).unwrap_or(innermost);
@@ -243,14 +245,14 @@ impl Parser<'_> {
                 let (start, end) = self.token_bytes(index);
                 self.loc(start, end)
             }
-            None => self.place(),
+            None => self.missing_token_loc(),
         };
         let label = if before.is_some() { "expected `end` before this" } else { "expected `end`" };
         let explanation = Explanation::new(format!("`{name}` is not closed: expected `end`"));
         Some(explanation.at(place, label).related(self.loc(start, end), "opened here"))
     }
 
-    /// The first token after `keyword` whose line is not part of the block, by its indentation.
+    /// Returns the first token after `keyword` on a line outside the block, by its indentation.
     fn first_outside(&self, keyword: u32) -> Option<u32> {
         let from = self.significant.partition_point(|&index| index <= keyword);
         let depth = self.indentation(keyword);
@@ -284,7 +286,7 @@ impl Parser<'_> {
         let is_current = keyword == self.current_index();
         let wants_name = matches!(expected, Expected::Token(Id | ClassId));
         let is_value = matches!(self.tokens[keyword as usize].kind, TrueKw | FalseKw | NullKw);
-        // `index = 1` and the like: what follows says that a name was meant.
+        // `index = 1` and the like: the next token shows that a name was meant.
         let assigned = is_current && matches!(self.nth(1), Equal | PlusEqual)
             || !is_current && matches!(self.current, Equal | PlusEqual);
         if !(wants_name && is_current || assigned) || is_current && self.at_definition() {
@@ -331,12 +333,12 @@ impl Parser<'_> {
             Expected::Colon { .. } => "expected `:`".to_owned(),
             _ => format!("expected {wanted}"),
         };
-        let mut explanation = Explanation::new(headline).at(self.place(), label);
+        let mut explanation = Explanation::new(headline).at(self.missing_token_loc(), label);
         explanation.help = help;
         explanation
     }
 
-    /// What helps beside saying what was expected.
+    /// Returns help in addition to the expected construct.
     fn advice(&self, what: &str) -> Option<String> {
         let help = match what {
             super::ARGUMENT if !self.at_end() => {
@@ -356,8 +358,9 @@ impl Parser<'_> {
         Some(help.to_owned())
     }
 
-    /// Where something is missing: behind the last token if the current one is on another line.
-    fn place(&self) -> Loc {
+    /// Returns the location of a missing token: behind the last token if the current one is on
+    /// another line.
+    fn missing_token_loc(&self) -> Loc {
         if self.after_gap()
             && let Some(previous) = self.pos.checked_sub(1).and_then(|at| self.significant.get(at))
         {
@@ -368,7 +371,7 @@ impl Parser<'_> {
         self.loc(start, end)
     }
 
-    /// Whether the current token is not on the line of the one before it, or there is none.
+    /// Returns true if the current token is not on the line of the one before it, or there is none.
     fn after_gap(&self) -> bool {
         let Some(previous) = self.pos.checked_sub(1).and_then(|at| self.significant.get(at)) else {
             return false;
@@ -393,7 +396,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands before a block, without its colon.
+    /// Returns the text of a block's header, without its colon.
     fn header_text(&self, keyword: u32) -> String {
         let (start, _) = self.token_bytes(keyword);
         let line = self.text[start as usize..].lines().next().unwrap_or_default();
@@ -401,7 +404,7 @@ impl Parser<'_> {
         quoted(line.trim_end().trim_end_matches(':').trim_end())
     }
 
-    /// Whether the statement at hand has no token yet.
+    /// Returns true if the current statement has no token yet.
     fn starts_statement(&self) -> bool {
         self.statement == self.current_index()
     }

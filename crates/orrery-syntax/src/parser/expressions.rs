@@ -1,4 +1,4 @@
-//! Expressions. Each function returns the height of what it parsed.
+//! Expressions. Each function returns the height of the parsed tree.
 
 use super::{ARGUMENT, Expected, Marker, Parsed, Parser, VALUE};
 use crate::error::{Explanation, Moment, Stage};
@@ -6,14 +6,14 @@ use crate::fields;
 use crate::kind::SyntaxKind::{self, *};
 use crate::strings::{decoded, string_content};
 
-/// What a name with its dots and subscripts turned out to be.
+/// Kind of a name with its dots and subscripts.
 pub(super) struct Operand {
     pub(super) height: u32,
     /// `x`, `ns::x` or `x.y`
     pub(super) assignable: bool,
 }
 
-/// How tightly operators bind; all of them group to the left. `not` stands between.
+/// Precedence of operators; all of them group to the left. `not` stands between.
 const CONDITIONAL: u8 = 1;
 const OR: u8 = 2;
 const AND: u8 = 3;
@@ -44,7 +44,7 @@ impl Parser<'_> {
         self.nested(|parser| parser.binding(0))
     }
 
-    /// An expression whose operators bind more tightly than `minimum`.
+    /// Parses an expression of operators that bind more tightly than `minimum`.
     fn binding(&mut self, minimum: u8) -> Parsed<u32> {
         let marker = self.start();
         let height = self.operand()?;
@@ -148,7 +148,7 @@ impl Parser<'_> {
         )
     }
 
-    /// `a::b` or `a::B`; tells whether it names a class.
+    /// Parses `a::b` or `a::B`; returns true if it names a class.
     pub(super) fn path(&mut self) -> Parsed<bool> {
         let marker = self.start();
         loop {
@@ -164,7 +164,8 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows a path that began at `marker`: a call, a constructor, dots, subscripts.
+    /// Parses the continuation of a path that began at `marker`: a call, a constructor, dots,
+    /// subscripts.
     pub(super) fn named_operand(&mut self, marker: Marker, is_class: bool) -> Parsed<Operand> {
         let (height, kind) = match (is_class, self.current) {
             (true, LParen) => (self.keyword_args(RParen)?, ConstructExpr),
@@ -223,7 +224,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `.name`. A class, or a call on what follows the dots, means that `::` was intended.
+    /// Parses `.name`. A class, or a call after the dots, means that `::` was intended.
     fn attribute_access(&mut self, marker: Marker) -> Parsed {
         self.bump();
         if self.eat(ClassId) {
@@ -278,7 +279,7 @@ impl Parser<'_> {
         Ok(Operand { height: self.above(height)?, assignable: false })
     }
 
-    /// Whether the bracket opens `[name=value]` or `[**dict]` rather than a subscript.
+    /// Returns true if the bracket opens `[name=value]` or `[**dict]` rather than a subscript.
     fn at_short_lookup(&self) -> bool {
         self.nth(1) == StarStar || (self.nth(1) == Id && self.nth(2) == Equal)
     }
@@ -386,7 +387,7 @@ impl Parser<'_> {
             let message = "Syntax error: String interpolation is not supported in dictionary keys. \
                            Use raw string to use a key containing double curly brackets";
             let (start, end) = self.token_bytes(key);
-            // Known as soon as the key has been read, whatever follows.
+            // Known as soon as the key has been read.
             let moment = Moment { known_at: start, stage: Stage::Completed };
             self.push_error(message.to_owned(), self.loc(start, end), (start, end), moment);
         }

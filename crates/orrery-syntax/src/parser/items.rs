@@ -1,4 +1,4 @@
-//! Files and the definitions that may only stand at file level.
+//! Files and the definitions that are only valid at file level.
 
 use super::{CARDINALITY, Expected, Parsed, Parser};
 use crate::ast::Loc;
@@ -117,7 +117,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The attributes of an entity, up to what ends it.
+    /// Parses the attributes of an entity, up to its end.
     fn attributes(&mut self, entity: super::Marker) {
         let mut indented = false;
         while !self.at(EndKw) && !self.at_next_definition(entity) {
@@ -127,8 +127,8 @@ impl Parser<'_> {
                 self.unexpected(Expected::End);
                 break;
             }
-            // A line that is out of the entity by its indentation, where others are not, is no
-            // attribute: what it is not complete as, is the entity.
+            // A line indented outside of the entity, unlike its other lines, is not an attribute:
+            // the entity lacks its end.
             let outside = indented && !self.is_indented(entity.first);
             indented |= self.is_indented(entity.first);
             let errors = self.errors.len();
@@ -170,7 +170,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A class after `extends`; the place of its name if that is in lower case.
+    /// Parses a class after `extends`; returns the location of its name if that is in lower case.
     fn parent(&mut self) -> Parsed<Option<Loc>> {
         let marker = self.start();
         while self.eat(Id) {
@@ -338,7 +338,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The rest of a relation whose left class has been parsed; the current token is the dot.
+    /// Parses the rest of a relation after its left class; the current token is the dot.
     pub(super) fn relation(&mut self, marker: super::Marker) -> Parsed {
         self.bump();
         self.expect(Id)?;

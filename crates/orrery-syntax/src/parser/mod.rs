@@ -1,10 +1,10 @@
 //! The parser: recursive descent for statements and precedence climbing for expressions, over the
 //! tokens that are not trivia.
 //!
-//! Newlines mean nothing, so a statement goes on for as long as the next token can continue it.
-//! Where a token fits nowhere, it is reported, and the parser skips to what looks like the next
-//! statement or definition. Nodes are recorded when they are finished, children before parents:
-//! a construct that fails midway leaves its finished parts to the `Error` node around it.
+//! Newlines mean nothing, so a statement continues for as long as the next token can continue it. A
+//! token that fits nowhere is reported, and the parser skips to the probable start of the next
+//! statement or definition. Nodes are recorded when they are finished, children before parents: a
+//! construct that fails midway leaves its finished parts to the `Error` node around it.
 //!
 //! Every construct that nests goes through [`Parser::nested`], which bounds the recursion, and
 //! every expression knows its height, so that no tree is too deep for recursive readers.
@@ -17,18 +17,18 @@ mod statements;
 use crate::ast::{FileId, Loc};
 use crate::error::{ERRORS_MAX, Moment, Stage, SyntaxError};
 use crate::kind::SyntaxKind;
-use crate::lexer::Token;
+use crate::lexer::SyntaxToken;
 use crate::tree::Node;
 
 pub(crate) use explain::Expected;
 use explain::OpenBlock;
 
-/// How deeply brackets, blocks, `not`, `? :` and `elif` may nest.
+/// Maximum nesting of brackets, blocks, `not`, `? :` and `elif`.
 pub(crate) const NESTING_MAX: u32 = 500;
-/// How many levels an expression may have; `a + b + c` has three.
+/// Maximum depth of an expression; `a + b + c` has three levels.
 pub(crate) const EXPRESSION_HEIGHT_MAX: u32 = 500;
 
-/// What is expected in some places, in words.
+/// Descriptions of expected constructs.
 const VALUE: &str = "a value";
 const ARGUMENT: &str = "`NAME=VALUE`";
 const CARDINALITY: &str = "a number of instances, such as `[0:]`";
@@ -39,7 +39,7 @@ pub(crate) struct Stop;
 
 pub(crate) type Parsed<T = ()> = Result<T, Stop>;
 
-/// Where a node begins.
+/// Start of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marker {
     first: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Marker {
 pub(crate) struct Parser<'t> {
     file: FileId,
     text: &'t str,
-    tokens: &'t [Token],
+    tokens: &'t [SyntaxToken],
     /// Indices of the tokens that are not trivia.
     significant: Vec<u32>,
     /// Place in `significant` of the current token.
@@ -60,24 +60,24 @@ pub(crate) struct Parser<'t> {
     nodes: Vec<Node>,
     errors: Vec<SyntaxError>,
     depth: u32,
-    /// Set when nesting exceeds the limit: nothing after that place is parsed.
+    /// Set when nesting exceeds the limit: nothing after that token is parsed.
     too_deep: bool,
     /// The last `null` that was the default of a dict.
     null_of_dict: Option<u32>,
-    /// The token that was reported last: what follows from the same mistake names no other.
+    /// Last reported token: consequences of the same mistake name no other.
     reported: Option<u32>,
     /// The first token of the innermost statement or definition.
     statement: u32,
     /// The blocks around the current token.
     open: Vec<OpenBlock>,
-    /// The keyword of the first block that an `end` closed which is indented less than it.
+    /// Keyword of the first block with an `end` that is indented less than the block.
     doubtful: Option<u32>,
-    /// The first token of a line that begins a block by a word that is no keyword: what is in the
-    /// block follows from that mistake.
+    /// First token of a line that begins a block by a word that is not a keyword: errors in the
+    /// block are consequences of that mistake.
     foreign_block: Option<u32>,
 }
 
-/// What has been read of what stands before a block.
+/// Progress in the header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
     /// All of it, but for the colon perhaps.
@@ -106,7 +106,7 @@ pub(crate) struct ParserOutput {
 }
 
 /// Parses the tokens of `text` as a file.
-pub(crate) fn parse_tokens(text: &str, tokens: &[Token], file: FileId) -> ParserOutput {
+pub(crate) fn parse_tokens(text: &str, tokens: &[SyntaxToken], file: FileId) -> ParserOutput {
     let mut significant = Vec::with_capacity(tokens.len() * 2 / 3);
     for (index, token) in tokens.iter().enumerate() {
         if !token.kind.is_trivia() {
@@ -184,7 +184,7 @@ impl Parser<'_> {
         if given { Ok(()) } else { Err(self.unexpected(Expected::Token(kind))) }
     }
 
-    /// The bracket that closes the one at token `open`; before it, another `part` could stand.
+    /// Parses the bracket that closes the one at token `open`; another `part` could precede it.
     fn close(&mut self, close: SyntaxKind, open: u32, part: &'static str) -> Parsed {
         if self.eat(close) || self.after_open_string() {
             return Ok(());
@@ -192,7 +192,7 @@ impl Parser<'_> {
         Err(self.unexpected(Expected::Close { open, close, part }))
     }
 
-    /// Parses what stands in a block, whose keyword is the first token of `marker`.
+    /// Parses the content of a block; its keyword is the first token of `marker`.
     fn in_block(&mut self, marker: Marker, parse: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
         self.open.push(OpenBlock { keyword: marker.first });
         let parsed = parse(self);
@@ -225,8 +225,8 @@ impl Parser<'_> {
         self.eat(SyntaxKind::Comma) || self.after_open_string() && self.is_indented(self.statement)
     }
 
-    /// What stands before a block, with its colon. A mistake in it is no reason to read the block as
-    /// something else, if there is one: the line goes on to a colon, or the next is indented.
+    /// Parses the header of a block, with its colon. After a mistake in it the block is still read
+    /// as such, if the line continues to a colon or the next line is indented.
     fn header(
         &mut self,
         marker: Marker,
@@ -261,7 +261,7 @@ impl Parser<'_> {
     /// Records a node from `marker` to the last token consumed. Calling it again with the same
     /// marker wraps that node in another.
     fn finish(&mut self, marker: Marker, kind: SyntaxKind) {
-        // A node without tokens stands right after what was consumed before it.
+        // A node without tokens is positioned right after the last consumed token.
         self.nodes.push(Node {
             kind,
             first: marker.first.min(self.consumed_end),
@@ -299,7 +299,7 @@ impl Parser<'_> {
         Loc { file: self.file, start, end, column: true }
     }
 
-    /// The place from the start of token `first` to the end of the one before `end`.
+    /// Returns the location from the start of token `first` to the end of the one before `end`.
     fn loc_of(&self, first: u32, end: u32) -> Loc {
         self.loc(self.token_bytes(first).0, self.token_bytes(end.saturating_sub(1)).1)
     }
@@ -334,7 +334,7 @@ impl Parser<'_> {
             return Stop;
         }
         if self.after_illegal() {
-            // The lexer has reported what stands before it.
+            // The lexer has reported the text before it.
             self.reported = Some(self.current_index());
             return Stop;
         }
@@ -366,14 +366,15 @@ impl Parser<'_> {
         Stop
     }
 
-    /// Whether the lexer has reported a character between the last token and the current one.
+    /// Returns true if the lexer has reported a character between the last token and the current
+    /// one.
     fn after_illegal(&self) -> bool {
         let previous = self.pos.checked_sub(1).and_then(|at| self.significant.get(at));
         let between = previous.map_or(0, |&at| at + 1)..self.current_index();
         between.into_iter().any(|at| self.tokens[at as usize].kind == SyntaxKind::Illegal)
     }
 
-    /// Explains the last error anew, by what turned out to be expected.
+    /// Replaces the explanation of the last error, once the expected construct is known.
     fn explain_last(&mut self, expected: Expected) {
         let explanation = self.explain(expected);
         if let Some(error) = self.errors.last_mut() {
@@ -441,7 +442,7 @@ impl Parser<'_> {
         blanks.next().is_none_or(|b| matches!(b, b'\n' | b'\r'))
     }
 
-    /// How many blanks the line of a token begins with.
+    /// Returns the indentation of a token's line.
     fn indentation(&self, index: u32) -> usize {
         let before = &self.text.as_bytes()[..self.token_bytes(index).0 as usize];
         let line = before.iter().rposition(|b| matches!(b, b'\n' | b'\r')).map_or(0, |at| at + 1);
@@ -449,7 +450,7 @@ impl Parser<'_> {
         blanks.take_while(|b| matches!(b, b' ' | b'\t')).count()
     }
 
-    /// Whether the line of the current token is indented deeper than that of another.
+    /// Returns true if the current token's line is indented deeper than that of another.
     fn is_indented(&self, than: u32) -> bool {
         !self.at_end() && self.indentation(self.current_index()) > self.indentation(than)
     }
@@ -457,8 +458,8 @@ impl Parser<'_> {
     /// Skips to a token at which a statement or definition may begin, or at which a block ends.
     /// At least one token is skipped if none has been consumed since `marker`.
     ///
-    /// A line inside of brackets begins no statement, unless it is out of the brackets by its
-    /// indentation: then they are probably what lacks an end.
+    /// A line inside of brackets begins no statement, unless its indentation is outside of the
+    /// brackets: then they are probably unclosed.
     fn recover(&mut self, marker: Marker) {
         if let Some(first) = self.foreign_block.take() {
             while !self.at_end()
@@ -516,7 +517,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the current token is a keyword that opens a definition, at the start of a line.
+    /// Returns true if the current token is a keyword that opens a definition, at the start of a
+    /// line.
     fn at_definition(&self) -> bool {
         use SyntaxKind::*;
         let definition = matches!(

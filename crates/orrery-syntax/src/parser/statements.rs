@@ -53,7 +53,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Statements up to what ends the block. Errors inside are recovered from here.
+    /// Parses statements up to the end of the block. Recovers from errors inside.
     pub(super) fn block(&mut self, of: Marker) {
         let marker = self.start();
         while !matches!(self.current, EndKw | ElifKw | ElseKw | EndOfFile)

@@ -1,4 +1,4 @@
-//! The first error of a text: its class, words and place are those of the reference compiler.
+//! First error of a text: class, text and location of the reference compiler.
 
 use crate::{first_error, parsed, valid};
 
@@ -106,7 +106,7 @@ fn illegal_characters() {
         ("x = \"a\nb\"", "Syntax error: Illegal character '\"' @ 1:5"),
         ("x = 1\u{a0}", "Syntax error: Illegal character '\u{a0}' @ 1:6"),
         ("x = a ! b", "Syntax error: Illegal character '!' @ 1:7"),
-        // What stands before is complete only when the character has been read.
+        // The construct before it is complete only when the character has been read.
         ("entity foo: end ;", "Syntax error: Illegal character ';' @ 1:17"),
         ("x = f\"{a\" ;", "Syntax error: Illegal character ';' @ 1:11"),
         ("x = ) ;", "Syntax error at token ) @ 1:6"),
@@ -325,7 +325,7 @@ fn parents_have_no_condition() {
 }
 
 #[test]
-fn what_is_complete_is_checked_even_in_what_is_not() {
+fn complete_parts_are_checked_even_in_incomplete_constructs() {
     check(&[(
         "k = A[x=f\"{a\" 1]",
         "Syntax error: Invalid f-string: expected '}' before end of string @ 1:9",

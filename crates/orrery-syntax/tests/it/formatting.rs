@@ -68,7 +68,7 @@ fn expressions() {
 }
 
 #[test]
-fn what_does_not_fit_is_broken() {
+fn lines_that_do_not_fit_are_broken() {
     let a = "a".repeat(50);
     let b = "b".repeat(50);
     check(&format!("f({a}, {b})"), &format!("f(\n    {a},\n    {b},\n)\n"));

@@ -96,7 +96,8 @@ fn long_texts_are_fine() {
     crate::valid(&format!("x = [{items}]"));
     crate::valid(&"x = 1\n".repeat(100_000));
     crate::valid(&"# comment\n".repeat(100_000));
-    // One run of characters without meaning is one mistake; those of tokens and those of the grammar are bounded, each.
+    // One run of illegal characters is one mistake; token errors and grammar errors are bounded
+    // separately.
     let (illegal, _) = crate::parsed(&";".repeat(100_000));
     assert_eq!(illegal.errors.len(), 1);
     let (illegal, _) = crate::parsed(&"x = ;\n".repeat(100_000));

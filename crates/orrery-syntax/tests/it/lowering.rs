@@ -1,4 +1,4 @@
-//! What constructs mean: precedence, sugar, strings.
+//! Meaning of constructs: precedence, sugar, strings.
 
 use orrery_syntax::ast::{Arity, Default, ExprKind, ImplementationRef, Item, Stmt, Target};
 use orrery_syntax::render_expr;

@@ -3,9 +3,9 @@
 mod errors;
 mod formatting;
 mod limits;
+mod locations;
 mod lowering;
 mod modules;
-mod places;
 mod properties;
 mod recovery;
 mod tokens;
@@ -27,32 +27,32 @@ fn valid(text: &str) -> (File, Interner) {
     (parsed.file, interner)
 }
 
-/// `line` or `line:column`, as messages name a place.
-fn place(text: &str, loc: Loc) -> String {
+/// Formats a location as messages do: `line` or `line:column`.
+fn location(text: &str, loc: Loc) -> String {
     let (line, column) = LineIndex::new(text).line_col(loc.start);
     if loc.column { format!("{line}:{column}") } else { line.to_string() }
 }
 
-/// The error that is reported first, with its class and place.
+/// Returns the first error, with its class and location.
 fn first_error(text: &str) -> String {
     let (parsed, _) = parsed(text);
-    parsed.errors.first().map_or_else(|| "none".to_owned(), |error| shown(text, error))
+    parsed.errors.first().map_or_else(|| "none".to_owned(), |error| render_error(text, error))
 }
 
-fn shown(text: &str, error: &SyntaxError) -> String {
-    let mut shown = format!("{}: {}", error.class, error.message);
+fn render_error(text: &str, error: &SyntaxError) -> String {
+    let mut rendered = format!("{}: {}", error.class, error.message);
     if let Some(statement) = &error.reported_in {
-        shown += &format!(" in {statement}");
+        rendered += &format!(" in {statement}");
     }
-    shown += &format!(" @ {}", place(text, error.loc));
+    rendered += &format!(" @ {}", location(text, error.loc));
     if let Some(first) = error.duplicate_of {
-        shown += &format!(" first {}", place(text, first));
+        rendered += &format!(" first {}", location(text, first));
     }
-    shown
+    rendered
 }
 
-/// The typed tree as text, without places and with names for symbols: what must stay the same when
-/// a text is formatted.
+/// Returns the typed tree as text, without locations and with names for symbols: formatting must
+/// not change it.
 fn shape(file: &File, interner: &Interner) -> String {
     let debug = format!("{file:?}");
     let mut shape = String::with_capacity(debug.len());

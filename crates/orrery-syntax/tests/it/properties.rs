@@ -1,4 +1,4 @@
-//! What holds for every text. `PROPTEST_CASES` sets how many are tried.
+//! Properties that hold for every text. `PROPTEST_CASES` sets the number of cases.
 
 use orrery_syntax::parse;
 use orrery_syntax::tree::{Element, NodeId, TokenId};
@@ -33,7 +33,7 @@ fn check_lossless(text: &str) {
     assert_eq!(seen, significant, "every token belongs to one node");
 }
 
-/// Pieces from which texts are made that look like programs.
+/// Pieces of random texts that look like programs.
 const PIECES: &[&str] = &[
     "entity",
     "A",

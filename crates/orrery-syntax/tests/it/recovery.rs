@@ -1,5 +1,4 @@
-//! One mistake is one error: what follows from it is not reported, and what comes after it is read as
-//! what it is.
+//! One mistake is one error: consequences are not reported, and the text after it is still parsed.
 
 use orrery_syntax::LineIndex;
 

@@ -1,69 +1,70 @@
-//! `orrery agent join` and `orrery agent run`: what a machine does to be a remote agent.
+//! `orrery agent join` and `orrery agent run`: a machine as a remote agent.
 
 use std::error::Error;
 
 use orrery_agent::protocol::RefusalCode;
-use orrery_agent::running::Limits;
+use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{
-    Agent, AgentError, AskError, DEFAULT_PORT, EnrolmentError, Pace, StateDirectory,
+    Agent, AgentError, DEFAULT_PORT, EnrolmentError, GatewayRequestError, ReconnectBackoff,
+    StateDirectory,
 };
 use orrery_server::telemetry;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::error::CliError;
 use super::remote::terminal;
-use super::trouble::Trouble;
-use crate::cli_agent::{AgentJoin, AgentRun, AgentState};
-use crate::cli_server::LogFormat;
+use crate::cli::agent::{AgentJoin, AgentRun, AgentState};
+use crate::cli::server::LogFormat;
 use crate::{Exit, output, style};
 
 impl AgentState {
-    fn open(self) -> Result<StateDirectory, Trouble> {
-        let path = self.state.or_else(StateDirectory::usual);
+    fn open(self) -> Result<StateDirectory, CliError> {
+        let path = self.state.or_else(StateDirectory::default_path);
         let path = path.ok_or_else(|| {
-            let trouble = Trouble::said("there is no home directory to keep the agent's state in");
-            trouble.help("say where with --state")
+            let error = CliError::new("no home directory for the agent's state");
+            error.help("set a directory with --state")
         })?;
-        StateDirectory::open(&path).map_err(|error| Trouble::of(&error))
+        StateDirectory::open(&path).map_err(|error| CliError::from_error(&error))
     }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Trouble> {
+fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).enable_all().build().map_err(|error| Trouble::of(&error))
+    builder.worker_threads(2).enable_all().build().map_err(|error| CliError::from_error(&error))
 }
 
-pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, Trouble> {
+pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> {
     let AgentJoin { gateway, token, names, replace, state } = options;
     let token = match token {
         Some(token) => JoinToken::parse(&token),
         None => JoinToken::parse(terminal::secret("token")?.expose()),
     };
-    let token = token.map_err(|error| Trouble::of(&error))?;
+    let token = token.map_err(|error| CliError::from_error(&error))?;
     let state = state.open()?;
     let names = (!names.is_empty()).then_some(names);
     let joined = runtime()?.block_on(async {
         if replace {
-            orrery_agent::join_instead(&state, &gateway, &token, names).await
+            orrery_agent::join_and_replace(&state, &gateway, &token, names).await
         } else {
             orrery_agent::join(&state, &gateway, &token, names).await
         }
     });
     let identity = joined.map_err(|error| {
-        let trouble = Trouble::of(&error);
+        let reported = CliError::from_error(&error);
         match error {
-            EnrolmentError::Ask(AskError::Refused(refusal))
+            EnrolmentError::Gateway(GatewayRequestError::Refused(refusal))
                 if refusal.code == RefusalCode::Token =>
             {
-                trouble.help("tokens are good for one machine and a short time: `orrery agent invite` makes another")
+                reported.help("tokens expire and admit one machine: `orrery agent invite` creates another")
             }
-            EnrolmentError::Ask(AskError::NoGateway { .. } | AskError::Insecure { .. }) => {
-                let help = format!("the gateway has a port of its own, {DEFAULT_PORT} unless the server says otherwise: `orrery agent invite` shows its address");
-                trouble.help(help)
+            EnrolmentError::Gateway(GatewayRequestError::NoGateway { .. } | GatewayRequestError::Insecure { .. }) => {
+                let help = format!("the gateway has its own port, default {DEFAULT_PORT}: `orrery agent invite` shows its address");
+                reported.help(help)
             }
-            _ => trouble,
+            _ => reported,
         }
     })?;
     if as_json {
@@ -77,39 +78,39 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, Trouble> {
         let written = output::print(|out| writeln!(out, "{shown}"));
         return Ok(if written { Exit::Done } else { Exit::Error });
     }
-    let names = style::harmless(&identity.names.join(", "));
+    let names = style::sanitize(&identity.names.join(", "));
     output::say(&format!("{}: this machine serves {names}", style::good("joined")));
     output::say("next: orrery agent run");
     Ok(Exit::Done)
 }
 
-pub(super) fn run(options: AgentRun) -> Result<Exit, Trouble> {
+pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     let AgentRun { state, workers, log, log_format } = options;
     let format = match log_format {
         Some(LogFormat::Json) => telemetry::LogFormat::Json,
         _ => telemetry::LogFormat::Text,
     };
     let started = telemetry::start(&log, format, output::stderr_has_colour(), None);
-    let _telemetry = started.map_err(|error| Trouble::said(format!("--log: {}", chain(&error))))?;
+    let _telemetry = started.map_err(|error| CliError::new(format!("--log: {}", chain(&error))))?;
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
-    let agent = Agent::start(state.open()?, limits, Pace::default());
-    let agent = agent.map_err(|error| Trouble::of(&error))?;
+    let agent = Agent::start(state.open()?, limits, ReconnectBackoff::default());
+    let agent = agent.map_err(|error| CliError::from_error(&error))?;
     let runtime = runtime()?;
     let served = runtime.block_on(serve(agent));
-    // Handlers that do not end must not keep the process.
+    // Handlers that do not end must not keep the process alive.
     runtime.shutdown_background();
     served.map(|()| Exit::Done).map_err(|error| {
-        let trouble = Trouble::of(&error);
+        let reported = CliError::from_error(&error);
         match error {
-            AgentError::Revoked(_) => trouble
-                .help("if it is to come back: a new invitation, and orrery agent join --replace"),
-            _ => trouble,
+            AgentError::Revoked(_) => reported
+                .help("to rejoin, create a new invitation and run `orrery agent join --replace`"),
+            _ => reported,
         }
     })
 }
 
 fn chain(error: &dyn Error) -> String {
-    Trouble::of(error).to_string()
+    CliError::from_error(error).to_string()
 }
 
 async fn serve(agent: Agent) -> Result<(), AgentError> {
@@ -118,10 +119,10 @@ async fn serve(agent: Agent) -> Result<(), AgentError> {
     let mut interrupted = signal(SignalKind::interrupt()).map_err(AgentError::Thread)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(AgentError::Thread)?;
     let identity = agent.identity();
-    // The one line on standard output: whoever started the agent may be waiting for it.
+    // The only line on standard output: scripts wait for it.
     let text = format!("orrery agent {} serves {}", identity.agent, identity.names.join(", "));
     let _ = output::print(|out| writeln!(out, "{text}"));
-    tracing::info!(agent = %identity.agent, gateway = %identity.gateway, names = ?identity.names, "the agent begins");
+    tracing::info!(agent = %identity.agent, gateway = %identity.gateway, names = ?identity.names, "agent started");
     let running = agent.run(stop);
     tokio::pin!(running);
     tokio::select! {
@@ -132,7 +133,7 @@ async fn serve(agent: Agent) -> Result<(), AgentError> {
     asked.cancel();
     tokio::select! {
         ended = &mut running => ended,
-        // Who asks twice does not want to wait.
+        // A second signal ends the agent immediately.
         _ = interrupted.recv() => Ok(()),
         _ = terminated.recv() => Ok(()),
     }

@@ -1,39 +1,38 @@
-//! `orrery compile`: compiles a project and tells how it went.
+//! `orrery compile`: compiles a project and reports the result.
 
 use std::path::Path;
 use std::time::Instant;
 
-use orrery_compiler::Compiled;
+use orrery_compiler::Compilation;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
-use orrery_compiler::export::{Exported, Problem, has_requirement_circle};
-use orrery_compiler::project::Limits;
+use orrery_compiler::export::{ExportProblem, ExportResult, has_requirement_cycle};
+use orrery_compiler::project::CompileLimits;
 use orrery_handlers::Registry;
-use orrery_host::compiling::Origin;
+use orrery_host::compile_host::HostOrigin;
 use orrery_model::Resource;
 
+use crate::cli::deploy::LimitOptions;
 use crate::cli::{Compile, ProjectOptions};
-use crate::cli_deploy::LimitOptions;
-use crate::code::{DeployingMachine, Work};
-use crate::render::Shown;
+use crate::compile_session::{CompileSession, DeployingMachine};
+use crate::render::DiagnosticRenderer;
 use crate::state::StateOptions;
 use crate::{Exit, output, projects, style};
 
-use super::{report, serve};
+use super::{compile_serve, report};
 
-/// A warning about every module in the module path says nothing that its owner does not know; it is
-/// for those who want to know more.
+/// Shown only with --verbose: users know which modules are in their module path.
 pub(super) const QUIET_WARNING: &str = "legacy-module";
 
 pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     if options.serve_host {
-        return serve::run(&options.project, &options.limits);
+        return compile_serve::run(&options.project, &options.limits);
     }
     let started = Instant::now();
     let mut work = compile(&options.project, &options.limits, None);
     let with_resources = options.resources || !options.exporter.is_empty();
-    // An order that cannot be kept is an error of the model, also where nothing is exported.
-    let is_circular = work.compiled.model.as_ref().is_some_and(has_requirement_circle);
+    // A cycle of requirements is an error of the model, even if nothing is exported.
+    let is_circular = work.compiled.model.as_ref().is_some_and(has_requirement_cycle);
     let exports = with_resources || is_circular;
     let exported =
         exports.then(|| work.export(&Registry::native(), DeployingMachine::Unknown)).flatten();
@@ -41,7 +40,7 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
         work.run_exporters(&options.exporter)?;
         Ok(exported)
     });
-    let Work { project, mut compiled, host, .. } = work;
+    let CompileSession { project, mut compiled, host, .. } = work;
     compiled.output.push_str(&host.take_output());
     let exported = match exported {
         Ok(exported) => exported,
@@ -51,7 +50,7 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
         }
     };
     let has_cycles = exported.as_ref().is_some_and(|exported| {
-        exported.problems.iter().any(|problem| matches!(problem, Problem::Cycle { .. }))
+        exported.problems.iter().any(|problem| matches!(problem, ExportProblem::Cycle { .. }))
     });
     let mut exit = if compiled.outcome.is_err() || has_cycles {
         Exit::Error
@@ -70,15 +69,15 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
             if options.resources && !print_resources(exported) {
                 exit = Exit::Error;
             }
-            tell_resources(&project, &compiled, exported);
+            print_resource_summary(&project, &compiled, exported);
         }
         match exported.as_ref().filter(|_| has_cycles && !with_resources) {
-            Some(exported) => tell_cycles(&project, &compiled, exported, started),
-            None => tell(&project, &compiled, started, verbose),
+            Some(exported) => print_cycles(&project, &compiled, exported, started),
+            None => print_summary(&project, &compiled, started, verbose),
         }
     }
     if has_cycles && !with_resources {
-        let text = "resources require each other: they cannot be deployed";
+        let text = "cyclic requirements: resources cannot be deployed";
         compiled.outcome = Err(CompileError::new("CompilerException", text.to_owned()));
     }
     let exported = exported.filter(|_| with_resources || has_cycles);
@@ -88,51 +87,51 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     if !report::deliver(&options.report, &written) {
         exit = Exit::Error;
     }
-    // The process ends here: giving a large model's memory back piece by piece would take longer.
+    // The process exits here: freeing a large model would take longer than leaking it.
     std::mem::forget(compiled);
     drop(host);
     exit
 }
 
-/// `state`: where facts about what is deployed are found.
+/// Compiles a project. `state` has the facts of deployed resources.
 pub(super) fn compile(
     given: &ProjectOptions,
     limits: &LimitOptions,
     state: Option<&StateOptions>,
-) -> Work {
+) -> CompileSession {
     compile_from(given, limits, state, None)
 }
 
-/// The same with a host that is there already.
+/// Compiles with an existing host.
 pub(super) fn compile_from(
     given: &ProjectOptions,
     limits: &LimitOptions,
     state: Option<&StateOptions>,
-    origin: Option<Origin>,
-) -> Work {
+    origin: Option<HostOrigin>,
+) -> CompileSession {
     let mut project_options = match projects::options(given) {
         Ok(found) => found,
-        Err(error) => return Work::failed(error),
+        Err(error) => return CompileSession::failed(error),
     };
-    project_options.limits = Limits {
+    project_options.limits = CompileLimits {
         instances: limits.max_instances,
         creation_depth: limits.max_depth,
         memory_bytes: limits.max_memory.saturating_mul(1 << 20),
         text_bytes: limits.max_text.saturating_mul(1 << 20),
     };
     project_options.facts = state.map(|state| state.facts(&project_options.project_dir));
-    Work::compile(&project_options, origin)
+    CompileSession::compile(&project_options, origin)
 }
 
-/// Prints the id of each resource, sorted, and where the model defines it.
-fn print_resources(exported: &Exported) -> bool {
+/// Prints resource ids, sorted, with their source locations.
+fn print_resources(exported: &ExportResult) -> bool {
     let mut resources: Vec<&Resource> = exported.resources.iter().collect();
     resources.sort_by(|one, other| one.id.cmp(&other.id));
     output::print(|out| {
         for resource in resources {
-            let id = style::harmless(resource.id.as_str());
+            let id = style::sanitize(resource.id.as_str());
             match &resource.source {
-                Some(source) => writeln!(out, "{id}  ({})", style::harmless(&source.to_string()))?,
+                Some(source) => writeln!(out, "{id}  ({})", style::sanitize(&source.to_string()))?,
                 None => writeln!(out, "{id}")?,
             }
         }
@@ -140,13 +139,13 @@ fn print_resources(exported: &Exported) -> bool {
     })
 }
 
-/// Says why nothing will happen, where a model describes no resources.
-pub(crate) fn tell_if_no_resources(exported: usize, problems: usize) {
+/// Warns if a model has no resources.
+pub(crate) fn warn_if_no_resources(exported: usize, problems: usize) {
     if exported > 0 || problems > 0 {
         return;
     }
     output::say(&format!(
-        "{}: the model describes no resources, so there is nothing to deploy",
+        "{}: the model has no resources: nothing to deploy",
         style::warning("note")
     ));
     output::say(&format!(
@@ -156,11 +155,12 @@ pub(crate) fn tell_if_no_resources(exported: usize, problems: usize) {
     ));
 }
 
-/// Resources that require each other, and how many cannot be deployed because of that.
-fn tell_cycles(project: &Path, compiled: &Compiled, exported: &Exported, started: Instant) {
+/// Reports cycles of requirements and the number of affected resources.
+fn print_cycles(project: &Path, compiled: &Compilation, exported: &ExportResult, started: Instant) {
     let path = |name: &str| projects::path_from_here(project, name);
-    let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
-    let cycles = exported.problems.iter().filter(|one| matches!(one, Problem::Cycle { .. }));
+    let shown =
+        DiagnosticRenderer { sources: &compiled.sources, path: &path, width: output::width() };
+    let cycles = exported.problems.iter().filter(|one| matches!(one, ExportProblem::Cycle { .. }));
     let cycles: Vec<Diagnostic> = cycles.map(Diagnostic::from).collect();
     report::show_errors(&shown, &cycles);
     let count = style::count(exported.left_out(), "resource");
@@ -168,12 +168,17 @@ fn tell_cycles(project: &Path, compiled: &Compiled, exported: &Exported, started
     output::say(&format!("{} after {time}: {count} cannot be deployed", style::error("failed")));
 }
 
-/// What became of the resources.
-pub(crate) fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exported) {
+/// Prints a summary of the export.
+pub(crate) fn print_resource_summary(
+    project: &Path,
+    compiled: &Compilation,
+    exported: &ExportResult,
+) {
     let path = |name: &str| projects::path_from_here(project, name);
-    let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
-    for note in &exported.notes {
-        let text = style::harmless(&note.to_string());
+    let shown =
+        DiagnosticRenderer { sources: &compiled.sources, path: &path, width: output::width() };
+    for note in &exported.warnings {
+        let text = style::sanitize(&note.to_string());
         output::say(&format!("{}: {text}", style::warning("warning")));
     }
     let problems: Vec<Diagnostic> = exported.problems.iter().map(Diagnostic::from).collect();
@@ -185,13 +190,19 @@ pub(crate) fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exp
         left_out => format!(", {} left out", style::grouped(left_out)),
     };
     output::say(&format!("{} {shown_count}{left_out}", style::good("exported")));
-    tell_if_no_resources(count, problems.len());
+    warn_if_no_resources(count, problems.len());
 }
 
-/// Warnings, errors and the closing line.
-pub(crate) fn tell(project: &Path, compiled: &Compiled, started: Instant, verbose: bool) {
+/// Prints warnings, errors and the closing line.
+pub(crate) fn print_summary(
+    project: &Path,
+    compiled: &Compilation,
+    started: Instant,
+    verbose: bool,
+) {
     let path = |name: &str| projects::path_from_here(project, name);
-    let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
+    let shown =
+        DiagnosticRenderer { sources: &compiled.sources, path: &path, width: output::width() };
     let warnings: Vec<Diagnostic> = compiled
         .warnings
         .iter()

@@ -1,18 +1,18 @@
-//! `orrery compile-job`: what the compile service of a server runs. A job comes on standard input, its result goes to a file; what is
-//! printed is for people.
+//! `orrery compile-job`: the process that the compile service of a server starts. Reads a job from
+//! standard input and writes its result to a file; the output is a log for users.
 
 use std::io::{BufRead as _, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use orrery_compiler::plugins::ServerSide;
+use orrery_compiler::plugins::ServerEnvironmentInfo;
 use orrery_compiler::project::Options;
-use orrery_server::compiling::{Job, JobResult, Task};
+use orrery_server::compile_service::{CompileJob, CompileStep, JobResult};
 
-use crate::code::ServerEnvironment;
-use crate::known::Known;
-use crate::making::Telling;
-use crate::{Exit, making, output, projects, style};
+use crate::compile_session::ServerContext;
+use crate::project_export::ExportOutput;
+use crate::server_facts::FactSnapshot;
+use crate::{Exit, output, project_export, projects, style};
 
 use super::deploy::failed;
 use super::modules;
@@ -27,24 +27,24 @@ pub(crate) fn run() -> Exit {
         project: &job.project,
         virtualenv: &job.virtualenv,
         fetched: &job.fetched,
-        update: matches!(job.task, Task::Update | Task::FetchUpdates),
+        update: matches!(job.task, CompileStep::Update | CompileStep::FetchUpdates),
     };
     match job.task {
-        Task::Fetch | Task::FetchUpdates => {
+        CompileStep::Fetch | CompileStep::FetchUpdates => {
             installation.fetch(modules::Allowed::ByServer { local: job.local_repositories })
         }
-        Task::Install | Task::Update => installation.install(),
-        Task::Compile => compile(&job),
+        CompileStep::Install | CompileStep::Update => installation.install(),
+        CompileStep::Compile => compile(&job),
     }
 }
 
-fn read_job() -> std::io::Result<Job> {
+fn read_job() -> std::io::Result<CompileJob> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
 }
 
-/// The server keeps standard input open as long as it lives. Nobody waits for the result of a compile whose server is gone.
+/// Exits when the server is gone: it keeps standard input open while it lives.
 fn end_with_the_server() {
     let wait = || {
         let mut rest = [0; 64];
@@ -57,27 +57,27 @@ fn end_with_the_server() {
             false => rustix::process::kill_process(own, signal),
         };
     };
-    // Without it, the compile only runs to its end for nobody.
+    // Without the thread, the compile just runs to its end.
     if let Err(error) = std::thread::Builder::new().name("lifeline".to_owned()).spawn(wait) {
-        tracing::debug!(%error, "nobody watches the server");
+        tracing::debug!(%error, "cannot watch for the end of the server");
     }
 }
 
-fn compile(job: &Job) -> Exit {
+fn compile(job: &CompileJob) -> Exit {
     let mut options = Options::new(&job.project);
     options.now = projects::now();
-    // Without one, whatever Python the machine has does.
+    // Without a virtualenv, the system's Python is used.
     let virtualenv = Some(&job.virtualenv).filter(|path| path.join("pyvenv.cfg").is_file());
     options.python_environment = virtualenv.cloned();
     if let Some(bytes) = job.memory_max {
-        // Before the system says no, the model can be told why.
+        // Below the limit of the operating system, so that the compiler can report the reason.
         let bytes = usize::try_from(bytes / 10 * 8).unwrap_or(usize::MAX);
         options.limits.memory_bytes = options.limits.memory_bytes.min(bytes);
     }
     let parameters = job.parameters.iter().cloned();
     let known = parameters.map(|one| (one.resource, one.name, one.value));
-    let known = Arc::new(Known::new(known));
-    let side = ServerSide {
+    let known = Arc::new(FactSnapshot::new(known));
+    let side = ServerEnvironmentInfo {
         environment: job.environment.to_string(),
         environment_name: job.environment_name.clone(),
         host: job.server.host.clone(),
@@ -85,15 +85,17 @@ fn compile(job: &Job) -> Exit {
         tls: job.server.tls,
         ca: job.server.ca.clone(),
     };
-    let environment = ServerEnvironment { side, files: job.contents.clone(), known };
-    // Where the project lies on the server is of no use to people: files are called as the project calls them.
-    let telling = Telling { verbose: true, quiet: false, project: Some(Path::new(".")) };
-    let result = match making::make(&options, &environment, &job.exporters, telling) {
-        Ok(made) => {
-            JobResult { upload: Some(made.upload), contents: made.contents, errors: Vec::new() }
-        }
-        Err(errors) => JobResult { errors, ..JobResult::default() },
-    };
+    let environment = ServerContext { side, files: job.contents.clone(), known };
+    // Paths on the server are meaningless to users: files are named relative to the project.
+    let export_output = ExportOutput { verbose: true, quiet: false, project: Some(Path::new(".")) };
+    let result =
+        match project_export::export_project(&options, &environment, &job.exporters, export_output)
+        {
+            Ok(made) => {
+                JobResult { upload: Some(made.upload), contents: made.contents, errors: Vec::new() }
+            }
+            Err(errors) => JobResult { errors, ..JobResult::default() },
+        };
     let exit = if result.errors.is_empty() { Exit::Done } else { Exit::Error };
     match write(&job.result, &result) {
         Ok(()) => exit,
@@ -105,7 +107,7 @@ fn compile(job: &Job) -> Exit {
     }
 }
 
-/// The result is there as a whole or not at all.
+/// Writes the result atomically.
 fn write(path: &Path, result: &JobResult) -> std::io::Result<()> {
     let fresh = path.with_extension("new");
     let file = std::io::BufWriter::with_capacity(1 << 16, std::fs::File::create(&fresh)?);

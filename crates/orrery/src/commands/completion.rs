@@ -1,4 +1,4 @@
-//! `orrery completion`: scripts for shells.
+//! `orrery completion`: shell completion scripts.
 
 use clap::{CommandFactory, ValueHint};
 
@@ -16,9 +16,9 @@ pub(crate) fn run(options: &Completion) -> Exit {
     if output::print(|out| out.write_all(&script)) { Exit::Done } else { Exit::Error }
 }
 
-/// A command with what people are to find: nothing that is hidden, and no files where none are meant.
+/// Removes hidden commands, and file completion where no file is expected.
 fn offered(command: &clap::Command) -> clap::Command {
-    // Names of commands live as long as the program, which ends soon.
+    // Leaked: the process ends soon.
     let name: &'static str = command.get_name().to_owned().leak();
     let mut offered = clap::Command::new(name);
     if let Some(about) = command.get_about() {
@@ -34,7 +34,7 @@ fn offered(command: &clap::Command) -> clap::Command {
     }
     for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
         let argument = match argument.get_value_hint() {
-            // Who takes a file says so; all others are names, numbers and texts.
+            // Arguments with paths have a hint; all others are names, numbers and texts.
             ValueHint::Unknown if argument.get_action().takes_values() => {
                 argument.clone().value_hint(ValueHint::Other)
             }

@@ -1,65 +1,65 @@
-//! Effects that must not be repeated and whose outcomes are unknown, in the words of all commands that show them.
+//! Texts about unrepeatable effects with unknown outcomes, shared by all commands.
 
 use orrery_api::{SettleChoice, UnknownEffect};
-use orrery_store::{BegunEffect, EffectChoice};
+use orrery_store::{BegunEffect, EffectVerdict};
 
-/// Where a decision takes effect.
+/// Time at which a decision is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Acting {
-    /// The engine of a server acts on it at once.
+pub(super) enum SettleTiming {
+    /// Immediately, by the engine of a server.
     AtOnce,
-    /// The next deploy of a local project acts on it.
+    /// With the next deploy of a local project.
     NextDeploy,
 }
 
-impl Acting {
-    /// What follows the words for a decision.
+impl SettleTiming {
+    /// Suffix of a decision text.
     fn suffix(self) -> &'static str {
         match self {
-            Acting::AtOnce => "",
-            Acting::NextDeploy => " with the next deploy",
+            SettleTiming::AtOnce => "",
+            SettleTiming::NextDeploy => " with the next deploy",
         }
     }
 }
 
-/// The form that servers use, too.
+/// Converts a stored effect to the form of the API.
 pub(super) fn from_store(effect: BegunEffect) -> UnknownEffect {
     UnknownEffect {
         resource: effect.name,
         version: effect.version.0,
         started: effect.started.to_string(),
         choice: effect.choice.map(|choice| match choice {
-            EffectChoice::Done => SettleChoice::Done,
-            EffectChoice::RunAgain => SettleChoice::Again,
+            EffectVerdict::Done => SettleChoice::Done,
+            EffectVerdict::RunAgain => SettleChoice::Again,
         }),
     }
 }
 
 /// `counts as done with the next deploy`
-pub(super) fn decision(choice: SettleChoice, acting: Acting) -> String {
+pub(super) fn decision(choice: SettleChoice, timing: SettleTiming) -> String {
     let word = match choice {
         SettleChoice::Done => "counts as done",
         SettleChoice::Again => "is run again",
     };
-    format!("{word}{}", acting.suffix())
+    format!("{word}{}", timing.suffix())
 }
 
-/// What a plan says of a resource with an effect that nobody has decided about.
-pub(super) fn foreseen(started: &str) -> String {
+/// Plan text for an effect that needs a decision.
+pub(super) fn pending_decision(started: &str) -> String {
     format!(
-        "it was begun at {started}, and its outcome is unknown: it is not run until `orrery settle` decides; `--done` counts it as done, `--again` runs it again"
+        "started at {started}, outcome unknown: not run until `orrery settle` decides; `--done` counts it as done, `--again` runs it again"
     )
 }
 
-/// What comes next for the resource of an effect.
-pub(super) fn outlook(effect: &UnknownEffect, acting: Acting) -> String {
+/// Next step of a resource with such an effect.
+pub(super) fn next_step_text(effect: &UnknownEffect, timing: SettleTiming) -> String {
     let started = &effect.started;
     match effect.choice {
         Some(choice) => {
-            format!("begun at {started}, outcome unknown: it {}", decision(choice, acting))
+            format!("started at {started}, outcome unknown: it {}", decision(choice, timing))
         }
         None => format!(
-            "begun at {started}, outcome unknown: it is not run again until `orrery settle` decides"
+            "started at {started}, outcome unknown: not run again until `orrery settle` decides"
         ),
     }
 }

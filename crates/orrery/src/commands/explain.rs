@@ -9,7 +9,7 @@ use crate::{Exit, output, pages, style};
 
 pub(crate) fn run(options: &Explain) -> Exit {
     let Some(id) = &options.id else { return list() };
-    // As it is copied from a message: `error[not-complete]`.
+    // Accepts the form of messages: `error[not-complete]`.
     let id = id.trim_start_matches("error").trim_start_matches("warning");
     let id = id.trim_matches(['[', ']', ':', ' ']);
     match pages::find(id) {
@@ -18,12 +18,12 @@ pub(crate) fn run(options: &Explain) -> Exit {
             if printed { Exit::Done } else { Exit::Error }
         }
         None => {
-            let id = style::harmless(id);
-            output::say(&format!("{}: there is no diagnostic `{id}`", style::error("error")));
+            let id = style::sanitize(id);
+            output::say(&format!("{}: no diagnostic `{id}`", style::error("error")));
             let near = similar_names::closest(&id, pages::all().map(|(known, _)| known));
             let help = match near {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => "`orrery explain` lists all of them".to_owned(),
+                None => "`orrery explain` lists all ids".to_owned(),
             };
             output::say(&format!("{}: {help}", style::help("help")));
             Exit::Error

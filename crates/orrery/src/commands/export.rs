@@ -1,4 +1,4 @@
-//! `orrery export`: compiles a project here and pushes it to a server.
+//! `orrery export`: compiles a project locally and uploads it to a server.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,49 +8,49 @@ use orrery_api::{
     CompileProblem, Me, Parameter, UploadScope, VersionResource, VersionStored, VersionSummary,
     VersionUpload,
 };
-use orrery_compiler::plugins::ServerSide;
-use orrery_compiler::project::Limits;
+use orrery_compiler::plugins::ServerEnvironmentInfo;
+use orrery_compiler::project::CompileLimits;
 use serde_json::{Map, Value, json};
 
 use crate::cli::ProjectOptions;
-use crate::cli_deploy::{LimitOptions, Takeover};
-use crate::cli_export::Export;
-use crate::code::ServerEnvironment;
-use crate::known::Known;
-use crate::making::{self, Made, Telling};
+use crate::cli::deploy::{LimitOptions, Takeover};
+use crate::cli::export::Export;
+use crate::compile_session::ServerContext;
+use crate::project_export::{self, ExportOutput, ExportedProject};
 use crate::remote::RemoteEnvironment;
+use crate::server_facts::FactSnapshot;
 use crate::{Exit, output, projects, style};
 
 use super::deploy::unmanaged::{Unmanaged, refuse_to_prune};
-use super::trouble::{Trouble, finish};
+use super::error::{CliError, finish};
 
-/// Why nothing was stored.
+/// Reason why nothing was stored.
 #[derive(Debug)]
 pub(super) enum ExportError {
-    Trouble(Trouble),
-    /// They were told already.
+    Cli(CliError),
+    /// Problems of the model, already reported.
     Model(Vec<CompileProblem>),
 }
 
-impl<E: Into<Trouble>> From<E> for ExportError {
+impl<E: Into<CliError>> From<E> for ExportError {
     fn from(error: E) -> Self {
-        ExportError::Trouble(error.into())
+        ExportError::Cli(error.into())
     }
 }
 
 impl ExportError {
-    /// Tells of it, and how the command ends.
-    pub(super) fn tell(self, json: bool) -> Exit {
-        let (trouble, problems) = match self {
-            ExportError::Trouble(trouble) => (trouble, Vec::new()),
+    /// Reports the error and returns the exit code.
+    pub(super) fn report(self, json: bool) -> Exit {
+        let (error, problems) = match self {
+            ExportError::Cli(error) => (error, Vec::new()),
             ExportError::Model(problems) => {
-                (Trouble::said("the model does not compile: nothing is stored"), problems)
+                (CliError::new("the model does not compile: nothing was stored"), problems)
             }
         };
         if !json {
-            return finish(Err(trouble));
+            return finish(Err(error));
         }
-        let message = trouble.to_string();
+        let message = error.to_string();
         let report = json!({ "status": "error", "message": message, "errors": problems });
         let _ = output::print(|out| writeln!(out, "{report:#}"));
         Exit::Error
@@ -60,8 +60,8 @@ impl ExportError {
 pub(crate) fn run(options: &Export, verbose: bool) -> Exit {
     let started = Instant::now();
     match export(options, verbose) {
-        Ok((of, stored)) => tell(options, &of, &stored, started),
-        Err(error) => error.tell(options.json),
+        Ok((of, stored)) => print_stored(options, &of, &stored, started),
+        Err(error) => error.report(options.json),
     }
 }
 
@@ -86,7 +86,7 @@ fn export(
         scope: if options.partial { UploadScope::Partial } else { UploadScope::Full },
         removed_sets: options.delete_resource_set.clone(),
         allow_code_update: options.allow_code_update,
-        info: info(options.message.as_deref().unwrap_or("pushed by orrery export")),
+        info: info(options.message.as_deref().unwrap_or("orrery export")),
         release: match (options.release, options.no_release) {
             (true, _) => Some(true),
             (_, true) => Some(false),
@@ -96,14 +96,15 @@ fn export(
     };
     for set in unknown_sets(&of, &options.delete_resource_set) {
         let warning = style::warning("warning");
-        let set = style::harmless(&set);
-        output::say(&format!("{warning}: there is no resource set {set}, so none is removed"));
+        let set = style::sanitize(&set);
+        output::say(&format!("{warning}: no resource set {set}: nothing removed"));
     }
     let stored = push.push(&of, version)?;
     Ok((of, stored))
 }
 
-/// Those that the newest version does not have. Who may not look is not warned.
+/// Resource sets that the newest version lacks. Without the right to read versions, there is no
+/// warning.
 fn unknown_sets(of: &RemoteEnvironment, named: &[String]) -> Vec<String> {
     let mut missing = named.to_vec();
     if missing.is_empty() {
@@ -126,46 +127,48 @@ fn unknown_sets(of: &RemoteEnvironment, named: &[String]) -> Vec<String> {
     missing
 }
 
-/// How a project is compiled for a server.
+/// Options of a compile for a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Push<'a> {
     pub(super) project: &'a ProjectOptions,
     pub(super) limits: &'a LimitOptions,
     pub(super) exporters: &'a [String],
     pub(super) verbose: bool,
-    /// What the model prints is not wanted.
+    /// True to suppress the output of the model.
     pub(super) quiet: bool,
     pub(super) takeover: Takeover,
-    /// What the model does not have any more is removed.
+    /// True to remove resources that are no longer in the model.
     pub(super) prune: bool,
 }
 
-/// An environment of another project is not replaced: who means the wrong one learns that before anything is compiled.
+/// Rejects an environment that is bound to another project, before compiling.
 pub(super) fn refuse_other_project(
     of: &RemoteEnvironment,
     declared: &str,
     takeover: Takeover,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let bound = match of.details() {
         Ok(details) => &details.model_project,
-        // The server knows.
+        // The server checks it.
         Err(_) => return Ok(()),
     };
     if bound.is_empty() || bound == declared || takeover.rebind {
         return Ok(());
     }
     let text = format!(
-        "{} belongs to the project {bound}, and this is the project {declared}: nothing is stored",
-        of.place()
+        "{} is bound to project {bound}, not to this project {declared}: nothing was stored",
+        of.display_name()
     );
-    let help = "choose an environment for this directory: orrery environment use NAME; or take this one over: orrery deploy --rebind";
-    Err(Trouble::said(text).help(help))
+    let help = "select another environment with `orrery environment use NAME`, or take this one over with `orrery deploy --rebind`";
+    Err(CliError::new(text).help(help))
 }
 
-/// Who may not store versions learns that before anything is compiled. The server decides in the end: who may not even ask goes on.
-fn refuse_if_too_weak(of: &RemoteEnvironment) -> Result<(), Trouble> {
+/// Rejects a caller without the right to store versions, before compiling. If the roles cannot be
+/// read, the server decides.
+fn check_role(of: &RemoteEnvironment) -> Result<(), CliError> {
     let Ok(me) = of.client.get::<Me>(&path(&["me"])) else { return Ok(()) };
-    // A role of another project is no reason to refuse somebody who may not know which one this belongs to.
+    // The project of the environment may be unknown to the caller; then any suitable role is
+    // accepted.
     let project = of.details().ok().map(|details| details.project);
     let may = me.roles.iter().any(|granted| {
         matches!(granted.role.as_str(), "developer" | "admin")
@@ -176,37 +179,37 @@ fn refuse_if_too_weak(of: &RemoteEnvironment) -> Result<(), Trouble> {
         return Ok(());
     }
     let text = format!(
-        "{} may not push versions to {}, which needs the role developer there",
+        "{} may not store versions in {}: the role developer is required",
         me.name,
-        of.place()
+        of.display_name()
     );
-    let help = "an operator can use `orrery repair`, and `orrery version dry-run N` and `release N` for versions that others pushed";
-    Err(Trouble::said(text).help(help))
+    let help = "operators can run `orrery repair`, and `orrery version dry-run N` and `release N` for stored versions";
+    Err(CliError::new(text).help(help))
 }
 
 impl Push<'_> {
-    /// Compiles the project and stores it on a server as a version of which some things are said already.
+    /// Compiles the project and stores it on a server, based on the given version.
     pub(super) fn push(
         &self,
         of: &RemoteEnvironment,
         version: VersionUpload,
     ) -> Result<VersionStored, ExportError> {
-        let (upload, _) = self.make(of, version)?;
+        let (upload, _) = self.prepare_upload(of, version)?;
         Ok(store(of, &upload)?)
     }
 
-    /// Compiles the project, and sends what the version needs before it is stored. The answer names the entities whose handlers are in
-    /// the code of modules, too.
-    pub(super) fn make(
+    /// Compiles the project and uploads the contents of the version before it is stored. Also
+    /// returns the entities with handlers in module code.
+    pub(super) fn prepare_upload(
         &self,
         of: &RemoteEnvironment,
         version: VersionUpload,
     ) -> Result<(VersionUpload, Vec<String>), ExportError> {
-        refuse_if_too_weak(of)?;
-        let scratch = tempfile::tempdir().map_err(|error| scratch_trouble(&error))?;
-        let known = Arc::new(known(of)?);
-        let mut project = projects::options(self.project).map_err(Trouble::Project)?;
-        project.limits = Limits {
+        check_role(of)?;
+        let scratch = tempfile::tempdir().map_err(|error| scratch_error(&error))?;
+        let known = Arc::new(fetch_facts(of)?);
+        let mut project = projects::options(self.project).map_err(CliError::Project)?;
+        project.limits = CompileLimits {
             instances: self.limits.max_instances,
             creation_depth: self.limits.max_depth,
             memory_bytes: self.limits.max_memory.saturating_mul(1 << 20),
@@ -214,8 +217,8 @@ impl Push<'_> {
         };
         let name = projects::name_of(&project.project_dir);
         refuse_other_project(of, &name, self.takeover)?;
-        let (tls, host, port) = of.client.place();
-        let side = ServerSide {
+        let (tls, host, port) = of.client.endpoint();
+        let side = ServerEnvironmentInfo {
             environment: of.id.to_string(),
             environment_name: of.details()?.name.clone(),
             host,
@@ -223,17 +226,19 @@ impl Push<'_> {
             tls,
             ca: of.client.ca().to_owned(),
         };
-        let place = ServerEnvironment { side, files: scratch.path().to_owned(), known };
-        let telling = Telling { verbose: self.verbose, quiet: self.quiet, project: None };
-        let made = making::make(&project, &place, self.exporters, telling);
-        let Made { upload, contents, coded, left_out } = made.map_err(ExportError::Model)?;
+        let place = ServerContext { side, files: scratch.path().to_owned(), known };
+        let export_output =
+            ExportOutput { verbose: self.verbose, quiet: self.quiet, project: None };
+        let made = project_export::export_project(&project, &place, self.exporters, export_output);
+        let ExportedProject { upload, contents, coded, left_out } =
+            made.map_err(ExportError::Model)?;
         if self.prune {
             refuse_to_prune(&left_out)?;
         }
         let hashes: Vec<String> = contents.into_keys().collect();
         for sha1 in of.client.missing_files(&hashes)? {
             let content = std::fs::read(scratch.path().join(&sha1));
-            of.client.put_file(&sha1, content.map_err(|error| scratch_trouble(&error))?)?;
+            of.client.put_file(&sha1, content.map_err(|error| scratch_error(&error))?)?;
         }
         let VersionUpload { resources, unknowns, code, files, local_agents, .. } = upload;
         let project = Some(name);
@@ -243,7 +248,7 @@ impl Push<'_> {
     }
 }
 
-/// Stores what was made as a version.
+/// Stores an upload as a version.
 pub(super) fn store(
     of: &RemoteEnvironment,
     upload: &VersionUpload,
@@ -251,12 +256,12 @@ pub(super) fn store(
     of.client.post(&of.path(&["versions"]), upload)
 }
 
-fn scratch_trouble(error: &std::io::Error) -> Trouble {
-    Trouble::said(format!("a temporary directory cannot be used: {error}"))
+fn scratch_error(error: &std::io::Error) -> CliError {
+    CliError::new(format!("cannot use a temporary directory: {error}"))
 }
 
-/// What the server knows, for the model to ask for.
-fn known(of: &RemoteEnvironment) -> Result<Known, ClientError> {
+/// Fetches parameters and facts for the compile.
+fn fetch_facts(of: &RemoteEnvironment) -> Result<FactSnapshot, ClientError> {
     let mut known = Vec::new();
     for kind in ["parameters", "facts"] {
         for one in of.client.list::<Parameter>(&of.path(&[kind])).large() {
@@ -264,10 +269,10 @@ fn known(of: &RemoteEnvironment) -> Result<Known, ClientError> {
             known.push((one.resource, one.name, one.value));
         }
     }
-    Ok(Known::new(known))
+    Ok(FactSnapshot::new(known))
 }
 
-/// What a version is about.
+/// Metadata of a version.
 pub(super) fn info(message: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("type".to_owned(), "manual".into());
@@ -281,7 +286,7 @@ pub(super) fn info(message: &str) -> Map<String, Value> {
     info
 }
 
-fn tell(
+fn print_stored(
     options: &Export,
     of: &RemoteEnvironment,
     stored: &VersionStored,
@@ -303,7 +308,7 @@ fn tell(
         true => "released",
         false => "not released",
     };
-    let name = style::harmless(&of.name());
+    let name = style::sanitize(&of.name());
     output::say(&format!(
         "{} version {} of {name} with {} in {} ({} added, {} changed, {} removed), {released}",
         style::good("stored"),
@@ -315,14 +320,14 @@ fn tell(
         version.removed,
     ));
     if let Some(project) = &stored.rebound_from {
-        let project = style::harmless(project);
-        output::say(&format!("{}: taken over from the project {project}", style::help("note")));
+        let project = style::sanitize(project);
+        output::say(&format!("{}: taken over from project {project}", style::help("note")));
     }
     if !version.released {
         let number = version.number;
         let note = style::help("note");
         output::say(&format!("{note}: `orrery version release {number}` deploys it"));
     }
-    Unmanaged::of_server(stored.unmanaged.clone()).tell();
+    Unmanaged::of_server(stored.unmanaged.clone()).report();
     Exit::Done
 }

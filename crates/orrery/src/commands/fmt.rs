@@ -1,4 +1,4 @@
-//! `orrery fmt`: brings models into the canonical style.
+//! `orrery fmt`: formats models.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,12 +10,12 @@ use orrery_compiler::source::Sources;
 use similar::{ChangeTag, TextDiff};
 
 use crate::cli::Fmt;
-use crate::render::Shown;
+use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, projects, style};
 
 use super::{parse, report};
 
-/// What happened to the files so far.
+/// Counts of files.
 #[derive(Debug, Default)]
 struct Tally {
     files: usize,
@@ -26,7 +26,7 @@ struct Tally {
 pub(crate) fn run(options: &Fmt) -> Exit {
     let from_stdin = options.paths.iter().any(|path| path == Path::new("-"));
     if from_stdin && options.paths.len() > 1 {
-        return refuse("- stands for standard input, and can not be used with other paths");
+        return refuse("- (standard input) cannot be combined with other paths");
     }
     let mut files = Vec::new();
     if let Err(problem) = collect(&options.paths, &mut files) {
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Fmt) -> Exit {
 }
 
 fn refuse(problem: &str) -> Exit {
-    output::say(&format!("{}: {}", style::error("error"), style::harmless(problem)));
+    output::say(&format!("{}: {}", style::error("error"), style::sanitize(problem)));
     Exit::Error
 }
 
@@ -70,10 +70,10 @@ fn conclude(tally: &Tally, only_looking: bool) {
     output::say(&parts.join(", "));
 }
 
-/// The reason has been shown.
+/// A failure that was already reported.
 struct Failed;
 
-/// Formats one file. True if it was not in the canonical style.
+/// Formats one file. Returns true if it was not formatted.
 fn format_file(path: &Path, options: &Fmt) -> Result<bool, Failed> {
     let stdin = path == Path::new("-");
     let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
@@ -83,11 +83,11 @@ fn format_file(path: &Path, options: &Fmt) -> Result<bool, Failed> {
         let mut sources = Sources::default();
         sources.add(name.clone(), text.clone());
         let path = |name: &str| name.to_owned();
-        let shown = Shown { sources: &sources, path: &path, width: output::width() };
+        let shown = DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
         report::list_errors(&shown, &errors);
         Failed
     })?;
-    // What is on the disk may have other line ends than the text that the language sees.
+    // The file may have other line endings than the parsed text.
     let changed = formatted != text || !stdin && has_carriage_returns(path);
     let written = if options.diff {
         !changed || output::print_styled(&difference(&name, &text, &formatted))
@@ -110,7 +110,7 @@ fn format_file(path: &Path, options: &Fmt) -> Result<bool, Failed> {
 fn show_error(error: &CompileError) -> Failed {
     let sources = Sources::default();
     let path = |name: &str| name.to_owned();
-    let shown = Shown { sources: &sources, path: &path, width: output::width() };
+    let shown = DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
     output::say(&shown.long(&Diagnostic::from(error)));
     Failed
 }
@@ -119,10 +119,9 @@ fn has_carriage_returns(path: &Path) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes.contains(&b'\r'))
 }
 
-/// Replaces a file as a whole: whoever reads it meanwhile, or after a crash, sees the old text or
-/// the new one.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // Through links, to the file itself.
+    // Follows links to the file itself.
     let path = path.canonicalize()?;
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".orrery-fmt-").tempfile_in(directory)?;
@@ -133,16 +132,16 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A unified diff with styles.
+/// A styled unified diff.
 fn difference(name: &str, old: &str, new: &str) -> String {
-    let name = style::harmless(name);
+    let name = style::sanitize(name);
     let diff = TextDiff::from_lines(old, new);
     let mut text = style::heading(&format!("--- {name}\n+++ {name}")) + "\n";
     for hunk in diff.unified_diff().context_radius(3).iter_hunks() {
         text += &format!("{}\n", hunk.header());
         for change in hunk.iter_changes() {
             let line = change.value().strip_suffix('\n').unwrap_or(change.value());
-            let line = format!("{}{}", change.tag(), style::harmless(line));
+            let line = format!("{}{}", change.tag(), style::sanitize(line));
             text += &match change.tag() {
                 ChangeTag::Delete => style::removed(&line),
                 ChangeTag::Insert => style::added(&line),
@@ -157,7 +156,7 @@ fn difference(name: &str, old: &str, new: &str) -> String {
     text
 }
 
-/// The files that `paths` stand for, or those of the project.
+/// Files of `paths`, or of the project.
 fn collect(paths: &[PathBuf], files: &mut Vec<PathBuf>) -> Result<(), String> {
     if paths.is_empty() {
         let Some(project) = projects::around_here() else {
@@ -177,7 +176,7 @@ fn collect(paths: &[PathBuf], files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// All models below a directory that belong to it, in the order of their names.
+/// Models of a directory, sorted, without foreign subdirectories.
 fn collect_directory(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let unreadable = |error: io::Error| format!("could not read {}: {error}", directory.display());
     let mut entries: Vec<fs::DirEntry> =
@@ -195,8 +194,7 @@ fn collect_directory(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), S
     Ok(())
 }
 
-/// Directories whose models are not the project's own: hidden ones, Python environments, and
-/// checkouts of other repositories.
+/// True for hidden directories, virtualenvs, and checkouts of other repositories.
 fn is_foreign(directory: &Path) -> bool {
     let hidden = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with('.');
     directory.file_name().is_some_and(hidden)

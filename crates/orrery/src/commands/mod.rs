@@ -1,13 +1,15 @@
-//! The commands, one module each.
+//! Commands, one module each.
 
 mod agent;
 mod cluster;
 pub(crate) mod compile;
 mod compile_job;
+mod compile_serve;
 mod completion;
 mod deploy;
 mod docs;
 mod effects;
+pub(crate) mod error;
 mod explain;
 mod export;
 mod fmt;
@@ -18,10 +20,8 @@ mod parse;
 mod remote;
 mod report;
 mod sdk;
-mod serve;
 mod server;
 mod settle;
-pub(crate) mod trouble;
 
 use orrery_cluster::document::DocumentKind;
 
@@ -71,26 +71,26 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Export(options) => export::run(&options, cli.global.verbose > 0),
         Command::Cluster(options) => cluster::run(&options),
         Command::Provider(options) => {
-            cluster::manage(options.ask, DocumentKind::Provider, options.action)
+            cluster::manage(options.args, DocumentKind::Provider, options.action)
         }
         Command::Hardware(options) => {
-            cluster::manage(options.ask, DocumentKind::HardwareType, options.action)
+            cluster::manage(options.args, DocumentKind::HardwareType, options.action)
         }
         Command::Image(options) => {
-            cluster::manage(options.ask, DocumentKind::ImageType, options.action)
+            cluster::manage(options.args, DocumentKind::ImageType, options.action)
         }
         Command::Service(options) => {
-            cluster::manage(options.ask, DocumentKind::Service, options.action)
+            cluster::manage(options.args, DocumentKind::Service, options.action)
         }
         Command::Template(options) => {
             let kind = match options.partial {
                 true => DocumentKind::PartialTemplate,
                 false => DocumentKind::ClusterTemplate,
             };
-            cluster::manage(options.ask, kind, options.action)
+            cluster::manage(options.args, kind, options.action)
         }
         Command::Tenant(options) => {
-            cluster::manage(options.ask, DocumentKind::Tenant, options.action)
+            cluster::manage(options.args, DocumentKind::Tenant, options.action)
         }
         Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(*options),

@@ -23,9 +23,9 @@ const TEMPLATE_NAME: &str = "my-project";
 
 pub(crate) fn run(options: &New) -> Exit {
     let directory = &options.directory;
-    let shown = style::harmless(&directory.display().to_string());
+    let shown = style::sanitize(&directory.display().to_string());
     if let Err(problem) = write_project(directory) {
-        output::say(&format!("{}: {}", style::error("error"), style::harmless(&problem)));
+        output::say(&format!("{}: {}", style::error("error"), style::sanitize(&problem)));
         return Exit::Error;
     }
     let files: Vec<&str> = TEMPLATE.iter().map(|(path, _)| target_path(path)).collect();
@@ -56,14 +56,14 @@ fn write_project(directory: &Path) -> Result<(), String> {
             let what = if directory.exists() { "is a file" } else { "is below a file" };
             return Err(format!("{shown} {what}; `orrery new` needs a directory"));
         }
-        Err(error) => return Err(format!("could not look into {shown}: {error}")),
+        Err(error) => return Err(format!("cannot read {shown}: {error}")),
     }
     let name = project_name(directory);
     for (path, text) in TEMPLATE {
         let target = directory.join(target_path(path));
         let text = match *path {
             "project.yml" => text.replacen(TEMPLATE_NAME, &name, 1),
-            // A name that YAML has to quote is none for a path.
+            // A name that needs quotes in YAML is not used in paths.
             "main.cf" if !name.starts_with('"') => text.replace(TEMPLATE_NAME, &name),
             _ => (*text).to_owned(),
         };
@@ -75,7 +75,8 @@ fn write_project(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Path of a file of the template in a project. Git would heed an ignore file among the sources.
+/// Path of a template file in a project. The ignore file has another name here, so that git does
+/// not apply it.
 fn target_path(path: &'static str) -> &'static str {
     if path == "gitignore" { ".gitignore" } else { path }
 }

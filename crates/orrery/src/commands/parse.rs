@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::path::Path;
 
-use orrery_compiler::Warning;
+use orrery_compiler::CompileWarning;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
 use orrery_compiler::files::{Disk, Files};
@@ -14,20 +14,20 @@ use orrery_syntax::Interner;
 use orrery_syntax::ast::{File, FileId, Item};
 
 use crate::cli::Parse;
-use crate::render::Shown;
+use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, style};
 
 use super::report;
 
-/// What became of a file.
+/// Result of parsing a file.
 #[derive(Default)]
 struct Outcome {
     sources: Sources,
     file: File,
     errors: Vec<CompileError>,
-    /// The errors as they are shown.
+    /// Errors as diagnostics.
     diagnostics: Vec<Diagnostic>,
-    warnings: Vec<Warning>,
+    warnings: Vec<CompileWarning>,
 }
 
 pub(crate) fn run(options: &Parse) -> Exit {
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Parse) -> Exit {
     };
     let outcome = parse(&options.file, &name);
     if !options.report.json {
-        tell(&name, &outcome);
+        print_summary(&name, &outcome);
     }
     let delivered = report::deliver(&options.report, &|out| {
         let Outcome { sources, errors, warnings, .. } = &outcome;
@@ -75,19 +75,20 @@ fn parse(path: &Path, name: &str) -> Outcome {
     let parsed = orrery_syntax::parse_file(&text, FileId(0), &mut Interner::default());
     outcome.sources.add(name.to_owned(), text);
     outcome.diagnostics = Diagnostic::all_of(&parsed.errors);
-    outcome.errors = parsed.errors.iter().map(|error| *CompileError::syntax(error)).collect();
-    outcome.warnings = parsed.warnings.into_iter().map(Warning::from).collect();
+    outcome.errors = parsed.errors.iter().map(|error| *CompileError::from_syntax(error)).collect();
+    outcome.warnings = parsed.warnings.into_iter().map(CompileWarning::from).collect();
     outcome.file = parsed.file;
     outcome
 }
 
-fn tell(name: &str, outcome: &Outcome) {
+fn print_summary(name: &str, outcome: &Outcome) {
     let path = |name: &str| name.to_owned();
-    let shown = Shown { sources: &outcome.sources, path: &path, width: output::width() };
+    let shown =
+        DiagnosticRenderer { sources: &outcome.sources, path: &path, width: output::width() };
     let warnings: Vec<Diagnostic> = outcome.warnings.iter().map(Diagnostic::from).collect();
     report::show_warnings(&shown, &warnings);
     report::show_errors(&shown, &outcome.diagnostics);
-    let name = style::harmless(name);
+    let name = style::sanitize(name);
     output::say(&match outcome.errors.len() {
         0 => format!("{} {name}: {}", style::good("parsed"), contents(&outcome.file)),
         count => format!("{} {name}: {}", style::error("failed"), style::count(count, "error")),
@@ -134,5 +135,5 @@ fn contents(file: &File) -> String {
         };
         let _ = write!(text, "{glue}{count} {noun}");
     }
-    if text.is_empty() { "nothing in it".to_owned() } else { text }
+    if text.is_empty() { "empty".to_owned() } else { text }
 }

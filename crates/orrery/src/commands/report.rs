@@ -1,5 +1,4 @@
-//! What `compile` and `parse` have in common: JSON reports, and a list of diagnostics with a
-//! closing line.
+//! Shared output of `compile` and `parse`: JSON reports and lists of diagnostics.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,13 +7,13 @@ use std::path::Path;
 use orrery_compiler::diagnostic::Diagnostic;
 
 use crate::cli::ReportOptions;
-use crate::render::Shown;
+use crate::render::DiagnosticRenderer;
 use crate::{output, pages, style};
 
-/// More than this of one kind tell nothing new; the report has them all.
+/// Maximum number of diagnostics of one kind; the report has all of them.
 const SHOWN_MAX: usize = 20;
 
-/// Writes a report wherever it was asked for. True if that worked.
+/// Writes a report to the requested destinations. Returns false on errors.
 #[must_use]
 pub(crate) fn deliver(
     options: &ReportOptions,
@@ -24,7 +23,7 @@ pub(crate) fn deliver(
     if let Some(path) = &options.report
         && let Err(error) = write_file(path, write)
     {
-        let path = style::harmless(&path.display().to_string());
+        let path = style::sanitize(&path.display().to_string());
         let noun = style::error("error");
         output::say(&format!("{noun}: could not write the report to {path}: {error}"));
         delivered = false;
@@ -41,8 +40,8 @@ fn write_file(path: &Path, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> 
     out.flush()
 }
 
-/// Shows errors in full, and how to learn more about them.
-pub(crate) fn show_errors(shown: &Shown<'_>, errors: &[Diagnostic]) {
+/// Shows errors in full, with a hint to `orrery explain`.
+pub(crate) fn show_errors(shown: &DiagnosticRenderer<'_>, errors: &[Diagnostic]) {
     list_errors(shown, errors);
     let mut ids: Vec<&str> = Vec::new();
     for id in errors.iter().filter_map(|error| error.id).filter(|id| pages::find(id).is_some()) {
@@ -52,16 +51,16 @@ pub(crate) fn show_errors(shown: &Shown<'_>, errors: &[Diagnostic]) {
     }
     match ids.as_slice() {
         [] => {}
-        [id] => output::say(&format!("for more about this error: orrery explain {id}\n")),
+        [id] => output::say(&format!("more about this error: orrery explain {id}\n")),
         [first, ..] => output::say(&format!(
-            "for more about these errors ({}): orrery explain ID, such as {first}\n",
+            "more about these errors ({}): orrery explain ID, such as {first}\n",
             ids.join(", ")
         )),
     }
 }
 
-/// Shows errors in full. A loop makes the same mistake many times: it is shown once.
-pub(crate) fn list_errors(shown: &Shown<'_>, errors: &[Diagnostic]) {
+/// Shows errors in full; repeated errors, as from a loop, are shown once.
+pub(crate) fn list_errors(shown: &DiagnosticRenderer<'_>, errors: &[Diagnostic]) {
     let mut left = errors.len();
     for same in errors.chunk_by(|one, other| one == other).take(SHOWN_MAX) {
         output::say(&shown.long(&same[0]));
@@ -74,8 +73,8 @@ pub(crate) fn list_errors(shown: &Shown<'_>, errors: &[Diagnostic]) {
     show_rest(left, "error");
 }
 
-/// Shows warnings in a line each.
-pub(crate) fn show_warnings(shown: &Shown<'_>, warnings: &[Diagnostic]) {
+/// Shows warnings, one line each.
+pub(crate) fn show_warnings(shown: &DiagnosticRenderer<'_>, warnings: &[Diagnostic]) {
     for warning in warnings.iter().take(SHOWN_MAX) {
         output::say(&shown.short(warning));
     }

@@ -1,18 +1,18 @@
 //! `orrery sdk`: the Python SDK, for other tools.
 
-use crate::cli_modules::{Sdk, SdkAction};
-use crate::{Exit, environment, output, style};
+use crate::cli::modules::{Sdk, SdkAction};
+use crate::{Exit, output, style, virtualenv};
 
 pub(crate) fn run(options: &Sdk) -> Exit {
-    let path = environment::sdk_directory().and_then(|sdk| match &options.action {
+    let path = virtualenv::sdk_directory().and_then(|sdk| match &options.action {
         SdkAction::Path => Ok(sdk),
-        SdkAction::Wheel { directory } => environment::write_sdk_wheel(&sdk, directory),
+        SdkAction::Wheel { directory } => virtualenv::write_sdk_wheel(&sdk, directory),
     });
     match path {
         Ok(path) if output::print(|out| writeln!(out, "{}", path.display())) => Exit::Done,
         Ok(_) => Exit::Error,
         Err(error) => {
-            let text = style::harmless(&error.to_string());
+            let text = style::sanitize(&error.to_string());
             output::say(&format!("{}: {text}", style::error("error")));
             if let Some(help) = error.help() {
                 output::say(&format!("{}: {help}", style::help("help")));

@@ -1,4 +1,4 @@
-//! `orrery server`: from options to a running server, and to its end.
+//! `orrery server`: configuration, start and shutdown of a server.
 
 mod isolation;
 mod own_machine;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_executor::Workers;
-use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
+use orrery_executor::WorkerLimits;
+use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
     App, AppSettings, ContentLimits, GatewayError, GatewayOptions, GatewayRole, Isolation,
@@ -20,7 +20,7 @@ use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli_server::{LogFormat, Role, Server, ServerOptions};
+use crate::cli::server::{LogFormat, Role, Server, ServerOptions};
 use crate::state::now;
 use crate::{Exit, output};
 
@@ -28,44 +28,44 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8888
 const CONFIG: &str = "/etc/orrery/server.toml";
 const WORKERS: u16 = 16;
 const HOST_MEMORY_MIB: u64 = 4096;
-/// With less, the compiler cannot start all its threads, however small the model is.
+/// The compiler cannot start all its threads with less, even for a small model.
 const COMPILE_MEMORY_MIN_MIB: u64 = 512;
-/// With fewer file descriptors a server takes fewer connections than it could.
+/// Below this number of file descriptors, a warning is logged.
 const DESCRIPTORS_FEW: u64 = 16_384;
 const AUDIT_RETENTION_DAYS: u32 = 365;
-/// How long a lease lasts when its holder is gone.
+/// Duration of a lease after its last renewal.
 const LEASE: Duration = Duration::from_secs(15);
-/// How long requests may take to end after the server was asked to.
+/// Maximum time for running requests after a shutdown request.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
-/// Why a server does not start or go on.
+/// Error that prevents a server from starting or running.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("the configuration file {} cannot be read", path.display())]
+enum ServerStartError {
+    #[error("cannot read configuration file {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("the configuration file {} is not right: {reason}", path.display())]
+    #[error("configuration file {} is invalid: {reason}", path.display())]
     Config { path: PathBuf, reason: String },
-    #[error("there is no home directory to keep data in; say where with --data")]
+    #[error("no home directory for data; set a directory with --data")]
     NoHome,
     #[error(
-        "roles in different processes need --database postgres://…: give no --role, or all of them"
+        "roles in different processes need --database postgres://…: omit --role, or name all roles"
     )]
     SplitRoles,
     #[error("{}", match .0 { TelemetryError::Traces { .. } | TelemetryError::Address { .. } => "--traces", _ => "--log" })]
     Telemetry(#[from] TelemetryError),
-    #[error("{option}: there has to be at least one")]
+    #[error("{option}: must be at least 1")]
     Zero { option: &'static str },
     #[error(
         "--compile-memory {given}: a compile needs at least {COMPILE_MEMORY_MIN_MIB} MiB; 0 sets no limit"
     )]
     CompileMemory { given: u64 },
     #[error(
-        "--database {scheme}://… is none that is known: give postgres://user:password@host/database, or a path of a file"
+        "--database {scheme}://… is not supported: use postgres://user:password@host/database or the path of a file"
     )]
     Scheme { scheme: String },
     #[error("--api-address {given}: {reason}")]
     ApiAddress { given: String, reason: String },
-    #[error("--data: {} cannot be made", path.display())]
+    #[error("--data: cannot create {}", path.display())]
     Data { path: PathBuf, source: std::io::Error },
     #[error("--database")]
     Store(#[from] StoreError),
@@ -76,8 +76,8 @@ enum Failure {
     #[error(transparent)]
     Gateway(#[from] GatewayError),
     #[error(transparent)]
-    Insecure(#[from] security::Insecure),
-    #[error("the server cannot be run")]
+    SecurityError(#[from] security::SecurityError),
+    #[error("cannot run the server")]
     Run(#[source] std::io::Error),
 }
 
@@ -88,8 +88,8 @@ pub(super) fn run(options: Server) -> Exit {
     }
 }
 
-/// All options, from the weakest source to the strongest.
-fn resolve(given: Server) -> Result<ServerOptions, Failure> {
+/// Merges all options: file, variables, flags, in ascending precedence.
+fn resolve(given: Server) -> Result<ServerOptions, ServerStartError> {
     let (path, required) = match given.config {
         Some(path) => (path, true),
         None => (PathBuf::from(CONFIG), false),
@@ -97,10 +97,10 @@ fn resolve(given: Server) -> Result<ServerOptions, Failure> {
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if !required && error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(source) => return Err(Failure::Unreadable { path, source }),
+        Err(source) => return Err(ServerStartError::Unreadable { path, source }),
     };
     let file: ServerOptions = toml::from_str(&text)
-        .map_err(|error| Failure::Config { path, reason: config_trouble(&text, &error) })?;
+        .map_err(|error| ServerStartError::Config { path, reason: config_error(&text, &error) })?;
     let options = given.options.or(file);
     let counts = [
         ("--workers", options.workers.map(u64::from)),
@@ -108,21 +108,22 @@ fn resolve(given: Server) -> Result<ServerOptions, Failure> {
         ("--compile-time", options.compile_time),
     ];
     if let Some((option, _)) = counts.into_iter().find(|(_, count)| *count == Some(0)) {
-        return Err(Failure::Zero { option });
+        return Err(ServerStartError::Zero { option });
     }
     if let Some(given) =
         options.compile_memory.filter(|mib| (1..COMPILE_MEMORY_MIN_MIB).contains(mib))
     {
-        return Err(Failure::CompileMemory { given });
+        return Err(ServerStartError::CompileMemory { given });
     }
     Ok(options)
 }
 
-/// What is wrong with a configuration file, and where. The line itself is not told: there may be a password in it.
-fn config_trouble(text: &str, error: &toml::de::Error) -> String {
+/// Error in a configuration file with its location. Omits the line itself, which may contain a
+/// password.
+fn config_error(text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     let reason = match message.rsplit_once(", expected ") {
-        // The other part repeats what was given.
+        // The rest repeats the given value.
         Some((given, expected)) if given.starts_with("invalid ") => {
             let is_number = expected.starts_with(['u', 'i']) && expected[1..].parse::<u8>().is_ok();
             format!("expected {}", if is_number { "a whole number" } else { expected })
@@ -138,17 +139,18 @@ fn config_trouble(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-fn data_directory() -> Result<PathBuf, Failure> {
+fn data_directory() -> Result<PathBuf, ServerStartError> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/orrery"));
     }
     let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty());
     let state = state.map(PathBuf::from);
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
-    Ok(state.or_else(home).ok_or(Failure::NoHome)?.join("orrery"))
+    Ok(state.or_else(home).ok_or(ServerStartError::NoHome)?.join("orrery"))
 }
 
-/// Makes the data directory, for this user alone. One that others could look into is closed to them, if it is this user's own.
+/// Creates the data directory with mode 0700. An existing one of this user is closed to other
+/// users.
 fn prepare_data(data: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
@@ -159,13 +161,13 @@ fn prepare_data(data: &Path) -> std::io::Result<()> {
     }
     let path = data.display();
     let is_own = found.uid() == rustix::process::geteuid().as_raw();
-    // Where everybody may write, as in /tmp, others need to go on doing so.
+    // Shared directories such as /tmp stay as they are.
     if is_own && mode & 0o1002 == 0 {
         std::fs::set_permissions(data, std::fs::Permissions::from_mode(0o700))?;
         let before = format!("{mode:04o}");
-        tracing::info!(%path, before, "the data directory is 0700 now: other users could look into it");
+        tracing::info!(%path, before, "data directory was readable by other users; changed its mode to 0700");
     } else {
-        tracing::warn!(%path, "other users can look into the data directory: make it 0700");
+        tracing::warn!(%path, "data directory is readable by other users: change its mode to 0700");
     }
     Ok(())
 }
@@ -174,25 +176,27 @@ fn is_postgres(database: &str) -> bool {
     database.starts_with("postgres://") || database.starts_with("postgresql://")
 }
 
-fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, Failure> {
+fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, ServerStartError> {
     let holder = Holder::this_process("orrery server", now());
     let connections = options.database_connections;
     if connections == Some(0) {
-        return Err(Failure::Connections("there has to be at least one"));
+        return Err(ServerStartError::Connections("must be at least 1"));
     }
     let database = options.database.as_deref();
     if connections.is_some() && !database.is_some_and(is_postgres) {
-        return Err(Failure::Connections("it is for --database postgres://…; a file needs none"));
+        return Err(ServerStartError::Connections("only for --database postgres://…"));
     }
     Ok(match database {
         Some(url) if is_postgres(url) => Arc::new(match connections {
-            Some(connections) => PostgresStore::open_with(url, &holder, connections.into())?,
+            Some(connections) => {
+                PostgresStore::open_with_pool_size(url, &holder, connections.into())?
+            }
             None => PostgresStore::open(url, &holder)?,
         }),
         Some(path) => {
             let path = path.strip_prefix("sqlite://").unwrap_or(path);
             if let Some((scheme, _)) = path.split_once("://") {
-                return Err(Failure::Scheme { scheme: scheme.to_owned() });
+                return Err(ServerStartError::Scheme { scheme: scheme.to_owned() });
             }
             Arc::new(SqliteStore::open(path, &holder)?)
         }
@@ -200,7 +204,7 @@ fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, Fa
     })
 }
 
-fn try_run(given: Server) -> Result<(), Failure> {
+fn try_run(given: Server) -> Result<(), ServerStartError> {
     let rotate = given.rotate_secret_key;
     crate::target_host::hide_memory();
     let config = given.config.clone().unwrap_or_else(|| PathBuf::from(CONFIG));
@@ -213,11 +217,11 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let traces = options.traces.as_deref();
     let _telemetry = telemetry::start(filter, format, output::stderr_has_colour(), traces)?;
     let data = options.data.clone().map_or_else(data_directory, Ok)?;
-    // What is hidden from sandboxes is the same wherever they begin.
+    // Sandboxes hide the same absolute paths from any working directory.
     let data = std::path::absolute(&data)
-        .map_err(|source| Failure::Data { path: data.clone(), source })?;
-    let data = std::path::absolute(data).map_err(Failure::Run)?;
-    prepare_data(&data).map_err(|source| Failure::Data { path: data.clone(), source })?;
+        .map_err(|source| ServerStartError::Data { path: data.clone(), source })?;
+    let data = std::path::absolute(data).map_err(ServerStartError::Run)?;
+    prepare_data(&data).map_err(|source| ServerStartError::Data { path: data.clone(), source })?;
     let descriptors = crate::descriptors::raise_limit();
     if descriptors < DESCRIPTORS_FEW {
         tracing::warn!(
@@ -229,16 +233,18 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let roles = options.role.clone().unwrap_or_else(|| all.to_vec());
     let database = options.database.as_deref();
     let shared = database.is_some_and(is_postgres);
-    // A gateway is only missed by who has remote agents.
+    // A missing gateway matters only to remote agents.
     if !shared && ![Role::Api, Role::Process].iter().all(|role| roles.contains(role)) {
-        return Err(Failure::SplitRoles);
+        return Err(ServerStartError::SplitRoles);
     }
     let address = options.listen.unwrap_or(LISTEN);
     let tls = security::tls(&options, address, &data)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Run)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(ServerStartError::Run)?;
     let store = open_store(&options, &data)?;
-    let program = std::env::current_exe().map_err(Failure::Run)?;
+    let program = std::env::current_exe().map_err(ServerStartError::Run)?;
     let runs_code = roles.contains(&Role::Process) && !rotate;
     let isolation = match runs_code {
         true => Some(isolation::choose(&options, &program, &data, &config, &*store)?),
@@ -270,7 +276,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
         |here| compile_options(&options, &data, program, api_address.unwrap_or(here), isolation);
     let process = ProcessOptions {
         data: data.clone(),
-        workers: Workers::asked_for(options.workers, WORKERS),
+        workers: WorkerLimits::from_setting(options.workers, WORKERS),
         lease: shared.then_some(LEASE),
         host_memory: (memory > 0).then_some(memory),
         isolation: ours,
@@ -283,7 +289,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
         names: options.gateway_names.clone().unwrap_or_default(),
     });
     let format = options.log_format.unwrap_or(LogFormat::Text);
-    let told = Told { address, format };
+    let told = ListenInfo { address, format };
     let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, told, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
@@ -305,37 +311,37 @@ fn content_limits(options: &ServerOptions) -> ContentLimits {
     }
 }
 
-/// Where another process answers requests.
-fn api_address(given: &str) -> Result<ServerAddress, Failure> {
-    let bad = |reason: &str| Failure::ApiAddress {
+/// URL of the API in another process.
+fn api_address(given: &str) -> Result<ServerAddress, ServerStartError> {
+    let bad = |reason: &str| ServerStartError::ApiAddress {
         given: given.to_owned(),
-        reason: format!("{reason}; write it as https://orrery.example.com:8888"),
+        reason: format!("{reason}; expected a URL such as https://orrery.example.com:8888"),
     };
-    let (scheme, rest) = given.split_once("://").ok_or_else(|| bad("it has no https://"))?;
+    let (scheme, rest) = given.split_once("://").ok_or_else(|| bad("no https://"))?;
     let secure = match scheme {
         "https" => true,
         "http" => false,
-        _ => return Err(bad("it is neither https nor http")),
+        _ => return Err(bad("neither https nor http")),
     };
     let rest = rest.trim_end_matches('/');
     if rest.contains(['/', '@', '?', '#']) {
-        return Err(bad("it is more than a host and a port"));
+        return Err(bad("more than a host and port"));
     }
-    // The colons of an IPv6 address stand in brackets.
+    // IPv6 addresses have colons in brackets.
     let (host, port) = match rest.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => {
-            (host, port.parse().map_err(|_| bad("its port is no number"))?)
+            (host, port.parse().map_err(|_| bad("invalid port"))?)
         }
         _ => (rest, if secure { 443 } else { 80 }),
     };
     let host = host.trim_matches(['[', ']']).to_owned();
     if host.is_empty() {
-        return Err(bad("it has no host"));
+        return Err(bad("no host"));
     }
     Ok(ServerAddress { host, port, secure, tls: None })
 }
 
-/// The next port; any port stays any.
+/// The next port; port 0 stays 0.
 fn next_to(address: SocketAddr) -> SocketAddr {
     let port = if address.port() == 0 { 0 } else { address.port().saturating_add(1) };
     SocketAddr::new(address.ip(), port)
@@ -358,7 +364,7 @@ fn compile_options(
     }
 }
 
-/// Where the server is found. For one that listens everywhere, that is the name of the machine.
+/// URL of the server. If it listens on all networks, uses the host name.
 fn url_of(address: SocketAddr, secure: bool) -> String {
     let scheme = if secure { "https" } else { "http" };
     match security::host_name() {
@@ -369,8 +375,8 @@ fn url_of(address: SocketAddr, secure: bool) -> String {
     }
 }
 
-/// Where the server listens, and how it tells what it has to tell.
-struct Told {
+/// Listen address and log format.
+struct ListenInfo {
     address: SocketAddr,
     format: LogFormat,
 }
@@ -381,13 +387,13 @@ async fn serve(
     process: ProcessOptions,
     gateway: Option<GatewayOptions>,
     compiles: impl FnOnce(ServerAddress) -> CompileOptions,
-    Told { address, format }: Told,
+    ListenInfo { address, format }: ListenInfo,
     tls: Option<Tls>,
-) -> Result<(), Failure> {
+) -> Result<(), ServerStartError> {
     let stop = CancellationToken::new();
     let server = orrery_server::Server::bind(app.clone(), address).await;
-    let mut server = server.map_err(|source| Failure::Listen { address, source })?;
-    let address = server.address().map_err(Failure::Run)?;
+    let mut server = server.map_err(|source| ServerStartError::Listen { address, source })?;
+    let address = server.address().map_err(ServerStartError::Run)?;
     let url = url_of(address, tls.is_some());
     if let Some(tls) = tls.clone() {
         server = server.with_tls(tls);
@@ -396,26 +402,27 @@ async fn serve(
         Some(options) => Some(GatewayRole::start(app.clone(), options).await?),
         None => None,
     };
-    // When nothing can fail any more: a link that was told must lead somewhere. Only who answers requests has one to tell.
+    // Last, once nothing can fail: the printed link must work. Only the API role has one.
     if roles.contains(&Role::Api) {
-        security::tell_certificate(tls.as_ref(), &url, format);
+        security::announce_certificate(tls.as_ref(), &url, format);
         security::prepare_accounts(&app, &url, format).await?;
     } else {
         server = server.without_api();
     }
     let mut working = None;
     if roles.contains(&Role::Process) {
-        let compiles = compiles(ServerAddress::of(address, tls.clone()));
-        let compiles = CompileService::start(app.clone(), compiles).map_err(Failure::Run)?;
-        let role = ProcessRole::start(app, process).map_err(Failure::Run)?;
+        let compiles = compiles(ServerAddress::from_listen(address, tls.clone()));
+        let compiles =
+            CompileService::start(app.clone(), compiles).map_err(ServerStartError::Run)?;
+        let role = ProcessRole::start(app, process).map_err(ServerStartError::Run)?;
         working = Some((compiles, role));
     }
-    // The one line on standard output: whoever started the server may be waiting for it.
+    // The only line on standard output: scripts wait for it.
     let _ = output::print(|out| writeln!(out, "orrery server listens on {url}"));
-    tracing::info!(%address, ?roles, "the server is ready");
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::Run)?;
-    let mut terminated = signal(SignalKind::terminate()).map_err(Failure::Run)?;
-    let mut reload = signal(SignalKind::hangup()).map_err(Failure::Run)?;
+    tracing::info!(%address, ?roles, "server ready");
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(ServerStartError::Run)?;
+    let mut terminated = signal(SignalKind::terminate()).map_err(ServerStartError::Run)?;
+    let mut reload = signal(SignalKind::hangup()).map_err(ServerStartError::Run)?;
     let mut running = tokio::spawn(server.run(stop.clone()));
     let ended = loop {
         tokio::select! {
@@ -425,27 +432,27 @@ async fn serve(
             _ = reload.recv() => security::reload(tls.as_ref()),
         }
     };
-    tracing::info!("the server stops");
+    tracing::info!("server stopping");
     stop.cancel();
     if ended.is_none() && tokio::time::timeout(STOP_WITHIN, &mut running).await.is_err() {
-        tracing::warn!("requests that take too long are cut off");
+        tracing::warn!("requests exceeded the shutdown timeout");
     }
     if let Some((compiles, role)) = working {
-        // It waits for what is being kept.
+        // Waits for pending writes.
         let end = move || {
             compiles.stop();
             role.stop();
         };
         let ended = tokio::task::spawn_blocking(end).await;
         if ended.is_err() {
-            tracing::error!("the process role did not end properly");
+            tracing::error!("the process role did not shut down cleanly");
         }
     }
     if let Some(gateway) = gateway {
         gateway.stop().await;
     }
     match ended {
-        Some(Ok(Err(error))) => Err(Failure::Run(error)),
+        Some(Ok(Err(error))) => Err(ServerStartError::Run(error)),
         _ => Ok(()),
     }
 }

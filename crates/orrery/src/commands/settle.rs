@@ -1,14 +1,14 @@
-//! `orrery settle`: decides about effects that must not be repeated and of which nobody knows whether they happened.
+//! `orrery settle`: decides about unrepeatable effects with unknown outcomes.
 
 use orrery_api::{Operation, SettleChoice, SettleRequest, UnknownEffect, UnknownEffects};
-use orrery_store::{EffectChoice, EffectDecision, Store as _};
+use orrery_store::{EffectResolution, EffectVerdict, Store as _};
 use serde_json::json;
 
 use super::deploy;
-use super::effects::{self, Acting};
+use super::effects::{self, SettleTiming};
+use super::error::{CliError, finish};
 use super::inspect::print_json;
-use super::trouble::{Trouble, finish};
-use crate::cli_inspect::Settle;
+use crate::cli::inspect::Settle;
 use crate::projects::{self, MAIN_FILE};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
@@ -17,19 +17,20 @@ pub(crate) fn run(options: &Settle) -> Exit {
     finish(settle(options))
 }
 
-fn settle(options: &Settle) -> Result<Exit, Trouble> {
-    let look = &options.look;
-    let place: Box<dyn Place> = match look.place.remote(look.project.as_deref())? {
-        Some(remote) if look.state.data.is_none() => Box::new(remote),
-        _ => {
-            let project = projects::directory(look.project.as_deref(), MAIN_FILE)
-                .map_err(Trouble::Project)?;
-            Box::new(deploy::open(&look.state, &project, "settle")?)
-        }
-    };
-    let unknown = place.unknown()?;
+fn settle(options: &Settle) -> Result<Exit, CliError> {
+    let inspect = &options.inspect;
+    let effects_of: Box<dyn EffectStore> =
+        match inspect.deployment.remote(inspect.project.as_deref())? {
+            Some(remote) if inspect.state.data.is_none() => Box::new(remote),
+            _ => {
+                let project = projects::directory(inspect.project.as_deref(), MAIN_FILE)
+                    .map_err(CliError::Project)?;
+                Box::new(deploy::open(&inspect.state, &project, "settle")?)
+            }
+        };
+    let unknown = effects_of.unknown()?;
     let Some(asked) = &options.resource else {
-        return list(&unknown, look.json, place.acting());
+        return list(&unknown, inspect.json, effects_of.timing());
     };
     let found: Vec<&UnknownEffect> = match unknown.iter().find(|one| one.resource == *asked) {
         Some(exact) => vec![exact],
@@ -37,15 +38,15 @@ fn settle(options: &Settle) -> Result<Exit, Trouble> {
     };
     let [effect] = found[..] else {
         let message = match found.len() {
-            0 => format!("no effect with an unknown outcome belongs to {asked:?}"),
-            count => format!("{count} effects with unknown outcomes belong to {asked:?}"),
+            0 => format!("no effect with an unknown outcome matches {asked:?}"),
+            count => format!("{count} effects with unknown outcomes match {asked:?}"),
         };
         let help = "`orrery settle` without a resource lists all of them";
-        return Err(Trouble::said(message).help(help));
+        return Err(CliError::new(message).help(help));
     };
     let choice = if options.done { SettleChoice::Done } else { SettleChoice::Again };
-    let is_forgotten = place.choose(&effect.resource, choice)?;
-    if look.json {
+    let is_forgotten = effects_of.choose(&effect.resource, choice)?;
+    if inspect.json {
         let report = json!({
             "resource": effect.resource,
             "choice": choice,
@@ -55,31 +56,31 @@ fn settle(options: &Settle) -> Result<Exit, Trouble> {
         return Ok(Exit::Done);
     }
     let next = match is_forgotten {
-        true => "no version has it any more, the effect is forgotten".to_owned(),
-        false => effects::decision(choice, place.acting()),
+        true => "in no version any more: effect dropped".to_owned(),
+        false => effects::decision(choice, effects_of.timing()),
     };
-    output::say(&format!("{}: {next}", style::harmless(&effect.resource)));
+    output::say(&format!("{}: {next}", style::sanitize(&effect.resource)));
     Ok(Exit::Done)
 }
 
-fn list(unknown: &[UnknownEffect], json: bool, acting: Acting) -> Result<Exit, Trouble> {
+fn list(unknown: &[UnknownEffect], json: bool, timing: SettleTiming) -> Result<Exit, CliError> {
     if json {
         print_json(&json!({ "items": unknown }))?;
     } else {
         let mut text: String = unknown
             .iter()
             .map(|one| {
-                let resource = style::harmless(&one.resource);
+                let resource = style::sanitize(&one.resource);
                 let started = &one.started;
                 let next = match one.choice {
-                    Some(choice) => format!(": {}", effects::decision(choice, acting)),
+                    Some(choice) => format!(": {}", effects::decision(choice, timing)),
                     None => String::new(),
                 };
-                format!("{resource}: begun at {started}, outcome unknown{next}\n")
+                format!("{resource}: started at {started}, outcome unknown{next}\n")
             })
             .collect();
         if unknown.is_empty() {
-            text.push_str("no outcome is unknown\n");
+            text.push_str("no unknown outcomes\n");
         }
         if !output::print_styled(&text) {
             return Ok(Exit::Error);
@@ -89,52 +90,54 @@ fn list(unknown: &[UnknownEffect], json: bool, acting: Acting) -> Result<Exit, T
     Ok(if is_decided { Exit::Done } else { Exit::Pending })
 }
 
-/// Where effects are known.
-trait Place {
-    fn unknown(&self) -> Result<Vec<UnknownEffect>, Trouble>;
-    /// Answers whether the effect is forgotten, because no version has its resource any more.
-    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, Trouble>;
-    /// When a choice takes effect.
-    fn acting(&self) -> Acting;
+/// Store of unknown effects, local or on a server.
+trait EffectStore {
+    fn unknown(&self) -> Result<Vec<UnknownEffect>, CliError>;
+    /// Stores the choice. Returns true if the effect was dropped, because its resource is in no
+    /// version.
+    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, CliError>;
+    /// Time at which a choice is applied.
+    fn timing(&self) -> SettleTiming;
 }
 
-impl Place for RemoteEnvironment {
-    fn unknown(&self) -> Result<Vec<UnknownEffect>, Trouble> {
+impl EffectStore for RemoteEnvironment {
+    fn unknown(&self) -> Result<Vec<UnknownEffect>, CliError> {
         let found: UnknownEffects = self.client.get(&self.path(&["unknown-effects"]))?;
         Ok(found.items)
     }
 
-    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, Trouble> {
+    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, CliError> {
         let request = SettleRequest { resource: resource.to_owned(), choice };
         let path = self.path(&["unknown-effects", "settle"]);
         let made: Operation = self.client.post(&path, &request)?;
         Ok(made.outcome.is_some_and(|outcome| outcome["forgotten"] == true))
     }
 
-    fn acting(&self) -> Acting {
-        Acting::AtOnce
+    fn timing(&self) -> SettleTiming {
+        SettleTiming::AtOnce
     }
 }
 
-impl Place for deploy::Opened {
-    fn unknown(&self) -> Result<Vec<UnknownEffect>, Trouble> {
+impl EffectStore for deploy::LocalStore {
+    fn unknown(&self) -> Result<Vec<UnknownEffect>, CliError> {
         let records = self.store.records();
-        // This process holds the lease: nothing is under way.
+        // This process holds the lease: nothing is running.
         records.recover_effects(&self.lease)?;
         let found = records.unknown_effects(self.environment)?;
         Ok(found.into_iter().map(effects::from_store).collect())
     }
 
-    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, Trouble> {
+    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, CliError> {
         let choice = match choice {
-            SettleChoice::Done => EffectChoice::Done,
-            SettleChoice::Again => EffectChoice::RunAgain,
+            SettleChoice::Done => EffectVerdict::Done,
+            SettleChoice::Again => EffectVerdict::RunAgain,
         };
-        let decision = self.store.records().choose_effect_under(&self.lease, resource, choice)?;
-        Ok(decision == EffectDecision::Forgotten)
+        let decision =
+            self.store.records().resolve_effect_under_lease(&self.lease, resource, choice)?;
+        Ok(decision == EffectResolution::Deleted)
     }
 
-    fn acting(&self) -> Acting {
-        Acting::NextDeploy
+    fn timing(&self) -> SettleTiming {
+        SettleTiming::NextDeploy
     }
 }

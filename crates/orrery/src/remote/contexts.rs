@@ -1,5 +1,4 @@
-//! The servers that somebody uses: a file with one entry for each, readable by its owner only since it holds sessions and
-//! tokens.
+//! Contexts: known servers with their sessions and tokens, in a file that only its owner can read.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,57 +8,57 @@ use std::path::{Path, PathBuf};
 use orrery_model::SecretText;
 use serde::Deserialize;
 
-/// Names another file.
+/// Path of another contexts file.
 pub(crate) const FILE_VARIABLE: &str = "ORRERY_CONTEXTS";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ContextsError {
-    #[error("there is no home directory to keep contexts in; name a file with {FILE_VARIABLE}")]
+    #[error("no home directory for contexts; set {FILE_VARIABLE} to the path of a file")]
     NoHome,
-    #[error("the contexts in {} cannot be read", path.display())]
+    #[error("cannot read contexts from {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("{} is not right: {reason}", path.display())]
+    #[error("{} is invalid: {reason}", path.display())]
     Malformed { path: PathBuf, reason: String },
-    #[error("the contexts cannot be written to {}", path.display())]
+    #[error("cannot write contexts to {}", path.display())]
     Unwritable { path: PathBuf, source: std::io::Error },
 }
 
-/// A server, and as whom and for what it is used.
+/// A server, the account used there, and its default environment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Context {
     pub(crate) server: String,
     #[serde(default)]
     pub(crate) token: Option<SecretText>,
-    /// When the session ends.
+    /// Expiry of the session.
     #[serde(default)]
     pub(crate) expires: Option<String>,
-    /// Who that is: `user:admin`.
+    /// Account: `user:admin`.
     #[serde(default)]
     pub(crate) user: Option<String>,
-    /// Certificates that are trusted instead of those of the machine.
+    /// CA certificates trusted instead of the system's.
     #[serde(default)]
     pub(crate) ca: Option<PathBuf>,
-    /// The id of the environment that commands are about if nobody says otherwise.
+    /// Id of the default environment.
     #[serde(default)]
     pub(crate) environment: Option<String>,
-    /// What that is called, for people.
+    /// Name of that environment.
     #[serde(default)]
     pub(crate) environment_name: Option<String>,
 }
 
-/// All of them.
+/// All contexts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contexts {
-    /// The name of the one that is used if nobody says otherwise.
+    /// Name of the current context.
     #[serde(default)]
     pub(crate) current: Option<String>,
     #[serde(default)]
     pub(crate) contexts: BTreeMap<String, Context>,
 }
 
-/// Where they are kept.
+/// Path of the contexts file.
 pub(crate) fn file() -> Result<PathBuf, ContextsError> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(file) = set(FILE_VARIABLE) {
@@ -72,7 +71,7 @@ pub(crate) fn file() -> Result<PathBuf, ContextsError> {
 
 impl Contexts {
     pub(crate) fn read() -> Result<Self, ContextsError> {
-        // Without a home there can be none.
+        // Without a home directory, there are no contexts.
         let Ok(path) = file() else { return Ok(Contexts::default()) };
         Contexts::read_from(&path)
     }
@@ -85,7 +84,7 @@ impl Contexts {
             }
             Err(source) => return Err(ContextsError::Unreadable { path: path.to_owned(), source }),
         };
-        // The parser's message would show the line, which may hold a token.
+        // The parser's message would show the line, which may contain a token.
         toml::from_str(&text).map_err(|error| ContextsError::Malformed {
             path: path.to_owned(),
             reason: error.message().to_owned(),
@@ -97,7 +96,7 @@ impl Contexts {
         Some((name, self.contexts.get(name)?))
     }
 
-    /// Those of one server, the current one first.
+    /// Context of a server, preferably the current one.
     pub(crate) fn of_server(&self, server: &str) -> Option<(&str, &Context)> {
         let same = |context: &Context| {
             context.server.trim_end_matches('/') == server.trim_end_matches('/')
@@ -107,14 +106,14 @@ impl Contexts {
         current.or_else(|| any().map(|(name, context)| (name.as_str(), context)))
     }
 
-    /// Writes all of them: at once or not at all, and for nobody else to read.
+    /// Writes the file atomically, readable only by its owner.
     pub(crate) fn write(&self) -> Result<(), ContextsError> {
         let path = file()?;
         let failed = |source| ContextsError::Unwritable { path: path.clone(), source };
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         std::fs::create_dir_all(directory).map_err(failed)?;
-        // A file of this kind is made with mode 0600.
+        // Temporary files are created with mode 0600.
         let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
         file.write_all(self.as_toml().as_bytes()).map_err(failed)?;
         file.as_file().sync_all().map_err(failed)?;
@@ -150,7 +149,7 @@ impl Contexts {
     }
 }
 
-/// A text of TOML in quotes.
+/// TOML string literal.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = "\"".to_owned();
     for c in text.chars() {
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn contexts_round_trip() {
         let odd = Context {
             server: "https://a.example".to_owned(),
             token: Some(SecretText::new("t\"o\\k\u{7f}\n")),
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_the_file_do_not_show_its_secrets() {
+    fn parse_errors_do_not_show_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("contexts.toml");
         std::fs::write(&path, "[contexts.a]\nserver = \"x\"\ntoken = \"hunter2\" oops\n").unwrap();

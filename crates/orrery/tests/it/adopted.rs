@@ -1,13 +1,13 @@
-//! Adopted resources: what existed before a deploy first saw it is left in place when its management ends, and edits by hand are told
-//! before anything is removed.
+//! Adopted resources: those that existed before their first deploy are left in place when they are
+//! no longer managed, and manual edits are reported before a removal.
 
 use std::fs;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 
-use crate::playground::Playground;
-use crate::right_project::{file, json, write_project};
+use crate::project_binding::{file, json, write_project};
+use crate::scratch_project::ScratchProject;
 use crate::server_commands::{World, fails, prints};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -36,13 +36,13 @@ fn all() -> String {
     file("same") + &file("other") + &file("new")
 }
 
-/// A project with a file that is found as it is wanted, one that is found otherwise, and one that is created.
-fn with_files_in_place() -> Result<Playground> {
-    let project = Playground::new(&all())?;
+/// A project with one compliant file, one that differs, and one that does not exist.
+fn with_files_in_place() -> Result<ScratchProject> {
+    let project = ScratchProject::new(&all())?;
     fs::write(project.managed("same"), "same")?;
     fs::write(project.managed("other"), "by hand")?;
     project.expect(0, &["deploy"])?.says(&["1 created"])?;
-    // Later deploys change nothing about that.
+    // Later deploys do not change that.
     project.expect(0, &["deploy"])?;
     project.expect(0, &["repair"])?;
     Ok(project)
@@ -57,7 +57,7 @@ fn destroying_leaves_what_existed() -> Result<()> {
     destroyed.says(&["1 removed", "nothing of test is managed; 2 resources left in place"])?;
     ensure!(!project.managed("new").exists(), "what was created is there");
     ensure!(project.read("same")? == "same" && project.read("other")? == "other");
-    // Whoever means it says so.
+    // An explicit option removes it.
     project.expect(0, &["deploy"])?.says(&["1 created"])?;
     let destroyed = project.expect(0, &["destroy", "--yes", "--include-adopted"])?;
     destroyed.says(&["3 removed", "destroyed: nothing of test is left"])?;
@@ -74,7 +74,7 @@ fn pruning_leaves_what_existed() -> Result<()> {
     pruned.says(&["/same]", LEFT, "1 removed"])?;
     ensure!(!pruned.said.contains("nothing to deploy"), "{}", pruned.said);
     ensure!(!project.managed("new").exists() && project.read("other")? == "other");
-    // Nothing has to be done about it, and it was told.
+    // Nothing is left to do, and it was reported.
     let after = project.expect(0, &["deploy"])?;
     ensure!(!after.said.contains("no longer managed"), "{}", after.said);
     let again = ["deploy", "--prune", "--yes", "--include-adopted"];
@@ -85,7 +85,7 @@ fn pruning_leaves_what_existed() -> Result<()> {
 
 fn removal_tells_edits() -> Result<()> {
     const EDITED: &str = "/b] (edited since it was deployed: content)";
-    let project = Playground::new(&(file("a") + &file("b")))?;
+    let project = ScratchProject::new(&(file("a") + &file("b")))?;
     project.expect(0, &["deploy"])?;
     fs::write(project.managed("b"), "notes of a person\n")?;
     let refused = project.expect(1, &["destroy"])?;
@@ -95,14 +95,14 @@ fn removal_tells_edits() -> Result<()> {
     project.expect(1, &["deploy", "--prune"])?.says(&[EDITED])?;
     let plan = project.expect(2, &["plan", "--prune"])?;
     plan.shows(&["/b] (edited since it was deployed", "risk: high", "notes of a person"])?;
-    // A deploy without it is the last to have looked.
+    // The last deploy that checked it had it.
     project.expect(0, &["deploy"])?;
     project.expect(1, &["deploy", "--prune"])?.says(&[EDITED])?;
     ensure!(project.read("b")? == "notes of a person\n");
     Ok(())
 }
 
-/// A file that a deploy created stays one that a deploy created, whatever its agent is called now.
+/// A file that a deploy created counts as created, even if its agent was renamed.
 fn created_under_another_name() -> Result<()> {
     let on = |host: &str| {
         format!(
@@ -110,7 +110,7 @@ fn created_under_another_name() -> Result<()> {
              Text(host=here, path=\"{{{{ root }}}}/kept\", content=\"1\")\n"
         )
     };
-    let project = Playground::new(&on("localhost"))?;
+    let project = ScratchProject::new(&on("localhost"))?;
     project.declare_local(&["web1"])?;
     project.expect(0, &["deploy"])?;
     project.write_model(&on("web1"))?;
@@ -124,7 +124,7 @@ fn created_under_another_name() -> Result<()> {
 }
 
 fn gone_is_not_counted() -> Result<()> {
-    let project = Playground::new(&(file("a") + &file("b")))?;
+    let project = ScratchProject::new(&(file("a") + &file("b")))?;
     project.expect(0, &["deploy"])?;
     project.write_model(&file("a"))?;
     project.expect(0, &["deploy", "--prune", "--yes"])?;
@@ -140,7 +140,7 @@ fn gone_is_not_counted() -> Result<()> {
 }
 
 fn overwriting_is_risky() -> Result<()> {
-    let project = Playground::new(&file("a"))?;
+    let project = ScratchProject::new(&file("a"))?;
     fs::write(project.managed("a"), "by hand")?;
     let plan = project.expect(2, &["plan"])?;
     plan.shows(&["(exists already", "risk: high"])?;

@@ -1,5 +1,5 @@
-//! Input that nobody means well, and a world that does not help: everything is answered, clearly, in
-//! bounded time, and never by a crash.
+//! Malicious input and a hostile environment: every command answers clearly, in bounded time,
+//! without a crash.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -64,7 +64,7 @@ fn orrery(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command with a time limit. Whatever happens, it may not crash.
+/// Runs a command with a time limit. It must not crash.
 fn run(mut command: Command) -> Result<Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     // Read both while it runs: neither pipe may fill up.
@@ -89,7 +89,7 @@ fn run(mut command: Command) -> Result<Output> {
     Ok(output)
 }
 
-/// Compiles a main file and gives the exit code and what was said.
+/// Compiles a main file; returns the exit code and the messages.
 fn compile(main: impl AsRef<[u8]>, arguments: &[&str]) -> Result<(i32, String)> {
     let project = project(main)?;
     let output = run(orrery(project.path(), &[&["compile"], arguments].concat()))?;
@@ -153,7 +153,7 @@ fn noise() -> Result<()> {
     Ok(())
 }
 
-/// Mistakes without number, each of which has to be recovered from.
+/// Thousands of syntax errors, each of which needs recovery.
 fn mistakes() -> Result<()> {
     for (pattern, word) in [
         ("( end ", "found the keyword `end`"),
@@ -220,7 +220,7 @@ fn nested_values() -> Result<()> {
     refused(format!("d0 = {{}}\n{deeper}"), &[], &["error[nesting-too-deep]", "100000 levels"])
 }
 
-/// Little memory, but a text without an end: whatever is done with it, there is one answer.
+/// A small limit of memory and an endless text: there is one clear error.
 fn doubled_values() -> Result<()> {
     let doubled = |levels: usize| {
         let twice = |level: usize| {
@@ -284,7 +284,7 @@ fn chains_of_parents() -> Result<()> {
     let backward: String =
         (0..50_000).map(entity).chain(["entity E50000:\nend\n".into()]).collect();
     refused(backward, &[], &words[..2])?;
-    // No depth at all, but everything many times.
+    // No depth, but many repetitions.
     let wide: String = (0..20_000).map(|number| format!("    int a{number}\n")).collect();
     let child = |number: usize| format!("entity C{number} extends Wide:\nend\n");
     let children: String = (0..20_000).map(child).collect();
@@ -460,7 +460,7 @@ fn completion() -> Result<()> {
     let Ok(mut shell) =
         Command::new("bash").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()
     else {
-        // Without bash there is nobody to ask.
+        // Without bash, completion cannot be tested.
         return Ok(());
     };
     shell.stdin.take().context("standard input")?.write_all(&bash)?;

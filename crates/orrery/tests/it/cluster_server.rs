@@ -1,4 +1,4 @@
-//! Cluster documents from the command line to a real server and back.
+//! Cluster documents on a real server, from the command line.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A server, and the example beside it.
+/// A server, and the example documents.
 fn world() -> Result<World> {
     let mut world = World::new(false)?;
     world.start(true, "")?;
@@ -53,7 +53,7 @@ fn json_of(world: &World, line: &str) -> Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("{line}: {text}"))
 }
 
-/// Without the places in files, which a server does not know.
+/// Removes locations in files, which a server does not know.
 fn without_lines(mut value: Value) -> Value {
     let conflict = value.get_mut("conflict").and_then(Value::as_array_mut);
     for rule in conflict.into_iter().flatten() {
@@ -66,7 +66,7 @@ fn without_lines(mut value: Value) -> Value {
 
 fn walk() -> Result<()> {
     let world = world()?;
-    // Nothing is stored before somebody agreed, and a dry run says that changes are pending.
+    // Nothing is stored before the confirmation, and a dry run reports pending changes.
     fails(&world, "orrery cluster import webstack", &["+ template webstack", "--yes"])?;
     let (text, code) = world.run("orrery cluster import webstack --dry-run")?;
     ensure!(code == 2 && text.contains("10 documents would be created"), "{code}\n{text}");
@@ -86,7 +86,7 @@ fn walk() -> Result<()> {
         "{names}"
     );
 
-    // The same answers as from files.
+    // The same results as from files.
     for (size, is_solved) in [(3, false), (4, true), (8, true), (50, true)] {
         let here = world.run(&format!(
             "orrery cluster solve webstack --size {size} --documents webstack --json 2>/dev/null"
@@ -103,7 +103,7 @@ fn walk() -> Result<()> {
         ensure!(!is_solved || here == there, "{}\n{}", here.0, there.0);
         ensure!(is_solved || there.0.contains("size 4 is the smallest that fits"), "{}", there.0);
     }
-    // A cluster that exists grows and shrinks alike, too.
+    // An existing cluster grows and shrinks in the same way.
     world.done("orrery cluster solve webstack --size 5 --documents webstack --json > five.json")?;
     for (size, word) in [(7, "2 nodes added: webstack-1005, webstack-1006"), (4, "1 node removed")]
     {
@@ -115,10 +115,10 @@ fn walk() -> Result<()> {
     fails(
         &world,
         "cd empty; orrery cluster solve webstack --size 4 --from ../orrery",
-        &["is no layout"],
+        &["is not a layout"],
     )?;
     fails(&world, "cd empty; orrery cluster solve webstak --size 4", &["did you mean webstack"])?;
-    // The working directory's documents come first, unless a server is named.
+    // Documents of the working directory take precedence, unless a server is named.
     let url = world.url()?.to_owned();
     fs::write(world.here.join("webstack/hardwaretypes/small.yaml"), SMALL_CHEAPER)?;
     let line = "cd webstack; orrery cluster solve webstack --size 4 --json";
@@ -126,7 +126,7 @@ fn walk() -> Result<()> {
         (json_of(&world, line)?, json_of(&world, &format!("{line} --server {url}"))?);
     ensure!(here["cost"] != there["cost"], "{here:#}\n{there:#}");
 
-    // A change is shown, made, and has a history.
+    // A change is shown and stored, and has a history.
     let (text, code) = world.run("orrery hardware apply -f webstack --dry-run")?;
     ensure!(code == 2 && text.contains("~ hardware type small"), "{code}\n{text}");
     ensure!(text.contains("-") && text.contains("0.5"), "{text}");
@@ -141,12 +141,12 @@ fn walk() -> Result<()> {
     );
     let old = json_of(&world, "orrery hardware show small --revision 1")?;
     ensure!(old["providermap"]["local"]["cost"] == 1, "{old}");
-    // What is shown can be applied again.
+    // Printed documents can be applied again.
     world.done("orrery hardware show small 2>/dev/null > small.json")?;
     let text = world.done("orrery hardware apply -f small.json")?;
     ensure!(text.contains("1 document unchanged"), "{text}");
 
-    // Mistakes are told at their places in the files, whichever documents they are about.
+    // Problems are reported at their locations in the files, whichever documents they concern.
     fs::write(
         world.here.join("bad.yaml"),
         "name: nginx\ndependencies:\n  runtime:\n    requires: [appp]\n",
@@ -161,7 +161,7 @@ fn walk() -> Result<()> {
     let shown = json_of(&world, "orrery service show nginx --json")?;
     ensure!(shown["revision"] == 1, "{shown}");
 
-    // What others refer to stays.
+    // Documents with references cannot be deleted.
     fails(
         &world,
         "orrery service delete redis --yes",
@@ -180,7 +180,7 @@ fn walk() -> Result<()> {
 const SMALL_CHEAPER: &str =
     "name: small\nprovidermap:\n  local: {flavor: small, cost: 0.5, vcpu: 2, ram: 2048}\n";
 
-/// A change between the preview and the confirmation is not overwritten: the revision that was shown is sent.
+/// A change between preview and confirmation is not overwritten: the shown revision is sent.
 fn conflict(world: &World) -> Result<()> {
     let url = world.url()?.to_owned();
     let session = fs::read_to_string(world.directory.path().join(".config/orrery/contexts.toml"))?;
@@ -220,7 +220,7 @@ fn projects() -> Result<()> {
     ensure!(cost("")? == cost("--project zoo")? && cost("")? != cost("--project shop")?, "costs");
     let text = world.done("orrery hardware --project shop list")?;
     ensure!(text.contains("project shop") && text.contains("installation"), "{text}");
-    fails(&world, "orrery hardware --project nowhere list", &["there is no project nowhere"])
+    fails(&world, "orrery hardware --project nowhere list", &["no project nowhere"])
 }
 
 fn weak_accounts() -> Result<()> {
@@ -248,13 +248,17 @@ fn weak_accounts() -> Result<()> {
     Ok(())
 }
 
-/// Documents are regular files below the directory that was named.
+/// Documents must be regular files below the named directory.
 fn odd_files() -> Result<()> {
     let world = World::new(false)?;
     copy(&xtask::repository_root().join("examples/webstack"), &world.here.join("webstack"))?;
     let services = world.here.join("webstack/services");
     world.done("mkfifo webstack/services/pipe.yaml")?;
-    fails(&world, "timeout 20 orrery cluster check webstack", &["pipe.yaml is no regular file"])?;
+    fails(
+        &world,
+        "timeout 20 orrery cluster check webstack",
+        &["pipe.yaml is not a regular file"],
+    )?;
     fs::remove_file(services.join("pipe.yaml"))?;
     fs::write(world.here.join("secret.yaml"), "name: secret\n")?;
     std::os::unix::fs::symlink("../../secret.yaml", services.join("link.yaml"))?;
@@ -271,7 +275,7 @@ fn odd_files() -> Result<()> {
     )
 }
 
-/// A template whose rules contradict each other is stored with the explanation of `orrery cluster check`.
+/// A template with conflicting rules is stored, with the explanation of `orrery cluster check`.
 fn unsolvable_templates() -> Result<()> {
     let world = world()?;
     let text = world.done("orrery cluster import webstack --yes")?;
@@ -293,7 +297,7 @@ fn unsolvable_templates() -> Result<()> {
     let text = world.done("orrery template list")?;
     ensure!(text.contains("web "), "{text}");
 
-    // The same with all documents at once, and once for programs.
+    // The same for all documents at once, and as JSON.
     fs::copy(world.here.join("web.json"), world.here.join("webstack/clustertemplates/web.json"))?;
     world.done("orrery project create shop")?;
     let text = world.done("orrery cluster import webstack --yes --project shop")?;

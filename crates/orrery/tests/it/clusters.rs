@@ -1,5 +1,5 @@
-//! `orrery cluster` on directories: the examples of the diagnostic pages are shown with their ids, and what programs
-//! read says the same as what people do.
+//! `orrery cluster` on directories: examples of diagnostic pages have their ids, and JSON and text
+//! agree.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
-/// What is wrong with the file is shown instead, and programs get JSON for every failure.
+/// The problem of the file is shown instead, and every failure has a JSON form.
 fn unreadable_template() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let files = [("clustertemplates/webstack.json", "{\"name\": \"webstack\",,}")];
@@ -52,7 +52,7 @@ fn unreadable_template() -> Result<()> {
     let ran = solve("webstack", &[])?;
     let said = String::from_utf8(ran.stderr)?;
     ensure!(said.contains("document-syntax") && said.contains("webstack.json:1:"), "{said}");
-    ensure!(ran.status.code() == Some(1) && !said.contains("there is no template"), "{said}");
+    ensure!(ran.status.code() == Some(1) && !said.contains("no template"), "{said}");
     let report: Value = serde_json::from_slice(&solve("webstack", &["--json"])?.stdout)?;
     ensure!(report["problems"][0]["id"] == "document-syntax", "{report:#}");
     let mended =
@@ -64,7 +64,7 @@ fn unreadable_template() -> Result<()> {
     Ok(())
 }
 
-/// The example in the repository: its smallest size, and layouts that were recorded elsewhere.
+/// The example in the repository: its smallest size, and recorded layouts.
 fn example_layouts() -> Result<()> {
     let directory = xtask::repository_root().join("examples/webstack");
     let checked = orrery(&directory, &["cluster", "check", ".", "--json"])?;
@@ -155,7 +155,7 @@ fn check_example(id: &str, files: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// A preview of the largest cluster has a node for each number, and every step of its plan.
+/// A preview of the largest cluster has all nodes and all steps of the plan.
 fn large_preview() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let page = fs::read_to_string(

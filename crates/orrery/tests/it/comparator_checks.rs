@@ -1,4 +1,4 @@
-//! Tests of the comparator itself: what it has to call equal, and what it must not overlook.
+//! Tests of the comparator: what it treats as equal, and what it must detect.
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Map, Value, json};

@@ -1,6 +1,6 @@
-//! Compares the report of a compile with the recorded outcome and tells the differences apart in
-//! words. What differs from run to run or by the way the compilers are installed (addresses, where
-//! `std` lies) is made equal first; everything else has to be the same.
+//! Compares the report of a compile with the recorded outcome and describes the differences.
+//! Normalizes details that vary between runs and installations (addresses, the path of `std`);
+//! everything else must be equal.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -11,10 +11,8 @@ use similar::TextDiff;
 
 use crate::models::{RelationOrder, canonical};
 
-/// Warnings about how a module is stored, not about the model: Orrery stands by modules in the
-/// module path and does not care for a version control system, so it has nothing to warn of. And
-/// what the reference says when it exports: it has a server in mind, and other words for the notes of an
-/// export.
+/// Warnings that only the reference compiler has: about the storage of modules (Orrery supports the
+/// module path and needs no version control), and about exports, which have other texts here.
 const WARNINGS_OF_THE_REFERENCE_ONLY: [&str; 6] = [
     "is not version controlled, we recommend you do this",
     "The use of V1 modules is deprecated.",
@@ -28,7 +26,7 @@ const WARNINGS_OF_THE_REFERENCE_ONLY: [&str; 6] = [
 pub(crate) fn normalise(text: &str) -> String {
     static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         [
-            // std's model files lie elsewhere and have other line numbers.
+            // std's model files have another path and other line numbers.
             (r"[^\s()',]*\bstd/(?:model/)?(\w+)\.cf(?::\d+){0,2}", "<std>/$1.cf"),
             (r"\b0x[0-9a-fA-F]{4,16}\b", "0xADDR"),
             // An instance prints as its type and its address.
@@ -45,7 +43,7 @@ pub(crate) fn normalise(text: &str) -> String {
     })
 }
 
-/// All differences in words; empty when the reports agree.
+/// Describes all differences; empty when the reports agree.
 pub(crate) fn differences(expected: &Value, actual: &Value) -> String {
     let mut found = String::new();
     let status = |report: &Value| report["status"].as_str().unwrap_or("(none)").to_owned();
@@ -74,7 +72,8 @@ pub(crate) fn differences(expected: &Value, actual: &Value) -> String {
 }
 
 fn compare_resources(expected: &Value, actual: &Value, found: &mut String) {
-    // What a resource is for the reference: without the set, which stands elsewhere, and the version.
+    // A resource as the reference sees it: without its set, which is stored elsewhere, and without
+    // the version.
     let plain = |resource: &Value| {
         let mut resource = resource.as_object().cloned().unwrap_or_default();
         resource.remove("set");
@@ -109,7 +108,7 @@ fn compare_errors(expected: &Value, actual: &Value, found: &mut String) {
     };
     compare_texts("error.message", &text(expected, "message"), &text(actual, "message"), found);
     if expected["class"].is_null() {
-        // A project that is broken before the compile: the reference says no more than its text.
+        // A project that cannot be loaded: the reference has only a text.
         return;
     }
     if text(expected, "text") != text(actual, "text") {
@@ -127,8 +126,7 @@ fn place(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), normalise)
 }
 
-/// Several errors are listed in the order of their places. The reference lists those of one place,
-/// or of none, in the order of memory addresses: here they are sorted by their text.
+/// Sorts errors with equal or no locations by text: the reference lists them by memory address.
 fn sort_tied_errors(message: &str) -> String {
     static PLACE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\(([^\s()]+:\d+)(?::\d+)?\)+$").expect("invariant: the pattern is valid")
@@ -158,7 +156,7 @@ fn sort_tied_errors(message: &str) -> String {
     text
 }
 
-/// Warnings as a sorted list: their order depends on when a file is read.
+/// Warnings as a sorted list: their order depends on file loading.
 fn warnings(report: &Value) -> String {
     let mut texts: Vec<String> = report["warnings"]
         .as_array()

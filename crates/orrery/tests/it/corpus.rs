@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
-/// Templates are rendered as leniently as by the reference, whose answers are compared.
+/// Templates are rendered as leniently as by the reference compiler, for comparison.
 const PLAIN_PROJECT: &str = "name: test\nmodulepath: libs\norrery:\n    templates: lenient\n";
 
-/// One project and what is to come of it.
+/// One project with its expected outcome.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) area: String,
@@ -24,7 +24,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// `area/name`, by which lists and filters speak of a case.
+    /// `area/name`, as used in lists and filters.
     pub(crate) fn id(&self) -> String {
         format!("{}/{}", self.area, self.name)
     }
@@ -169,12 +169,12 @@ impl CaseList {
         self.entries.get(&case.id()).or_else(|| self.entries.get(&case.area)).map(String::as_str)
     }
 
-    /// Whether it has an entry for `area/case`.
+    /// True if it has an entry for `area/case`.
     pub(crate) fn names(&self, id: &str) -> bool {
         self.entries.contains_key(id)
     }
 
-    /// Entries that name nothing.
+    /// Entries without a case.
     pub(crate) fn strays<'list>(&'list self, cases: &[Case]) -> Vec<&'list str> {
         self.entries
             .keys()

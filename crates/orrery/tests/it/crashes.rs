@@ -1,5 +1,6 @@
-//! kill -9 at random moments: every deploy goes on where the last one ended, no file is ever seen half-written, and
-//! what is to be done once is never done twice: what a kill left unknown waits for a decision.
+//! kill -9 at random moments: each deploy continues where the last one ended, files are never
+//! half-written, and unrepeatable commands never run twice: an unknown outcome waits for a
+//! decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,18 +18,18 @@ use orrery_store::{SqliteStore, Store};
 use rustix::process::Signal;
 
 use crate::deploys::ids;
-use crate::playground::{Playground, until};
+use crate::scratch_project::{ScratchProject, until};
 
 const KILLS: u32 = 50;
-/// So many deploys of one model are killed, then it changes.
+/// Number of killed deploys per model.
 const KILLS_PER_GENERATION: u32 = 3;
-/// So many kills at least have to hit a deploy that is changing things, or nothing is shown.
+/// Minimum number of kills that hit a deploy in progress; fewer prove nothing.
 const HITS_MIN: u32 = 8;
 
 const DIRECTORIES: u32 = 20;
 const FILES: u32 = 98;
 
-/// In each of the directories: the files, a command that is to be run once, and a file after that.
+/// In each directory: the files, a command that runs once, and a file after it.
 const MODEL: &str = r#"
 generation = std::get_env("GENERATION")
 filler = std::get_env("FILLER")
@@ -57,7 +58,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     })]
 }
 
-/// Random numbers, the same ones for the same seed (splitmix64).
+/// Deterministic random numbers (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -79,25 +80,25 @@ fn content(generation: &str, name: &str) -> String {
     format!("generation {generation}\nfile {name}\n{}\n", filler())
 }
 
-fn playground() -> Result<Playground> {
+fn scratch_project() -> Result<ScratchProject> {
     let model =
         MODEL.replace("DIRECTORIES", &DIRECTORIES.to_string()).replace("FILES", &FILES.to_string());
-    let mut playground = Playground::in_memory(&model)?;
-    playground.declare_local(&["agent-?"])?;
-    playground.set("FILLER", &filler());
-    Ok(playground)
+    let mut project = ScratchProject::in_memory(&model)?;
+    project.declare_local(&["agent-?"])?;
+    project.set("FILLER", &filler());
+    Ok(project)
 }
 
 fn many_kills(seed: u64) -> Result<()> {
     let last = format!("{}", (KILLS - 1) / KILLS_PER_GENERATION);
-    let mut calm = playground()?;
+    let mut calm = scratch_project()?;
     calm.set("GENERATION", &last);
     let started = Instant::now();
     calm.expect(0, &["deploy"])?;
     let undisturbed = u64::try_from(started.elapsed().as_millis())?;
 
     let mut random = Random(seed);
-    let mut project = playground()?;
+    let mut project = scratch_project()?;
     let reader = Reader::start(&project, seed);
     let mut done = Done::default();
     let mut hits = 0;
@@ -107,21 +108,21 @@ fn many_kills(seed: u64) -> Result<()> {
         let before = progress(&project, &generation);
         let running = project.start(&["deploy"])?;
         let moment = if kill % KILLS_PER_GENERATION == 0 {
-            // The first deploy of a model: soon after it has begun to write.
+            // First deploy of a model: soon after its first write.
             until("a file is written", Duration::from_secs(30), || {
                 Ok((0..DIRECTORIES).any(|at| is_of(&project, &generation, &format!("{at}/0"))))
             })?;
             random.below(undisturbed / 8 + 1)
         } else {
-            // Not in the first moments: there a model is compiled, and nothing can be half-done.
+            // Not during the compile, when nothing can be half-done.
             undisturbed / 5 + random.below(undisturbed * 3 / 5 + 1)
         };
         std::thread::sleep(Duration::from_millis(moment));
         running.signal(Signal::KILL)?;
         let ran = running.wait()?;
-        // What an earlier kill left unknown is a failure until somebody decides.
+        // An unknown outcome is a failure until it is settled.
         ensure!(ran.code.is_none_or(|code| [0, 2].contains(&code)), "{:?}: {}", ran.code, ran.said);
-        // Commands of a killed deploy go on to their end.
+        // Commands of a killed deploy run to their end.
         until("commands have ended", Duration::from_secs(10), || no_command_runs(&project))?;
         let after = progress(&project, &generation);
         ensure!(after >= before, "kill {kill}: {after} files, and {before} before");
@@ -142,7 +143,7 @@ fn many_kills(seed: u64) -> Result<()> {
     ensure!(done.0.len() >= DIRECTORIES as usize, "{} commands are recorded", done.0.len());
     let read = reader.stop()?;
     println!("{read} files were read meanwhile, and all were whole");
-    // No temporary file is left: a deploy removes those of the files that it writes.
+    // No temporary file is left: a deploy removes those of its files.
     let (wanted, found) = (tree(&calm.managed(""))?, tree(&project.managed(""))?);
     for path in wanted.keys().chain(found.keys()) {
         ensure!(wanted.get(path) == found.get(path), "{} differs", path.display());
@@ -150,8 +151,8 @@ fn many_kills(seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Decides about all commands of which nobody knows whether they ran, by what they wrote. Answers how many there are.
-fn settle(project: &Playground) -> Result<usize> {
+/// Settles all commands with unknown outcomes, by what they wrote. Returns their number.
+fn settle(project: &ScratchProject) -> Result<usize> {
     project.run(&["deploy"])?;
     let ran = project.run(&["settle", "--json"])?;
     let found: serde_json::Value = serde_json::from_str(&ran.out).context(ran.said)?;
@@ -164,29 +165,29 @@ fn settle(project: &Playground) -> Result<usize> {
     Ok(unknown.len())
 }
 
-/// The file that one of the commands writes.
+/// File that a command writes.
 fn written_by(id: &str) -> Result<String> {
     let name = id.split(">> ").nth(1).and_then(|rest| rest.split('\'').next());
     Ok(name.with_context(|| format!("no command of ours: {id}"))?.to_owned())
 }
 
-/// How many files are those of a generation.
-fn progress(project: &Playground, generation: &str) -> u32 {
+/// Number of files of a generation.
+fn progress(project: &ScratchProject, generation: &str) -> u32 {
     let names = (0..DIRECTORIES).flat_map(|at| (0..FILES).map(move |file| format!("{at}/{file}")));
     let count = names.filter(|name| is_of(project, generation, name)).count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-fn is_of(project: &Playground, generation: &str, name: &str) -> bool {
+fn is_of(project: &ScratchProject, generation: &str, name: &str) -> bool {
     let start = format!("generation {generation}\n");
     project.read(name).is_ok_and(|text| text.starts_with(&start))
 }
 
-/// Whether no process works in the managed directory.
-fn no_command_runs(project: &Playground) -> Result<bool> {
+/// True if no process runs in the managed directory.
+fn no_command_runs(project: &ScratchProject) -> Result<bool> {
     let managed = project.managed("").canonicalize()?;
     for entry in fs::read_dir("/proc")? {
-        // A process may end while it is looked at, and others are not ours to look at.
+        // A process may end meanwhile, and other users' processes cannot be read.
         if fs::read_link(entry?.path().join("cwd")).is_ok_and(|cwd| cwd == managed) {
             return Ok(false);
         }
@@ -194,13 +195,13 @@ fn no_command_runs(project: &Playground) -> Result<bool> {
     Ok(true)
 }
 
-/// Commands whose success is recorded.
+/// Commands with a recorded success.
 #[derive(Default)]
 struct Done(BTreeSet<String>);
 
 impl Done {
-    /// Looks into the store for more of them; none of those that are known, and no other one, may have been run twice.
-    fn check(&mut self, project: &Playground) -> Result<()> {
+    /// Checks the store for new ones; no command may have run twice.
+    fn check(&mut self, project: &ScratchProject) -> Result<()> {
         for entry in fs::read_dir(project.managed(""))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             if name.starts_with("once-") {
@@ -234,7 +235,7 @@ impl Done {
     }
 }
 
-/// Reads managed files all the time: each is absent or whole.
+/// Continuously reads managed files: each is absent or complete.
 struct Reader {
     stop: Arc<AtomicBool>,
     read: Arc<AtomicU32>,
@@ -242,7 +243,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(project: &Playground, seed: u64) -> Self {
+    fn start(project: &ScratchProject, seed: u64) -> Self {
         let (stop, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
         let managed = project.managed("");
         let thread = {
@@ -266,7 +267,7 @@ impl Reader {
         Reader { stop, read, thread }
     }
 
-    /// Answers how many files it read.
+    /// Returns the number of files that it read.
     fn stop(self) -> Result<u32> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().ok().context("the reader")??;
@@ -277,7 +278,7 @@ impl Reader {
 /// The mode of a file or directory, and the content of a file.
 type Entry = (u32, Option<Vec<u8>>);
 
-/// Everything below a directory, with permissions and contents, but for what the commands wrote.
+/// Everything below a directory, with permissions and contents, except output of the commands.
 fn tree(root: &Path) -> Result<BTreeMap<PathBuf, Entry>> {
     let mut found = BTreeMap::new();
     let mut left = vec![root.to_owned()];

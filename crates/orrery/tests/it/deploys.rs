@@ -1,4 +1,4 @@
-//! What `deploy`, `plan`, `repair` and `watch` promise, with the real binary and real files.
+//! Promises of `deploy`, `plan`, `repair` and `watch`, with the real binary and real files.
 
 use std::fs;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::playground::{Playground, Ran, Running, until};
+use crate::scratch_project::{Ran, Running, ScratchProject, until};
 
-/// For what takes a moment; the machine may be busy.
+/// Time limit for short operations on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 type Check = fn() -> Result<()>;
@@ -50,7 +50,7 @@ pub(crate) fn ids(report: &Value) -> Vec<&str> {
 }
 
 fn first_steps() -> Result<()> {
-    let hello = Playground::example("hello")?;
+    let hello = ScratchProject::example("hello")?;
     let ran = hello.expect(0, &["deploy"])?;
     ran.says(&["version 1: 4 resources", "deployed: 4 created"])?;
     ensure!(hello.read("index.html")?.starts_with("<h1>Hello</h1>"));
@@ -70,10 +70,10 @@ fn first_steps() -> Result<()> {
     Ok(())
 }
 
-/// As in a container: `USER` is empty, and no group is named like the user.
+/// As in a container: `USER` is empty, and the user has no group of the same name.
 fn examples_work_for_anybody() -> Result<()> {
     for name in ["hello", "many-files", "reload"] {
-        let mut example = Playground::example(name)?;
+        let mut example = ScratchProject::example(name)?;
         for variable in ["USER", "GROUP", "LOGNAME"] {
             example.set(variable, "");
         }
@@ -84,7 +84,7 @@ fn examples_work_for_anybody() -> Result<()> {
 }
 
 fn plan_tells_drift() -> Result<()> {
-    let hello = Playground::example("hello")?;
+    let hello = ScratchProject::example("hello")?;
     hello.expect(0, &["deploy"])?;
     fs::write(hello.managed("about.html"), "<h1>About</h1>\n<p>Tampered.</p>\n")?;
     let plan = hello.expect(2, &["plan"])?;
@@ -104,11 +104,11 @@ fn plan_tells_drift() -> Result<()> {
     let change = &report["resources"][0]["attributes"][0];
     ensure!(change["current"] == "<h1>About</h1>\n<p>Tampered.</p>\n", "{report}");
 
-    // A new resource, one that the model changes, and one that is not wanted any more.
+    // A new resource, a changed one, and one that is no longer in the model.
     let file = |name: &str, content: &str| {
         format!("Text(host=host, path=\"{{{{ root }}}}/{name}\", content=\"{content}\")\n")
     };
-    let project = Playground::new(&(file("a", "1") + &file("b", "1")))?;
+    let project = ScratchProject::new(&(file("a", "1") + &file("b", "1")))?;
     project.expect(0, &["deploy"])?;
     project.write_model(&(file("a", "2") + &file("c", "1")))?;
     let plan = project.expect(2, &["plan"])?;
@@ -122,7 +122,7 @@ fn plan_tells_drift() -> Result<()> {
 }
 
 fn dry_run_is_plan() -> Result<()> {
-    let hello = Playground::example("hello")?;
+    let hello = ScratchProject::example("hello")?;
     let report = hello.json(2, &["deploy", "--dry-run"])?;
     ensure!(report == hello.json(2, &["plan"])?, "{report}");
     ensure!(report["counts"]["create"] == 4, "{report}");
@@ -132,7 +132,7 @@ fn dry_run_is_plan() -> Result<()> {
 }
 
 fn repair_mends() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         r#"for name in ["a", "b"]:
     Text(host=host, path="{{ root }}/{{ name }}", content="wanted\n")
 end
@@ -141,7 +141,7 @@ end
     let ran = project.expect(1, &["repair"])?;
     ran.says(&["error: "])?;
     project.expect(0, &["deploy"])?;
-    // Nothing of the model is looked at.
+    // The model is not read.
     project.write_model("this is no model")?;
     project.expect(0, &["repair"])?.says(&["nothing to change: 2 resources unchanged"])?;
     fs::remove_file(project.managed("a"))?;
@@ -155,7 +155,7 @@ end
 }
 
 fn reports_are_json() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         r#"Text(host=host, path="{{ root }}/a", content="1")
 Text(host=host, path="{{ root }}/missing/b", content="1")
 "#,
@@ -186,9 +186,9 @@ end
 "#;
 
 fn selection_touches_nothing_else() -> Result<()> {
-    let project = Playground::new(TWO_AGENTS)?;
+    let project = ScratchProject::new(TWO_AGENTS)?;
     project.declare_local(&["one", "two"])?;
-    // On the very first deploy, too: everything else is new and would be due.
+    // On the first deploy, too: everything else is new and would be due.
     project.expect(0, &["deploy", "--agent", "one"])?.says(&["deployed: 3 created in"])?;
     ensure!(project.managed("one/a").exists() && !project.managed("two").exists());
     let ran = project.expect(0, &["deploy", "--agent", "one"])?;
@@ -201,11 +201,11 @@ fn selection_touches_nothing_else() -> Result<()> {
     project.expect(0, &["deploy", "--filter", "/two/a]"])?.says(&["1 created"])?;
     ensure!(project.managed("two/a").exists() && !project.managed("two/b").exists());
     project.expect(0, &["deploy"])?.says(&["deployed: 1 created, 5 unchanged"])?;
-    project.expect(1, &["deploy", "--filter", "no such thing"])?.says(&["no resource of the model"])
+    project.expect(1, &["deploy", "--filter", "no such thing"])?.says(&["no resource selected"])
 }
 
 fn reload_once() -> Result<()> {
-    let mut daemon = Playground::example("reload")?;
+    let mut daemon = ScratchProject::example("reload")?;
     let plan = daemon.json(2, &["plan"])?;
     ensure!(plan["counts"]["create"] == 2, "{plan}");
     daemon.expect(0, &["deploy"])?;
@@ -223,16 +223,16 @@ fn reload_once() -> Result<()> {
     daemon.expect(0, &["deploy"])?.says(&["nothing to change"])?;
     daemon.expect(0, &["repair"])?.says(&["nothing to change"])?;
     ensure!(daemon.read("daemon.log")? == log);
-    // Drift is a change as any other.
+    // Drift counts as a change.
     fs::write(daemon.managed("daemon.conf"), "port = 1\n")?;
     daemon.expect(0, &["repair"])?.says(&["2 updated"])?;
     ensure!(daemon.read("daemon.log")? == format!("{log}reloaded with port = 9090\n"));
     Ok(())
 }
 
-/// The file is changed, and its handler cannot say so any more: the dependent has to hear of it nonetheless.
+/// The handler is killed after the change: the dependent must still be notified.
 fn reload_outlives_kill() -> Result<()> {
-    let mut project = Playground::new(
+    let mut project = ScratchProject::new(
         r#"
 config = exec::Run(host=host, command="sh -c 'cp wanted config; test ! -e hang || exec sleep 20'",
     cwd=root, unless="cmp -s wanted config")
@@ -245,7 +245,7 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
     fs::write(project.managed("wanted"), "1\n")?;
     project.expect(0, &["deploy"])?;
     ensure!(project.read("log")? == "reloaded\n", "the first change is one, too");
-    let kill = |project: &Playground, content: &str| -> Result<()> {
+    let kill = |project: &ScratchProject, content: &str| -> Result<()> {
         let running = project.start(&["deploy"])?;
         until("the file changes", SOON, || Ok(project.read("config")? == content))?;
         std::thread::sleep(Duration::from_millis(300));
@@ -259,16 +259,16 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
     kill(&project, "2\n")?;
     fs::remove_file(project.managed("hang"))?;
     let status = project.expect(2, &["status"])?.out;
-    ensure!(status.contains("the last deploy was cut off"), "{status}");
+    ensure!(status.contains("the last deploy was interrupted"), "{status}");
     let why = project.expect(0, &["why", "cp wanted"])?.out;
-    ensure!(why.contains("its handler was cut off; the next deploy verifies it"), "{why}");
+    ensure!(why.contains("its handler was interrupted; the next deploy verifies it"), "{why}");
     let plan = project.json(2, &["plan"])?;
     ensure!(ids(&plan).iter().any(|id| id.contains("reloaded")), "{plan}");
     project.expect(0, &["deploy"])?.says(&["deployed: 1 updated, 2 unchanged"])?;
     ensure!(project.read("log")? == "reloaded\n".repeat(2), "{}", project.read("log")?);
     let log = project.expect(0, &["log", "cp wanted"])?.out;
-    ensure!(log.contains("cut off, the engine ended before it did"), "{log}");
-    // Between the change, which is recorded, and the reload.
+    ensure!(log.contains("interrupted: the engine ended first"), "{log}");
+    // Between the recorded change and the reload.
     project.set("DELAY", "60000");
     fs::write(project.managed("wanted"), "3\n")?;
     kill(&project, "3\n")?;
@@ -279,7 +279,7 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
 }
 
 fn no_events() -> Result<()> {
-    let mut project = Playground::new(
+    let mut project = ScratchProject::new(
         r#"
 config = Text(host=host, path="{{ root }}/config", content=std::get_env("TEXT"), reload=true)
 exec::Run(host=host, command="touch {{ root }}/told", reload_only=true, requires=config)
@@ -303,7 +303,7 @@ exec::Run(host=host, command="touch {{ root }}/deaf", reload_only=true, requires
     Ok(())
 }
 
-/// A quick resource, a slow one, and one after that.
+/// A fast resource, a slow one, and one after it.
 const SLOW: &str = r#"
 quick = Text(host=host, path="{{ root }}/quick", content="x")
 slow = std::testing::ScriptedResource(agentname="localhost", name="slow", outcome="changed",
@@ -311,7 +311,7 @@ slow = std::testing::ScriptedResource(agentname="localhost", name="slow", outcom
 Text(host=host, path="{{ root }}/last", content="x", requires=slow)
 "#;
 
-fn start_slow(project: &Playground, arguments: &[&str]) -> Result<Running> {
+fn start_slow(project: &ScratchProject, arguments: &[&str]) -> Result<Running> {
     let running = project.start(arguments)?;
     until("the first file is made", SOON, || Ok(project.managed("quick").exists()))?;
     std::thread::sleep(Duration::from_millis(200));
@@ -319,14 +319,14 @@ fn start_slow(project: &Playground, arguments: &[&str]) -> Result<Running> {
 }
 
 fn interrupt() -> Result<()> {
-    let mut project = Playground::new(SLOW)?;
+    let mut project = ScratchProject::new(SLOW)?;
     let running = start_slow(&project, &["deploy"])?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?;
     ensure!(ran.code == Some(1), "{:?}: {}", ran.code, ran.said);
     ran.says(&["stopping: ", "stopped: 1 created"])?;
     ensure!(!project.managed("last").exists());
-    // What was done is recorded, and the rest is done by the next deploy.
+    // Completed work is recorded, and the next deploy does the rest.
     let status = project.json(0, &["resources"])?;
     let text = status.to_string();
     ensure!(text.contains("/quick]\"") && text.contains("\"deployed\""), "{text}");
@@ -336,14 +336,14 @@ fn interrupt() -> Result<()> {
     Ok(())
 }
 
-/// A command that does not heed signals, and ends with the managed directory.
+/// A command that ignores signals, and ends with the managed directory.
 const STUBBORN: &str = r#"
 exec::Run(host=host, cwd=root,
     command="sh -c 'trap : INT TERM; touch quick; while test -e quick; do sleep 0.1; done'")
 "#;
 
 fn stubborn_command() -> Result<()> {
-    let project = Playground::new(STUBBORN)?;
+    let project = ScratchProject::new(STUBBORN)?;
     let running = start_slow(&project, &["deploy"])?;
     let started = std::time::Instant::now();
     running.signal(Signal::INT)?;
@@ -357,8 +357,8 @@ fn stubborn_command() -> Result<()> {
 }
 
 fn second_interrupt() -> Result<()> {
-    // A command that does not care is given some time; who asks twice does not wait for that.
-    let project = Playground::new(STUBBORN)?;
+    // A command that ignores signals gets some time; a second Ctrl-C does not wait.
+    let project = ScratchProject::new(STUBBORN)?;
     let mut running = start_slow(&project, &["deploy"])?;
     running.signal(Signal::INT)?;
     std::thread::sleep(Duration::from_millis(300));
@@ -373,17 +373,17 @@ fn second_interrupt() -> Result<()> {
 }
 
 fn two_at_once() -> Result<()> {
-    let mut project = Playground::new(SLOW)?;
+    let mut project = ScratchProject::new(SLOW)?;
     let first = start_slow(&project, &["deploy"])?;
     for command in ["deploy", "repair", "watch"] {
         let second = project.expect(1, &[command])?;
         second.says(&["error: ", "`orrery deploy`", &format!("process {} ", first.id())])?;
     }
-    // Looking is allowed.
+    // Reading is allowed.
     project.set("DELAY", "0");
     project.expect(2, &["plan"])?;
     let status = project.expect(2, &["status"])?;
-    ensure!(status.out.contains("is at work"), "{}", status.out);
+    ensure!(status.out.contains("is running"), "{}", status.out);
     first.signal(Signal::TERM)?;
     ensure!(first.wait()?.code == Some(1));
     project.expect(0, &["deploy"]).map(drop)
@@ -398,7 +398,7 @@ fn stopped(running: Running, signal: Signal) -> Result<Ran> {
 }
 
 fn watch_heals() -> Result<()> {
-    let hello = Playground::example("hello")?;
+    let hello = ScratchProject::example("hello")?;
     let mut watch = hello.start(&["watch"])?;
     until("the site is made", SOON, || Ok(hello.managed("home.html").exists()))?;
     let mut longest = Duration::ZERO;
@@ -416,7 +416,7 @@ fn watch_heals() -> Result<()> {
         ensure!(!watch.has_ended()?);
     }
     println!("an altered file was mended after {} ms at most", longest.as_millis());
-    // A directory that comes back is watched again.
+    // A directory that reappears is watched again.
     fs::remove_dir_all(hello.managed(""))?;
     until("the site is made again", SOON, || Ok(hello.managed("home.html").exists()))?;
     std::thread::sleep(Duration::from_secs(1));
@@ -428,7 +428,7 @@ fn watch_heals() -> Result<()> {
 }
 
 fn watch_retries() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         r#"Text(host=host, path="{{ root }}/later/a", content="x")
 "#,
     )?;
@@ -438,7 +438,7 @@ fn watch_retries() -> Result<()> {
         Ok(ran.out.contains("failed"))
     })?;
     fs::create_dir(project.managed("later"))?;
-    until("it is tried again", SOON, || Ok(project.managed("later/a").exists()))?;
+    until("it is retried", SOON, || Ok(project.managed("later/a").exists()))?;
     let ran = stopped(watch, Signal::INT)?;
     ran.says(&["its directory does not exist"])?;
     let status = project.expect(0, &["status"])?;
@@ -447,7 +447,7 @@ fn watch_retries() -> Result<()> {
 }
 
 fn watch_ends() -> Result<()> {
-    let mut project = Playground::new(SLOW)?;
+    let mut project = ScratchProject::new(SLOW)?;
     let watch = start_slow(&project, &["watch"])?;
     let started = std::time::Instant::now();
     stopped(watch, Signal::TERM)?;

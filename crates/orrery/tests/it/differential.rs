@@ -1,6 +1,6 @@
 //! The differential suite: compiles every case of the language corpus and compares the report with
-//! what the reference compiler answered. One test per case; `tests/language/README.md` says how to
-//! choose cases and how to add some.
+//! that of the reference compiler. One test per case; `tests/language/README.md` describes how to
+//! select and add cases.
 
 use std::fs;
 use std::path::Path;
@@ -14,6 +14,7 @@ use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
 
 mod adopted;
+mod advised_remedies;
 mod bad_input;
 mod cluster_server;
 mod clusters;
@@ -22,6 +23,7 @@ mod compare;
 mod compile_service;
 mod corpus;
 mod crashes;
+mod delayed_proxy;
 mod deploys;
 mod documents;
 mod effects;
@@ -34,20 +36,20 @@ mod handler_effects;
 mod hosts;
 mod inspection;
 mod isolation;
+mod known_differences;
 mod locking;
 mod machines;
 mod messages;
 mod models;
 mod module_updates;
 mod own_machine;
-mod own_outcomes;
 mod pages;
 mod plans;
-mod playground;
+mod project_binding;
 mod pruning;
 mod remote_agents;
 mod resource_examples;
-mod right_project;
+mod scratch_project;
 mod secrets;
 mod server_code;
 mod server_commands;
@@ -58,19 +60,17 @@ mod server_reports;
 mod server_safety;
 mod server_traces;
 mod sessions;
-mod slow_way;
 mod stores;
-mod true_remedies;
 mod unknown_effects;
 
 use corpus::{Case, CaseList};
-use own_outcomes::OwnOutcomes;
+use known_differences::KnownDifferences;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_orrery");
 
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// What the recorder sets as well, so that models can read something from the environment.
+/// Variables that the recorder sets as well, for models that read the environment.
 const ENVIRONMENT: [(&str, &str); 3] =
     [("CASE_WORD", "hello"), ("CASE_NUMBER", "42"), ("CASE_EMPTY", "")];
 
@@ -82,7 +82,7 @@ fn main() -> Result<ExitCode> {
     let mut cases = corpus::read_directory(&corpus)?;
     let lists = Arc::new(Lists {
         differs: CaseList::read(&corpus.join("differs.list"))?,
-        own: OwnOutcomes::read(&corpus.join("differs.expected.json"))?,
+        own: KnownDifferences::read(&corpus.join("differs.expected.json"))?,
     });
     let mut trials = comparator_checks::trials();
     trials.extend(compile_service::trials());
@@ -90,7 +90,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(server_commands::trials());
     trials.extend(plans::trials());
     trials.extend(server_details::trials());
-    trials.extend(true_remedies::trials());
+    trials.extend(advised_remedies::trials());
     trials.extend(server_code::trials());
     trials.extend(server_reports::trials());
     trials.extend(server_handlers::trials());
@@ -131,7 +131,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(adopted::trials());
     trials.extend(pruning::trials());
     trials.extend(resource_examples::trials());
-    trials.extend(right_project::trials());
+    trials.extend(project_binding::trials());
     trials.extend(effects::trials());
     trials.extend(unknown_effects::trials());
     trials.extend(fencing::trials());
@@ -147,10 +147,10 @@ fn main() -> Result<ExitCode> {
 
 struct Lists {
     differs: CaseList,
-    own: OwnOutcomes,
+    own: KnownDifferences,
 }
 
-/// Compiles a case and compares. One that differs on purpose has to differ in the way that is written down.
+/// Compiles a case and compares. An intended difference must match the recorded one.
 fn check(case: &Case, lists: &Lists) -> Result<()> {
     let actual = compile(case)?;
     let found = compare::differences(&case.expected, &actual);
@@ -169,7 +169,7 @@ fn numbered(case: &Case) -> String {
     (1..).zip(main.lines().take(60)).map(|(number, line)| format!("{number:4} {line}\n")).collect()
 }
 
-/// Compiles a case in a project of its own.
+/// Compiles a case in its own project.
 fn compile(case: &Case) -> Result<Value> {
     let scratch = tempfile::tempdir()?;
     let project = scratch.path().canonicalize()?.join("project");
@@ -183,7 +183,7 @@ fn compile(case: &Case) -> Result<Value> {
     report_on(&project, arguments)
 }
 
-/// Gives an environment that has only packages the Python of this machine.
+/// Adds this machine's Python to a virtualenv that has only packages.
 fn make_runnable(environment: &Path) -> Result<()> {
     let question = "import sys; print(sys.executable); print('%d.%d.%d' % sys.version_info[:3])";
     let output = Command::new("python3").args(["-c", question]).output()?;
@@ -225,7 +225,7 @@ fn report_on(project: &Path, arguments: &[&str]) -> Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("the report is no JSON:\n{text}"))
 }
 
-/// Paths in a report are compared relative to the project. They hold nothing that JSON escapes.
+/// Makes paths in a report relative to the project. They need no JSON escapes.
 fn relative_to(text: &str, project: &Path) -> String {
     let packages = project.join("env/lib/python3.13/site-packages");
     text.replace(&*packages.to_string_lossy(), "<env>").replace(&*project.to_string_lossy(), ".")
@@ -236,7 +236,7 @@ fn run(mut command: Command) -> Result<String> {
     Ok(finish(&mut child, TIME_LIMIT)?.to_string())
 }
 
-/// Waits for the end of a process, but not for ever.
+/// Waits for a process, with a time limit.
 fn finish(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     let started = Instant::now();
     let mut pause = Duration::from_millis(1);

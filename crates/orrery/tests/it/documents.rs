@@ -1,5 +1,5 @@
-//! The models that people read: the examples of the documents compile, or are refused, as their
-//! page says (`CONTRIBUTING.md` explains the fences); example projects and benchmark models compile.
+//! Models in the documentation: examples compile or fail as their page says (`CONTRIBUTING.md`
+//! explains the fences); example projects and benchmark models compile.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use xtask::documents::{self, Model};
 
-/// What `compile` of a finished project directory reports.
+/// Function that compiles a project directory and returns the report.
 type Compile = fn(&Path) -> Result<Value>;
 
 /// One test per example, named by its page and line.
@@ -35,18 +35,18 @@ pub(crate) fn trials(compile: Compile) -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
-/// Every project in `examples/` compiles and has something to say.
+/// Every project in `examples/` compiles and has instances.
 fn example_projects(compile: Compile) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     for entry in fs::read_dir(xtask::repository_root().join("examples"))? {
         let project = entry?.path();
         if !project.join("project.yml").exists() {
-            // Something else to start from, with tests of its own.
+            // Not a project, and tested elsewhere.
             continue;
         }
         let name = project.file_name().unwrap_or_default().to_string_lossy().into_owned();
         trials.push(Trial::test(format!("examples/{name}"), move || {
-            // A copy, so that a compile leaves nothing behind in the sources.
+            // A copy, so that a compile leaves nothing in the sources.
             let files =
                 ["project.yml", "main.cf"].map(|file| fs::read_to_string(project.join(file)));
             let [description, main] = files;

@@ -1,5 +1,5 @@
-//! Effects that must not be repeated: commands that are to run once write into a journal when they begin, while their server is
-//! killed and its database cut off again and again. None runs twice, and whatever is unknown is told.
+//! Unrepeatable effects: commands that run once write a journal while their server is killed and
+//! its database is cut off repeatedly. None runs twice, and unknown outcomes are reported.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -44,7 +44,7 @@ impl Place {
         Place::fill(world, server)
     }
 
-    /// The environment with its commands.
+    /// Creates the environment with its commands.
     fn fill(world: World, server: Server) -> Result<(Self, Server)> {
         let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({"name": "e", "project": project["id"]});
@@ -64,13 +64,13 @@ impl Place {
         Ok(answer)
     }
 
-    /// How many resources have a status.
+    /// Number of resources with a status.
     fn count(&self, server: &Server, status: &str) -> Result<usize> {
         let counts = self.get(server, "resource-counts")?;
         Ok(usize::try_from(counts["by_status"][status].as_u64().unwrap_or(0))?)
     }
 
-    /// The resources whose effects are unknown, with the number of their command.
+    /// Resources with unknown effects, and the number of their command.
     fn unknown(&self, server: &Server) -> Result<Vec<(String, usize)>> {
         let found = self.get(server, "unknown-effects")?;
         let items = found["items"].as_array().context("no items")?;
@@ -85,7 +85,7 @@ impl Place {
             .collect()
     }
 
-    /// How often each command ran.
+    /// Number of runs of each command.
     fn runs(&self) -> Result<BTreeMap<usize, usize>> {
         let mut runs = BTreeMap::new();
         let text = std::fs::read_to_string(self.world.path("journal")).unwrap_or_default();
@@ -137,7 +137,7 @@ fn kills_of_the_server(postgres: bool) -> Result<()> {
     ensure!(!unknown.is_empty(), "no kill hit a command");
     let failed = place.count(&server, "failed")?;
     ensure!(failed == unknown.len(), "{failed} failed, and {} are unknown", unknown.len());
-    // A deploy changes nothing about that.
+    // A deploy does not change that.
     place.world.made(&server, &format!("{}/deploy", place.path), &json!({}))?;
     std::thread::sleep(Duration::from_secs(1));
     place.check_runs()?;
@@ -154,12 +154,12 @@ fn kills_of_the_server(postgres: bool) -> Result<()> {
     Ok(())
 }
 
-/// The server lives: what it knows is kept until the database, which is down again and again, takes it.
+/// The server keeps running: results are kept until the unstable database accepts them.
 fn outages_of_the_database() -> Result<()> {
     let world = World::new(true)?;
     let database = world.database.as_ref().context("no database")?;
     let there = SocketAddr::from((Ipv4Addr::LOCALHOST, database.server().port()));
-    let proxy = Proxy::to(there);
+    let proxy = Proxy::new(there);
     let server = world.start_at("data", Some(&database.url_through(proxy.port())), &[])?;
     let (place, server) = Place::fill(world, server)?;
     for _ in 0..OUTAGES {

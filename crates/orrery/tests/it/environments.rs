@@ -1,6 +1,6 @@
-//! `orrery modules install`, `add` and `update`, with a real pip and packages that these tests write
-//! themselves: nothing is downloaded. Beside them lies a package of the name that Orrery stands for, newer
-//! than any; it must never be taken.
+//! `orrery modules install`, `add` and `update`, with a real pip and packages that these tests
+//! write: nothing is downloaded. The index has a newer real `inmanta-core`, which must never be
+//! installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     tests.into_iter().map(trial).collect()
 }
 
-/// Writes a wheel: its directory, name, version, requirements with `|` between them, and names of the
-/// packages that it brings.
+/// Writes a wheel: directory, name, version, requirements separated by `|`, and top-level packages.
 const WRITE_WHEEL: &str = r#"
 import pathlib, sys, zipfile
 directory, name, version, requires, *packages = sys.argv[1:]
@@ -59,7 +58,7 @@ with zipfile.ZipFile(pathlib.Path(directory) / f"{stem}-py3-none-any.whl", "w") 
         archive.writestr(path, text)
 "#;
 
-/// What modules take for granted, because the package that Orrery stands for brings it along.
+/// Packages that modules use without requiring them, as dependencies of the replaced package.
 const BROUGHT_ALONG: [&str; 9] = [
     "click",
     "email-validator",
@@ -72,14 +71,14 @@ const BROUGHT_ALONG: [&str; 9] = [
     "typing-inspect",
 ];
 
-/// A machine of its own: packages, an SDK, and a project.
+/// A machine with packages, an SDK, and a project.
 pub(crate) struct World {
     scratch: tempfile::TempDir,
-    /// The uv that is used; pip if there is none.
+    /// The uv to use; pip if there is none.
     pub(crate) uv: Option<PathBuf>,
 }
 
-/// Writes an index of packages into a directory: some modules, and what all of them take for granted.
+/// Writes a package index: some modules, and the packages that all of them use.
 pub(crate) fn write_packages(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)?;
     let wheels = [
@@ -99,7 +98,7 @@ pub(crate) fn write_packages(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the pages of an index, as pip reads them, for a directory of packages.
+/// Writes the HTML pages of an index for a directory of packages.
 pub(crate) fn write_index(wheels: &Path, index: &Path) -> Result<()> {
     for entry in fs::read_dir(wheels)?.flatten() {
         let file = entry.file_name().to_string_lossy().into_owned();
@@ -209,7 +208,7 @@ impl Answer {
         Ok(self)
     }
 
-    /// The version of a package after the change, if it was changed.
+    /// Version of a changed package after the change.
     pub(crate) fn change(&self, name: &str) -> Option<&str> {
         let changes = self.report["changes"].as_array()?;
         changes.iter().find(|change| change["name"] == name)?["after"].as_str()
@@ -220,7 +219,7 @@ impl Answer {
     }
 }
 
-/// What a Python environment has installed of a package.
+/// Installed version of a package in a virtualenv.
 pub(crate) fn installed(environment: &Path, package: &str) -> Result<String> {
     let question = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))";
     let output = Command::new(environment.join("bin/python"))
@@ -229,10 +228,10 @@ pub(crate) fn installed(environment: &Path, package: &str) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// What pip is configured for elsewhere counts only if the project says so.
+/// Other pip configuration applies only if the project allows it.
 fn the_index_of_a_project_counts_alone(world: &World) -> Result<()> {
     write_index(&world.path("wheels"), &world.path("simple"))?;
-    // Everything else that pip knows has another one, which only counts where it is asked.
+    // All other sources of pip have another version, which must not be used.
     world.write_wheel(
         "inmanta-module-toy",
         "9.9.0",
@@ -283,7 +282,7 @@ fn a_project_gets_what_it_asks_for(world: &World) -> Result<()> {
         .args(["-I", "-c", "import inmanta; print(inmanta.ORRERY)"])
         .output()?;
     assert_eq!(imported.stdout, b"True\n");
-    // Programs in the environment know where it is.
+    // Programs in the virtualenv have correct paths.
     let pip = Command::new(environment.join("bin/pip")).arg("--version").output()?;
     assert!(String::from_utf8(pip.stdout)?.contains(&environment.display().to_string()));
 
@@ -296,12 +295,12 @@ fn a_project_gets_what_it_asks_for(world: &World) -> Result<()> {
     let newer = world.run("project", &["modules", "update", "toy"])?.done()?;
     assert_eq!((newer.change("inmanta-module-toy"), newer.changed()), (Some("1.1.0"), 1));
 
-    // The change of the SDK alone is noticed.
+    // A change of the SDK alone is detected.
     fs::write(world.path("sdk/orrery_sdk/more.py"), "")?;
     let sdk = world.run("project", &["modules", "install"])?.done()?;
     assert!(sdk.changed() == 1 && sdk.change("orrery-sdk").is_some(), "{:#}", sdk.report);
 
-    // Whoever calls pip in there does not get the real one either.
+    // Manual calls of pip do not install the real one either.
     let upgraded = Command::new(environment.join("bin/pip"))
         .args(["install", "--quiet", "--no-index", "--find-links"])
         .arg(world.path("wheels"))
@@ -356,7 +355,7 @@ fn a_real_core_is_refused(world: &World) -> Result<()> {
     let environment = world.path("project/.env");
     let site = environment.join("lib/python3.13/site-packages");
     let made = Command::new("python3").args(["-I", "-m", "venv"]).arg(&environment).status()?;
-    ensure!(made.success(), "could not make an environment");
+    ensure!(made.success(), "could not create a virtualenv");
     let found = fs::read_dir(environment.join("lib"))?.flatten().next().context("no Python")?;
     let site = if site.is_dir() { site } else { found.path().join("site-packages") };
     let info = site.join("inmanta_core-14.0.0.dist-info");
@@ -373,7 +372,7 @@ fn a_real_core_is_refused(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// `orrery module new shop`, with a package that can be built without a download.
+/// `orrery module new shop`, with a package that builds without a download.
 pub(crate) fn write_new_module(world: &World) -> Result<()> {
     let new = Command::new(BINARY)
         .args(["module", "new", "shop"])
@@ -382,7 +381,7 @@ pub(crate) fn write_new_module(world: &World) -> Result<()> {
     if !new.status.success() {
         bail!("{}", String::from_utf8_lossy(&new.stderr));
     }
-    // Nothing can be downloaded here: the backend that builds the package is one of these tests' own.
+    // Nothing can be downloaded: the build backend is written by these tests.
     let backend = world.path("shop/backend.py");
     fs::write(
         &backend,
@@ -410,7 +409,8 @@ build_wheel = build_editable
     Ok(())
 }
 
-/// From a directory, which stays where it is, and from a repository; the file of requirements is one like any other.
+/// From a directory, which is used in place, and from a repository; the requirements file keeps its
+/// mode.
 fn modules_are_added_from_directories_and_repositories(world: &World) -> Result<()> {
     write_new_module(world)?;
     let added = world.run("project", &["modules", "add", "../shop"])?.done()?;
@@ -419,7 +419,7 @@ fn modules_are_added_from_directories_and_repositories(world: &World) -> Result<
     assert_eq!(fs::read_to_string(&path)?, "-e ../shop\n");
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path)?.permissions());
     assert_eq!(mode & 0o777, 0o644);
-    // The same again, from another directory, changes nothing.
+    // The same from another directory changes nothing.
     fs::create_dir_all(world.path("project/deep"))?;
     world.run("project/deep", &["modules", "add", "../../shop"])?.done()?;
     assert_eq!(fs::read_to_string(&path)?, "-e ../shop\n");
@@ -433,7 +433,7 @@ fn modules_are_added_from_directories_and_repositories(world: &World) -> Result<
     world.run("project", &["modules", "add", &address])?.done()?;
     assert_eq!(fs::read_to_string(&path)?, format!("{address}\n"));
 
-    // Where there is a module beside the project, its name alone installs nothing from elsewhere.
+    // If a module is beside the project, its name installs nothing from elsewhere.
     world.project("main.cf", "import shop\n")?;
     let output = Command::new(BINARY)
         .args(["compile", "--python-env", "/nowhere"])

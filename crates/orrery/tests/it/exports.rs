@@ -1,4 +1,4 @@
-//! The real server and the real command line: pushing a version, compiling on the server, and a server that is killed.
+//! Real server and command line: exports, compiles on the server, and a killed server.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -34,12 +34,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     tests.into_iter().map(trial).collect()
 }
 
-/// A directory with a project in it, and servers that keep their state there.
+/// A directory with a project, and servers with their state.
 struct World {
     directory: tempfile::TempDir,
 }
 
-/// A server that ends with this.
+/// A server that ends with this value.
 struct Running {
     process: Child,
     url: String,
@@ -54,7 +54,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Makes an environment, and gives its id.
+    /// Creates an environment and returns its id.
     fn environment(&self, name: &str, repository: &str) -> Result<String> {
         let project: Value = self.client.post("/api/v1/projects", &json!({ "name": name }))?;
         let new = json!({"project": project["id"], "name": "live", "repository": repository});
@@ -167,7 +167,7 @@ fn a_model_is_pushed(world: &World) -> Result<()> {
     ensure!(done.status.success() && text(&done).contains("not released"), "{}", text(&done));
     let versions = server.versions(&environment)?;
     ensure!(versions.len() == 1 && versions[0]["released"] == false, "{versions:?}");
-    // A fact that the server knows is known to the model, and one that it does not know is asked for.
+    // The model sees a known fact, and an unknown one is recorded.
     world.project(&model("std::getfact(one, \"colour\")"))?;
     let arguments = ["-e", "live", "--message", "with a fact", "--json"];
     let done = world.export(&server, &arguments)?;
@@ -184,7 +184,7 @@ fn a_model_is_pushed(world: &World) -> Result<()> {
     let _: Value = server.client.put(&path, &json!({"value": "blue"}))?;
     let done = world.export(&server, &["-d", "--environment", &environment])?;
     ensure!(done.status.success() && text(&done).contains(", released"), "{}", text(&done));
-    // It is not only stored: it is deployed.
+    // It is not only stored, but deployed.
     wait_for("the file is there", || {
         let content = std::fs::read_to_string(&file).unwrap_or_default();
         Ok((content == "blue").then_some(()))
@@ -225,7 +225,7 @@ fn code_of_handlers_travels_along(world: &World) -> Result<()> {
     let versions = server.versions(&environment)?;
     let code = versions[0]["info"]["code"].as_str().context("the version names its code")?;
     ensure!(server.client.missing_files(&[code.to_owned()])?.is_empty());
-    // The project is not needed any more.
+    // The project is no longer needed.
     std::fs::remove_dir_all(&project)?;
     wait_for("the handler ran", || Ok(mark.exists().then_some(())))
 }
@@ -248,9 +248,9 @@ fn what_goes_wrong_is_told(world: &World) -> Result<()> {
     fails(&["-e", "nowhere"], &["no environment nowhere", "shop/live"])?;
     fails(&[], &["--environment"])?;
     fails(&["-e", "live", "--server", "http://127.0.0.1:1"], &["does not answer"])?;
-    fails(&["-e", "live", "--server", "127.0.0.1"], &["no address of a server"])?;
+    fails(&["-e", "live", "--server", "127.0.0.1"], &["not a server address"])?;
     ensure!(server.versions(&environment)?.is_empty());
-    // A context that was noted at a login, and a choice in the project's directory, are all that is needed.
+    // A login context and a selection in the project directory are enough.
     let path = world.path(".config/orrery/contexts.toml");
     let token = std::fs::read_to_string(world.path("token"))?;
     let directory = path.parent().context("a directory")?;
@@ -269,9 +269,9 @@ fn what_goes_wrong_is_told(world: &World) -> Result<()> {
             .env_remove("XDG_CONFIG_HOME")
             .output()
     };
-    // What a context says about environments is not about projects.
+    // The default environment of a context does not apply to projects.
     let done = export()?;
-    ensure!(text(&done).contains("no environment is chosen"), "{}", text(&done));
+    ensure!(text(&done).contains("no environment selected"), "{}", text(&done));
     let chosen = format!("server = {:?}\nenvironment = \"shop/live\"\n", server.url);
     std::fs::write(world.path("project/.orrery.toml"), chosen)?;
     let done = export()?;
@@ -322,7 +322,7 @@ fn a_killed_server_compiles_again_and_once(world: &World) -> Result<()> {
             std::fs::read_to_string(world.path("server.log"))?
         );
     }
-    // The model is the same each time: one version, however often runs were begun.
+    // The model is the same each time: one version, however many runs were started.
     let mut runs: Vec<&str> = all
         .iter()
         .map(|one| one["substitute"].as_str().or(one["id"].as_str()).unwrap_or_default())

@@ -1,5 +1,5 @@
-//! What cannot be deployed is told clearly, on the resource it is about, and everything else goes on; afterwards
-//! `status`, `why` and `log` tell the same. A state that cannot be used is refused and left as it is.
+//! Failures are reported clearly, on the affected resource, and everything else continues;
+//! `status`, `why` and `log` agree afterwards. An unusable state is rejected and left unchanged.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 use serde_json::json;
 
 use crate::BINARY;
-use crate::playground::{Playground, Running};
+use crate::scratch_project::{Running, ScratchProject};
 use crate::stores::{self, Scene};
 
 type Check = fn() -> Result<()>;
@@ -37,12 +37,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     checks.into_iter().map(trial).collect()
 }
 
-/// A resource that is deployed whatever the others do.
+/// A resource that is always deployed.
 const GOOD: &str = "Text(host=host, path=\"{{ root }}/good\", content=\"x\")\n";
 
-/// Deploys a model with something bad and something good in it.
-fn deploy(model: &str, words: &[&str]) -> Result<Playground> {
-    let project = Playground::new(&format!("{model}{GOOD}"))?;
+/// Deploys a model with a failing and a succeeding resource.
+fn deploy(model: &str, words: &[&str]) -> Result<ScratchProject> {
+    let project = ScratchProject::new(&format!("{model}{GOOD}"))?;
     project.expect(2, &["deploy"])?.says(words)?;
     ensure!(project.read("good")? == "x");
     Ok(project)
@@ -56,7 +56,7 @@ a.requires = c
 d = Text(host=host, path="{{ root }}/d", content="x", requires=c)
 "#;
     let project =
-        deploy(model, &["error[requirement-cycle]", "deployed in part: 1 created, 4 left out"])?;
+        deploy(model, &["error[requirement-cycle]", "partially deployed: 1 created, 4 left out"])?;
     let ran = project.expect(2, &["deploy"])?;
     let id = |name: &str| {
         let path = project.managed(name);
@@ -65,13 +65,13 @@ d = Text(host=host, path="{{ root }}/d", content="x", requires=c)
     for (from, to) in [("a", "c"), ("b", "a"), ("c", "b")] {
         ran.says(&[&format!("{} requires {}", id(from), id(to))])?;
     }
-    // Every edge stands under the line that makes it.
+    // Every edge is shown under the line that creates it.
     ran.says(&["./main.cf:8:", "6 | b = ", "7 | c = ", "8 | a.requires = c"])?;
-    ran.says(&["error[requirement-left-out]", "deployed in part: 4 left out, 1 unchanged"])?;
+    ran.says(&["error[requirement-left-out]", "partially deployed: 4 left out, 1 unchanged"])?;
     let report = project.json(2, &["deploy"])?;
     ensure!(report["tally"]["left_out"] == 4 && report["tally"]["deployed"] == 1, "{report}");
     project.expect(2, &["plan"])?.says(&["4 left out, 1 unchanged"])?;
-    // Nothing is exported here, but no deploy could ever keep this order.
+    // Nothing is exported here, but no deploy could satisfy this order.
     let compiled = project.expect(1, &["compile"])?;
     compiled.says(&["error[requirement-cycle]", "4 resources cannot be deployed"])?;
     let exported = project.expect(1, &["compile", "--resources"])?;
@@ -100,7 +100,7 @@ exec::Run(host=host, command="touch {{ root }}/after", requires=bad)
 }
 
 fn unwritable() -> Result<()> {
-    let project = Playground::new(&format!(
+    let project = ScratchProject::new(&format!(
         r#"a = Text(host=host, path="{{{{ root }}}}/directory", content="x")
 Text(host=host, path="{{{{ root }}}}/file/a", content="x")
 Text(host=host, path="{{{{ root }}}}/closed/a", content="x")
@@ -111,7 +111,7 @@ Text(host=host, path="{{{{ root }}}}/after", content="x", requires=a)
     ))?;
     fs::create_dir(project.managed("directory"))?;
     fs::write(project.managed("file"), "x")?;
-    // Root may write anywhere, but not into a file system that is made by the kernel.
+    // Root can write anywhere except to a kernel file system.
     if rustix::process::getuid().is_root() {
         symlink("/sys/kernel", project.managed("closed"))?;
     } else {
@@ -124,20 +124,20 @@ Text(host=host, path="{{{{ root }}}}/after", content="x", requires=a)
     ran.says(&["/a: it is not an absolute, normal path"])?;
     ran.says(&["cannot write ", "/closed/a: "])?;
     ran.says(&["skipped std::File[localhost,path=", "/after]"])?;
-    ran.says(&["deployed in part: 1 created, 5 failed, 1 skipped"])?;
+    ran.says(&["partially deployed: 1 created, 5 failed, 1 skipped"])?;
     ensure!(project.read("good")? == "x" && !project.managed("after").exists());
     ensure!(fs::read_dir(project.managed("directory"))?.next().is_none());
     ensure!(fs::read_to_string(project.managed("file"))? == "x");
     Ok(())
 }
 
-/// With a disk that is mounted read-only, in a name space of its own; where that is not allowed, the model is
-/// deployed to a place that is as good as read-only.
+/// On a read-only disk, in its own mount namespace; without permission for that, on an equivalent
+/// path.
 fn read_only_disk() -> Result<()> {
     let works = |command: &mut Command| command.output().is_ok_and(|ran| ran.status.success());
-    // In there, this user is root.
+    // In the namespace, this user is root.
     let owner = "owner=\"0\", group=\"0\", mode=644";
-    let project = Playground::new(&format!(
+    let project = ScratchProject::new(&format!(
         "std::File(host=host, path=\"{{{{ root }}}}/disk/a\", content=\"x\", {owner})\n\
          std::File(host=host, path=\"{{{{ root }}}}/good\", content=\"x\", {owner})\n"
     ))?;
@@ -187,7 +187,7 @@ std::testing::ScriptedResource(agentname="localhost", name="crash", outcome="pan
         ],
     )?;
     ensure!(!project.managed("a").exists());
-    // What is told afterwards is the same.
+    // The later reports agree.
     let status = project.expect(2, &["status"])?.out;
     for words in ["1 deployed", "3 failed", "there is no such user", "main.cf:5:1"] {
         ensure!(status.contains(words), "{words:?} is not in:\n{status}");
@@ -198,16 +198,16 @@ std::testing::ScriptedResource(agentname="localhost", name="crash", outcome="pan
     }
     let log = project.expect(0, &["log", "name=crash"])?.out;
     ensure!(log.contains("failed") && log.contains("it was told to panic"), "{log}");
-    // It never was as wanted, so it has not drifted.
+    // It never was compliant, so it has not drifted.
     let plan = project.expect(2, &["plan"])?;
     ensure!(plan.out.contains("/a] (failed before, main.cf:5:1"), "{}", plan.out);
-    // The next deploy tries again.
-    project.expect(2, &["deploy"])?.says(&["deployed in part: 3 failed, 1 unchanged"])
+    // The next deploy retries.
+    project.expect(2, &["deploy"])?.says(&["partially deployed: 3 failed, 1 unchanged"])
 }
 
-/// A version may have been made by a program that knows more.
+/// A newer program may have created the version.
 fn no_handler() -> Result<()> {
-    let project = Playground::new("")?;
+    let project = ScratchProject::new("")?;
     let good = project.managed("good").display().to_string();
     let id = format!("std::File[localhost,path={good}]");
     {
@@ -224,8 +224,8 @@ fn no_handler() -> Result<()> {
     ensure!(project.read("good")? == "x");
     let status = project.expect(2, &["status"])?.out;
     ensure!(status.contains("1 unavailable"), "{status}");
-    // Instances of entities that nobody can deploy are named, counted, and keep nothing from the others.
-    let project = Playground::new(&format!(
+    // Instances without a handler are listed and counted, and do not block others.
+    let project = ScratchProject::new(&format!(
         "entity Odd extends std::PurgeableResource:\n    string name\nend\n\
          implement Odd using std::none\nOdd(name=\"x\")\n{GOOD}"
     ))?;
@@ -234,7 +234,7 @@ fn no_handler() -> Result<()> {
 }
 
 fn model_error() -> Result<()> {
-    let project = Playground::new(&format!("{GOOD}x = unknown\n"))?;
+    let project = ScratchProject::new(&format!("{GOOD}x = unknown\n"))?;
     for command in ["deploy", "plan", "watch"] {
         let ran = project.expect(1, &[command])?;
         ran.says(&["error[", "./main.cf:6:5", "the model does not compile"])?;
@@ -245,7 +245,7 @@ fn model_error() -> Result<()> {
 }
 
 fn bad_state() -> Result<()> {
-    let project = Playground::new(GOOD)?;
+    let project = ScratchProject::new(GOOD)?;
     let file = project.data().join("state.db");
     let refused = |bytes: &[u8], words: &[&str]| -> Result<()> {
         fs::write(&file, bytes)?;
@@ -259,13 +259,13 @@ fn bad_state() -> Result<()> {
         fs::remove_file(&file)?;
         Ok(())
     };
-    refused(b"somebody's diary\n", &["is no store of this program", "left as it is"])?;
+    refused(b"somebody's diary\n", &["is not a store of this program", "it is unchanged"])?;
     project.expect(0, &["deploy"])?;
     fs::remove_file(project.managed("good"))?;
     let log = project.data().join("state.db-wal");
     ensure!(!log.exists(), "the deploy did not close its database: {} is there", log.display());
     let whole = fs::read(&file)?;
-    // The number of the schema stands at a fixed place.
+    // The schema version is at a fixed offset.
     let mut newer = whole.clone();
     newer[60..64].copy_from_slice(&99_u32.to_be_bytes());
     refused(&newer, &["was written by a newer program"])?;
@@ -280,7 +280,7 @@ fn bad_state() -> Result<()> {
 }
 
 fn no_place_for_state() -> Result<()> {
-    let mut project = Playground::new(GOOD)?;
+    let mut project = ScratchProject::new(GOOD)?;
     let file = project.managed("file");
     fs::write(&file, "x")?;
     for place in [file.join("data").display().to_string(), "/proc/orrery/data".to_owned()] {

@@ -1,8 +1,8 @@
-//! Two servers on one database: the one that holds an environment and cannot renew its lease stops by its own clock, before
-//! another one takes over.
+//! Two servers on one database: the owner of an environment that cannot renew its lease stops by
+//! its own clock, before another server takes over.
 //!
-//! The commands themselves write a journal of what happened, with the process that started them and the time; what servers
-//! believe or record does not count here.
+//! The commands write a journal with their process and time; what servers believe or record is not
+//! used here.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 
 use crate::server_kills::{Server, World, until};
 
-/// Commands that follow each other on one agent.
+/// Sequential commands on one agent.
 const COMMANDS: usize = 100;
-/// One beside them that is to run once, and takes long.
+/// A long-running command beside them that runs once.
 const LONG: &str = "long";
-/// How long a lease lasts, and how long its holder may act after it has asked for the last renewal that worked.
+/// Duration of a lease, and time that its holder may act after the last successful renewal.
 const LEASE: Duration = Duration::from_secs(15);
 const PERMIT: Duration = Duration::from_secs(10);
-/// What a process that just became runnable may take to look at the clock.
+/// Scheduling delay of a process before it checks its clock.
 const SLACK: Duration = Duration::from_millis(300);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -50,7 +50,7 @@ struct Entry {
     event: String,
     command: String,
     server: u32,
-    /// Since the epoch.
+    /// Since the Unix epoch.
     at: Duration,
 }
 
@@ -75,7 +75,7 @@ fn now() -> Result<Duration> {
     Ok(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?)
 }
 
-/// A command that writes into the journal when it begins and when it ends.
+/// A command that writes to the journal when it starts and ends.
 fn command(journal: &Path, agent: &str, name: &str, seconds: f64, once: bool) -> Value {
     let line =
         |event: &str| format!("echo {event} {name} $PPID $(date +%s%N) >> {}", journal.display());
@@ -90,7 +90,7 @@ fn command(journal: &Path, agent: &str, name: &str, seconds: f64, once: bool) ->
     })
 }
 
-/// Two servers; the first has an environment whose commands are under way.
+/// Two servers; the first owns an environment with running commands.
 struct Pair {
     world: World,
     proxy: Proxy,
@@ -105,7 +105,7 @@ impl Pair {
         let journal = world.path("journal");
         let database = world.database.as_ref().context("no database")?;
         let port = database.server().port();
-        let proxy = Proxy::to(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let proxy = Proxy::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let owner = world.start_at("a", Some(&database.url_through(proxy.port())), &[])?;
         let project = world.made(&owner, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({"name": "e", "project": project["id"]});
@@ -128,7 +128,7 @@ impl Pair {
         Ok(entries)
     }
 
-    /// Waits until every command was begun by one of the two.
+    /// Waits until every command was started by one of the two.
     fn finish(&self) -> Result<()> {
         until("every command was begun", || {
             let mut begun: Vec<String> = journal(&self.journal)?
@@ -142,7 +142,7 @@ impl Pair {
         })
     }
 
-    /// The command that is to run once was begun once: the other one does not know whether it was done.
+    /// The command that runs once was started once: its outcome is unknown to the other server.
     fn check_once(&self) -> Result<()> {
         let is_begin = |entry: &&Entry| entry.event == "begin" && entry.command == LONG;
         let count = journal(&self.journal)?.iter().filter(is_begin).count();
@@ -150,7 +150,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What the owner did is over before the other one does anything.
+    /// The owner's runs end before the other server starts any.
     fn check_order(&self) -> Result<()> {
         let last = self.entries(&self.owner)?.into_iter().max_by_key(|entry| entry.at);
         let first = self.entries(&self.other)?.into_iter().min_by_key(|entry| entry.at);
@@ -164,7 +164,7 @@ fn journal_of(path: &Path) -> Result<usize> {
     Ok(journal(path)?.len())
 }
 
-/// Begins of commands after a moment.
+/// Command starts after a moment.
 fn begun_after(entries: &[Entry], moment: Duration) -> Vec<&Entry> {
     entries.iter().filter(|entry| entry.event == "begin" && entry.at > moment).collect()
 }
@@ -185,7 +185,7 @@ fn an_owner_without_its_database_stops_by_its_own_clock() -> Result<()> {
     ensure!(!ended, "the long command of the owner went on to its end");
     pair.check_order()?;
     pair.check_once()?;
-    // It lives, and is of use again when its database is back.
+    // The server is alive, and works again when its database is back.
     ensure!(pair.owner.child.try_wait()?.is_none(), "the owner died");
     pair.proxy.heal();
     until("the owner answers again", || {
@@ -206,7 +206,7 @@ fn a_frozen_owner_starts_nothing_when_it_goes_on() -> Result<()> {
     ensure!(taken - stopped < LEASE * 2, "the other one waited for {:?}", taken - stopped);
     kill_process(pid, Signal::CONT)?;
     pair.finish()?;
-    // The frozen one has had its time to do something wrong.
+    // The frozen server had time to do something wrong.
     std::thread::sleep(Duration::from_secs(3));
     let entries = pair.entries(&pair.owner)?;
     pair.check_once()?;

@@ -1,5 +1,5 @@
-//! Effects that handlers in Python declare as not to be repeated, and the fence around those handlers. The handlers themselves
-//! write a journal of what happened; what servers believe or record is only compared with it.
+//! Unrepeatable effects of Python handlers, and their fencing. The handlers write a journal; server
+//! records are only compared with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,11 +23,11 @@ const MODULE: [(&str, &str); 3] = [
 ];
 const EFFECTS: usize = 40;
 const KILLS: u64 = 4;
-/// How long an owner may act after it has asked for the last renewal that worked.
+/// Time that an owner may act after its last successful renewal.
 const PERMIT: Duration = Duration::from_secs(10);
-/// How long an operation may take to end after that, and then its process.
+/// Time for an operation to end after that, and then for its process.
 const ENDING: Duration = Duration::from_secs(5);
-/// How long a process that just became runnable may take to look at the clock.
+/// Scheduling delay of a process before it checks its clock.
 const SLACK: Duration = Duration::from_millis(300);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -48,7 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn scene(postgres: bool, model: &str) -> Result<Scene> {
     let world = World::new(postgres)?;
     let server = world.start()?;
-    Scene::of(world, server, ("unrepeatable", &MODULE), |world| with_journal(world, model))
+    Scene::with_module(world, server, ("unrepeatable", &MODULE), |world| with_journal(world, model))
 }
 
 fn with_journal(world: &World, model: &str) -> String {
@@ -56,7 +56,7 @@ fn with_journal(world: &World, model: &str) -> String {
     format!("import unrepeatable\njournal = \"{}\"\n{model}", journal.display())
 }
 
-/// A process as it knows itself: its number, in its namespace of processes.
+/// A process by its id in its own namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Process {
     number: i32,
@@ -69,7 +69,7 @@ struct Entry {
     word: String,
     name: String,
     process: Process,
-    /// Since the epoch.
+    /// Since the Unix epoch.
     at: Duration,
 }
 
@@ -89,7 +89,7 @@ fn journal(world: &World) -> Result<Vec<Entry>> {
         .collect()
 }
 
-/// How often each effect happened.
+/// Number of times that each effect happened.
 fn runs(world: &World) -> Result<BTreeMap<String, usize>> {
     let mut runs = BTreeMap::new();
     for entry in journal(world)?.into_iter().filter(|entry| entry.word == "done") {
@@ -118,7 +118,7 @@ impl Scene {
         Ok(usize::try_from(counts["by_status"][status].as_u64().unwrap_or(0))?)
     }
 
-    /// The names of resources whose effects are unknown.
+    /// Names of resources with unknown effects.
     fn unknown(&self) -> Result<Vec<(String, String)>> {
         let found = self.get("unknown-effects")?;
         let items = found["items"].as_array().context("no items")?;
@@ -139,7 +139,7 @@ impl Scene {
     }
 }
 
-/// Effects by declaration and by announcement, on several agents, while the server is killed.
+/// Declared and announced effects, on several agents, while the server is killed.
 fn declared_effects_happen_once(postgres: bool) -> Result<()> {
     let mut model = String::new();
     for at in 0..EFFECTS {
@@ -178,7 +178,7 @@ fn declared_effects_happen_once(postgres: bool) -> Result<()> {
     Ok(())
 }
 
-/// After a kill, a handler that finds its effect done, or knows that it was not, decides by itself.
+/// After a kill, a handler that can read back its effect decides itself.
 fn what_a_handler_reads_back_is_not_parked() -> Result<()> {
     let mut scene = scene(
         false,
@@ -198,9 +198,9 @@ unrepeatable::Effect(name="unclear", agent="c", journal=journal, reads="journal"
     Ok(())
 }
 
-/// The server lives, and the process of the handlers does not.
+/// The server survives, and the handler process does not.
 fn effects_of_a_killed_host_are_unknown() -> Result<()> {
-    // Agents take turns in two processes: these two share one.
+    // Agents are distributed over two processes: these two share one.
     let scene = scene(
         false,
         r#"unrepeatable::Effect(name="one", agent="a", journal=journal, waits=30)
@@ -221,7 +221,7 @@ unrepeatable::Effect(name="three", agent="c", journal=journal, waits=30)
     scene.until_all_had_their_turn(3)?;
     check_once(&scene.world)?;
     ensure!(scene.unknown()?.len() == 3, "{:?}", scene.unknown()?);
-    // A repair leaves them alone.
+    // A repair does not run them.
     let path = format!("{}/repair", scene.environment);
     let asked = scene.world.made(&scene.server, &path, &json!({}))?;
     let asked = format!("operations/{}", asked["id"].as_str().context("no id")?);
@@ -234,17 +234,17 @@ fn now() -> Result<Duration> {
     Ok(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?)
 }
 
-/// An owner that is cut off from its database starts no further handler when its time is over, and ends the processes of those that
-/// run.
+/// An owner that is cut off from its database starts no handler after its permit, and ends the
+/// processes of running ones.
 fn a_fenced_owner_ends_its_hosts() -> Result<()> {
     let world = World::new(true)?;
     let database = world.database.as_ref().context("no database")?;
-    let proxy = Proxy::to(SocketAddr::from((Ipv4Addr::LOCALHOST, database.server().port())));
+    let proxy = Proxy::new(SocketAddr::from((Ipv4Addr::LOCALHOST, database.server().port())));
     let server = world.start_at("data", Some(&database.url_through(proxy.port())), &[])?;
     let mut model = String::from(
         "unrepeatable::Effect(name=\"long\", agent=\"long\", journal=journal, waits=120)\n",
     );
-    // Handlers that declare nothing need no record: their owner's clock alone keeps them from being started.
+    // Handlers without declared effects need no record: only their owner's clock prevents a start.
     for at in 0..100 {
         writeln!(
             model,
@@ -253,8 +253,9 @@ fn a_fenced_owner_ends_its_hosts() -> Result<()> {
     }
     let plugins = MODULE[2].1.replace("    unrepeatable = (\"create_resource\",)\n", "");
     let files = [MODULE[0], MODULE[1], (MODULE[2].0, plugins.as_str())];
-    let scene =
-        Scene::of(world, server, ("unrepeatable", &files), |world| with_journal(world, &model))?;
+    let scene = Scene::with_module(world, server, ("unrepeatable", &files), |world| {
+        with_journal(world, &model)
+    })?;
     until("the first of them", || {
         let runs = runs(&scene.world)?;
         Ok(runs.len() > 4 && runs.contains_key("long"))
@@ -275,7 +276,7 @@ fn a_fenced_owner_ends_its_hosts() -> Result<()> {
     Ok(())
 }
 
-/// The numbers that a process has outside of its sandbox: one, or none if it has ended.
+/// Process ids outside of the sandbox: one, or none if it has ended.
 fn outer_numbers(process: Process) -> Vec<i32> {
     use std::os::unix::fs::MetadataExt as _;
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -293,7 +294,7 @@ fn outer_numbers(process: Process) -> Vec<i32> {
     numbers.filter(is_it).collect()
 }
 
-/// Whether a process of a handler exists, and is not only waited for.
+/// True if a handler process exists and is not a zombie.
 fn is_there(process: Process) -> bool {
     !outer_numbers(process).is_empty()
 }

@@ -1,4 +1,4 @@
-//! Handlers in the code of modules, deployed with the real binary: what they do well, and what they break.
+//! Python handlers of modules with the real binary: correct and misbehaving ones.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::playground::{Playground, until};
+use crate::scratch_project::{ScratchProject, until};
 
 type Check = fn() -> Result<()>;
 
 const MODULE: [(&str, &str); 3] = [
-    ("module.yml", include_str!("rogue/module.yml")),
-    ("model/_init.cf", include_str!("rogue/model/_init.cf")),
-    ("plugins/__init__.py", include_str!("rogue/plugins/__init__.py")),
+    ("module.yml", include_str!("misbehaving/module.yml")),
+    ("model/_init.cf", include_str!("misbehaving/model/_init.cf")),
+    ("plugins/__init__.py", include_str!("misbehaving/plugins/__init__.py")),
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("handlers of a module do their work", good_handlers),
         ("repair needs neither model nor modules", repair_without_modules),
         ("what was created before a failure is removed again", created_before_a_failure),
-        ("each rogue fails alone", rogues),
+        ("each misbehaving handler fails alone", rogues),
         ("a killed process of one operation fails it", killed_alone),
         ("a killed process of several costs none of them", killed_together),
         ("no process outlives a killed deploy", killed_core),
@@ -37,28 +37,28 @@ pub(crate) fn trials() -> Vec<Trial> {
     checks.into_iter().map(trial).collect()
 }
 
-/// A project with the module of the tests, and things on agents of their own.
-fn project(things: &[&str]) -> Result<Playground> {
-    let project = Playground::new(&model(things))?;
+/// A project with the test module, and resources on separate agents.
+fn project(things: &[&str]) -> Result<ScratchProject> {
+    let project = ScratchProject::new(&model(things))?;
     for (name, text) in MODULE {
-        project.write(&format!("libs/rogue/{name}"), text)?;
+        project.write(&format!("libs/misbehaving/{name}"), text)?;
     }
     Ok(project)
 }
 
 fn model(modes: &[&str]) -> String {
-    let mut model = "import rogue\n".to_owned();
+    let mut model = "import misbehaving\n".to_owned();
     for (at, mode) in modes.iter().enumerate() {
         model.push_str(&format!(
-            "rogue::Thing(name=\"{mode}{at}\", agent=\"agent{at}\", mode=\"{mode}\", \
+            "misbehaving::Thing(name=\"{mode}{at}\", agent=\"agent{at}\", mode=\"{mode}\", \
              path=\"{{{{ root }}}}/{mode}{at}\", text=\"{mode}\")\n"
         ));
     }
     model
 }
 
-/// What a report says about the thing of this name.
-fn of<'r>(report: &'r Value, name: &str) -> Result<&'r Value> {
+/// Report about the resource of this name.
+fn thing_report<'r>(report: &'r Value, name: &str) -> Result<&'r Value> {
     let resources = report["resources"].as_array().context("a list")?;
     let id = |one: &&Value| one["id"].as_str().is_some_and(|id| id.contains(&format!("={name}]")));
     resources.iter().find(id).with_context(|| format!("{name} is not in {report}"))
@@ -67,17 +67,19 @@ fn of<'r>(report: &'r Value, name: &str) -> Result<&'r Value> {
 fn good_handlers() -> Result<()> {
     let project = project(&["good", "skip", "fact", "child"])?;
     let plan = project.json(2, &["plan"])?;
-    ensure!(of(&plan, "good0")?["change"] == "created", "{plan}");
+    ensure!(thing_report(&plan, "good0")?["change"] == "created", "{plan}");
     ensure!(!project.managed("good0").exists());
     let report = project.json(2, &["deploy"])?;
-    ensure!(of(&report, "good0")?["status"] == "deployed", "{report}");
-    ensure!(of(&report, "skip1")?["status"] == "skipped", "{report}");
-    ensure!(of(&report, "child3")?["status"] == "deployed", "{report}");
+    ensure!(thing_report(&report, "good0")?["status"] == "deployed", "{report}");
+    ensure!(thing_report(&report, "skip1")?["status"] == "skipped", "{report}");
+    ensure!(thing_report(&report, "child3")?["status"] == "deployed", "{report}");
     ensure!(project.read("good0")? == "good");
     project.expect(0, &["facts", "fact2"])?.shows(&["length", "4"])?;
     fs::write(project.managed("good0"), "altered")?;
-    project.expect(2, &["plan"])?.shows(&["~ rogue::Thing[agent0,name=good0]", "drift"])?;
-    project.expect(2, &["deploy"])?.says(&["updated rogue::Thing[agent0,name=good0] (text)"])?;
+    project.expect(2, &["plan"])?.shows(&["~ misbehaving::Thing[agent0,name=good0]", "drift"])?;
+    project
+        .expect(2, &["deploy"])?
+        .says(&["updated misbehaving::Thing[agent0,name=good0] (text)"])?;
     ensure!(project.read("good0")? == "good");
     let log = project.expect(0, &["log", "good0", "-v"])?;
     log.shows(&["begins good", "Calling update_resource"])
@@ -86,7 +88,7 @@ fn good_handlers() -> Result<()> {
 fn repair_without_modules() -> Result<()> {
     let project = project(&["good"])?;
     project.expect(0, &["deploy"])?;
-    project.write("libs/rogue/plugins/__init__.py", "this is not Python")?;
+    project.write("libs/misbehaving/plugins/__init__.py", "this is not Python")?;
     project.write_model("this is no model")?;
     fs::write(project.managed("good0"), "altered")?;
     project.expect(0, &["repair"])?.says(&["1 updated"])?;
@@ -100,7 +102,7 @@ fn repair_without_modules() -> Result<()> {
     fs::write(project.managed("good0"), "altered")?;
     project.expect(0, &["repair"])?.says(&["1 updated"])?;
     fs::remove_file(&set)?;
-    project.expect(1, &["repair"])?.says(&["the code of this version is not there any more"])?;
+    project.expect(1, &["repair"])?.says(&["the code of this version is missing"])?;
     Ok(())
 }
 
@@ -109,11 +111,11 @@ fn created_before_a_failure() -> Result<()> {
     let failed = project.expect(2, &["deploy"])?;
     failed.says(&["created, and then it failed", "1 failed"])?;
     ensure!(project.read("halfway0")? == "halfway");
-    // The next deploy finds it in place, which makes it nobody else's.
+    // The next deploy finds it in place, still as created.
     project.expect(0, &["deploy"])?;
     project.expect(0, &["destroy", "--yes"])?.says(&["1 removed", "nothing of test is left"])?;
     ensure!(!project.managed("halfway0").exists());
-    // Also if there is no other deploy.
+    // Also without another deploy.
     project.expect(2, &["deploy"])?;
     project.expect(0, &["destroy", "--yes"])?.says(&["1 removed"])?;
     ensure!(!project.managed("halfway0").exists());
@@ -126,19 +128,20 @@ fn rogues() -> Result<()> {
     let started = Instant::now();
     let report = project.json(2, &["deploy", "--timeout", "15", "--host-memory", "600"])?;
     ensure!(started.elapsed() < Duration::from_secs(55), "it took {:?}", started.elapsed());
-    // What did its work before its process was killed by another has nothing to change the second time, and is not told.
+    // A run that finished before another handler killed its process has nothing to change, and is
+    // not reported.
     for (mode, at) in ["good", "print", "log", "good", "good"].into_iter().zip([0, 5, 6, 9, 10]) {
         ensure!(project.read(&format!("{mode}{at}"))? == mode);
     }
     for (name, reason) in [
         ("kill1", "it was ended by the signal 9"),
         ("exit2", "it ended with the exit status 7"),
-        ("never3", "it took longer than it may"),
+        ("never3", "it exceeded its time limit"),
         ("memory4", "MemoryError"),
         ("close7", "the process of its handler was lost"),
         ("garbage8", "a message is not"),
     ] {
-        let status = of(&report, name)?;
+        let status = thing_report(&report, name)?;
         ensure!(status["status"] == "failed", "{status}");
         let message = status["message"].as_str().unwrap_or_default();
         ensure!(message.contains(reason), "{name}: {message}");
@@ -148,8 +151,8 @@ fn rogues() -> Result<()> {
     log.shows(&["begins exit", "the last words"])
 }
 
-/// The process that runs the handler of a thing that writes it down.
-fn pid_of(project: &Playground, name: &str) -> Result<u32> {
+/// Process of a handler that writes its id.
+fn pid_of(project: &ScratchProject, name: &str) -> Result<u32> {
     let file = project.managed(&format!("{name}.pid"));
     until("the handler runs", Duration::from_secs(30), || {
         Ok(fs::read_to_string(&file).is_ok_and(|text| !text.is_empty()))
@@ -173,13 +176,13 @@ fn killed_alone() -> Result<()> {
     kill(pid_of(&project, "wait0")?)?;
     let ran = running.wait()?;
     ensure!(ran.code == Some(2), "{}", ran.said);
-    ran.says(&["failed rogue::Thing[agent0,name=wait0]", "it was ended by the signal 9"])?;
+    ran.says(&["failed misbehaving::Thing[agent0,name=wait0]", "it was ended by the signal 9"])?;
     fs::write(project.managed("wait0.go"), "")?;
     project.expect(0, &["deploy"])?.says(&["1 created"])
 }
 
 fn killed_together() -> Result<()> {
-    // More agents than there are processes: each process has several.
+    // More agents than processes: each process has several.
     let project = project(&["wait"; 12])?;
     let running = project.start(&["deploy"])?;
     let pids = (0..12).map(|at| pid_of(&project, &format!("wait{at}")));

@@ -1,5 +1,5 @@
-//! Commands that look, where a transcript does not do: beside a deploy that runs, with more than fits
-//! into a page, with a reader that leaves.
+//! Commands that inspect, beyond transcripts: during a deploy, with several pages, and with a
+//! closed pipe.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Every example of the page stands in the transcripts as it is.
+/// Every example of the page is in the transcripts.
 fn page_is_true() -> Result<()> {
     let read = |path: &str| {
         let path = xtask::repository_root().join(path);
@@ -51,7 +51,7 @@ fn page_is_true() -> Result<()> {
         } else if line.is_empty()
             && let Some(example) = examples.last_mut()
         {
-            // It is part of the answer if more of that follows.
+            // Part of the output if more of it follows.
             example.push('\n');
         }
     }
@@ -78,13 +78,13 @@ fn json(directory: &Path, arguments: &[&str]) -> Result<Value> {
 
 fn names_the_running_deploy(directory: &Path) -> Result<()> {
     let file = directory.join("state.db");
-    stores::make("calm", &file)?;
-    // As long as this lives, it is a deploy at work.
+    stores::create("calm", &file)?;
+    // While this exists, a deploy is running.
     let _scene = Scene::open(&file)?;
     let output = orrery(directory, &["status"])?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let me = format!("`orrery deploy` (process {} on ", std::process::id());
-    ensure!(text.contains(&me) && text.contains(" is at work"), "{text}");
+    ensure!(text.contains(&me) && text.contains(" is running"), "{text}");
     let report = json(directory, &["status"])?;
     ensure!(report["running"]["pid"] == std::process::id(), "{report}");
     ensure!(report["running"]["since"] == "2026-11-16T09:30:00.000000Z", "{report}");
@@ -94,7 +94,7 @@ fn names_the_running_deploy(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// More than one page of the reader.
+/// More than one page.
 const COUNT: u32 = 12_000;
 
 fn pages_make_one_list(directory: &Path) -> Result<()> {
@@ -158,7 +158,7 @@ fn damage_is_refused(directory: &Path) -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(1), "{command}: {}", output.status);
         ensure!(
-            said.starts_with("error: ") && said.contains("is no store of this program"),
+            said.starts_with("error: ") && said.contains("is not a store of this program"),
             "{said}"
         );
     }

@@ -1,5 +1,5 @@
-//! Handlers of a repository that attack the server that runs them, and packages that do so when they are installed. With the real program;
-//! `ORRERY_TEST_SHARED_IDENTITY=1` shows what happens without a sandbox.
+//! Handlers that attack their server, and packages that attack it during their installation. With
+//! the real program; `ORRERY_TEST_SHARED_IDENTITY=1` shows the result without a sandbox.
 
 use std::path::{Path, PathBuf};
 
@@ -84,7 +84,7 @@ class SpyHandler(CRUDHandler):
         ctx.set_created()
 "#;
 
-/// A package that looks around while it is installed, and is its own build tool.
+/// A package that inspects its surroundings during its installation, as its own build backend.
 const BACKEND: &str = r#"
 import glob, os, zipfile
 
@@ -122,7 +122,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 const PYPROJECT: &str = "[project]\nname = \"innocent\"\nversion = \"1.0\"\n\n\
                          [build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n";
 
-/// Says who it is, whenever it runs.
+/// Prints its user whenever it runs.
 const TELLER: &str = r#"
 import os
 from inmanta.agent.handler import CRUDHandler, ResourcePurged, provider
@@ -148,7 +148,7 @@ class SpyHandler(CRUDHandler):
         ctx.set_created()
 "#;
 
-/// Commits a project with the module `spy`, and gives its repository.
+/// Commits a project with the module `spy`, and returns its repository.
 fn commit_module(world: &World, handler: &str, requirements: &str) -> Result<PathBuf> {
     let repository = world.path("repository");
     let module = repository.join("libs/spy");
@@ -176,7 +176,7 @@ struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Waits until what is in the repository is deployed.
+    /// Waits until the repository is deployed.
     fn deployed(world: &'a World, server: &'a Server, repository: &Path) -> Result<Self> {
         let project = world.made(server, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({
@@ -215,7 +215,7 @@ fn only_handlers_of_administrators_have_the_servers_rights() -> Result<()> {
     let environment = Environment::deployed(&world, &server, &repository)?;
     let logs = environment.logs()?;
     ensure!(logs.contains("found the key"), "an administrator's handler: {logs}");
-    // From the first developer on, code of the environment has rights of its own.
+    // From the first developer on, environment code has its own rights.
     world.made(&server, "/api/v1/tokens", &json!({"name": "ci", "role": "developer"}))?;
     let repair = format!("{}/repair", environment.address);
     world.made(&server, &repair, &json!({}))?;
@@ -247,7 +247,7 @@ fn handlers_and_packages_reach_nothing_of_others() -> Result<()> {
     ensure!(logs.matches(" held").count() >= 10, "{logs}");
     let (status, health) = world.call(&server, "GET", "/health", None)?;
     ensure!(status == 200 && health["isolation"] == "sandboxed", "{status} {health}");
-    // What handlers left does not outlive the server.
+    // Processes of handlers do not outlive the server.
     drop(server);
     let is_left = || {
         let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

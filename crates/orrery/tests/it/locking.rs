@@ -1,5 +1,5 @@
-//! `orrery.lock`: what one machine installs, every machine installs. Real pip (and uv) with packages that these tests write
-//! themselves.
+//! `orrery.lock`: all machines install the same. Real pip (and uv) with packages that these tests
+//! write.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -43,7 +43,7 @@ impl World {
         fs::read_to_string(&path).with_context(|| path.display().to_string())
     }
 
-    /// The project as a checkout on another machine has it: without an environment.
+    /// The project as a checkout on another machine, without a virtualenv.
     pub(crate) fn check_out(&self, name: &str) -> Result<()> {
         let target = self.path(name);
         let _ = fs::remove_dir_all(&target);
@@ -85,7 +85,7 @@ fn two_machines_get_the_same_versions(world: &mut World) -> Result<()> {
     );
     ensure!(lock.contains(&entry), "{lock}");
     ensure!(lock.contains("format = 1\n") && lock.contains("\"requirements.txt\" = \""), "{lock}");
-    // What belongs to the binary is locked by its version alone, or not at all.
+    // Packages of the binary are locked by version, or not at all.
     ensure!(
         lock.contains("name = \"inmanta-core\"\nversion = \"20.1.0\"\nsource = \"orrery\"\n\n"),
         "{lock}"
@@ -109,13 +109,13 @@ fn two_machines_get_the_same_versions(world: &mut World) -> Result<()> {
     world.check_out("third")?;
     world.run("third", &LOCKED)?.done()?;
     world.has("third", "inmanta-module-toy", "1.1.0")?;
-    // The first machine finds everything done, and so does one that installs again.
+    // The first machine has nothing to do, and so does a repeated installation.
     for project in ["project", "other", "third"] {
         let again = world.run(project, &LOCKED)?.done()?;
         ensure!(again.changed() == 0 && again.report["created"] == false, "{:#}", again.report);
     }
 
-    // A lock file that came with a new commit moves the environment, in either direction.
+    // A lock file from a new commit changes the virtualenv, in either direction.
     let update = world.run("project", &["modules", "update", "toy"])?.done()?;
     ensure!(update.change("inmanta-module-toy") == Some("1.2.0"), "{:#}", update.report);
     let change = &update.report["lock"]["changes"];
@@ -155,11 +155,11 @@ fn a_replaced_file_is_refused(world: &mut World) -> Result<()> {
         ensure!(details == format!("expected {expected}\nfound    {found}"), "{details}");
         ensure!(!world.path("other/.venv").exists());
     }
-    // Asking for more does not launder it: the version stays, and so does its hash.
+    // Another requirement does not accept it: version and hash stay.
     fs::write(world.path("other/requirements.txt"), "inmanta-module-toy\ninmanta-module-fs\n")?;
     world.run("other", &INSTALL)?.failed("hash-mismatch")?;
     ensure!(world.lock("other")? == lock);
-    // To trust the new file is a decision of its own.
+    // Trusting the new file is an explicit decision.
     world.check_out("other")?;
     world.run("other", &["modules", "update", "toy"])?.done()?;
     ensure!(world.lock("other")? == lock.replace(&expected, &found), "{}", world.lock("other")?);
@@ -179,7 +179,7 @@ fn locked_fails_and_frozen_does_not_ask(world: &mut World) -> Result<()> {
     world.run("project", &LOCKED)?.done()?;
     let lock = world.lock("project")?;
 
-    // A comment is no change.
+    // Comments are not a change.
     world.project("requirements.txt", "# why\ninmanta-module-toy==1.0.0\n")?;
     world.run("project", &LOCKED)?.done()?;
     world.project("requirements.txt", "inmanta-module-toy>=1.1\n")?;
@@ -188,12 +188,12 @@ fn locked_fails_and_frozen_does_not_ask(world: &mut World) -> Result<()> {
     ensure!(message == "orrery.lock is out of date: requirements.txt changed", "{message}");
     world.has("project", "inmanta-module-toy", "1.0.0")?;
     ensure!(world.lock("project")? == lock);
-    // Other machines can still install what is locked.
+    // Other machines can still install from the lock file.
     world.check_out("other")?;
     world.run("other", &frozen)?.done()?;
     world.has("other", "inmanta-module-toy", "1.0.0")?;
     ensure!(world.lock("other")? == lock);
-    // Requirements of project.yml and the index count too.
+    // Requirements of project.yml and the index are inputs, too.
     world.check_out("third")?;
     fs::write(world.path("third/requirements.txt"), "inmanta-module-toy==1.0.0\n")?;
     fs::write(world.path("third/project.yml"), "name: p\nrequires: [fs]\n")?;
@@ -204,7 +204,7 @@ fn locked_fails_and_frozen_does_not_ask(world: &mut World) -> Result<()> {
     world.run("project", &INSTALL)?.done()?;
     world.has("project", "inmanta-module-toy", "1.1.0")?;
     world.run("project", &LOCKED)?.done()?;
-    // A deleted lock file is written again, though nothing has to be installed.
+    // A deleted lock file is written again, even if nothing has to be installed.
     let lock = world.lock("project")?;
     fs::remove_file(world.path("project/orrery.lock"))?;
     world.run("project", &INSTALL)?.done()?;
@@ -228,7 +228,7 @@ fn what_is_locked_stays_if_it_can(world: &mut World) -> Result<()> {
     world.toy("1.2.0")?;
     world.write_wheel("inmanta-module-fs", "1.3.0", "inmanta-core>=15.0", "inmanta_plugins.fs")?;
     world.project("requirements.txt", "inmanta-module-toy\ninmanta-module-fs\n")?;
-    // On a machine that has nothing installed, so that only the lock file can tell.
+    // On a machine without installed packages, so that only the lock file matters.
     world.check_out("other")?;
     let added = world.run("other", &["modules", "add", "user"])?.done()?;
     world.has("other", "inmanta-module-toy", "1.0.0")?;
@@ -236,13 +236,13 @@ fn what_is_locked_stays_if_it_can(world: &mut World) -> Result<()> {
     let changes = added.report["lock"]["changes"].as_array().context("changes")?;
     ensure!(changes.len() == 1 && changes[0]["name"] == "inmanta-module-user", "{changes:?}");
     world.run("other", &LOCKED)?.done()?;
-    // What no longer fits gives way, and nothing else.
+    // Only conflicting versions change.
     let text = "inmanta-module-toy>=1.1\ninmanta-module-fs\ninmanta-module-user~=1.0\n";
     fs::write(world.path("other/requirements.txt"), text)?;
     let moved = world.run("other", &INSTALL)?.done()?;
     ensure!(moved.change("inmanta-module-toy") == Some("1.2.0"), "{:#}", moved.report);
     ensure!(moved.changed() == 1, "{:#}", moved.report);
-    // What is not asked for any more leaves the lock file.
+    // Packages that are no longer required leave the lock file.
     fs::write(world.path("other/requirements.txt"), "inmanta-module-toy>=1.1\n")?;
     world.run("other", &INSTALL)?.done()?;
     ensure!(!world.lock("other")?.contains("inmanta-module-fs"), "{}", world.lock("other")?);
@@ -284,12 +284,12 @@ fn another_python_gets_what_it_needs(world: &mut World) -> Result<()> {
     world.run("project", &with(newer))?.done()?;
     let lock = world.lock("project")?;
     ensure!(lock.contains("python = \"3.13\"") && !lock.contains("backport"), "{lock}");
-    // Without another wish, the Python of the lock file is used.
+    // By default, the Python of the lock file is used.
     world.check_out("second")?;
     let second = world.run("second", &LOCKED)?.done()?;
     let python = second.report["python"].as_str().unwrap_or_default();
     ensure!(python.starts_with("3.13"), "{python}");
-    // Another Python needs more: that is told, or added.
+    // Another Python needs more packages: reported, or added.
     world.check_out("third")?;
     let strict = ["modules", "install", "--locked", "--python", older];
     let refused = world.run("third", &strict)?.failed("lock-incomplete")?;
@@ -301,7 +301,7 @@ fn another_python_gets_what_it_needs(world: &mut World) -> Result<()> {
     let both = world.lock("third")?;
     ensure!(both.contains("name = \"backport\"") && both.contains("python = \"3.13\""), "{both}");
     world.run("third", &strict)?.done()?;
-    // The first machine can use that lock file, and does not change it.
+    // The first machine can use that lock file unchanged.
     fs::write(world.path("project/orrery.lock"), &both)?;
     world.run("project", &INSTALL)?.done()?;
     ensure!(world.lock("project")? == both);
@@ -344,7 +344,7 @@ fn commits_and_directories_are_locked(world: &mut World) -> Result<()> {
     ensure!(world.lock("other")? == lock.replace(&first, &second), "{}", world.lock("other")?);
     ensure!(String::from_utf8(ask()?.stdout)?.trim() == second);
 
-    // A directory is named as the project sees it, and a change of what it asks for is noticed.
+    // A directory is relative to the project, and a change of its requirements is detected.
     world.project("requirements.txt", "-e ../shop\n")?;
     world.run("project", &INSTALL)?.done()?;
     let lock = world.lock("project")?;
@@ -373,7 +373,7 @@ fn an_older_generation_stays_locked(world: &mut World) -> Result<()> {
     world.check_out("other")?;
     world.run("other", &LOCKED)?.done()?;
     world.has("other", "inmanta-core", "13.0.1+orrery.1")?;
-    // The real one is not let in through the lock file either.
+    // The real package cannot be installed through the lock file either.
     let wheel = world.path("wheels/inmanta_core-99.0.0-py3-none-any.whl");
     let real =
         format!("version = \"99.0.0\"\nsource = \"index\"\nhashes = [\"{}\"]", sha256(&wheel)?);
@@ -383,7 +383,7 @@ fn an_older_generation_stays_locked(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// A uv that writes down how it was called: the one in the search path, or one that is installed for this test.
+/// A uv that records its calls: the one in the search path, or one that is installed for this test.
 fn uv(world: &World) -> Result<Option<PathBuf>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found =
@@ -391,7 +391,7 @@ fn uv(world: &World) -> Result<Option<PathBuf>> {
     if found.is_none() {
         let venv = world.path("uv");
         let made = Command::new("python3").args(["-I", "-m", "venv"]).arg(&venv).output()?;
-        ensure!(made.status.success(), "could not make an environment");
+        ensure!(made.status.success(), "could not create a virtualenv");
         let done =
             Command::new(venv.join("bin/pip")).args(["install", "--quiet", "uv"]).output()?;
         if !done.status.success() {
@@ -446,14 +446,14 @@ fn uv_and_pip_write_the_same(world: &mut World) -> Result<()> {
     );
     world.has("other", "inmanta-module-toy", "1.0.0")?;
     world.has("other", "inmanta-module-shop", "0.1.0")?;
-    // pip did not have to do it after all.
+    // pip was not needed.
     let ask = "import importlib.metadata as m, sys; print(*{m.distribution(n).read_text('INSTALLER').strip() for n in sys.argv[1:]})";
     let output = Command::new(world.path("other/.venv/bin/python"))
         .args(["-I", "-c", ask, "inmanta-module-toy", "inmanta-module-shop", "inmanta-core"])
         .output()?;
     let installer = String::from_utf8(output.stdout)?;
     ensure!(installer.trim() == "uv", "installed by {installer}");
-    // Newer releases, and requirements that let them in: what is locked stays with both.
+    // Newer releases and looser requirements: locked versions stay with both.
     world.toy("1.2.0")?;
     world.write_wheel("requests", "2.0", "", "requests")?;
     for project in ["project", "other"] {
@@ -467,7 +467,7 @@ fn uv_and_pip_write_the_same(world: &mut World) -> Result<()> {
     both(world, &["modules", "update"])?;
     world.has("other", "requests", "2.0")?;
 
-    // A replaced file is refused by both.
+    // Both reject a replaced file.
     write_wheel(&world.path("wheels"), "requests", "2.0", "", "requests evil")?;
     let _ = fs::remove_dir_all(world.path("other/.venv"));
     let refused = world.run("other", &INSTALL)?.failed("hash-mismatch")?;

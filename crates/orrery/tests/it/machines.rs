@@ -1,5 +1,5 @@
-//! Right machine or none: resources that act on a machine are applied only where their agent is known to be, with the real binary,
-//! alone and on a server. What is looked at is the machine itself.
+//! Placement: resources are applied only where their agent is known to be, with the real binary,
+//! locally and on a server. The tests check the machine itself.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::playground::{Playground, Ran};
+use crate::scratch_project::{Ran, ScratchProject};
 use crate::server_commands::World;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -43,12 +43,12 @@ there = Text(host=web2, path="{{ root }}/there", content="x")
 Text(host=host, path="{{ root }}/after", content="x", requires=there)
 "#;
 
-/// The place of a text, which has to be there.
+/// Position of a text, which must exist.
 fn at(text: &str, part: &str) -> Result<usize> {
     text.find(part).with_context(|| format!("{part:?} is not in:\n{text}"))
 }
 
-/// What was said before anything ran: about this agent, once.
+/// Report about this agent before anything ran, exactly once.
 fn told_before(ran: &Ran, agent: &str, words: &[&str]) -> Result<()> {
     let told = format!("unavailable: agent {agent} with ");
     ensure!(ran.said.matches(&told).count() == 1, "{}", ran.said);
@@ -59,7 +59,7 @@ fn told_before(ran: &Ran, agent: &str, words: &[&str]) -> Result<()> {
 }
 
 fn other_host() -> Result<()> {
-    let project = Playground::new(OTHER_HOST)?;
+    let project = ScratchProject::new(OTHER_HOST)?;
     let plan = project.expect(2, &["plan"])?;
     told_before(
         &plan,
@@ -96,7 +96,7 @@ fn other_host() -> Result<()> {
 }
 
 fn misspelt_name() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         "wrong = std::Host(name=\"localhots\", os=std::linux)\n\
          Text(host=wrong, path=\"{{ root }}/there\", content=\"x\")\n",
     )?;
@@ -116,24 +116,24 @@ fn own_name() -> Result<()> {
              Text(host=h{at}, path=\"{{{{ root }}}}/f{at}\", content=\"x\")\n"
         ));
     }
-    let project = Playground::new(&model)?;
+    let project = ScratchProject::new(&model)?;
     project.expect(0, &["deploy"])?;
     ensure!(project.managed("f0").exists() && project.managed("f1").exists());
     Ok(())
 }
 
 fn declared_local() -> Result<()> {
-    let project = Playground::new(OTHER_HOST)?;
+    let project = ScratchProject::new(OTHER_HOST)?;
     project.expect(2, &["deploy"])?;
     project.declare_local(&["web?"])?;
-    // The same resources, but a new version: where they are applied is another.
+    // The same resources with another placement are a new version.
     project.expect(0, &["deploy"])?.says(&["version 2: 3 resources", "2 created"])?;
     ensure!(project.managed("there").exists() && project.managed("after").exists());
     project.expect(0, &["status"])?;
     std::fs::remove_file(project.managed("there"))?;
     project.expect(0, &["repair"])?.says(&["1 created"])?;
-    // By the model itself.
-    let project = Playground::new(&format!(
+    // Declared by the model itself.
+    let project = ScratchProject::new(&format!(
         "std::AgentConfig(agentname=\"web2\", uri=\"local:\")\n{OTHER_HOST}"
     ))?;
     project.expect(0, &["deploy"])?;
@@ -150,8 +150,8 @@ Text(host=db1, path="{{ root }}/db1", content="x")
 "#;
 
 fn address_of_the_model() -> Result<()> {
-    let project = Playground::new(ADDRESSES)?;
-    // A pattern does not make another machine's address this machine.
+    let project = ScratchProject::new(ADDRESSES)?;
+    // A pattern does not make another machine's address local.
     project.declare_local(&["*"])?;
     project.expect(2, &["plan"])?.says(&["2 unavailable"])?;
     let ran = project.expect(2, &["deploy"])?;
@@ -172,7 +172,7 @@ fn queues() -> Result<()> {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")?;
         Ok(String::from_utf8_lossy(&asked[..count]).into_owned())
     });
-    let project = Playground::new(&format!(
+    let project = ScratchProject::new(&format!(
         "import http\n\
          std::testing::NullResource(agentname=\"any-queue\", name=\"null\")\n\
          http::Request(agent=\"cloud-api\", name=\"ask\", url=\"http://{address}/asked\")\n"
@@ -185,7 +185,7 @@ fn queues() -> Result<()> {
 }
 
 fn told_by_agent() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         "web2 = std::Host(name=\"web2\", os=std::linux)\n\
          for at in std::sequence(500):\n    \
          Text(host=web2, path=\"{{ root }}/{{ at }}\", content=\"x\")\nend\n",
@@ -254,7 +254,7 @@ fn python_io() -> Result<()> {
             ));
         }
     }
-    let project = Playground::new(&model)?;
+    let project = ScratchProject::new(&model)?;
     for (name, text) in TOUCHING {
         project.write(&format!("libs/touching/{name}"), text)?;
     }
@@ -263,7 +263,7 @@ fn python_io() -> Result<()> {
         let id = format!("touching::Thing[{agent},name={way}]");
         let all = report["resources"].as_array().context("resources")?;
         let found = all.iter().find(|one| one["id"] == id.as_str());
-        // What is unchanged is not told.
+        // Unchanged placement is not reported.
         Ok(found.map_or(Value::from("deployed"), |one| one["status"].clone()))
     };
     for way in ["io", "by hand", "stubborn"] {
@@ -283,7 +283,7 @@ fn python_io() -> Result<()> {
 }
 
 fn collisions() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         "one = std::Host(name=\"web1\", os=std::linux)\ntwo = std::Host(name=\"web2\", os=std::linux)\n\
          Text(host=one, path=\"{{ root }}/same\", content=\"1\")\n\
          Text(host=two, path=\"{{ root }}/same\", content=\"2\")\n\
@@ -293,7 +293,7 @@ fn collisions() -> Result<()> {
          Text(host=host, path=\"{{ root }}//twice\", content=\"6\")\n\
          Text(host=host, path=\"{{ root }}/other\", content=\"4\")\n",
     )?;
-    // Two machines, as far as anybody can see.
+    // Two apparently different machines.
     let ran = project.expect(2, &["plan"])?;
     ran.says(&["error[path-collision]: several resources manage ", "/mixed on one machine"])?;
     ensure!(!ran.said.contains("/same on one machine"), "{}", ran.said);
@@ -309,7 +309,7 @@ fn collisions() -> Result<()> {
     ensure!(project.managed("other").exists());
     ensure!(!project.managed("same").exists() && !project.managed("mixed").exists());
     ensure!(!project.managed("twice").exists());
-    // All names of this machine are one.
+    // All names of this machine are equivalent.
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let names = ["localhost", "internal", own.as_str()];
     let on = |name: &str| {
@@ -326,9 +326,9 @@ fn collisions() -> Result<()> {
     Ok(())
 }
 
-/// A plan and the deploy after it agree about what waits for a machine that is not there.
+/// Plan and deploy agree about resources that wait for a missing machine.
 fn dependents() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         "away = std::Host(name=\"web2\", os=std::linux)\n\
          first = Text(host=away, path=\"{{ root }}/first\", content=\"1\")\n\
          second = Text(host=host, path=\"{{ root }}/second\", content=\"2\", requires=first)\n\
@@ -342,7 +342,7 @@ fn dependents() -> Result<()> {
     Ok(())
 }
 
-/// A server with a project for it, whose model is this.
+/// A server, and a project with this model.
 fn served(model: &str) -> Result<World> {
     let mut world = World::new(false)?;
     world.settle("")?;
@@ -358,7 +358,7 @@ fn served(model: &str) -> Result<World> {
     Ok(world)
 }
 
-/// Runs a command in the project; it has to end with this code and say these words.
+/// Runs a command in the project and checks its exit code and output.
 fn expect(world: &World, code: i32, line: &str, words: &[&str]) -> Result<String> {
     let (text, ended) = world.run(&format!("cd model && {line}"))?;
     ensure!(ended == code, "{line}: {ended}\n{text}");
@@ -391,7 +391,7 @@ fn on_a_server() -> Result<()> {
     let list = ["web2", "unavailable", "unknown", "localhost", "this machine", "help: enrol"];
     expect(&world, 0, "orrery agent list", &list)?;
     expect(&world, 2, "orrery status", &["web2 (unavailable)"])?;
-    let next = "it waits for a machine: it is tried as soon as web2 can be reached, and at 2";
+    let next = "it waits for a machine: it is retried as soon as web2 can be reached, and at 2";
     expect(&world, 0, "orrery why /there", &[next, "Z (in "])?;
     world.done("cd model && orrery agent pause web2")?;
     let paused = expect(&world, 0, "orrery why /there", &["paused"])?;
@@ -419,8 +419,8 @@ fn address_on_a_server() -> Result<()> {
     expect(&world, 2, "orrery deploy", &words)?;
     ensure!(exists(&world, "here"));
     ensure!(!exists(&world, "web1") && !exists(&world, "db1"), "they are on the server");
-    expect(&world, 0, "orrery agent list", &["db1", "ssh (not yet)"])?;
-    // The address goes away with a newer version, and another declaration counts.
+    expect(&world, 0, "orrery agent list", &["db1", "ssh (unsupported)"])?;
+    // A newer version removes the address, and another declaration applies.
     world.done("cd model && sed -i 's#ssh://root@192.0.2.1:22#local:#' main.cf")?;
     expect(&world, 2, "orrery deploy", &["agent db1 with 1 resource"])?;
     ensure!(exists(&world, "web1") && !exists(&world, "db1"));
@@ -442,7 +442,7 @@ fn setting_of_a_server() -> Result<()> {
     expect(&world, 2, "orrery deploy", &[])?;
     ensure!(!exists(&world, "there"));
     expect(&world, 0, "orrery environment setting set local_agents web2", &[r#"["web2"]"#])?;
-    // What became reachable is applied without being asked for.
+    // Resources of a machine that became reachable are applied automatically.
     crate::server_kills::until("it is applied", || Ok(exists(&world, "there")))?;
     expect(&world, 0, "orrery deploy", &[])?;
     world.done("rm managed/there")?;

@@ -1,6 +1,5 @@
-//! The error messages that newcomers meet: each mistake with exactly what the terminal shows for it,
-//! and the mark that it deserves. The cases are in `messages/*.session`, in the format of `sessions.rs`
-//! with a line before the files:
+//! Error messages that beginners see: each mistake with the exact terminal output and a mark. The
+//! cases are in `messages/*.session`, in the format of `sessions.rs` with a line before the files:
 //!
 //! ```text
 //! mark: 5, underlines the value and says how to mend it
@@ -10,19 +9,19 @@
 //! |---|---|
 //! | 5 | names the mistake and the remedy, at the exact place; a beginner needs nothing else |
 //! | 4 | names the mistake at the exact place; the remedy follows from it |
-//! | 3 | true, but the reader has to search for the place or the meaning |
-//! | 2 | about a consequence, or in the words of another program |
+//! | 3 | true, but the reader has to search for the location or the meaning |
+//! | 2 | about a consequence, or in terms of another program |
 //! | 1 | misleading |
-//! | 0 | there is none |
+//! | 0 | no message |
 //!
-//! A message that deserves less than 4 is a defect.
+//! A message below mark 4 is a defect.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 
 use crate::sessions;
 
-/// A lower mark fails the test.
+/// Minimum mark.
 const MARK_MIN: u32 = 4;
 
 pub(crate) fn trials() -> Result<Vec<Trial>> {

@@ -1,5 +1,5 @@
-//! Brings the model part of a report into one canonical text, so that two models can be compared
-//! although the ids of instances and the order of the instance list mean nothing.
+//! Canonical text of the model in a report, independent of instance ids and of the order of
+//! instances.
 //!
 //! Instances get names by the way that leads to them: from the variables along attributes and
 //! relations (`a`, `a.hosts[0]`), then from the instances that no variable leads to, taken in the
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::compare::normalise;
 
-/// Whether the order of the members of a relation counts.
+/// Significance of the order of relation members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RelationOrder {
     Kept,
@@ -90,8 +90,7 @@ impl<'report> Model<'report> {
         missing.map_or(Ok(()), |id| Err(format!("instance {id} is referred to but not listed")))
     }
 
-    /// The operating systems that `std` declares exist in every model; they are compared only
-    /// where the model leads to them.
+    /// Drops operating systems that `std` declares in every model, unless the model refers to them.
     fn drop_idle_systems(&mut self) {
         let mut reached: BTreeSet<String> = BTreeSet::new();
         let mut queue: VecDeque<String> = self
@@ -113,7 +112,7 @@ impl<'report> Model<'report> {
         self.instances.retain(|id, _| reached.contains(*id));
     }
 
-    /// Colours every instance until another round tells no more of them apart.
+    /// Refines the colours of instances until they are stable.
     fn refine(&mut self, order: RelationOrder) {
         let mut named: HashMap<&str, Vec<&str>> = HashMap::new();
         for (name, value) in &self.variables {
@@ -247,7 +246,7 @@ fn members<'value>(value: &'value Value, name: &str) -> Result<&'value Map<Strin
     value.get(name).and_then(Value::as_object).ok_or_else(|| format!("no object {name}"))
 }
 
-/// A member of a relation is a bare id, or the value of something that is no instance.
+/// A relation member is a bare id, or a value that is not an instance.
 fn as_reference(member: &Value) -> Value {
     match member {
         Value::String(id) => serde_json::json!({ "$instance": id }),
@@ -292,7 +291,7 @@ fn push_references(path: &str, value: &Value, queue: &mut VecDeque<(String, Stri
     }
 }
 
-/// Text of a value. Dicts keep the order of their keys, since a model can print it.
+/// Text of a value. Dicts keep their key order, since a model can print it.
 fn render(value: &Value, name_of: &mut impl FnMut(&str) -> String) -> String {
     if let Some(id) = instance_id(value) {
         return format!("<{}>", name_of(id));

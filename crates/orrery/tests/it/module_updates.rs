@@ -1,5 +1,5 @@
-//! `orrery modules install` and `update` where something is in the way: work in a clone, a commit or a package that is not there,
-//! files with other contents. What somebody wrote stays, and what is wrong is named.
+//! `orrery modules install` and `update` with obstacles: local work in a clone, missing commits or
+//! packages, other file contents. Local work is kept, and the problem is named.
 
 use std::fs;
 use std::path::Path;
@@ -86,22 +86,22 @@ fn local_work_in_a_clone_stays(world: &mut World) -> Result<()> {
     let model = clone.join("model/_init.cf");
     publish(world, "1.1.0")?;
 
-    // Changes that are in no commit.
+    // Uncommitted changes.
     fs::write(&model, "version = \"mine\"\n")?;
     warned(
         &world.run("project", &UPDATE)?.done()?,
-        "module shop stays as it is: it has local changes",
+        "module shop is unchanged: it has local changes",
     )?;
     warned(
         &world.run("project", &INSTALL)?.done()?,
-        "module shop stays as it is: it has local changes",
+        "module shop is unchanged: it has local changes",
     )?;
     let refused = world.run("project", &UPDATE_SHOP)?.failed("changed-module")?;
     ensure!(message(&refused).contains("shop") && message(&refused).contains("local changes"));
     ensure!(help(&refused).contains("push"), "{}", help(&refused));
     ensure!(fs::read_to_string(&model)? == "version = \"mine\"\n");
     ensure!(world.lock("project")? == lock, "{}", world.lock("project")?);
-    // What is told of it is readable on a terminal with colours.
+    // The message is readable on a terminal with colours.
     let output = world.command("project", &UPDATE).env("CLICOLOR_FORCE", "1").output()?;
     let said = String::from_utf8(output.stderr)?;
     ensure!(said.contains("stays as it is") && !said.contains('␛'), "{said}");
@@ -111,7 +111,7 @@ fn local_work_in_a_clone_stays(world: &mut World) -> Result<()> {
     let mine = head(&clone)?;
     warned(
         &world.run("project", &UPDATE)?.done()?,
-        "module shop stays as it is: it has local commits",
+        "module shop is unchanged: it has local commits",
     )?;
     world.run("project", &UPDATE_SHOP)?.failed("changed-module")?;
     ensure!(head(&clone)? == mine);
@@ -125,7 +125,7 @@ fn local_work_in_a_clone_stays(world: &mut World) -> Result<()> {
     warned(&world.run("project", &UPDATE)?.done()?, "module shop stays as it is")?;
     ensure!(fs::read_to_string(clone.join("model/extra.cf"))? == "mine = 1\n");
 
-    // Nothing is in the way any more.
+    // No obstacle is left.
     fs::remove_file(clone.join("model/extra.cf"))?;
     world.run("project", &UPDATE_SHOP)?.done()?;
     ensure!(fs::read_to_string(&model)? == "version = \"1.2.0\"\n");
@@ -136,7 +136,7 @@ fn local_work_in_a_clone_stays(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// A locked commit that the repository no longer names is not the work of a user.
+/// A locked commit that is on no branch is not local work.
 fn a_commit_without_a_branch_is_no_local_work(world: &mut World) -> Result<()> {
     publish(world, "1.0.0")?;
     describe(world, "")?;
@@ -177,8 +177,8 @@ fn named_module_is_updated_or_fails(world: &mut World) -> Result<()> {
     let said = String::from_utf8(output.stderr)?;
     ensure!(output.status.code() == Some(1), "{:?}: {said}", output.status);
     ensure!(said.contains("error: module shop was not updated"), "{said}");
-    // An update of everything brings up to date what it can.
-    warned(&world.run("project", &UPDATE)?.done()?, "module shop stays as it is: ")?;
+    // An update of everything updates what it can.
+    warned(&world.run("project", &UPDATE)?.done()?, "module shop is unchanged: ")?;
     ensure!(unchanged()?, "something was changed");
     fs::rename(&away, &repository)?;
     // A file that the next version would overwrite.

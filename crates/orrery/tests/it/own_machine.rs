@@ -1,8 +1,9 @@
-//! The server's own machine: what a tenant can do to it, and through it to the server and to others.
+//! The server's own machine: what a tenant can do to it, and through it to the server and other
+//! tenants.
 //!
-//! `mallory` develops one environment. Everything that a developer can say is deployed: commands, files, links, references. What they
-//! find is written to a directory that everybody can write, and looked for there. The same attack is run with the server's rights
-//! first, to see that it finds what it looks for.
+//! `mallory` develops one environment and deploys everything that a developer can: commands, files,
+//! links, references. Results are written to a world-writable directory. The same attack first runs
+//! with the server's rights, to prove that it works.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -82,10 +83,10 @@ fn file(path: &Path, content: &str) -> Value {
     })
 }
 
-/// A machine with a server on it.
+/// A machine with a server.
 struct Site {
     world: World,
-    /// Where everybody can write.
+    /// World-writable directory.
     loot: PathBuf,
 }
 
@@ -114,7 +115,7 @@ impl Site {
         Ok(format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?))
     }
 
-    /// Deploys, and waits until all of it has been tried.
+    /// Deploys, and waits until everything has run.
     fn deploy(&self, server: &Server, at: &str, resources: &[Value]) -> Result<Value> {
         let body = json!({"resources": resources, "release": true});
         self.world.made(server, &format!("{at}/versions"), &body)?;
@@ -137,7 +138,7 @@ impl Site {
         Ok(answer)
     }
 
-    /// Everything that was logged about the resources of an environment.
+    /// All logs of the resources of an environment.
     fn logs(&self, server: &Server, at: &str) -> Result<String> {
         let all = self.get(server, &format!("{at}/resources?limit=100"))?;
         let ids = all["items"].as_array().context("no items")?.iter();
@@ -151,7 +152,7 @@ impl Site {
         Ok(logs)
     }
 
-    /// Lets mallory develop an environment, and talk to the server.
+    /// Gives mallory the developer role in an environment, and a token.
     fn mallory(&self, server: &Server, at: &str) -> Result<String> {
         let new = json!({"name": "mallory", "password": MALLORY});
         self.world.made(server, "/api/v1/users", &new)?;
@@ -162,7 +163,8 @@ impl Site {
         Ok(session["token"].as_str().context("no token")?.to_owned())
     }
 
-    /// The commands of the attack. Where the server is careless with permissions, namespaces still hide what is its own.
+    /// Commands of the attack. Even with careless file permissions, namespaces hide the server's
+    /// files.
     fn script(&self, other: &Path) -> Result<Value> {
         let (data, loot) = (self.world.path("data"), &self.loot);
         let script = format!(
@@ -203,7 +205,7 @@ fn is_still(path: &Path) -> Result<bool> {
     Ok(!before.is_empty() && before == fs::read(path).unwrap_or_default())
 }
 
-/// Makes the data directory as open as a careless administrator could.
+/// Opens the data directory as a careless administrator could.
 fn open_to_all(data: &Path) -> Result<()> {
     let done = Command::new("chmod").arg("-R").arg("a+rwX").arg(data).status()?;
     ensure!(done.success(), "chmod");
@@ -245,7 +247,7 @@ fn attack(options: &[&str]) -> Result<(Site, Server, String)> {
     Ok((site, server, own))
 }
 
-/// What the attack finds if the server gives its rights away: otherwise the other trials would prove nothing.
+/// The attack succeeds with the server's rights: otherwise the other tests would prove nothing.
 fn a_server_of_administrators_acts_with_its_own_rights() -> Result<()> {
     let (site, server, _) = attack(&["--own-machine", "allow"])?;
     let data = site.world.path("data");
@@ -262,7 +264,7 @@ fn a_server_of_administrators_acts_with_its_own_rights() -> Result<()> {
     ensure!(site.loot.join("promoted").exists(), "promoted");
     ensure!(data.join("planted").exists() && data.join("file").exists(), "planted");
     ensure!(data.join("through-a-link").exists(), "links");
-    // Even there, variables of the server are its own.
+    // Even there, variables of the server are private.
     let env = site.found("env");
     ensure!(env.contains("PATH=") && !env.contains("ORRERY_"), "{env}");
     drop(server);
@@ -273,7 +275,7 @@ fn a_server_of_administrators_acts_with_its_own_rights() -> Result<()> {
     end_survivors(&site.loot)
 }
 
-/// Ends the daemons of an attack that was let through.
+/// Ends daemons of a successful attack.
 fn end_survivors(loot: &Path) -> Result<()> {
     let mark = format!("{}/alive", loot.display());
     for entry in fs::read_dir("/proc")? {
@@ -317,7 +319,7 @@ fn a_developer_reaches_neither_the_server_nor_others() -> Result<()> {
     let mut sets = capabilities.lines().filter_map(|line| line.split_whitespace().last());
     ensure!(sets.all(|set| set.chars().all(|digit| digit == '0')), "{capabilities}");
     ensure!(capabilities.lines().count() == 5, "{capabilities}");
-    // Its own processes, and none of the machine's.
+    // Only its own processes are visible.
     let server_pid = server.child.id().to_string();
     ensure!(
         !site.found("killable").lines().any(|pid| pid == server_pid),
@@ -335,7 +337,7 @@ fn a_developer_reaches_neither_the_server_nor_others() -> Result<()> {
     server.token = admin;
     let logs = site.logs(&server, &own)?;
     ensure!(!logs.contains(PASSWORD), "{logs}");
-    // What it left running ends with the server, even if that is killed.
+    // Its background processes end with the server, even if that is killed.
     ensure!(
         !is_still(&site.loot.join("alive"))?,
         "a background process runs while its sandbox does"
@@ -348,7 +350,8 @@ fn a_developer_reaches_neither_the_server_nor_others() -> Result<()> {
     Ok(())
 }
 
-/// The first account that is no administrator is noticed by the time its first version is deployed.
+/// The first account that is not an administrator takes effect before its first version is
+/// deployed.
 fn the_first_developer_changes_the_rights_at_once() -> Result<()> {
     let site = Site::new()?;
     let mut server = site.world.start()?;
@@ -365,7 +368,7 @@ fn the_first_developer_changes_the_rights_at_once() -> Result<()> {
     ensure!(!is_root || after >= 1_879_048_192, "a developer acts as {after}");
     let told = site.get(&server, &format!("{own}/notifications"))?.to_string();
     ensure!(told.contains("sandbox") && told.contains("orrery agent invite"), "{told}");
-    // Also when there are only administrators again: what others pushed is still deployed.
+    // Also when there are only administrators again: versions of others are still deployed.
     server.token = admin;
     let users = site.get(&server, "/api/v1/users")?;
     let mallory =
@@ -399,12 +402,12 @@ fn the_own_machine_can_be_forbidden() -> Result<()> {
     Ok(())
 }
 
-/// What a sandbox has in place of a directory of the machine is neither written nor said to be empty.
+/// Directories that a sandbox covers are neither written nor reported as empty.
 fn what_a_sandbox_covers_is_not_taken_for_the_machine() -> Result<()> {
     let site = Site::new()?;
     let server = site.world.start_with(&["--own-machine", "sandbox"])?;
     let own = site.environment(&server, "own")?;
-    // Root shares directories for temporary files with its sandboxes, others do not.
+    // Root shares temporary directories with its sandboxes; other users do not.
     let covered = match rustix::process::geteuid().is_root() {
         true => tempfile::tempdir_in("/run")?,
         false => tempfile::tempdir_in(&site.loot)?,
@@ -420,13 +423,13 @@ fn what_a_sandbox_covers_is_not_taken_for_the_machine() -> Result<()> {
     }
     ensure!(old.exists() && !new.exists(), "it was done");
     let logs = site.logs(&server, &own)?;
-    for said in ["has a directory of its own in its place", "orrery agent invite"] {
+    for said in ["has its own directory at this path", "orrery agent invite"] {
         ensure!(logs.contains(said), "{said}: {logs}");
     }
     Ok(())
 }
 
-/// A file whose content comes from a reference.
+/// A file with a late-bound content.
 fn referring(path: &Path, kind: &str, argument: &str, value: &Value) -> Value {
     let mut resource = file(path, "");
     let reference = "7b1c1a2e-0000-4000-8000-000000000001";

@@ -1,5 +1,5 @@
-//! Diagnostic ids and their pages: an example is shown with the id of its page, and every error that
-//! the corpus knows has an id. That every id has a page is one of `xtask`'s checks.
+//! Diagnostic ids and their pages: each example has the id of its page, and every error of the
+//! corpus has an id. `xtask` checks that every id has a page.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,10 +12,10 @@ use xtask::documents::{self, Model};
 use crate::BINARY;
 use crate::corpus::Case;
 
-/// Python's own exceptions, where the reference stumbles over a model: they have no kind.
+/// Exceptions of Python itself, which the reference raises for some models: they have no kind.
 const STUMBLES: [&str; 3] = ["AssertionError", "AttributeError", "ValueError"];
 
-/// People are shown its cause instead.
+/// The cause is shown instead.
 const ONLY_IN_REPORTS: &str = "could-not-set-attribute";
 
 pub(crate) fn trials(cases: &[Case]) -> Result<Vec<Trial>> {
@@ -55,7 +55,7 @@ fn check(model: &Model, id: &str) -> Result<()> {
         fs::create_dir_all(path.parent().unwrap_or(project.path()))?;
         fs::write(path, text)?;
     }
-    // A model with a problem of the export compiles; a plan tells of it, and touches nothing.
+    // A model with an export problem compiles; a plan reports it and changes nothing.
     let mut told = String::new();
     for command in ["compile", "plan"] {
         let output = Command::new(BINARY)

@@ -1,9 +1,9 @@
-//! What a plan shows of what is to come, and that `plan`, `why` and `log` have the same words for the same cause.
+//! Plans: their content, and consistent causes in `plan`, `why` and `log`.
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 
-use crate::playground::Playground;
+use crate::scratch_project::ScratchProject;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, run: fn() -> Result<()>| {
@@ -21,7 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn new_resources() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         r#"base = Folder(host=host, path="{{ root }}/z")
 Text(host=host, path="{{ root }}/a-10", content="ten", requires=base)
 Text(host=host, path="{{ root }}/a-2", content="one\ntwo\n", requires=base)
@@ -51,7 +51,7 @@ Text(host=host, path="{{ root }}/a-2", content="one\ntwo\n", requires=base)
 }
 
 fn folded() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         r#"for number in std::sequence(3000):
     Text(host=host, path="{{ root }}/{{ number }}", content="x")
 end
@@ -74,7 +74,7 @@ exec::Run(host=host, command="true")
 }
 
 fn every_deploy() -> Result<()> {
-    let project = Playground::new(
+    let project = ScratchProject::new(
         r#"exec::Run(host=host, command="true")
 exec::Run(host=host, command="test -d /", unless="false")
 "#,
@@ -104,7 +104,7 @@ exec::Run(host=host, command="true", reload_only=true, requires=conf)
 "#
         )
     };
-    let project = Playground::new(&model("one"))?;
+    let project = ScratchProject::new(&model("one"))?;
     project.expect(0, &["deploy"])?;
     project.write_model(&model("two"))?;
     let cause = format!("std::ConfigFile[localhost,path={}]", project.managed("conf").display());
@@ -120,9 +120,10 @@ exec::Run(host=host, command="true", reload_only=true, requires=conf)
     Ok(())
 }
 
-/// A resource that failed too often waits for somebody, and says so.
+/// A resource that failed too often is parked, and the commands report it.
 fn parked() -> Result<()> {
-    let project = Playground::new("Text(host=host, path=\"{{ root }}/no/file\", content=\"x\")\n")?;
+    let project =
+        ScratchProject::new("Text(host=host, path=\"{{ root }}/no/file\", content=\"x\")\n")?;
     project.expect(2, &["deploy"])?;
     let state = project.data().join("state.db");
     let parked = std::process::Command::new("python3")
@@ -131,7 +132,7 @@ fn parked() -> Result<()> {
         .status()?;
     ensure!(parked.success(), "the state of the test cannot be made");
     let status = project.expect(2, &["status"])?;
-    let words = "parked after 12 attempts: `orrery repair --pending` tries it again";
+    let words = "parked after 12 attempts: `orrery repair --pending` retries it";
     ensure!(status.out.contains(words), "{}", status.out);
     status.says(&["1 resource: 1 failed, 1 parked"])?;
     let report = project.json(2, &["status"])?;

@@ -1,5 +1,5 @@
-//! Removals that are careful: what the model still has is not pruned, what was never deployed is not told of, edits are not hidden,
-//! and an unfinished removal is continued only by the commands that ask.
+//! Careful removals: resources of the model are not pruned, undeployed ones are not reported, edits
+//! are not hidden, and an unfinished removal continues only on request.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::playground::Playground;
-use crate::right_project::file;
+use crate::project_binding::file;
+use crate::scratch_project::ScratchProject;
 
 pub(crate) fn trials() -> Vec<Trial> {
     type Check = fn() -> Result<()>;
@@ -38,7 +38,7 @@ fn named_files() -> String {
 }
 
 fn left_out_is_not_pruned() -> Result<()> {
-    let project = Playground::new(&(file("a") + &named_files()))?;
+    let project = ScratchProject::new(&(file("a") + &named_files()))?;
     project.expect(0, &["deploy"])?;
     let all_exist = || {
         let exists = |name: &&str| project.managed(name).exists();
@@ -50,7 +50,7 @@ fn left_out_is_not_pruned() -> Result<()> {
     project.write_model(&(file("a") + &named_files() + circle))?;
     let plan = project.run(&["plan"])?;
     ensure!(!plan.out.contains("no longer in the model"), "{}", plan.out);
-    let refusal = ["3 resources of the model are left out", "leave out --prune"];
+    let refusal = ["3 resources of the model are left out", "omit --prune"];
     project.expect(1, &["plan", "--prune"])?.says(&refusal)?;
     project.expect(1, &["deploy", "--prune", "--yes"])?.says(&refusal)?;
     all_exist()?;
@@ -61,7 +61,7 @@ fn left_out_is_not_pruned() -> Result<()> {
     ensure!(report["unmanaged"]["total"] == 0, "{report}");
     project.expect(1, &["deploy", "--prune", "--yes"])?.says(&refusal)?;
     all_exist()?;
-    // Of a whole model it is known what it does not have any more.
+    // A complete model shows what it no longer contains.
     project.write_model(&(file("a") + &file("b") + &file("c")))?;
     project.expect(0, &["deploy", "--prune", "--yes"])?.says(&["1 removed"])?;
     ensure!(!project.managed("d").exists() && project.managed("c").exists());
@@ -69,7 +69,7 @@ fn left_out_is_not_pruned() -> Result<()> {
 }
 
 fn unidentified_is_not_pruned() -> Result<()> {
-    let project = Playground::new(&(file("a") + &file("b")))?;
+    let project = ScratchProject::new(&(file("a") + &file("b")))?;
     project.expect(0, &["deploy"])?;
     let unknown = "Text(host=host, path=std::getfact(a, \"place\"), content=\"b\")\n";
     project.write_model(&format!("a = {}{unknown}", file("a")))?;
@@ -83,10 +83,10 @@ fn unidentified_is_not_pruned() -> Result<()> {
 
 fn unfinished_removal_is_not_repaired() -> Result<()> {
     let directory = "Folder(host=host, path=\"{{ root }}/d\")\n";
-    let project = Playground::new(&(file("a") + directory))?;
+    let project = ScratchProject::new(&(file("a") + directory))?;
     project.expect(0, &["deploy"])?;
     let (directory_path, foreign) = (project.managed("d"), project.managed("d/foreign"));
-    // What is in the way keeps the removal from ending.
+    // An obstacle keeps the removal unfinished.
     fs::write(&foreign, "")?;
     project.write_model(&file("a"))?;
     project.expect(2, &["deploy", "--prune", "--yes"])?.says(&["is not removed yet"])?;
@@ -120,7 +120,7 @@ fn unfinished_removal_is_not_repaired() -> Result<()> {
 }
 
 fn never_deployed_is_dropped() -> Result<()> {
-    let project = Playground::new(&(file("a") + &file("missing/b")))?;
+    let project = ScratchProject::new(&(file("a") + &file("missing/b")))?;
     project.expect(2, &["deploy"])?.says(&["1 failed"])?;
     let destroyed = project.expect(0, &["destroy", "--yes"])?;
     destroyed.says(&["1 removed", "destroyed: nothing of test is left"])?;
@@ -128,7 +128,7 @@ fn never_deployed_is_dropped() -> Result<()> {
     project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test was deployed"])
 }
 
-/// Names of all keys of a report, those of its parts included.
+/// Names of all keys of a report, including nested ones.
 pub(crate) fn keys(report: &Value) -> Vec<String> {
     let Some(object) = report.as_object() else { return Vec::new() };
     let named = |(name, value): (&String, &Value)| {
@@ -139,7 +139,7 @@ pub(crate) fn keys(report: &Value) -> Vec<String> {
 }
 
 fn destroy_reports_have_one_form() -> Result<()> {
-    let project = Playground::new(&(file("a") + &file("b")))?;
+    let project = ScratchProject::new(&(file("a") + &file("b")))?;
     let deployed = project.json(0, &["deploy"])?;
     ensure!(deployed["removal"].is_null(), "{deployed}");
     project.write_model(&file("a"))?;
@@ -152,7 +152,7 @@ fn destroy_reports_have_one_form() -> Result<()> {
     let nothing = project.json(0, &["destroy", "--yes"])?;
     ensure!(keys(&nothing) == keys(&destroyed), "{nothing}\n{destroyed}");
     ensure!(nothing["tally"]["removed"] == 0 && nothing["version"].is_u64(), "{nothing}");
-    // What cannot be removed is in it, too.
+    // It includes resources that cannot be removed.
     project.expect(0, &["deploy"])?;
     project.expect(0, &["destroy", "--yes"])?;
     fs::write(project.managed("a"), "a")?;
@@ -163,9 +163,9 @@ fn destroy_reports_have_one_form() -> Result<()> {
     Ok(())
 }
 
-/// A file that the model has under another spelling of its path is neither removed nor written anew.
+/// A file that the model has under another spelling of its path is neither removed nor rewritten.
 fn other_spellings_are_the_same() -> Result<()> {
-    let project = Playground::new(&file("run/x"))?;
+    let project = ScratchProject::new(&file("run/x"))?;
     fs::create_dir(project.managed("run"))?;
     fs::create_dir(project.managed("var"))?;
     symlink("../run", project.managed("var/run"))?;
@@ -190,22 +190,22 @@ fn other_spellings_are_the_same() -> Result<()> {
         let deployed = project.expect(0, &["deploy"])?;
         ensure!(!deployed.said.contains("no longer managed"), "{path}: {}", deployed.said);
     }
-    // What is something else in the same place comes after what goes, and stays.
+    // A replacement at the same path is created after the removal, and stays.
     project.write_model("Folder(host=host, path=\"{{ root }}/var/run/x\")\n")?;
     project.expect(0, &["deploy", "--prune", "--yes"])?.says(&["1 created", "removed"])?;
     ensure!(project.managed("run/x").is_dir());
-    // It was created here, under whatever spelling.
+    // It was created here, under any spelling.
     project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test is left"])?;
     ensure!(!project.managed("run/x").exists());
     Ok(())
 }
 
-/// While a removal is unfinished, each resource is told as what it is.
+/// During an unfinished removal, each resource has its true status.
 fn removed_is_not_told_as_deployed() -> Result<()> {
     let directory = "d = Folder(host=host, path=\"{{ root }}/d\")\n\
         Text(host=host, path=\"{{ root }}/d/first\", content=\"1\", requires=d)\n\
         Folder(host=host, path=\"{{ root }}/e\", purged=true)\n";
-    let project = Playground::new(&(file("a") + directory))?;
+    let project = ScratchProject::new(&(file("a") + directory))?;
     project.expect(0, &["deploy"])?;
     fs::write(project.managed("d/foreign"), "")?;
     let purged = "Folder(host=host, path=\"{{ root }}/e\", purged=true)\n";
@@ -230,15 +230,15 @@ fn removed_is_not_told_as_deployed() -> Result<()> {
     project.expect(0, &["why", "d/first"])?.shows(&["d/first]: removed", "by version 2"])?;
     let why = project.expect(0, &["why", "*/d"])?;
     why.shows(&["/d]: removal failed", "because   version 2 removes it"])?;
-    // A removal that was cut off before it was concluded is not green either.
+    // An interrupted removal is not reported as complete either.
     fs::remove_file(project.managed("d/foreign"))?;
     project.expect(0, &["deploy", "--prune", "--yes"])?;
     project.expect(0, &["status"])?.says(&["all deployed: 2 resources"])
 }
 
-/// What was removed keeps its log, and says when it went and by which version.
+/// A removed resource keeps its log, with the time and version of its removal.
 fn removed_is_remembered() -> Result<()> {
-    let project = Playground::new(&(file("a") + &file("b")))?;
+    let project = ScratchProject::new(&(file("a") + &file("b")))?;
     project.expect(0, &["deploy"])?;
     project.write_model(&file("a"))?;
     project.expect(0, &["deploy", "--prune", "--yes", "--message", "tidy up"])?;
@@ -258,14 +258,14 @@ fn removed_is_remembered() -> Result<()> {
     ensure!(report["removed"]["at"].is_string(), "{report}");
     ensure!(report["resource"]["removal"] == "done", "{report}");
     ensure!(project.json(0, &["log", path])?["removed"]["version"] == 2);
-    // What others had removed before is gone as well, and lists are of what is there.
+    // Earlier removals count as well, and lists contain existing resources only.
     fs::remove_file(project.managed("a"))?;
     project.expect(0, &["destroy", "--yes"])?;
     let why = project.expect(0, &["why", "/a"])?;
     why.shows(&["/a]: removed\n", ", by version 4 (orrery destroy)\n"])?;
     project.expect(0, &["resources", "--status", "orphaned"])?.says(&["0 resources"])?;
-    project.expect(1, &["why", "/c"])?.says(&["there is no resource /c"])?;
-    // What is there is meant rather than what was removed.
+    project.expect(1, &["why", "/c"])?.says(&["no resource /c"])?;
+    // Existing resources take precedence over removed ones.
     project.write_model(&file("a/b"))?;
     fs::create_dir(project.managed("a"))?;
     project.expect(0, &["deploy"])?;
@@ -278,7 +278,7 @@ fn removed_is_remembered() -> Result<()> {
 
 fn edits_come_first() -> Result<()> {
     let files = "for at in std::sequence(250):\n    Text(host=host, path=\"{{ root }}/{{ at }}\", content=\"\")\nend\n";
-    let project = Playground::new(files)?;
+    let project = ScratchProject::new(files)?;
     project.expect(0, &["deploy"])?;
     fs::write(project.managed("99"), "notes of a person")?;
     let refused = project.expect(1, &["destroy"])?;

@@ -1,5 +1,5 @@
-//! Remote agents from end to end, with the real program on both databases: a server, an invitation, a machine that joins and serves; kills of
-//! both sides in the middle of a command; a revocation.
+//! Remote agents end to end, with the real program on both databases: an invitation, a machine that
+//! joins and serves, kills of both sides during a command, and a revocation.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![trial("sqlite", false), trial("postgres", true), apart, owner]
 }
 
-/// A process that dies with this value.
+/// A process that ends with this value.
 struct Process(Child);
 
 impl Process {
@@ -50,7 +50,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that is dead already cannot be killed.
+        // It may already be dead.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -65,12 +65,12 @@ fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// The command line against a server.
+/// Runs the command line against a server.
 fn orrery(server: &Server, environment: &str, arguments: &[&str]) -> Result<Value> {
     ask(server, environment, arguments, &[0])
 }
 
-/// The same for a command that may end in several ways.
+/// The same with several allowed exit codes.
 fn ask(server: &Server, environment: &str, arguments: &[&str], codes: &[i32]) -> Result<Value> {
     let done = Command::new(BINARY)
         .args(arguments)
@@ -85,7 +85,7 @@ fn ask(server: &Server, environment: &str, arguments: &[&str], codes: &[i32]) ->
     Ok(serde_json::from_str(&out)?)
 }
 
-/// `orrery agent join`; what it said if it failed.
+/// `orrery agent join`; returns its error output if it failed.
 fn join(gateway: &str, token: &str, state: &Path) -> Result<std::result::Result<(), String>> {
     let mut command = Command::new(BINARY);
     command.args(["agent", "join", gateway, token, "--state"]).arg(state);
@@ -94,7 +94,7 @@ fn join(gateway: &str, token: &str, state: &Path) -> Result<std::result::Result<
     Ok(if done.status.success() { Ok(()) } else { Err(said) })
 }
 
-/// `orrery agent run`, once it says that it begins.
+/// `orrery agent run`, once it reports its start.
 fn run(state: &Path) -> Result<Process> {
     let mut command = Command::new(BINARY);
     command.args(["agent", "run", "--log", "warn", "--state"]).arg(state);
@@ -133,7 +133,7 @@ struct Scene {
     _port: Port,
     machine: PathBuf,
     state: PathBuf,
-    /// The path of the environment's API.
+    /// API path of the environment.
     environment: String,
 }
 
@@ -163,7 +163,7 @@ impl Scene {
         .with_context(|| self.logs(server).unwrap_or_else(|error| error.to_string()))
     }
 
-    /// What is said of every resource, for who has to find out what went wrong.
+    /// Logs of all resources, for the diagnosis of a failure.
     fn logs(&self, server: &Server) -> Result<String> {
         let mut said = String::new();
         let list = self.get(server, "/resources")?;
@@ -185,8 +185,8 @@ impl Scene {
     }
 }
 
-/// A port that nobody is given as long as this is kept, whether a server listens there or was just killed. A socket that is bound and does not
-/// listen keeps it: who names the port can listen there all the same, who takes any is given another.
+/// Reserves a port as long as this value exists, even while no server listens. A bound socket that
+/// does not listen keeps it: an explicit bind succeeds, and automatic ports avoid it.
 struct Port {
     address: SocketAddr,
     _bound: TcpSocket,
@@ -229,7 +229,7 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     let gateway = invited["gateway"].as_str().context("no gateway")?;
     ensure!(gateway == scene.options[1], "{invited}");
     scene.put(&server, &[file(&motd, "first\n")])?;
-    // The name is invited, and no machine has it yet: the server does not stand in for it.
+    // The name is invited but not joined: the server does not act in its place.
     scene.until_all(&server, "unavailable", 1)?;
     ensure!(!motd.exists(), "the server worked for a machine that was only invited");
     if let Err(said) = join(gateway, token, &scene.state)? {
@@ -244,7 +244,7 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     scene.until_all(&server, "deployed", 1)?;
     ensure!(scene.read("motd") == "first\n");
 
-    // It is the agent that does it.
+    // The agent runs the command.
     let whose = scene.machine.join("whose");
     let who = command(&format!("sh -c 'echo $PPID > {}'", whose.display()), &whose);
     scene.put(&server, &[file(&motd, "second\n"), who.clone()])?;
@@ -253,7 +253,7 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     let parent = scene.read("whose");
     ensure!(parent.trim() == agent.pid().to_string(), "{parent} is not {}", agent.pid());
 
-    // The agent is killed in the middle of a command, and comes back.
+    // The agent is killed during a command, and restarts.
     let (log, marker) = (scene.machine.join("log"), scene.machine.join("marker"));
     let slow =
         format!("sh -c 'echo begun >> {}; sleep 2; touch {}'", log.display(), marker.display());
@@ -265,7 +265,7 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     until("the third version is there", || Ok(marker.exists() && scene.read("motd") == "third\n"))?;
     scene.until_all(&server, "deployed", 3)?;
 
-    // The server is killed in the middle of a command; the agent finds the new one by itself.
+    // The server is killed during a command; the agent finds the new one.
     std::fs::write(&log, "")?;
     let marker = scene.machine.join("second-marker");
     let slow =
@@ -285,7 +285,7 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     scene.until_all(&server, "deployed", 3)?;
     ensure!(agent.0.try_wait()?.is_none(), "the agent ended with the server");
 
-    // A revoked agent ends, and nobody works in its place.
+    // A revoked agent ends, and nothing replaces it.
     let listed = orrery(&server, scene.id(), &["agent", "remotes"])?;
     ensure!(listed["items"][0]["names"] == json!(["web1"]), "{listed}");
     orrery(&server, scene.id(), &["agent", "revoke", "web1", "--yes"])?;
@@ -295,25 +295,26 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
         let seen = ask(&server, scene.id(), &["status"], &[0, 2])?;
         Ok(seen["agents"][0]["down"] == true)
     })?;
-    // All that was deployed is deployed, but nobody keeps it so.
+    // Everything is deployed, but no longer kept compliant.
     let seen = ask(&server, scene.id(), &["status"], &[2])?;
     ensure!(seen["done"] == false && seen["problem_count"] == 0, "{seen}");
     scene.put(&server, &[file(&motd, "fifth\n")])?;
     scene.until_all(&server, "unavailable", 1)?;
     ensure!(scene.read("motd") == "fourth\n");
 
-    // A name that is given up is no machine, unless something else says that it is one.
-    let said = told(&server, scene.id(), &["agent", "revoke", "web1", "--release", "--yes"])?;
+    // A released name has no machine, unless declared otherwise.
+    let said =
+        run_and_read(&server, scene.id(), &["agent", "revoke", "web1", "--release", "--yes"])?;
     ensure!(said.contains("web1 is not known to be this machine"), "{said}");
     ensure!(said.contains("unavailable") && said.contains("orrery agent invite web1"), "{said}");
     ensure!(!said.contains("serves web1 from now on"), "{said}");
-    let listed = told(&server, scene.id(), &["agent", "list"])?;
+    let listed = run_and_read(&server, scene.id(), &["agent", "list"])?;
     ensure!(listed.contains("unavailable"), "{listed}");
     Ok(())
 }
 
-/// What a command says to people.
-fn told(server: &Server, environment: &str, arguments: &[&str]) -> Result<String> {
+/// Standard error of a command.
+fn run_and_read(server: &Server, environment: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(BINARY);
     command.args(arguments).env("ORRERY_SERVER", &server.base);
     command.env("ORRERY_TOKEN", &server.token).env("ORRERY_ENVIRONMENT", environment);
@@ -324,7 +325,7 @@ fn told(server: &Server, environment: &str, arguments: &[&str]) -> Result<String
     Ok(said)
 }
 
-/// Another process takes the environment over, and has nothing to deploy: the agent refuses the former one from then on all the same.
+/// A new owner with nothing to deploy: the agent rejects the former owner immediately.
 fn a_new_owner_is_known_at_once() -> Result<()> {
     let world = World::new(true)?;
     let port = Port::keep()?;
@@ -348,7 +349,7 @@ fn a_new_owner_is_known_at_once() -> Result<()> {
     let _agent = run(&scene.state)?;
     scene.put(&server, &[file(&scene.machine.join("motd"), "first\n")])?;
     scene.until_all(&server, "deployed", 1)?;
-    // As the agent wrote it down.
+    // As the agent recorded it.
     let epoch = || -> Result<u64> {
         let text = std::fs::read_to_string(scene.state.join("journal")).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -362,7 +363,7 @@ fn a_new_owner_is_known_at_once() -> Result<()> {
     until("the agent knows of the new owner", || Ok(epoch()? > before))
 }
 
-/// One process answers requests, one deploys, and two are gateways; one of them dies.
+/// Separate processes for API, process role and two gateways; one gateway dies.
 fn roles_apart() -> Result<()> {
     let (scene, server) = {
         let world = World::new(true)?;
@@ -378,7 +379,8 @@ fn roles_apart() -> Result<()> {
         (Scene { world, options, _port: port, machine, state, environment }, server)
     };
     let _process = scene.world.start_with(&["--role", "process"])?;
-    // Agents are sent to a balancer, by a name that leads nowhere from here; other servers must not go that way.
+    // Agents use a load balancer name that does not resolve here; servers must use the peer
+    // address.
     let [listen, own] = &scene.options;
     let balancer = ["--gateway-address", "agents.invalid:8889"];
     let options =
@@ -398,7 +400,7 @@ fn roles_apart() -> Result<()> {
     until("the first version is there", || Ok(scene.read("motd") == "first\n"))?;
     scene.until_all(&server, "deployed", 1)?;
 
-    // The gateway dies in the middle of a command; another one takes its place.
+    // The gateway dies during a command; another one takes over.
     let (log, marker) = (scene.machine.join("log"), scene.machine.join("marker"));
     let slow =
         format!("sh -c 'echo begun >> {}; sleep 2; touch {}'", log.display(), marker.display());

@@ -1,13 +1,14 @@
-//! Examples of resource types in the guide: each is planned, and those that stay in a scratch directory are deployed.
+//! Examples of resource types in the guide: each is planned, and those within a scratch directory
+//! are deployed.
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 
-use crate::playground::Playground;
+use crate::scratch_project::ScratchProject;
 
 const PAGE: &str = include_str!("../../../../docs/guide/resources.md");
 
-/// Types whose state needs tools or servers that a machine for tests may lack.
+/// Types that need tools or servers which a test machine may lack.
 const NEEDS_TOOLS: [&str; 3] = ["http::Request", "std::Package", "std::Service"];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -25,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     examples().map(trial).chain([all]).collect()
 }
 
-/// Entities with their examples, as the page has them.
+/// Entities with their examples on the page.
 fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     PAGE.split("\n## `").skip(1).filter_map(|section| {
         let (entity, rest) = section.split_once('`')?;
@@ -36,7 +37,7 @@ fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 fn plan_and_deploy(entity: &str, example: &str) -> Result<()> {
-    let project = Playground::new("")?;
+    let project = ScratchProject::new("")?;
     let scratch = format!("{}/", project.managed("").display().to_string().trim_end_matches('/'));
     project.write("main.cf", &example.replace("/tmp/", &scratch))?;
     let ran = project.run(&["plan", "--json"])?;
@@ -56,7 +57,7 @@ fn plan_and_deploy(entity: &str, example: &str) -> Result<()> {
     if is_harmless {
         project.expect(0, &["deploy"])?;
         let again = project.expect(0, &["deploy"])?;
-        // What is told to change does so each time.
+        // Commands without conditions run each time.
         if !example.contains("outcome=\"changed\"") {
             again.says(&["nothing to change"])?;
         }

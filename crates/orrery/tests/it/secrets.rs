@@ -1,5 +1,5 @@
-//! What a reference resolves to is known to its handler and to nobody else: it is searched for wherever something is
-//! written or shown.
+//! The value of a late-bound secret reaches only its handler: the tests search for it wherever
+//! something is written or shown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 
-use crate::playground::Playground;
+use crate::scratch_project::ScratchProject;
 
 const MODULE: [(&str, &str); 3] = [
     ("module.yml", include_str!("vault/module.yml")),
@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn canary() -> Result<()> {
-    let mut project = Playground::new(MODEL)?;
+    let mut project = ScratchProject::new(MODEL)?;
     for (name, text) in MODULE {
         project.write(&format!("libs/vault/{name}"), text)?;
     }
@@ -53,7 +53,7 @@ fn canary() -> Result<()> {
         let ran = project.expect(code, command)?;
         shown.push((command, ran.out + &ran.said));
     }
-    // The handler has it, at the places where the model put it.
+    // The handler has it, in the attributes of the model.
     ensure!(project.read("write")? == format!("{CANARY} {CANARY}"));
     for (command, text) in &shown {
         ensure!(!text.contains(CANARY), "{command:?} shows it:\n{text}");
@@ -64,7 +64,7 @@ fn canary() -> Result<()> {
         shown[3].1
     );
     ensure!(shown[4].1.contains("printed ***"), "{}", shown[4].1);
-    // State, contents, kept code and the project itself.
+    // State, contents, stored code and the project itself.
     let root = project.data().parent().map(Path::to_owned).unwrap_or_default();
     for file in files(&root)? {
         if file.starts_with(project.managed("")) {

@@ -1,5 +1,5 @@
-//! The code of handlers on servers: contents that an export uploads, packages that come with a module, the identity of code, and
-//! classes that take the place of built-in ones. With the real program and real handlers in Python.
+//! Handler code on servers: uploaded contents, packages of modules, code identity, and classes that
+//! override built-in ones. With the real program and real Python handlers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -38,9 +38,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A server, and a project that is pushed to it.
+/// A server, and a project that is exported to it.
 struct Scene {
-    // Before the database that it works on.
+    // Dropped before its database.
     server: Server,
     world: World,
     environment: String,
@@ -76,7 +76,7 @@ impl Scene {
         Ok(std::fs::write(self.project().join("main.cf"), model)?)
     }
 
-    /// Runs a command in the project, for the environment that is pushed to.
+    /// Runs a command in the project, for its environment.
     fn run(&self, arguments: &[&str]) -> Result<Output> {
         Ok(Command::new(BINARY)
             .args(arguments)
@@ -116,7 +116,7 @@ impl Scene {
         })
     }
 
-    /// Looks at every resource again; gives what was changed.
+    /// Verifies every resource; returns the changes.
     fn repair(&self, environment: &str) -> Result<Value> {
         let path = format!("/api/v1/environments/{environment}/repair");
         let asked = self.world.made(&self.server, &path, &json!({}))?;
@@ -126,7 +126,7 @@ impl Scene {
         self.get(&path)
     }
 
-    /// The code of the newest version: its hash, and its description.
+    /// Hash and description of the newest version's code.
     fn code(&self) -> Result<(String, String)> {
         let versions = self.get(&format!("environments/{}/versions", self.environment))?;
         let code = versions["items"][0]["info"]["code"].as_str().context("no code")?.to_owned();
@@ -137,7 +137,7 @@ impl Scene {
     }
 }
 
-/// Makes a directory that users of environments can write to.
+/// Creates a directory that environment users can write.
 fn make_open(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::create_dir_all(path)?;
@@ -161,7 +161,7 @@ fn text(output: &Output) -> String {
     format!("{out}{err}")
 }
 
-/// A model with files whose contents travel in all ways.
+/// A model with files whose contents are uploaded in all ways.
 fn files(target: &Path, greeting: &str) -> String {
     let target = target.display();
     let large = "0123456789abcdef".repeat(1000);
@@ -183,8 +183,8 @@ fn check_files(target: &Path, greeting: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whatever an export uploads, by its SHA-1 or by an id of its own, is what a handler gets, wherever the export ran; what was never
-/// uploaded is nothing.
+/// Handlers get every uploaded content, by SHA-1 or by its own id, wherever the export ran; missing
+/// contents are absent.
 fn contents_reach_handlers(postgres: bool) -> Result<()> {
     let scene = Scene::new(postgres)?;
     let pushed = scene.world.path("by-push");
@@ -216,7 +216,8 @@ fn contents_reach_handlers(postgres: bool) -> Result<()> {
     check_files(&compiled, "hello")
 }
 
-/// A virtualenv with a module that is installed as a distribution of two top-level packages and a single file.
+/// A virtualenv with a module that is installed as a distribution with two top-level packages and a
+/// single file.
 fn install_distribution(project: &Path) -> Result<()> {
     let environment = project.join(".venv");
     let made =
@@ -266,7 +267,7 @@ fn all_packages_of_a_distribution_travel() -> Result<()> {
     let model =
         format!("import std\nimport pair\npair::Mark(agent=\"a1\", path=\"{}\")\n", mark.display());
     scene.push(&model, &[])?;
-    // Nothing of the developer's machine is needed, nor known.
+    // Nothing of the developer's machine is needed.
     std::fs::remove_dir_all(scene.project())?;
     scene.until_deployed(&scene.environment, 1)?;
     let marked = std::fs::read_to_string(&mark)?;
@@ -274,7 +275,7 @@ fn all_packages_of_a_distribution_travel() -> Result<()> {
     Ok(())
 }
 
-/// Two agents with a handler that keeps things, and a value that only the first one has.
+/// Two agents with a caching handler, and a value that only the first one has.
 fn sessions(journal: &Path, value: &str) -> String {
     let journal = journal.display();
     format!(
@@ -306,7 +307,7 @@ fn unchanged_code_keeps_its_processes() -> Result<()> {
         line.with_context(|| format!("{end:?}: {:?}", lines()))
     };
     let first = pid_of(1)?.replace("a1 1", "");
-    // The module lies elsewhere, and is the same.
+    // The module has another path, and is the same.
     let moved = scene.world.path("elsewhere");
     std::fs::rename(scene.project(), &moved)?;
     std::fs::create_dir_all(scene.project())?;
@@ -318,7 +319,7 @@ fn unchanged_code_keeps_its_processes() -> Result<()> {
     let second = pid_of(2)?.replace("a1 2", "");
     ensure!(first == second, "another process: {first:?} {second:?}");
     ensure!(count("open lasting a1")? == 1, "{:?}", lines()?);
-    // What is bound to the first version is closed with the second, also for the agent that has nothing to do in it.
+    // Sessions of the first version are closed by the second, also for an agent without work in it.
     until("connections of the first version are closed", || {
         Ok(count("close bound a1 1")? == 1 && count("close bound a2 1")? == 1)
     })?;
@@ -353,11 +354,11 @@ fn a_partial_export_with_code() -> Result<()> {
     ensure!(scene.code()?.0 == code, "a part of the code is taken for another one");
     let read = |name: &str| std::fs::read_to_string(target.join(name)).unwrap_or_default();
     ensure!(read("one") == "hello" && read("two") == "world", "{} {}", read("one"), read("two"));
-    // The contents of what the change did not touch are still there.
+    // Contents of unchanged resources are still there.
     std::fs::remove_file(target.join("one"))?;
     scene.repair(&scene.environment)?;
     ensure!(read("one") == "hello", "{:?}", read("one"));
-    // Other code of the same module is for everything that uses it.
+    // Other code of the same module applies to everything that uses it.
     let path = scene.project().join("libs/south/plugins/__init__.py");
     let changed = format!("{}\n\nNEW = True\n", std::fs::read_to_string(&path)?);
     write(&path, &changed)?;
@@ -441,7 +442,7 @@ fn a_class_takes_the_place_of_a_built_in_one() -> Result<()> {
     ensure!(attributes["permissions"] == 640, "{attributes}");
     ensure!(attributes["hash"] == "5d41402abc4b2a76b9719d911017c592", "{attributes}");
     ensure!(attributes.get("content").is_none(), "{attributes}");
-    // As it is often printed, with a name that is not there.
+    // As often printed, with a missing name.
     write(&own.join("plugins/__init__.py"), &OWN_FILE.replace("int(obj.mode)", "int(x.mode)"))?;
     let failed = scene.run(&["export"])?;
     let said = text(&failed);
@@ -452,8 +453,8 @@ fn a_class_takes_the_place_of_a_built_in_one() -> Result<()> {
     Ok(())
 }
 
-/// Code that renders a template of another module has to find that module, though it brings no code itself: one with an empty
-/// package, and one without any.
+/// Code that renders a template of another module must find that module, even without code: one
+/// with an empty package, and one without any.
 fn code_knows_modules_without_code() -> Result<()> {
     let project = tempfile::tempdir()?;
     let libs = project.path().join("libs");
@@ -484,7 +485,7 @@ fn code_knows_modules_without_code() -> Result<()> {
     Ok(())
 }
 
-/// A module of the project that has the name of a built-in one says itself what becomes of its entities.
+/// A module of the project with the name of a built-in one defines the export of its own entities.
 fn lowered_entities_are_exported_once() -> Result<()> {
     let scene = Scene::new(false)?;
     let user = scene.project().join("libs/user");

@@ -1,4 +1,5 @@
-//! The command line against a real server: what goes well, and what goes wrong. `guide` runs the walk-through of `docs/guide/server.md`.
+//! The command line against a real server: successes and failures. `guide` runs the walk-through of
+//! `docs/guide/server.md`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -6,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
-use orrery_testing::{Database, Postgres};
+use orrery_testing::{Postgres, TestDatabase};
 
-use crate::{BINARY, slow_way};
+use crate::{BINARY, delayed_proxy};
 
 pub(crate) const PASSWORD: &str = "correct horse battery staple 1";
 
@@ -34,16 +35,16 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A server process, which dies with this value.
+/// A server process that ends with this value.
 struct Server {
     child: Child,
     url: String,
-    /// Of the link that a new server prints.
+    /// From the link that a new server prints.
     ticket: Option<String>,
 }
 
 impl Server {
-    /// Ends it as Ctrl-C does; answers where it listened.
+    /// Ends it as Ctrl-C does; returns its address.
     fn stop(mut self) -> Result<String> {
         let id = self.child.id().to_string();
         ensure!(Command::new("kill").args(["-INT", &id]).status()?.success(), "kill {id}");
@@ -61,17 +62,17 @@ impl Drop for Server {
 
 pub(crate) struct World {
     pub(crate) directory: tempfile::TempDir,
-    database: Option<Database>,
+    database: Option<TestDatabase>,
     /// The working directory of commands.
     pub(crate) here: PathBuf,
     /// Further variables of the environment.
     pub(crate) variables: Vec<(String, String)>,
     server: Option<Server>,
-    /// The environment that commands are about in every directory.
+    /// Environment of commands in every directory.
     environment: Option<&'static str>,
-    /// Remote agents, which die with this value.
+    /// Remote agents, which end with this value.
     agents: Vec<Agent>,
-    /// How long a server that is started again stays away.
+    /// Downtime of a restarted server.
     pause_before_start: std::time::Duration,
 }
 
@@ -79,7 +80,7 @@ struct Agent(Child);
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // One that is dead already cannot be killed.
+        // It may already be dead.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -105,7 +106,8 @@ impl World {
         })
     }
 
-    /// Starts the server with these options, and answers what it prints; one that runs is stopped first, and its address kept.
+    /// Starts the server with these options, and returns its output; a running one is stopped
+    /// first, and its address is kept.
     pub(crate) fn start(&mut self, with_account: bool, options: &str) -> Result<String> {
         let data = self.directory.path().join("server");
         let mut command = Command::new(BINARY);
@@ -135,7 +137,7 @@ impl World {
                 line.clear();
             }
         }
-        // A pipe that nobody reads would stop the server.
+        // An unread pipe would block the server.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
@@ -145,7 +147,7 @@ impl World {
         Ok(printed)
     }
 
-    /// Starts what serves as a remote agent, and answers what it prints first.
+    /// Starts a remote agent, and returns its first output.
     pub(crate) fn start_agent(&mut self, line: &str) -> Result<String> {
         let mut command = self.shell(&format!("exec {line} --log warn"))?;
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
@@ -155,7 +157,7 @@ impl World {
         Ok(printed)
     }
 
-    /// Of the link that a new server printed.
+    /// From the link that a new server printed.
     pub(crate) fn ticket(&self) -> Option<&str> {
         self.server.as_ref()?.ticket.as_deref()
     }
@@ -166,13 +168,13 @@ impl World {
         Ok(())
     }
 
-    /// Ends the server, and starts it again at the same address after a while.
+    /// Stops the server, and restarts it at the same address after a while.
     pub(crate) fn pause(&mut self, length: std::time::Duration) -> Result<()> {
         self.pause_before_start = length;
         self.start(false, "").map(drop)
     }
 
-    /// Logs in, and chooses the new environment shop/live for every directory.
+    /// Logs in, and selects the new environment shop/live for every directory.
     pub(crate) fn settle(&mut self, options: &str) -> Result<()> {
         self.start(true, options)?;
         let url = self.server()?.url.clone();
@@ -182,7 +184,7 @@ impl World {
         Ok(())
     }
 
-    /// Where the server listens.
+    /// Address of the server.
     pub(crate) fn url(&self) -> Result<&str> {
         Ok(&self.server()?.url)
     }
@@ -191,7 +193,7 @@ impl World {
         self.server.as_ref().context("no server was started yet")
     }
 
-    /// A line of the shell, with the binary in its search path and a home of its own.
+    /// A shell command, with the binary in its search path and a private home directory.
     fn shell(&self, line: &str) -> Result<Command> {
         let path = format!("{}:{}", self.directory.path().display(), std::env::var("PATH")?);
         let mut command = Command::new("sh");
@@ -217,7 +219,7 @@ impl World {
         Ok(command)
     }
 
-    /// Runs a line of the shell; answers what it wrote, and how it ended.
+    /// Runs a shell command; returns its output and exit code.
     pub(crate) fn run(&self, line: &str) -> Result<(String, i32)> {
         let mut command = self.shell(&format!("exec 2>&1; {line}"))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -236,7 +238,8 @@ impl World {
     }
 }
 
-/// As a local deploy: everything is verified, and each handler runs once, whether the version changed it or not.
+/// As a local deploy: everything is verified, and each handler runs once, whether or not the
+/// version changed it.
 fn deploys_once(postgres: bool) -> Result<()> {
     let mut world = World::new(postgres)?;
     world.settle("")?;
@@ -262,7 +265,7 @@ fn deploys_once(postgres: bool) -> Result<()> {
     Ok(())
 }
 
-/// A handler that fails at once has failed before a second request could say that it is to be deployed.
+/// A handler that fails at once fails before a separate deploy request could arrive.
 fn releases_once(postgres: bool) -> Result<()> {
     let mut world = World::new(postgres)?;
     world.settle("")?;
@@ -314,7 +317,7 @@ fn work_is_called_what_was_asked_for() -> Result<()> {
              for i in $(seq 600); do test -e ../asked && break; sleep 0.05; done; \
              orrery status; orrery why command; touch ../answer; wait $work; echo \"ended with $?\"",
         ))?;
-        let told = text.matches(&format!("the server is at work: {command} since")).count();
+        let told = text.matches(&format!("the server is deploying: {command} since")).count();
         ensure!(told == 2 && text.contains("ended with 0"), "{command}:\n{text}");
     }
     Ok(())
@@ -331,10 +334,10 @@ pub(crate) fn fails(world: &World, line: &str, words: &[&str]) -> Result<()> {
 
 fn mistakes() -> Result<()> {
     let mut world = World::new(false)?;
-    fails(&world, "orrery project list", &["no server is chosen", "orrery login"])?;
-    fails(&world, "orrery login nonsense --name a", &["no address of a server"])?;
+    fails(&world, "orrery project list", &["no server selected", "orrery login"])?;
+    fails(&world, "orrery login nonsense --name a", &["not a server address"])?;
     fails(&world, "orrery login http://127.0.0.1:1 --name a", &["does not answer"])?;
-    fails(&world, "orrery context use nowhere", &["there is no context nowhere"])?;
+    fails(&world, "orrery context use nowhere", &["no context nowhere"])?;
     world.start(true, "")?;
     let url = world.server()?.url.clone();
     fails(&world, &format!("echo wrong | orrery login {url} --name admin"), &["wrong"])?;
@@ -349,12 +352,8 @@ fn mistakes() -> Result<()> {
             .permissions(),
     );
     ensure!(mode & 0o777 == 0o600, "{mode:o}");
-    fails(&world, "orrery status -e live", &["there is no environment live"])?;
-    fails(
-        &world,
-        "orrery environment create live",
-        &["there is no project", "orrery project create"],
-    )?;
+    fails(&world, "orrery status -e live", &["no environment live"])?;
+    fails(&world, "orrery environment create live", &["no project yet", "orrery project create"])?;
     world.done("orrery project create shop")?;
     world.done("orrery project create spare")?;
     fails(&world, "orrery environment create live", &["several projects", "--project"])?;
@@ -366,14 +365,14 @@ fn mistakes() -> Result<()> {
     fails(&world, "orrery environment setting set auto_deploy maybe", &["auto_deploy"])?;
     fails(&world, "orrery project delete shop < /dev/null", &["--yes"])?;
     fails(&world, "orrery project delete shop --yes", &["in use"])?;
-    // What a server would not heed, or what is meant for this machine, is not done silently.
+    // Options that a server cannot honour, or that are for this machine, are rejected.
     fails(&world, "orrery watch", &["--local"])?;
     fails(&world, "orrery deploy --jobs 3 --timeout 9", &["--jobs and --timeout", "server"])?;
     fails(&world, "orrery repair --agent nope", &["no agent nope", "orrery agent list"])?;
     fails(&world, "orrery compile request", &["no repository", "--repository"])?;
     let local = "orrery environment update shop/live --repository /srv/model.git";
     fails(&world, local, &["--allow-local-repositories"])?;
-    // A token that may look, and no more.
+    // A token with read access only.
     let token = world.done("orrery token create eyes --role viewer 2>/dev/null")?;
     let token = token.trim();
     let with = |line: &str| format!("ORRERY_TOKEN={token} {line}");
@@ -393,7 +392,7 @@ fn mistakes() -> Result<()> {
     let foreign = "server = \"http://127.0.0.1:1\"\nenvironment = \"a\"\n";
     std::fs::write(project.join(".orrery.toml"), foreign)?;
     fails(&world, "cd project && orrery status", &[".orrery.toml", "not logged in", "--local"])?;
-    // Who is logged in may take a local project for an environment.
+    // A logged-in user may mistake a local project for an environment.
     std::fs::remove_file(project.join(".orrery.toml"))?;
     world.done("orrery environment use none")?;
     fails(&world, "cd project && orrery status", &["local project", "orrery environment use"])?;
@@ -403,7 +402,7 @@ fn mistakes() -> Result<()> {
     Ok(())
 }
 
-/// Says that something is in what a command prints.
+/// Checks that the output of a command contains these words.
 pub(crate) fn prints(world: &World, line: &str, words: &[&str]) -> Result<()> {
     let text = world.done(line)?;
     for word in words {
@@ -424,8 +423,8 @@ fn people_and_their_rights() -> Result<()> {
     world.done("orrery user role add bob operator --in-environment shop/live")?;
     prints(&world, "orrery user role list", &["bob", "operator", "environment shop/live"])?;
     let wrong = "orrery user role remove bob viewer --in-environment shop/live";
-    fails(&world, wrong, &["bob is not viewer there, but operator"])?;
-    // An operator learns that pushing needs more before anything is compiled.
+    fails(&world, wrong, &["bob is not viewer in this scope, but operator"])?;
+    // An operator is told about the missing role before the compile.
     let as_bob = format!("orrery login {url} --name bob --as bob --json");
     let bob: serde_json::Value = serde_json::from_str(&world.done(&as_bob)?)?;
     ensure!(bob["user"] == "user:bob" && bob.get("token").is_none(), "{bob}");
@@ -444,7 +443,7 @@ fn people_and_their_rights() -> Result<()> {
     prints(&world, "orrery user update bob --enable --admin", &["bob is active", "everything"])?;
     world.done("orrery token create eyes --verbs get --groups environments,versions")?;
     let limits = "verbs GET; groups environments versions";
-    prints(&world, "orrery token list", &[limits, "everywhere", "good"])?;
+    prints(&world, "orrery token list", &[limits, "everywhere", "active"])?;
     world.done("orrery secret set password --shared")?;
     prints(&world, "orrery secret list --shared", &["password"])?;
     prints(&world, "orrery secret list", &["0 secrets"])?;
@@ -489,7 +488,7 @@ fn plans_are_the_same() -> Result<()> {
     ensure!(new["resources"][0]["cause"] == "new", "{new}");
     world.done("orrery deploy --local")?;
     world.done("orrery deploy")?;
-    // One thing drifts, another is changed in the model, and one is no longer wanted.
+    // One resource drifts, another changes in the model, and one leaves it.
     world.done("chmod 700 ../orrery-notes && sed -i 's/Water/Drown/' main.cf")?;
     let changed = same()?;
     let causes: Vec<&str> = changed["resources"]
@@ -510,7 +509,7 @@ fn interrupted_plan() -> Result<()> {
     world.settle("")?;
     world.done("orrery new model")?;
     let home = world.directory.path().canonicalize()?;
-    // The handler is asked, and does not answer before it may.
+    // The response of the handler is held back.
     let script = "touch asked; until test -e answer -o ! -e condition; do sleep 0.05; done\n";
     std::fs::write(home.join("condition"), script)?;
     let model = format!(
@@ -533,7 +532,7 @@ fn interrupted_push() -> Result<()> {
     let mut world = World::new(false)?;
     world.start(true, "")?;
     let home = world.directory.path().canonicalize()?;
-    let url = slow_way::open(&world.server()?.url, ("POST", "/versions"), &home)?;
+    let url = delayed_proxy::open(&world.server()?.url, ("POST", "/versions"), &home)?;
     world.done(&format!("orrery login {url} --name admin"))?;
     world.done("orrery project create shop")?;
     world.done("orrery new model")?;
@@ -571,7 +570,7 @@ fn compile_errors() -> Result<()> {
     Ok(())
 }
 
-/// A text as one word of a shell.
+/// Quotes a text for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
@@ -588,7 +587,7 @@ fn completion() -> Result<()> {
     for hidden in ["compile-job", "--serve-host"] {
         ensure!(!script.contains(hidden), "bash offers {hidden}");
     }
-    // Where a name is wanted, files are of no use.
+    // File completion is not offered for names.
     let complete = "source <(orrery completion bash); COMP_WORDS=(orrery status -e ''); COMP_CWORD=3; \
         _orrery orrery '' -e; echo \"offered: ${COMPREPLY[*]}\"";
     let offered = world.done(&format!("bash -c {} 2> /dev/null", quoted(complete)))?;

@@ -1,4 +1,4 @@
-//! What commands against a server promise in detail: what they ask, refuse, shorten and do not claim.
+//! Details of commands against a server: requests, rejections, abbreviations and claims.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ impl World {
         Ok(found["resources"][0]["id"].as_str().context("no resource")?.to_owned())
     }
 
-    /// Writes a project with files of these contents, named after their places in the list.
+    /// Writes a project with files of these contents, named by index.
     fn write_project(&self, contents: &[&str]) -> Result<()> {
         let home = self.directory.path().canonicalize()?;
         if !home.join("model").exists() {
@@ -64,14 +64,16 @@ impl World {
         Ok(std::fs::write(home.join("model/main.cf"), model)?)
     }
 
-    /// Runs a command until it says something, interrupts it, and answers what it said and how it ended.
+    /// Runs a command until it prints something, interrupts it, and returns its output and exit
+    /// code.
     fn interrupted(&self, command: &str, at: &str) -> Result<(String, String)> {
         let script = format!(
             "rm -f out.txt err.txt; {command} > out.txt 2> err.txt & it=$!; \
              for i in $(seq 300); do grep -qs {at:?} err.txt && break; sleep 0.05; done; \
              kill -INT $it; wait $it; echo $?",
         );
-        // What an earlier command said must not be taken for this one's. A shell without job control would have it ignore Ctrl-C.
+        // Earlier output must not match. A shell without job control would make the command ignore
+        // Ctrl-C.
         let (code, _) = self.run(&format!("bash -c 'set -m; {script}'"))?;
         let said = self.done("cat err.txt")?;
         ensure!(code.trim().ends_with('1'), "{code}: {said}");
@@ -94,7 +96,7 @@ fn long_values() -> Result<()> {
     prints(&world, "orrery facts", &["aaa… (100,002 characters)", "1 fact"])?;
     ensure!(world.json("orrery param get big")?["value"] == long, "the value is cut");
     let refused = format!("cd model && orrery export --message {}", "a".repeat(1001));
-    fails(&world, &refused, &["--message", "1001 characters; 1000 is the most"])?;
+    fails(&world, &refused, &["--message", "1001 characters, at most 1000 allowed"])?;
     world.done(&format!("cd model && orrery export -d --message {}", "a".repeat(1000)))?;
     for command in ["orrery versions", "orrery version list", "orrery status || true"] {
         prints(&world, command, &["aaa… (1,000 characters)"])?;
@@ -107,12 +109,12 @@ fn nobody_takes_it_up() -> Result<()> {
     world.settle("")?;
     world.write_project(&["one", "two"])?;
     world.done("cd model && orrery deploy")?;
-    // From now on there is an API, but nobody who works.
+    // From now on there is an API, but no process role.
     world.start(false, "--role api")?;
     world.write_project(&["another", "two"])?;
     let note = "no server with the role process";
     let (_, said) = world.interrupted("orrery deploy --project model", note)?;
-    ensure!(said.contains("the server continues by itself"), "{said}");
+    ensure!(said.contains("the server continues"), "{said}");
     ensure!(said.contains("stopped: 2 stopped in"), "{said}");
     ensure!(!said.contains("unchanged") && !said.contains("updated"), "{said}");
     let (_, said) = world.interrupted("orrery version roll-back 1 --follow", note)?;
@@ -129,7 +131,7 @@ fn nobody_takes_it_up() -> Result<()> {
 fn paused_agent() -> Result<()> {
     let mut world = World::new(false)?;
     world.settle("")?;
-    // The run before the last one changed something, the last one nothing.
+    // The last but one run changed something, the last one nothing.
     for content in ["one", "two"] {
         world.write_project(&[content, "same"])?;
         world.done("cd model && orrery deploy")?;
@@ -148,18 +150,18 @@ fn paused_agent() -> Result<()> {
     let report: Value = serde_json::from_str(&out)?;
     ensure!(report["resources"] == serde_json::json!([]), "{report}");
     ensure!(report["tally"]["stopped"] == 2, "{report}");
-    // What a roll-back does not change needs no turn.
+    // Resources that a rollback does not change do not run.
     let (_, said) = world.interrupted("orrery version roll-back 1 --follow", note)?;
     ensure!(said.contains("stopped: 1 stopped, 1 unchanged in"), "{said}");
     ensure!(!said.contains("updated") && !said.contains("std::File"), "{said}");
-    // Nothing was held up but the wait.
+    // Only the wait ended.
     world.done("orrery agent unpause localhost")?;
     prints(&world, "cd model && orrery deploy", &["2 resources"])?;
     ensure!(std::fs::read_to_string(world.directory.path().join("0.txt"))? == "three");
     Ok(())
 }
 
-/// The line of the guide that makes a token for `orrery export`.
+/// The guide's command that creates a token for `orrery export`.
 fn documented_token() -> Result<()> {
     let mut world = World::new(false)?;
     world.settle("")?;
@@ -181,7 +183,7 @@ fn documented_token() -> Result<()> {
     for environment in ["shop/live", &id] {
         prints(&world, &with(&token, environment, "orrery export"), &["stored version"])?;
     }
-    // With an id, nothing but what is asked for has to be allowed.
+    // With an id, no further right is needed.
     let eyes = "orrery token create eyes --verbs GET --groups versions 2> /dev/null";
     let eyes = world.done(eyes)?;
     prints(&world, &with(&eyes, &id, "orrery versions"), &["2 versions"])?;
@@ -213,13 +215,13 @@ fn asks_first() -> Result<()> {
         let line = format!("orrery {command}");
         fails(&world, &format!("{line} < /dev/null"), &["this cannot be undone", "--yes"])?;
         world.done(&format!("{line} --yes < /dev/null"))?;
-        // It was there until then.
+        // It existed until then.
         fails(&world, &format!("{line} --yes < /dev/null"), &[])?;
     }
     fails(&world, "orrery agent revoke web1 < /dev/null", &["this cannot be undone", "--yes"])
 }
 
-/// A command that fails until a file is there, and one that does not; each notes that it ran.
+/// A command that fails until a file exists, and one that does not; each records its runs.
 fn only_pending() -> Result<()> {
     let mut world = World::new(false)?;
     world.settle("")?;
@@ -256,7 +258,7 @@ fn nothing_selected() -> Result<()> {
     for selection in wrong {
         for command in ["plan", "plan --local", "deploy --local", "deploy --local --json"] {
             let line = format!("cd model && orrery {command} {selection}");
-            fails(&world, &line, &["no resource of the model is selected", "--filter"])?;
+            fails(&world, &line, &["no resource selected", "--filter"])?;
         }
     }
     prints(&world, "orrery version list", &["0 versions"])?;
@@ -280,7 +282,7 @@ fn orphans() -> Result<()> {
             let line = format!("cd model && orrery {command} 0.txt {place}");
             prints(&world, &line, &["moved/0.txt"])?;
         }
-        // If nothing else fits, it is what is meant.
+        // If nothing else matches, it is used.
         std::fs::write(&main, before.replace("0.txt", "2.txt"))?;
         world.done(&deploy)?;
         let line = format!("cd model && orrery why moved/0.txt {place}");
@@ -304,14 +306,14 @@ fn told_versions() -> Result<()> {
     }
     prints(&world, "orrery version show 3", &["rolled back to 1: the first one"])?;
     ensure!(world.json("orrery versions")?["versions"][0]["rolled_back_to"] == 2);
-    // Both commands say the same.
+    // Both commands agree.
     for options in ["", "--short", "--json"] {
         let (compare, code) = world.run(&format!("orrery version compare 1 2 {options}"))?;
         let (diff, _) = world.run(&format!("orrery diff 1 2 {options}"))?;
         ensure!(code == 2 && compare == diff, "{code}:\n{compare}\n{diff}");
         ensure!(compare.contains("1.txt"), "{compare}");
     }
-    prints(&world, "orrery version compare 1 3", &["version 3 is the same as version 1"])?;
+    prints(&world, "orrery version compare 1 3", &["version 3 is equal to version 1"])?;
     fails(&world, "orrery version compare 1 9", &["9"])
 }
 
@@ -321,7 +323,7 @@ fn unknown_set() -> Result<()> {
     world.write_project(&["one"])?;
     world.done("cd model && orrery export")?;
     let line = "cd model && orrery export --partial --delete-resource-set nosuch";
-    prints(&world, line, &["warning: there is no resource set nosuch"])
+    prints(&world, line, &["warning: no resource set nosuch"])
 }
 
 fn searched_audit() -> Result<()> {
@@ -356,14 +358,14 @@ fn named_unknowns() -> Result<()> {
         .replace("content=\"one\"", "content=std::getfact(file, \"color\")");
     std::fs::write(&main, format!("{model}{other}\n"))?;
     let (text, code) = world.run("cd model && orrery deploy")?;
-    ensure!(code == 2 && text.contains("1 not known yet"), "{code}: {text}");
-    let words = ["not known yet: content\n", "version 1 could not know color of std::File["];
+    ensure!(code == 2 && text.contains("1 undefined"), "{code}: {text}");
+    let words = ["unknown: content\n", "version 1 had no value for color of std::File["];
     prints(&world, "orrery why 1.txt", &words)?;
     world.run("cd model && orrery deploy --local")?;
-    let words = [words[0], "version 1 could not know a fact of std::File["];
+    let words = [words[0], "version 1 had no value for a fact of std::File["];
     prints(&world, "cd model && orrery why 1.txt --local", &words)?;
     let id = world.first_resource()?;
-    // Without a repository nothing is compiled; it is asked for all the same.
+    // Without a repository nothing is compiled; the request is still accepted.
     let set = format!("orrery fact set '{id}' color green --recompile --json");
     let (text, _) = world.run(&set)?;
     ensure!(text.contains("green") || text.contains("repository"), "{text}");
@@ -381,24 +383,24 @@ fn smaller_commands() -> Result<()> {
     ensure!(world.json("orrery user show bob")?["roles"][0]["role"] == "operator");
     let roles = world.done("orrery user role list bob")?;
     ensure!(roles.contains("operator") && !roles.contains("eve"), "{roles}");
-    prints(&world, "orrery notification clear --all", &["0 notifications put away"])?;
+    prints(&world, "orrery notification clear --all", &["0 notifications cleared"])?;
     world.done("orrery project create spare")?;
     let icon = "data:image/png;base64,iVBORw0KGgo=";
     let update = format!("orrery environment update --project spare --icon '{icon}'");
     prints(&world, &update, &["spare/live"])?;
     ensure!(world.json("orrery environment show spare/live")?["icon"] == icon);
     world.done("orrery token create twice && orrery token create twice")?;
-    fails(&world, "orrery token revoke twice --yes", &["several tokens", "made 20", "by its id"])
+    fails(&world, "orrery token revoke twice --yes", &["several tokens", "created 20", "by its id"])
 }
 
 fn refusals() -> Result<()> {
     let mut world = World::new(false)?;
     world.settle("")?;
-    // What is protected is so for administrators, too.
+    // Protected settings apply to administrators, too.
     world.done("orrery environment setting set protected_environment true")?;
     let (text, code) = world.run("orrery environment delete --yes")?;
     ensure!(code == 1 && text.contains("protected"), "{text}");
-    ensure!(!text.contains("give you a role"), "{text}");
+    ensure!(!text.contains("assign a role"), "{text}");
     let token = world.done("orrery token create eyes 2> /dev/null")?;
     let url = world.url()?.to_owned();
     let with =
@@ -407,14 +409,14 @@ fn refusals() -> Result<()> {
     prints(
         &world,
         &format!("{with} orrery param list"),
-        &["the environment is shop/live, the default of the context"],
+        &["using shop/live, the default environment of context"],
     )?;
     let (text, _) = world.run(&format!("{with} orrery project list"))?;
-    ensure!(!text.contains("the default of the context"), "{text}");
+    ensure!(!text.contains("the default environment of context"), "{text}");
     prints(&world, "orrery logout", &["logged out of"])?;
-    prints(&world, "orrery logout", &["you were not logged in on"])?;
+    prints(&world, "orrery logout", &["not logged in to"])?;
     let (text, code) = world.run("orrery project list")?;
-    ensure!(code == 1 && text.contains("you are not logged in on"), "{text}");
+    ensure!(code == 1 && text.contains("not logged in to"), "{text}");
     ensure!(!text.contains("Bearer"), "{text}");
     world.start(false, "--tls self-signed")?;
     let remedy = format!("help: use {}", url.replace("http://", "https://"));

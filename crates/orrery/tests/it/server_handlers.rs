@@ -1,5 +1,5 @@
-//! What the code of handlers tells a server: facts that a compile did not know, values that they set, and what they discover.
-//! With the real program, a real repository and real handlers in Python.
+//! Callbacks of handler code to a server: unknown facts, parameters, and discovered resources. With
+//! the real program, a real repository and real Python handlers.
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::server_kills::{Server, World, git, until};
 
 const MODULE: [(&str, &str); 3] = [
-    ("module.yml", include_str!("telling/module.yml")),
-    ("model/_init.cf", include_str!("telling/model/_init.cf")),
-    ("plugins/__init__.py", include_str!("telling/plugins/__init__.py")),
+    ("module.yml", include_str!("reporting/module.yml")),
+    ("model/_init.cf", include_str!("reporting/model/_init.cf")),
+    ("plugins/__init__.py", include_str!("reporting/plugins/__init__.py")),
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -33,9 +33,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A server with an environment whose repository has the module of these tests.
+/// A server with an environment whose repository has the test module.
 pub(crate) struct Scene {
-    // Before the database that it works on.
+    // Dropped before its database.
     pub(crate) server: Server,
     pub(crate) world: World,
     pub(crate) environment: String,
@@ -45,11 +45,11 @@ impl Scene {
     fn new(postgres: bool, model: impl Fn(&World) -> String) -> Result<Self> {
         let world = World::new(postgres)?;
         let server = world.start()?;
-        Scene::of(world, server, ("telling", &MODULE), model)
+        Scene::with_module(world, server, ("reporting", &MODULE), model)
     }
 
-    /// The same with another module and a server that was started.
-    pub(crate) fn of(
+    /// The same with another module and a running server.
+    pub(crate) fn with_module(
         world: World,
         server: Server,
         (module, files): (&str, &[(&str, &str)]),
@@ -84,7 +84,7 @@ impl Scene {
         Ok(answer)
     }
 
-    /// How many compiles follow from something of this kind.
+    /// Number of compiles with a trigger of this kind.
     fn compiles(&self, kind: &str) -> Result<usize> {
         let all = self.get("compiles")?;
         let all = all["items"].as_array().context("no compiles")?;
@@ -108,13 +108,13 @@ impl Scene {
     }
 }
 
-/// What the engine wants is not what a handler has in its hands.
+/// Handlers get a copy of the desired state.
 fn a_handler_changes_only_its_copy_and_logs_what_it_wants() -> Result<()> {
-    let model = "import telling\ntelling::Thing(name=\"one\", tells=\"oddly\", value=\"42\")\n";
+    let model = "import reporting\ntelling::Thing(name=\"one\", tells=\"oddly\", value=\"42\")\n";
     let scene = Scene::new(false, |_| model.to_owned())?;
     scene.until_deployed(1)?;
     scene.repair()?;
-    let resource = "resources/telling::Thing%5Bone,name=one%5D";
+    let resource = "resources/reporting::Thing%5Bone,name=one%5D";
     let found = scene.get(resource)?;
     ensure!(found["attributes"]["value"] == "42", "{found}");
     let fact = scene.get(&format!("{resource}/facts/size"))?;
@@ -124,11 +124,11 @@ fn a_handler_changes_only_its_copy_and_logs_what_it_wants() -> Result<()> {
     Ok(())
 }
 
-/// A model in which the content of a file is a fact of a thing.
+/// A model in which the content of a file is a fact.
 fn with_fact(world: &World, tells: &str) -> String {
     format!(
-        "import std\nimport telling\nhost = std::Host(name=\"internal\", os=std::linux)\n\
-         thing = telling::Thing(name=\"one\", tells=\"{tells}\", value=\"42\")\n\
+        "import std\nimport reporting\nhost = std::Host(name=\"internal\", os=std::linux)\n\
+         thing = reporting::Thing(name=\"one\", tells=\"{tells}\", value=\"42\")\n\
          std::ConfigFile(host=host, path=\"{}\", content=std::getfact(thing, \"size\"))\n",
         world.path("size").display()
     )
@@ -143,7 +143,7 @@ fn until_written(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Nobody asks for the fact but the server itself.
+/// The server requests the fact itself.
 fn unknown_facts_are_asked_for() -> Result<()> {
     let scene = Scene::new(false, |world| with_fact(world, ""))?;
     until_written(&scene)
@@ -155,22 +155,23 @@ fn facts_that_handlers_set(postgres: bool) -> Result<()> {
 }
 
 fn parameters_that_handlers_set() -> Result<()> {
-    let model = "import telling\ntelling::Thing(name=\"one\", tells=\"parameter\", value=\"42\")\n";
+    let model =
+        "import reporting\ntelling::Thing(name=\"one\", tells=\"parameter\", value=\"42\")\n";
     let scene = Scene::new(false, |_| model.to_owned())?;
     scene.until_deployed(1)?;
     let set = scene.get("parameters/size")?;
     ensure!(set["value"] == "42" && set["expires"] == false, "{set}");
     until("a compile is asked for", || Ok(scene.compiles("param")? == 1))?;
-    // The same value again is no reason for another one.
+    // An equal value triggers no further compile.
     scene.repair()?;
     ensure!(scene.compiles("param")? == 1, "{}", scene.get("compiles")?);
     Ok(())
 }
 
-/// More than fit into one message, and one of them is wanted too.
+/// More than fit into one message, and one of them is managed.
 fn what_handlers_discover(postgres: bool) -> Result<()> {
-    let model = "import telling\ntelling::Search(name=\"all\", count=1500)\n\
-         telling::Thing(name=\"found0007\")\n";
+    let model = "import reporting\ntelling::Search(name=\"all\", count=1500)\n\
+         reporting::Thing(name=\"found0007\")\n";
     let scene = Scene::new(postgres, |_| model.to_owned())?;
     scene.until_deployed(2)?;
     let (mut count, mut after) = (0, String::new());
@@ -184,8 +185,8 @@ fn what_handlers_discover(postgres: bool) -> Result<()> {
     let managed = scene.get("discovered?managed=true")?;
     let managed = managed["items"].as_array().context("no items")?;
     ensure!(managed.len() == 1, "{managed:?}");
-    ensure!(managed[0]["id"] == "telling::Thing[one,name=found0007]", "{managed:?}");
-    ensure!(managed[0]["discovery_resource"] == "telling::Search[one,name=all]", "{managed:?}");
+    ensure!(managed[0]["id"] == "reporting::Thing[one,name=found0007]", "{managed:?}");
+    ensure!(managed[0]["discovery_resource"] == "reporting::Search[one,name=all]", "{managed:?}");
     ensure!(managed[0]["attributes"] == json!({"number": 7}), "{managed:?}");
     Ok(())
 }

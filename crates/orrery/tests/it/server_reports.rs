@@ -1,4 +1,5 @@
-//! What a deploy on a server reports is exact for any number of resources, and true also while the server restarts.
+//! Reports of deploys on a server are exact for any number of resources, and true while the server
+//! restarts.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ for number in std::sequence(int(std::get_env("COUNT"))):
 end
 "#;
 
-/// The same behind a directory that cannot be made.
+/// The same behind a directory that cannot be created.
 const BEHIND: &str = r#"
 host = std::Host(name="localhost", os=std::linux)
 owner = std::get_env("OWNER")
@@ -57,7 +58,7 @@ for number in std::sequence(int(std::get_env("COUNT"))):
 end
 "#;
 
-/// Commands that take a while, each once for every deploy.
+/// Slow commands, each once per deploy.
 const COMMANDS: &str = r#"
 import exec
 host = std::Host(name="localhost", os=std::linux)
@@ -74,7 +75,7 @@ fn settled(model: &str, postgres: bool) -> Result<World> {
     Ok(world)
 }
 
-/// A deploy of so many resources, as a line of the shell.
+/// A deploy of so many resources, as a shell command.
 fn deploy(root: &str, count: usize, text: &str, options: &str) -> String {
     format!(
         "cd model && OWNER=$(id -un) GROUP=$(id -gn) ROOT={root} COUNT={count} TEXT={text} orrery deploy {options}"
@@ -136,10 +137,10 @@ fn skipped_by_cause() -> Result<()> {
     let world = settled(BEHIND, false)?;
     let root = world.directory.path().canonicalize()?.join("behind");
     std::fs::create_dir(&root)?;
-    std::fs::write(root.join("file"), "a file is no directory")?;
+    std::fs::write(root.join("file"), "a file is not a directory")?;
     let root = root.to_string_lossy().into_owned();
     let base = format!("std::Directory[localhost,path={root}/file/base]");
-    // On the server, and here.
+    // On the server, and locally.
     for options in ["", "--local"] {
         let (said, code) = world.run(&deploy(&root, 1000, "x", options))?;
         ensure!(code == 2, "{options}: {code}\n{said}");
@@ -150,14 +151,14 @@ fn skipped_by_cause() -> Result<()> {
         };
         let skipped = at(&format!("skipped 1,000 resources because {base} failed"))?;
         let failed = at(&format!("failed {base}"))?;
-        let summary = at("deployed in part: 1 failed, 1,000 skipped in ")?;
+        let summary = at("partially deployed: 1 failed, 1,000 skipped in ")?;
         ensure!(skipped < failed && failed < summary, "{options}: failures come last\n{said}");
         ensure!(summary - failed <= 3 && lines.len() < 15, "{options}: {} lines", lines.len());
     }
     Ok(())
 }
 
-/// A client that is logged in, and the path of the environment.
+/// A logged-in client, and the path of the environment.
 fn client(world: &World) -> Result<(Client, String)> {
     let server = world.url()?.to_owned();
     let connection = |token| Connection { server: server.clone(), token, ca: None };
@@ -176,7 +177,7 @@ fn progress_counts_the_work_of_this_run() -> Result<()> {
     let root = world.directory.path().canonicalize()?.to_string_lossy().into_owned();
     world.done(&deploy(&root, 6, "x", ""))?;
     let (client, environment) = client(&world)?;
-    // What was deployed before is no part of what is done now.
+    // Earlier deploys are not part of the current one.
     let begun: Operation = client.post(&format!("{environment}/repair"), &json!({}))?;
     let at = format!("{environment}/operations/{}", begun.id);
     let mut seen = Vec::new();
@@ -201,7 +202,7 @@ fn progress_counts_the_work_of_this_run() -> Result<()> {
     Ok(())
 }
 
-/// Begins a deploy that goes on while this test does something else.
+/// Starts a deploy in the background.
 fn begin(world: &World, line: &str) -> Result<()> {
     let line = format!(
         "rm -f said code; ( ({line}) > said 2>&1; echo $? > code ) < /dev/null > /dev/null 2>&1 &"
@@ -210,7 +211,7 @@ fn begin(world: &World, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a file of the test's directory has this in it; answers all that it has.
+/// Waits until a file contains these words; returns its content.
 fn wait_for(world: &World, file: &str, words: &str) -> Result<String> {
     let until = Instant::now() + Duration::from_secs(90);
     loop {
@@ -226,7 +227,8 @@ fn wait_for(world: &World, file: &str, words: &str) -> Result<String> {
     }
 }
 
-/// Commands that take a quarter of a minute together: a loaded machine notices the first one long before the last.
+/// Commands that take 15 seconds together: a loaded machine sees the first one long before the
+/// last.
 const LONG: usize = 40;
 
 fn a_deploy_survives_a_restart() -> Result<()> {
@@ -239,8 +241,9 @@ fn a_deploy_survives_a_restart() -> Result<()> {
     wait_for(&world, "code", "\n")?;
     let said = wait_for(&world, "said", "deployed")?;
     ensure!(world.done("cat code")?.trim() == "0", "{said}");
-    let lost = "connection lost; version 1 is stored and released, the server continues; waiting for it to come back";
-    for words in [lost, "the server is back", &format!("deployed: {LONG} updated in ")] {
+    let lost =
+        "connection lost; version 1 is stored and released, the server continues; reconnecting";
+    for words in [lost, "reconnected", &format!("deployed: {LONG} updated in ")] {
         ensure!(said.contains(words), "{words:?} is missing\n{said}");
     }
     Ok(())
@@ -255,7 +258,7 @@ fn a_deploy_that_gives_up_says_what_is_true() -> Result<()> {
     world.end()?;
     wait_for(&world, "code", "1\n")?;
     let said = wait_for(&world, "said", "gave up after 3.0 s")?;
-    let truth = "Version 1 is stored and released, and the server continues by itself";
+    let truth = "Version 1 is stored and released, and the server continues";
     for words in ["connection lost", truth, "orrery status"] {
         ensure!(said.contains(words), "{words:?} is missing\n{said}");
     }

@@ -1,5 +1,5 @@
-//! What a server that is killed owes to who was talking to it: a request with a key is carried out once, and whatever was
-//! acknowledged is in the audit log. And what it refuses to start with.
+//! Guarantees of a killed server to its clients: a request with a key is applied once, and
+//! acknowledged changes are in the audit log. Also the configurations that it rejects.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// An environment that nobody deploys.
+/// An environment without deploys.
 fn environment(world: &World, server: &Server) -> Result<String> {
     let project = world.made(server, "/api/v1/projects", &json!({"name": "p"}))?;
     let body = json!({"project": project["id"], "name": "e"});
@@ -52,7 +52,7 @@ fn get(world: &World, server: &Server, path: &str) -> Result<Value> {
     Ok(answer)
 }
 
-/// How long a list is, whatever its pages. The path ends with `?` or `&`.
+/// Length of a list over all pages. The path ends with `?` or `&`.
 fn count(world: &World, server: &Server, path: &str) -> Result<usize> {
     let (mut count, mut after) = (0, String::new());
     loop {
@@ -65,7 +65,7 @@ fn count(world: &World, server: &Server, path: &str) -> Result<usize> {
     }
 }
 
-/// What a server that is gone left behind is not waited for: time passes.
+/// Lets leases of a killed server expire, by moving the time.
 fn let_time_pass(world: &World) -> Result<()> {
     let Some(database) = &world.database else { return Ok(()) };
     let pass = "UPDATE idempotency SET at = at - 180000000 WHERE status IS NULL";
@@ -78,7 +78,7 @@ fn carried_out_once(postgres: bool) -> Result<()> {
     let environment = environment(&world, &server)?;
     let path = format!("{environment}/versions");
     let (mut sent, mut acknowledged, mut lost) = (0, 0, 0);
-    // A generator of our own, with a fixed seed: the moments differ, the rounds repeat.
+    // A generator with a fixed seed: the moments differ, the rounds repeat.
     let mut random = 0x9e37_79b9_u64;
     for _ in 0..ROUNDS {
         random =
@@ -123,7 +123,7 @@ fn carried_out_once(postgres: bool) -> Result<()> {
     Ok(())
 }
 
-/// The database stops the server just before it can keep the answer.
+/// The database stops the server just before it can store the response.
 fn kill_between_effect_and_answer() -> Result<()> {
     let world = World::new(true)?;
     let mut server = world.start()?;
@@ -168,14 +168,14 @@ fn kill_between_effect_and_answer() -> Result<()> {
     Ok(())
 }
 
-/// Starts a server that cannot start; what it says.
+/// Starts a server that must fail; returns its error output.
 fn refusal(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(BINARY);
     command.args(["server", "--listen", "127.0.0.1:0"]).args(arguments);
     if !arguments.contains(&"--log") {
         command.args(["--log", "error"]);
     }
-    // Should it start after all, it is ended, and that is no refusal.
+    // If it does start, it is stopped, and the test fails.
     let mut limited = Command::new("timeout");
     limited.arg("60").arg(command.get_program()).args(command.get_args());
     let output = limited.stdin(Stdio::null()).output()?;
@@ -197,7 +197,7 @@ fn wrong_options() -> Result<()> {
         let told = refusal(case)?;
         ensure!(told.contains("--database-connections"), "{case:?}: {told}");
     }
-    // From the file, which flags are stronger than.
+    // From the file, which flags override.
     let config = directory.path().join("server.toml");
     std::fs::write(
         &config,
@@ -205,7 +205,7 @@ fn wrong_options() -> Result<()> {
     )?;
     let told = refusal(&["--config", &config.display().to_string()])?;
     ensure!(told.contains("--database-connections"), "{told}");
-    // Each names the option, and says what would be right.
+    // Each names the option and the correct form.
     let open_key = directory.path().join("open.key");
     std::fs::write(&open_key, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n")?;
     ensure!(Command::new("chmod").arg("644").arg(&open_key).status()?.success());
@@ -220,7 +220,7 @@ fn wrong_options() -> Result<()> {
         (&["--secret-key-file", &open_key], ["--secret-key-file", "0600"]),
         (&["--secret-key-file", &no_key], ["--secret-key-file", "Base64"]),
         (&["--secret-key-file", "/nowhere/key"], ["--secret-key-file", "does not exist"]),
-        (&["--log", "nonsense"], ["--log", "no level"]),
+        (&["--log", "nonsense"], ["--log", "not a level"]),
         (&["--compile-memory", "200"], ["--compile-memory", "512 MiB"]),
         (&["--database", "mysql://x"], ["--database mysql://", "postgres://"]),
         (&["--workers", "0"], ["--workers", "at least one"]),
@@ -239,7 +239,7 @@ fn wrong_options() -> Result<()> {
     }
     let told = refusal(&["--data", &data, "--trusted-proxies", "nonsense"])?;
     ensure!(told.matches("10.0.0.0/8").count() == 1, "it is said twice: {told}");
-    // What stands in the file may be a password.
+    // The file may contain a password.
     let secret = format!("data = {data:?}\ndatabase-connections = \"hunter2-of-ada\"\n");
     for text in [secret, "database = \"postgres://ada:hunter2-of-ada@db/x\" oops\n".to_owned()] {
         std::fs::write(&config, text)?;
@@ -250,7 +250,7 @@ fn wrong_options() -> Result<()> {
     std::fs::write(&config, format!("data = {data:?}\nworkers = \"many\"\n"))?;
     let told = refusal(&["--config", &config.display().to_string()])?;
     ensure!(told.contains("workers: expected a whole number"), "{told}");
-    // A list of one is that one; and the key may stand elsewhere than the certificate.
+    // A single value is a list of one; and the key may be set elsewhere than the certificate.
     std::fs::write(&config, format!("role = \"api\"\ntls-key = \"/nokey\"\ndata = {data:?}\n"))?;
     let file = config.display().to_string();
     let told = refusal(&["--config", &file, "--database", &url, "--tls-certificate", "/nowhere"])?;
@@ -258,7 +258,7 @@ fn wrong_options() -> Result<()> {
     Ok(())
 }
 
-/// As containers start it: each variable is set, most of them to nothing, and a program reads the log.
+/// As in a container: each variable is set, most of them empty, and a program reads the log.
 fn in_a_container() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let config = directory.path().join("server.toml");
@@ -277,7 +277,7 @@ fn in_a_container() -> Result<()> {
     let mut line = String::new();
     let out = child.stdout.take().context("no output")?;
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;
-    // A request is a span, whatever its answer is; spans are sent after some seconds.
+    // Each request is a span, whatever its status; spans are sent after some seconds.
     let url = line.split_whitespace().last().context("it did not start")?;
     let mut request = Command::new(BINARY);
     request.args(["project", "list"]).env("ORRERY_SERVER", url).env("ORRERY_TOKEN", "orr_none");
@@ -307,7 +307,7 @@ fn in_a_container() -> Result<()> {
     Ok(())
 }
 
-/// Signed with the key of the configuration below, but for one; those who show them are told nothing of it.
+/// Signed with the key of the configuration below, except for one; the response has no details.
 fn refused_tokens() -> Result<()> {
     use std::io::{BufRead as _, Read as _, Write as _};
     let cases = [
@@ -320,7 +320,7 @@ fn refused_tokens() -> Result<()> {
             "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJvdGhlciIsInN1YiI6ImFkYSIsImV4cCI6NDEwMjQ0NDgwMH0.g8X9KObbjy9PParIh1HG_TXf7CzjyFgH9AItEyuALOs",
         ),
         (
-            "its signature is not",
+            "its signature does not match",
             "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJvcnJlcnkiLCJzdWIiOiJhZGEiLCJleHAiOjQxMDI0NDQ4MDB9.8jIx0MVHqTGfV0LyyJlQvsvn7v-LQyqzM1aaxXEg1KQ",
         ),
         (
@@ -373,7 +373,7 @@ fn metrics() -> Result<()> {
     let server = world.start()?;
     let environment = environment(&world, &server)?;
     world.made(&server, &format!("{environment}/versions"), &version(1))?;
-    // Nobody has a handler for it.
+    // There is no handler for it.
     let wanted = [
         "orrery_handler_runs_total{outcome=\"unavailable\"} 1",
         "orrery_handler_run_seconds_count 1",
@@ -392,7 +392,7 @@ fn metrics() -> Result<()> {
     Ok(())
 }
 
-/// A server without an account, and the link that it prints, if it does.
+/// A server without an account, and the link that it prints, if any.
 fn start_new(database: &str, data: &str, role: &str) -> Result<(Server, Option<String>)> {
     let mut command = Command::new(BINARY);
     command.args(["server", "--listen", "127.0.0.1:0", "--log", "error", "--role", role]);
@@ -410,7 +410,7 @@ fn start_new(database: &str, data: &str, role: &str) -> Result<(Server, Option<S
     Ok((Server { child, base, token: String::new() }, ticket))
 }
 
-/// One process has the API; starting the others takes nothing from it, and they answer nothing but how they are.
+/// One process has the API; starting the others does not affect it, and they serve only health.
 fn roles_apart() -> Result<()> {
     let world = World::new(true)?;
     let database = world.database.as_ref().context("no database")?.url();
@@ -460,7 +460,7 @@ fn without_the_key() -> Result<()> {
     let (status, answer) = world.call_with(&server, "PUT", path, Some(&body), "")?;
     ensure!(status < 300, "{status} {answer}");
     let url = world.database.as_ref().context("no database")?.url();
-    // Another machine, first with no key, then with one of its own, then with the right one.
+    // Another machine, first without a key, then with its own, then with the right one.
     let data = world.path("other");
     std::fs::create_dir(&data)?;
     let other = data.display().to_string();

@@ -1,4 +1,4 @@
-//! Traces of a server: what a collector gets.
+//! Traces of a server, as a collector receives them.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -28,12 +28,12 @@ fn requests_are_spans() -> Result<()> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    // Whatever arrives first is what was sent when the server ended.
+    // The first request is sent when the server ends.
     let received = std::thread::spawn(move || -> Result<Vec<u8>> {
         let (mut connection, _) = collector.accept()?;
         connection.set_read_timeout(Some(Duration::from_millis(500)))?;
         let mut bytes = Vec::new();
-        // The client waits for an answer and keeps the connection open: the pause ends the reading.
+        // The client waits for a response and keeps the connection open: a pause ends the reading.
         let _ = connection.read_to_end(&mut bytes);
         connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
         Ok(bytes)

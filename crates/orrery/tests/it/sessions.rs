@@ -1,12 +1,11 @@
-//! Transcripts of whole sessions: what is typed, and exactly what is answered. They are in
-//! `sessions/*.session`; `ORRERY_BLESS=1` writes what the binary answers now into them, to be
-//! reviewed as a change.
+//! Transcripts of sessions: commands with their exact output. They are in `sessions/*.session`;
+//! `ORRERY_BLESS=1` updates them with the actual output, for review.
 //!
-//! A case begins with `=== name`, then come its files (`--- path`) and the state of its deploys
-//! (`*** name`, one of those that `stores.rs` makes), then the commands (`$ command`), each with its
-//! output and, unless it is 0, its exit code. Standard output and standard error are one stream, as
-//! on a terminal. Besides `orrery`, a case can use `cd`, `cat`, `VARIABLE=value` in front and
-//! `< file` behind a command.
+//! A case begins with `=== name`, followed by its files (`--- path`), the state of its deploys
+//! (`*** name`, one of `stores.rs`), and the commands (`$ command`), each with its output and its
+//! exit code, unless it is 0. Standard output and standard error are one stream, as on a terminal.
+//! Besides `orrery`, a case can use `cd`, `cat`, `VARIABLE=value` before and `< file` after a
+//! command.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,10 +22,10 @@ use crate::{BINARY, stores};
 
 struct Case {
     name: String,
-    /// The files and everything else before the first command, as it is written.
+    /// Files and everything else before the first command, verbatim.
     setting: String,
     commands: Vec<String>,
-    /// The commands with their answers.
+    /// Commands with their output.
     transcript: String,
 }
 
@@ -34,7 +33,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials_in("sessions", |_| Ok(()))
 }
 
-/// The sessions of a directory beside this file; `review` sees the setting of each case.
+/// Sessions of a directory beside this file; `review` sees the setting of each case.
 pub(crate) fn trials_in(
     folder: &'static str,
     review: fn(&str) -> Result<()>,
@@ -64,7 +63,7 @@ pub(crate) fn trials_in(
     Ok(trials)
 }
 
-/// What stands before the first case, and the cases.
+/// Text before the first case, and the cases.
 fn read_cases(text: &str) -> Result<(&str, Vec<Case>)> {
     let mut parts = text.split("\n=== ");
     let head = parts.next().unwrap_or_default();
@@ -103,7 +102,7 @@ fn check(case: &Case) -> Result<()> {
     bail!("(- expected, + got)\n{}", diff.unified_diff().context_radius(5))
 }
 
-/// Runs the commands of a case in a directory of its own.
+/// Runs the commands of a case in its own directory.
 fn run(case: &Case) -> Result<String> {
     let scratch = tempfile::tempdir()?;
     let root = scratch.path().canonicalize()?;
@@ -114,7 +113,7 @@ fn run(case: &Case) -> Result<String> {
             file = Some((root.join(path), String::new()));
         } else if let Some(name) = line.strip_prefix("*** ") {
             write_file(file.take())?;
-            stores::make(name, &root.join("data/deploy/state.db"))?;
+            stores::create(name, &root.join("data/deploy/state.db"))?;
         } else if let Some((_, text)) = &mut file {
             text.push_str(line);
             text.push('\n');
@@ -138,7 +137,7 @@ fn run(case: &Case) -> Result<String> {
 fn write_file(file: Option<(PathBuf, String)>) -> Result<()> {
     let Some((path, text)) = file else { return Ok(()) };
     fs::create_dir_all(path.parent().context("a file has a directory")?)?;
-    // An empty line before the first command is for the reader.
+    // An empty line before the first command is for readability.
     Ok(fs::write(path, text.trim_end_matches('\n').to_owned() + "\n")?)
 }
 
@@ -187,7 +186,7 @@ impl ReopenForAppending for tempfile::NamedTempFile {
     }
 }
 
-/// How long ago something was is another time each time.
+/// Replaces ages, which vary between runs.
 pub(crate) fn without_ages(text: &str) -> String {
     static AGO: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"[\d,]+ (s|min|h|days) ago\b").expect("invariant: the pattern is valid")
@@ -195,7 +194,7 @@ pub(crate) fn without_ages(text: &str) -> String {
     AGO.replace_all(text, "# ago").into_owned()
 }
 
-/// What differs from run to run becomes the same.
+/// Normalizes text that varies between runs.
 fn normalised(text: &str, root: &Path) -> String {
     static TIME: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\b(in|after) \d+(\.\d+)? m?s\b").expect("invariant: the pattern is valid")

@@ -1,24 +1,24 @@
-//! States of deploys for tests: made through the store's own interface, as an engine would, with fixed
+//! Deployment states for tests, created through the store's interface as by an engine, with fixed
 //! times.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use orrery_model::{
-    AttributeChange, Attributes, Blocked, Change, ChangeKind, Fact, LogLevel, LogLine,
-    OutcomeStatus, Resource, ResourceId, ResourceState, Source, Timestamp, VersionNumber,
+    AttributeDiff, Attributes, Blocked, Change, ChangeKind, Fact, LogLevel, LogLine, OutcomeStatus,
+    Resource, ResourceId, ResourceState, Source, Timestamp, VersionNumber,
 };
 use orrery_store::{
-    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutVersion,
-    ResourceKey, ResultRecord, Scope, SqliteStore, StateRecord, Store,
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutOutcome,
+    PutScope, ResourceKey, ResultRecord, SqliteStore, StateRecord, Store,
 };
 use serde_json::{Value, json};
 
 /// 2026-11-16 09:30:00 UTC
 const START: i64 = 1_794_821_400_000_000;
 
-/// Makes the state with this name in a file.
-pub(crate) fn make(name: &str, file: &Path) -> Result<()> {
+/// Creates the named state in a file.
+pub(crate) fn create(name: &str, file: &Path) -> Result<()> {
     let scene = Scene::open(file)?;
     match name {
         "shop" => shop(&scene),
@@ -31,7 +31,7 @@ pub(crate) fn make(name: &str, file: &Path) -> Result<()> {
     }
 }
 
-/// A time so many seconds after the start.
+/// A time in seconds after the start.
 pub(crate) fn at(seconds: f64) -> Timestamp {
     #[expect(clippy::cast_possible_truncation, reason = "the numbers of tests are small")]
     let micros = (seconds * 1e6) as i64;
@@ -44,7 +44,7 @@ pub(crate) struct Scene {
     lease: Lease,
 }
 
-/// What a handler came to.
+/// Result of a handler run.
 struct Run<'a> {
     at: f64,
     version: u32,
@@ -69,7 +69,7 @@ impl Scene {
         number: u32,
         info: Value,
         resources: &[Resource],
-    ) -> Result<PutVersion> {
+    ) -> Result<PutOutcome> {
         let mut resources = resources.to_vec();
         resources.sort_by(|one, other| one.id.cmp(&other.id));
         Ok(self.store.put_version(
@@ -78,7 +78,7 @@ impl Scene {
                 number: None,
                 made_at: at(f64::from(number) * 3600.0),
                 info: &info,
-                scope: Scope::All,
+                scope: PutScope::All,
                 resources: &resources,
                 base: None,
                 unknowns: &[],
@@ -106,7 +106,7 @@ impl Scene {
         Ok(self.store.process_version(&self.lease, VersionNumber(version), &records)?)
     }
 
-    /// Keeps the result of a run, and the state that follows from it.
+    /// Records the result of a run and the resulting state.
     fn record(&self, resource: &Resource, run: &Run<'_>, facts: &[Fact]) -> Result<()> {
         let finished = at(run.at + 0.012);
         let good = run.outcome == OutcomeStatus::Deployed;
@@ -164,7 +164,7 @@ fn run(at: f64, outcome: OutcomeStatus, change: Change, log: &[LogLine]) -> Run<
 }
 
 fn change(kind: ChangeKind, attributes: &[(&str, Value, Value)]) -> Change {
-    let attributes = attributes.iter().cloned().map(|(name, current, desired)| AttributeChange {
+    let attributes = attributes.iter().cloned().map(|(name, current, desired)| AttributeDiff {
         name: name.to_owned(),
         current,
         desired,
@@ -181,7 +181,7 @@ const OLD: &str = "std::File[db1,path=/etc/old]";
 const REPORT: &str = "std::File[db1,path=/srv/report]";
 const SUMMARY: &str = "std::File[db1,path=/srv/summary]";
 
-/// Two versions and their stories: what was changed, drifted, failed, waits, is unknown, is gone.
+/// Two versions with changed, drifted, failed, waiting, unknown and removed resources.
 fn shop(scene: &Scene) -> Result<()> {
     let motd = |content: &str| {
         resource(MOTD, json!({"content": content, "mode": 644, "purged": false}), &[MOTD_D], 4)
@@ -243,7 +243,7 @@ fn shop(scene: &Scene) -> Result<()> {
         let run = run(at, OutcomeStatus::SkippedForDependency, Change::default(), &log);
         scene.record(waiting, &run, &[])?;
     }
-    // Somebody changed the file by hand, and a later deploy mended it.
+    // The file was edited by hand, and a later deploy repaired it.
     let drift = change(ChangeKind::Updated, &[("mode", json!(600), json!(644))]);
     let log = [line(
         7800.5,
@@ -256,7 +256,7 @@ fn shop(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Everything is as wanted.
+/// Everything is compliant.
 fn calm(scene: &Scene) -> Result<()> {
     let directory = resource(MOTD_D, json!({"mode": 755}), &[], 3)?;
     scene.put(1, json!("by hand"), std::slice::from_ref(&directory))?;
@@ -271,7 +271,7 @@ fn calm(scene: &Scene) -> Result<()> {
     scene.record(&directory, &run, &[])
 }
 
-/// Many that failed, on many agents.
+/// Many failures on many agents.
 fn crowd(scene: &Scene, count: u32) -> Result<()> {
     let resources: Vec<Resource> = (0..count)
         .map(|number| {
@@ -295,7 +295,7 @@ fn crowd(scene: &Scene, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Resources of a version that nobody has begun with.
+/// Resources of a version without any run.
 pub(crate) fn many(scene: &Scene, count: u32) -> Result<()> {
     let resources: Vec<Resource> = (0..count)
         .map(|number| {
@@ -306,7 +306,7 @@ pub(crate) fn many(scene: &Scene, count: u32) -> Result<()> {
     scene.put(1, json!(null), &resources).map(drop)
 }
 
-/// The first version is deployed; a newer one is released, and nobody has begun with it.
+/// The first version is deployed; a newer one is released but not started.
 fn waiting(scene: &Scene) -> Result<()> {
     calm(scene)?;
     let directory = resource(MOTD_D, json!({"mode": 700}), &[], 3)?;

@@ -1,4 +1,5 @@
-//! What commands tell of a command that is to run once and was cut off: its outcome is unknown until a person decides.
+//! Reports about an interrupted command that runs once: its outcome is unknown until an operator
+//! decides.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::playground::{Playground, until};
+use crate::scratch_project::{ScratchProject, until};
 use crate::server_commands::World;
 
 const MODEL: &str = r#"exec::Run(host=host, command="sh -c 'echo run >> journal; sleep 2'", cwd=root, once=true)
@@ -31,8 +32,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A project whose deploy was killed while its command ran.
-fn cut_off() -> Result<Playground> {
-    let project = Playground::new(MODEL)?;
+fn cut_off() -> Result<ScratchProject> {
+    let project = ScratchProject::new(MODEL)?;
     let running = project.start(&["deploy"])?;
     until("the command runs", Duration::from_secs(30), || Ok(project.managed("journal").exists()))?;
     running.signal(Signal::KILL)?;
@@ -40,13 +41,13 @@ fn cut_off() -> Result<Playground> {
     Ok(project)
 }
 
-fn unknown(project: &Playground, code: i32) -> Result<Vec<Value>> {
+fn unknown(project: &ScratchProject, code: i32) -> Result<Vec<Value>> {
     let mut found = project.json(code, &["settle"])?;
     let items = found["items"].as_array_mut().context("no items")?;
     Ok(std::mem::take(items))
 }
 
-fn runs(project: &Playground) -> Result<usize> {
+fn runs(project: &ScratchProject) -> Result<usize> {
     Ok(std::fs::read_to_string(project.managed("journal"))?.lines().count())
 }
 
@@ -57,7 +58,7 @@ fn all_commands_name_the_way_out() -> Result<()> {
             project.expect(2, &["deploy"])?;
             for (code, command) in [(2, &["status"][..]), (0, &["why", "exec::Run"])] {
                 let shown = project.expect(code, command)?.out;
-                let is_true = shown.contains("it is not run again until `orrery settle` decides");
+                let is_true = shown.contains("not run again until `orrery settle` decides");
                 ensure!(is_true, "{command:?}: {shown}");
                 for untrue in ["repair --pending", "starts it again"] {
                     ensure!(!shown.contains(untrue), "{command:?}: {shown}");
@@ -65,7 +66,7 @@ fn all_commands_name_the_way_out() -> Result<()> {
             }
         }
         let plan = project.expect(2, &["plan"])?.out;
-        let is_true = plan.contains("outcome is unknown: it is not run until `orrery settle`");
+        let is_true = plan.contains("outcome unknown: not run until `orrery settle`");
         ensure!(is_true && !plan.contains("run the command"), "{plan}");
     }
     ensure!(runs(&project)? == 1);
@@ -74,7 +75,7 @@ fn all_commands_name_the_way_out() -> Result<()> {
 
 fn a_decision_is_shown_until_it_has_effect() -> Result<()> {
     let project = cut_off()?;
-    // No deploy is needed to know that the outcome is lost.
+    // The lost outcome is detected without a deploy.
     ensure!(unknown(&project, 2)?.len() == 1);
     project.expect(2, &["deploy"])?;
     project.expect(0, &["settle", "--again", "exec::Run"])?;
@@ -97,10 +98,10 @@ fn a_decision_is_shown_until_it_has_effect() -> Result<()> {
     Ok(())
 }
 
-/// A command that has left the model and comes back is new: it runs again, and the plan says so.
+/// A command that left the model and returns is new: it runs again, and the plan shows it.
 fn plans_show_what_comes_back() -> Result<()> {
     let model = MODEL.replace("sleep 2", "true");
-    let project = Playground::new(&model)?;
+    let project = ScratchProject::new(&model)?;
     project.expect(0, &["deploy"])?;
     project.expect(0, &["plan"])?;
     project.write_model("")?;
@@ -112,7 +113,7 @@ fn plans_show_what_comes_back() -> Result<()> {
     Ok(())
 }
 
-/// What is printed to settle an effect is one word for a shell, whatever the command is.
+/// Printed commands for settling are quoted for a shell.
 fn the_way_out_can_be_pasted() -> Result<()> {
     let project = cut_off()?;
     let failed = project.expect(2, &["deploy"])?;
@@ -128,7 +129,7 @@ fn the_way_out_can_be_pasted() -> Result<()> {
     Ok(())
 }
 
-/// On a server: a plan shows such a resource as unknown, with the two choices, and not as due.
+/// On a server: a plan shows the resource as unknown, with both choices, and not as due.
 fn plans_and_status_of_servers_tell_them() -> Result<()> {
     let mut world = World::new(false)?;
     world.settle("")?;
@@ -182,7 +183,7 @@ fn effects_of_dropped_resources() -> Result<()> {
     project.expect(0, &["deploy"])?;
     ensure!(unknown(&project, 2)?.len() == 1, "a person has to decide all the same");
     let settled = project.expect(0, &["settle", "--done", "exec::Run"])?;
-    settled.says(&["no version has it any more, the effect is forgotten"])?;
+    settled.says(&["in no version any more: effect dropped"])?;
     ensure!(unknown(&project, 0)?.is_empty());
     Ok(())
 }

@@ -20,10 +20,10 @@ class Item(PurgeableResource):
 
 @provider("my_module::Item", name="json_file")
 class ItemHandler(CRUDHandler[Item]):
-    """Keeps items in a file of JSON."""
+    """Stores items in a JSON file."""
 
     def read_resource(self, ctx: HandlerContext, resource: Item) -> None:
-        """Writes what there is into the resource; what differs from what is wanted is then changed."""
+        """Sets the resource to its current state; differences from the desired state are then changed."""
         items = self._load(resource)
         if resource.name not in items:
             raise ResourcePurged()
@@ -50,7 +50,7 @@ class ItemHandler(CRUDHandler[Item]):
 
     def _store(self, resource: Item, items: dict[str, str]) -> None:
         path = pathlib.Path(resource.store)
-        # Written beside it and renamed, so that nobody ever sees half of it.
+        # Written to a temporary file and renamed, so that readers see complete content.
         draft = path.with_name(path.name + ".draft")
         draft.write_text(json.dumps(items, indent=2, sort_keys=True) + "\n")
         draft.replace(path)

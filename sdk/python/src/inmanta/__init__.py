@@ -1,7 +1,7 @@
-"""The names that modules import. What runs them lives in `orrery_sdk`."""
+"""Public names for modules. The implementation is in `orrery_sdk`."""
 
-# The release whose interface this package offers; modules compare against it.
+# The emulated release; modules compare against it.
 __version__ = "20.1.0"
 
-# True in tests of modules: what would be turned into text then is an error instead.
+# True in module tests: values that would be converted to text are an error instead.
 RUNNING_TESTS: bool = False

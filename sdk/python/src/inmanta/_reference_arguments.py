@@ -1,4 +1,4 @@
-"""How references and mutators are written down; modules import the names from `inmanta.references`."""
+"""Serialization of references and mutators; modules import the names from `inmanta.references`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PYTHON_TYPES: dict[str, type] = {"str": str, "float": float, "int": int, "bool":
 
 
 class Argument:
-    """One argument of a reference or mutator, as it is written down."""
+    """A serialized argument of a reference or mutator."""
 
     __module__ = PUBLIC_MODULE
 
@@ -38,10 +38,10 @@ class Argument:
         raise NotImplementedError()
 
     def to_json(self) -> dict[str, Any]:
-        """The form in which it is part of a resource."""
+        """JSON form within a resource."""
         return {"type": self.type, "name": self.name}
 
-    # Some code asks for these forms by the names that pydantic gives them.
+    # Some code uses pydantic's names for these methods.
     def model_dump(self, mode: str = "json") -> dict[str, Any]:
         """The same as `to_json`."""
         return self.to_json()
@@ -84,7 +84,7 @@ class ReferenceArgument(Argument):
         super().__init__(name=name, id=id if isinstance(id, uuid.UUID) else uuid.UUID(id), **values)
 
     def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """The reference object; its value if that is asked for."""
+        """The reference object; its value if requested."""
         return resource.get_reference_value(self.id, logger)
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class ReferenceArgument(Argument):
 
 
 class GetArgument(Argument):
-    """A value out of the resource itself, by a path."""
+    """A value of the resource itself, by path."""
 
     __module__ = PUBLIC_MODULE
 
@@ -101,7 +101,7 @@ class GetArgument(Argument):
     dict_path_expression: str
 
     def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """What stands in the resource there."""
+        """The value at the path in the resource."""
         from inmanta.util import dict_path
 
         return dict_path.to_path(self.dict_path_expression).get_element(resource)
@@ -161,7 +161,7 @@ class JsonArgument(Argument):
     value: Any
 
     def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """A list or dict of its own."""
+        """A copy of the list or dict."""
         return _copy_json(self.value)
 
     def to_json(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class MutatedJsonArgument(Argument):
         }
 
     def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """The list or dict, with values in the places of references."""
+        """The list or dict, with references replaced by values."""
         root = {"$": _copy_json(self.value)}
         for path, reference in self.references.items():
             destination.assign(root, path, reference.get_arg_value(resource, logger))
@@ -244,7 +244,7 @@ def _copy_json(value: Any) -> Any:
 
 
 class SerializedReferenceLike:
-    """What is written down of a reference or mutator."""
+    """Serialized form of a reference or mutator."""
 
     __module__ = PUBLIC_MODULE
 
@@ -253,7 +253,7 @@ class SerializedReferenceLike:
         self.args: list[Argument] = [_argument_from_json(item) for item in args]
 
     def to_json(self) -> dict[str, Any]:
-        """The form in which it is part of a resource."""
+        """JSON form within a resource."""
         return {"type": self.type, "args": [argument.to_json() for argument in self.args]}
 
     def model_dump(self, mode: str = "json") -> dict[str, Any]:
@@ -270,7 +270,7 @@ class SerializedReferenceLike:
 
 
 class ReferenceModel(SerializedReferenceLike):
-    """A reference, written down."""
+    """A serialized reference."""
 
     __module__ = PUBLIC_MODULE
 
@@ -284,21 +284,21 @@ class ReferenceModel(SerializedReferenceLike):
 
 
 class MutatorModel(SerializedReferenceLike):
-    """A mutator, written down."""
+    """A serialized mutator."""
 
     __module__ = PUBLIC_MODULE
 
     def get_id(self) -> uuid.UUID:
-        """Its id, which is not written down: it only decides the order."""
+        """Its id, which is not serialized: it only determines the order."""
         return compute_reference_or_mutator_id(self.type, self.args)
 
 
 def compute_reference_or_mutator_id(reference_type: str, args: list[Any]) -> uuid.UUID:
-    """The id that follows from the type and the arguments: the same in every process."""
+    """Id derived from the type and the arguments, equal in every process."""
     import hashlib
 
     text = json.dumps({"type": reference_type, "args": [item.to_json() for item in args]}, sort_keys=True)
     digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
-    # As `uuid.uuid3`, which takes bytes as a name only from Python 3.12 on.
+    # Like `uuid.uuid3`, which accepts bytes as a name only since Python 3.12.
     name = hashlib.md5(uuid.NAMESPACE_OID.bytes + digest, usedforsecurity=False).digest()
     return uuid.UUID(bytes=name, version=3)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReferenceSubCollector:
-    """Walks a value, and takes the references out of it."""
+    """Walks a value and extracts its references."""
 
     __module__ = "inmanta.resources"
 
@@ -23,7 +23,7 @@ class ReferenceSubCollector:
         self.references: dict[uuid.UUID, references.ReferenceModel] = {}
 
     def collect_reference(self, value: object) -> None:
-        """Notes a reference, and those that it needs."""
+        """Records a reference and its dependencies."""
         reference = references.unwrap_reference(value)
         if reference is None:
             return
@@ -35,11 +35,11 @@ class ReferenceSubCollector:
             ReferenceSubCollector.collect_references(_Nested(self), argument, "")
 
     def add_reference(self, path: str, reference: references.Reference[Any]) -> None:
-        """Called for each reference with the path at which it stands."""
+        """Called for each reference with its path."""
         self.collect_reference(reference)
 
     def collect_references(self, value: object, path: str) -> object:
-        """A plain copy of a value, with null in the places of references."""
+        """A plain copy of a value, with references replaced by null."""
         if value is None or isinstance(value, str | int | float | bool):
             return value
         reference = references.unwrap_reference(value)
@@ -75,12 +75,12 @@ class ReferenceSubCollector:
         ]
 
     def get_references_sorted(self) -> list[references.ReferenceModel]:
-        """What was found, by id."""
+        """The references found, sorted by id."""
         return [self.references[key] for key in sorted(self.references)]
 
 
 class _Nested(ReferenceSubCollector):
-    """Looks for references in the arguments of one, wherever they stand."""
+    """Finds references in the arguments of a reference, at any depth."""
 
     def __init__(self, owner: ReferenceSubCollector) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Nested(ReferenceSubCollector):
 
 
 class ReferenceCollector(ReferenceSubCollector):
-    """Takes the references out of the fields of a resource, and notes where their values go."""
+    """Extracts the references of a resource's fields, and records the destinations of their values."""
 
     __module__ = "inmanta.resources"
 
@@ -101,10 +101,10 @@ class ReferenceCollector(ReferenceSubCollector):
         self.mutators: list[references.MutatorModel] = []
 
     def add_reference(self, path: str, reference: references.Reference[Any]) -> None:
-        """Notes the reference and that its value goes to this path."""
+        """Records the reference and the destination path of its value."""
         self.collect_reference(reference)
         self.mutators.append(references.ReplaceValue(self.resource, reference, path).serialize())
 
     def get_mutators_sorted(self) -> list[references.MutatorModel]:
-        """What puts the values in place, by id."""
+        """The mutators that assign the values, sorted by id."""
         return sorted(self.mutators, key=lambda mutator: mutator.get_id())

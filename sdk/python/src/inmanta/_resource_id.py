@@ -16,7 +16,7 @@ _ID_PATTERN = re.compile(
 
 
 class Id:
-    """The id of a resource: `Type[agent,attribute=value]`, and perhaps a version."""
+    """The id of a resource: `Type[agent,attribute=value]`, optionally with a version."""
 
     __module__ = "inmanta.resources"
 
@@ -45,7 +45,7 @@ class Id:
 
     @property
     def agent_name(self) -> str:
-        """Who deploys it."""
+        """The agent that deploys it."""
         return self._agent_name
 
     @property
@@ -72,7 +72,7 @@ class Id:
         return self._entity_type
 
     def get_agent_name(self) -> str:
-        """Who deploys it."""
+        """The agent that deploys it."""
         return self._agent_name
 
     def get_attribute(self) -> str:
@@ -112,7 +112,7 @@ class Id:
         return ResourceVersionIdStr(f"{self.resource_str()},v={self._version}")
 
     def is_resource_version_id_obj(self) -> bool:
-        """Whether it has a version."""
+        """True if it has a version."""
         return self._version != 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Id:
 
     @classmethod
     def parse_resource_version_id(cls, resource_id: str) -> Id:
-        """Reads an id that has to have a version."""
+        """Reads an id, which must have a version."""
         parsed = cls.parse_id(resource_id)
         if parsed.version == 0:
             raise ValueError(f"Version is missing from resource id: {resource_id}")
@@ -152,12 +152,12 @@ class Id:
 
     @classmethod
     def is_resource_id(cls, value: str) -> bool:
-        """Whether a text is an id, with or without version."""
+        """True if a text is an id, with or without version."""
         return _ID_PATTERN.match(value) is not None
 
     @classmethod
     def is_resource_version_id(cls, value: str) -> bool:
-        """Whether a text is an id with version."""
+        """True if a text is an id with version."""
         match = _ID_PATTERN.match(value)
         return match is not None and match["version"] is not None
 

@@ -1,4 +1,4 @@
-"""What code of modules may do around a compile."""
+"""Hooks of module code around a compile."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Finalizers:
 
     @classmethod
     def forget(cls, is_gone: Callable[[str], bool]) -> None:
-        """Forgets the functions of modules that are gone."""
+        """Removes the functions of unloaded modules."""
         cls.__finalizers = [one for one in cls.__finalizers if not is_gone(one.__module__)]
 
     @staticmethod
     def run(functions: Iterable[Function]) -> list[Exception]:
-        """Runs some; gives what they raised."""
+        """Runs functions; returns their exceptions."""
         errors: list[Exception] = []
         for function in functions:
             try:
@@ -49,7 +49,7 @@ class Finalizers:
 
     @classmethod
     def call_finalizers(cls, should_log: bool = False) -> None:
-        """Runs all. Errors are logged, or raised when all have run."""
+        """Runs all. Errors are logged, or raised after all have run."""
         errors = [CompilerException(f"Finalizer failed: {error}") for error in cls.run(cls.functions())]
         if should_log:
             for error in errors:
@@ -65,15 +65,15 @@ class Finalizers:
 
 
 def finalizer(fnc: Function) -> Function:
-    """Has a function run at the end of each compile, whether it went well or not."""
+    """Registers a function that runs at the end of each compile, successful or not."""
     Finalizers.add_function(fnc)
     return fnc
 
 
 class Compiler:
-    """The compile that goes on.
+    """The current compile.
 
-    :param refs: values that tests put in the place of what a server would say, such as facts.
+    :param refs: values of tests that replace those of a server, such as facts.
     """
 
     def __init__(self, cf_file: str = "main.cf", refs: Mapping[object, object] | None = None) -> None:
@@ -85,11 +85,11 @@ class Compiler:
         return self._plugins
 
     def find_type(self, name: str, namespace: str) -> Type | None:
-        """A type as code in a namespace names it."""
+        """A type by its name in a namespace."""
         return None
 
     def data_directory(self) -> str:
-        """Where modules keep their files."""
+        """Directory for files of modules."""
         return "data"
 
     def is_loaded(self) -> bool:

@@ -1,4 +1,4 @@
-"""The configuration: what the core sends, and what variables of the environment say."""
+"""The configuration: values from the core and from environment variables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_float(value: Any) -> float:
 
 
 def is_bool(value: Any) -> bool:
-    """A truth, or a word for it."""
+    """A boolean, or a word for it."""
     from inmanta.data import convert_boolean
 
     return convert_boolean(value)
@@ -66,7 +66,7 @@ class Config:
 
     @classmethod
     def get(cls, section: str, name: str | None = None, default_value: Any = None) -> Any:
-        """The value of an option; the given default, or that of a known option, if it is not set."""
+        """The value of an option; the given default, or that of a registered option, if it is not set."""
         if name is None:
             return dict(cls._values.get(section, {}))
         raw = cls._lookup(section, name)
@@ -79,40 +79,40 @@ class Config:
 
     @classmethod
     def getboolean(cls, section: str, name: str, default_value: bool | None = None) -> bool | None:
-        """The truth that an option stands for."""
+        """The boolean value of an option."""
         raw = cls._lookup(section, name)
         return default_value if raw is None else is_bool(raw)
 
     @classmethod
     def is_set(cls, section: str, name: str) -> bool:
-        """Whether an option has a value."""
+        """True if an option has a value."""
         return cls._lookup(section, name) is not None
 
     @classmethod
     def set(cls, section: str, name: str, value: str) -> None:
-        """Gives an option a value."""
+        """Sets an option."""
         cls._values.setdefault(section, {})[_normal(name)] = value
 
     @classmethod
     def load_config_from_dict(cls, input_config: Mapping[str, Mapping[str, Any]]) -> None:
-        """Gives many options their values."""
+        """Sets many options."""
         for section, options in input_config.items():
             for name, value in options.items():
                 cls.set(section, name, value)
 
     @classmethod
     def config_as_dict(cls) -> Mapping[str, Mapping[str, Any]]:
-        """All that is set."""
+        """All options that are set."""
         return {section: dict(options) for section, options in cls._values.items()}
 
     @classmethod
     def register_option(cls, option: Option[Any]) -> None:
-        """Makes an option known."""
+        """Registers an option."""
         cls._options.setdefault(option.section, {})[_normal(option.name)] = option
 
     @classmethod
     def get_for_option(cls, option: Option[T]) -> T:
-        """The value of a known option."""
+        """The value of a registered option."""
         return cls.get(option.section, option.name)
 
 
@@ -141,11 +141,11 @@ class Option(Generic[T]):
         return Config.get_for_option(self)
 
     def set(self, value: str) -> None:
-        """Gives it a value."""
+        """Sets it."""
         Config.set(self.section, self.name, value)
 
     def get_default_value(self) -> T:
-        """What it is if nobody says anything."""
+        """The default value."""
         if self.predecessor_option is not None and Config.is_set(
             self.predecessor_option.section, self.predecessor_option.name
         ):
@@ -153,7 +153,7 @@ class Option(Generic[T]):
         return self.default() if callable(self.default) else self.default  # type: ignore[return-value]
 
     def validate(self, value: Any) -> T:
-        """The value that a text stands for."""
+        """Parses and checks a value."""
         return self.validator(value)
 
 

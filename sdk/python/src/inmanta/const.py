@@ -1,4 +1,4 @@
-"""The words of the state of resources, and names that modules share with the orchestrator."""
+"""Resource states, and names that modules share with the orchestrator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ResourceState(str, enum.Enum):
 
 
 class HandlerResourceState(str, enum.Enum):
-    """What a handler can say of its resource."""
+    """The states that a handler can report."""
 
     skipped = "skipped"
     deployed = "deployed"
@@ -36,7 +36,7 @@ class HandlerResourceState(str, enum.Enum):
 
 
 class Change(str, enum.Enum):
-    """What an operation did to its resource."""
+    """The kind of change that an operation made."""
 
     nochange = "nochange"
     created = "created"
@@ -45,7 +45,7 @@ class Change(str, enum.Enum):
 
 
 class ResourceAction(str, enum.Enum):
-    """What was done with a resource."""
+    """Kinds of operations on a resource."""
 
     store = "store"
     push = "push"
@@ -57,7 +57,7 @@ class ResourceAction(str, enum.Enum):
 
 
 class ParameterSource(str, enum.Enum):
-    """Where a parameter comes from."""
+    """The source of a parameter."""
 
     fact = "fact"
     plugin = "plugin"
@@ -83,7 +83,7 @@ class LogLevel(str, enum.Enum):
 
     @property
     def to_int(self) -> int:
-        """The level as the standard library counts."""
+        """The numeric level of the standard library."""
         return LOG_LEVEL_AS_INTEGER[self]
 
 

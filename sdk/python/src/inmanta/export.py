@@ -1,4 +1,4 @@
-"""The export: from a model that is complete to resources, and what code of modules adds to that."""
+"""The export of resources from a complete model, and its hooks for module code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "unknown_parameters",
 ]
 
-# Values that were asked of the server, and that it does not know yet: the server is told what is wanted.
+# Values that were requested and are unknown; reported to the server.
 unknown_parameters: list[dict[str, Any]] = []
 
 ModelDict = dict[str, "Entity"]
@@ -57,7 +57,7 @@ class DependencyCycleException(Exception):
 
 
 class Exporter:
-    """What serializers and exporters get: a place for file contents, and a look at the model."""
+    """Interface for serializers and exporters: upload of file contents, and access to the model."""
 
     __export_functions: ClassVar[dict[str, tuple[tuple[str, ...], Callable[..., None]]]] = {}
     __dep_manager: ClassVar[list[Manager]] = []
@@ -68,7 +68,7 @@ class Exporter:
         self.scopes: Namespace | None = None
         self.resources: ResourceDict = {}
 
-    # What modules register
+    # Registration
 
     @classmethod
     def clear(cls) -> None:
@@ -96,18 +96,18 @@ class Exporter:
 
     @classmethod
     def forget(cls, is_gone: Callable[[str], bool]) -> None:
-        """Forgets the functions of modules that are gone."""
+        """Removes the functions of unloaded modules."""
         cls.__dep_manager = [one for one in cls.__dep_manager if not is_gone(one.__module__)]
         cls.__export_functions = {
             name: found for name, found in cls.__export_functions.items() if not is_gone(found[1].__module__)
         }
 
-    # What the host does with that
+    # Called by the host
 
     def run_dependency_managers(
         self, managers: Sequence[Manager], types: Mapping[str, Any], resources: ResourceDict
     ) -> None:
-        """Lets code add to what resources require. What it does not know yet it may leave for another time."""
+        """Runs dependency managers, which add requirements. Exceptions for unknowns are ignored."""
         for function in managers:
             try:
                 function(types, resources)  # type: ignore[arg-type]
@@ -133,12 +133,12 @@ class Exporter:
             for name in types
         }
 
-    # What modules call
+    # Called by modules
 
     def upload_file(self, content: str | bytes, other: str | bytes | None = None) -> str:
-        """Keeps a content for handlers to get; gives its id, which is its SHA-1.
+        """Uploads a content for handlers; returns its id, the SHA-1.
 
-        Called with two arguments, the first is the id that the content is kept under.
+        With two arguments, the first is the id of the content.
         """
         if other is None:
             return files.put(content)
@@ -147,7 +147,7 @@ class Exporter:
         return files.put(other, content)
 
     def add_resource(self, resource: Resource) -> None:
-        """Adds a resource that no instance stands for."""
+        """Adds a resource without an instance."""
         self.resources[resource.id] = resource
 
     def get_environment_id(self) -> str:
@@ -157,7 +157,7 @@ class Exporter:
 
 
 class dependency_manager:
-    """Has a function add to what resources require: `@dependency_manager def f(model, resources)`."""
+    """Registers a function that adds requirements: `@dependency_manager def f(model, resources)`."""
 
     def __init__(self, function: Manager) -> None:
         Exporter.add_dependency_manager(function)
@@ -168,7 +168,7 @@ class dependency_manager:
 
 
 class code_manager:
-    """Kept for the API: which code goes where is not for modules to decide."""
+    """Exists for API compatibility; has no effect."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self.function = function

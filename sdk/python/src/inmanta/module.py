@@ -1,4 +1,4 @@
-"""The project that is being worked on, and its modules."""
+"""The current project and its modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ProjectNotFoundException(Exception):
 
 
 class Module:
-    """A module that brings code."""
+    """A module with code."""
 
     def __init__(self, name: str, path: str, version: str | None = None) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class Project:
 
     @classmethod
     def set(cls, project: Project) -> None:
-        """Says which project this is."""
+        """Sets the project of this process."""
         cls._project = project
 
     @classmethod

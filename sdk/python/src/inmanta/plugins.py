@@ -45,11 +45,11 @@ _MISSING = object()
 
 
 class PluginDeprecationWarning(InmantaWarning):
-    """A plugin that will go away is called."""
+    """A deprecated plugin is called."""
 
 
 class ModelType:
-    """The type of the language that an annotation stands for: `Annotated[int, ModelType["std::port"]]`."""
+    """The type of the language for an annotation: `Annotated[int, ModelType["std::port"]]`."""
 
     def __init__(self, model_type: str) -> None:
         self.model_type = model_type
@@ -68,7 +68,7 @@ class ModelType:
 
 
 class CheckedArgs:
-    """Arguments of a plugin that fit their types."""
+    """Arguments of a plugin that match their types."""
 
     def __init__(self, args: list[object], kwargs: Mapping[str, object], unknowns: bool) -> None:
         self.args = args
@@ -90,7 +90,7 @@ def allow_reference_values(instance: T) -> T:
 
 
 class Context:
-    """What a plugin may want to know about the call that it serves. A parameter annotated with this gets one."""
+    """Information about the current call, passed to a parameter with this annotation."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Context:
         self.compiler: Compiler = queue.get_compiler()  # type: ignore[assignment]
 
     def get_resolver(self) -> Resolver:
-        """The names that the caller sees."""
+        """The names visible to the caller."""
         return self.resolver
 
     def get_type(self, name: object) -> Type:
@@ -122,7 +122,7 @@ class Context:
         return self.queue
 
     def get_environment_id(self) -> str:
-        """The environment that is compiled for."""
+        """The id of the environment."""
         from inmanta.config import Config
 
         return str(Config.get("config", "environment", None))
@@ -131,25 +131,25 @@ class Context:
         return self.compiler
 
     def get_data_dir(self) -> str:
-        """A directory that the module may keep files in, from one compile to the next."""
+        """A directory for files of the module, persistent across compiles."""
         directory = os.path.join(self.compiler.data_directory(), self.plugin.namespace.get_full_name())
         os.makedirs(directory, exist_ok=True)
         return directory
 
     def get_client(self) -> Client:
-        """The server, for `run_sync`."""
+        """An asynchronous client of the server, for `run_sync`."""
         from inmanta.protocol.endpoints import Client
 
         return Client("compiler")
 
     def get_sync_client(self) -> SyncClient:
-        """The server."""
+        """A synchronous client of the server."""
         from inmanta.protocol.endpoints import SyncClient
 
         return SyncClient("compiler")
 
     def run_sync(self, function: Callable[[], Awaitable[T]], timeout: int = 5) -> T:
-        """Runs something asynchronous to its end. After `timeout` seconds the server counts as gone."""
+        """Runs a coroutine function to completion. After `timeout` seconds the server counts as unreachable."""
         import asyncio
 
         async def bounded() -> T:
@@ -212,7 +212,7 @@ class PluginReturn(PluginValue):
 
 
 class PluginMeta(type):
-    """Knows all plugins: each is a class, made by the decorator."""
+    """Registry of all plugins: each is a class that the decorator creates."""
 
     __functions: ClassVar[dict[str, type[Plugin]]] = {}
 
@@ -227,7 +227,7 @@ class PluginMeta(type):
 
     @classmethod
     def clear(mcs, inmanta_module: str | None = None) -> None:
-        """Forgets all plugins, or those of a module."""
+        """Removes all plugins, or those of a module."""
         if inmanta_module is None:
             mcs.__functions = {}
             return
@@ -318,7 +318,7 @@ class Plugin(NamedType, WithComment, metaclass=PluginMeta):
         return self.namespace
 
     def get_signature(self, *, use_dsl_types: bool = False) -> str:
-        """The plugin as Python writes it, without the context."""
+        """The signature in Python syntax, without the context."""
         parts = [argument.get_signature_display() for argument in self.args]
         if self.var_args is not None:
             parts.append("*" + self.var_args.get_signature_display())
@@ -333,9 +333,9 @@ class Plugin(NamedType, WithComment, metaclass=PluginMeta):
         return bool(self.opts["allow_unknown"])
 
     def check_requirements(self) -> None:
-        """Raises an exception if a command that the plugin needs is not there."""
+        """Raises an exception if a required command is missing."""
         for command in self.opts["bin"] or ():
-            # The shell is asked, since what it finds is what the plugin will run.
+            # Uses the shell, which resolves commands in the same way as the plugin.
             found = subprocess.run(
                 ["bash", "-c", 'type -p -- "$1"', "bash", command], capture_output=True, check=False
             )
@@ -348,7 +348,7 @@ class Plugin(NamedType, WithComment, metaclass=PluginMeta):
         cls.replaced_by = replaced_by
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Calls the plugin from Python, with values of the model or of Python; gives a value of the model."""
+        """Calls the plugin from Python, with values of the model or of Python; returns a value of the model."""
         self.check_requirements()
 
         def converted(value: object) -> object:
@@ -365,7 +365,7 @@ class Plugin(NamedType, WithComment, metaclass=PluginMeta):
     def call_in_context(
         self, processed_args: CheckedArgs, resolver: Resolver, queue: QueueScheduler, location: object
     ) -> object:
-        """Calls the plugin with arguments that are ready; the context, if it wants one, is among them."""
+        """Calls the plugin with complete arguments, including the context if it needs one."""
         self.check_requirements()
         return DynamicProxy.unwrap(self.call(*processed_args.args, **processed_args.kwargs))
 
@@ -406,10 +406,10 @@ def plugin(
 ) -> Any:
     """Makes a function callable from models: `@plugin`, `@plugin()`, `@plugin("name")`.
 
-    :param function: the function, or the name that models call it by.
-    :param commands: programs that have to be there when it is called.
-    :param emits_statements: kept for the API; it has no effect.
-    :param allow_unknown: it wants to be called also with values that are not known yet.
+    :param function: the function, or its name in models.
+    :param commands: programs that must be installed.
+    :param emits_statements: for API compatibility; has no effect.
+    :param allow_unknown: accept unknown arguments.
     """
 
     def register(name: str | None, decorated: F) -> F:
@@ -448,7 +448,7 @@ def plugin(
 def deprecated(
     function: Callable[..., Any] | None = None, *, replaced_by: str | None = None, **kwargs: object
 ) -> Any:
-    """Says that a plugin will go away. Stands above `@plugin`."""
+    """Marks a plugin as deprecated. Must be above `@plugin`."""
 
     def mark(decorated: Callable[..., Any]) -> Callable[..., Any]:
         made = getattr(decorated, "__plugin__", None)

@@ -1,4 +1,4 @@
-"""Values that are not known before deployment: how they are written down, and how they become values.
+"""Late-bound values: their serialization and resolution.
 
 A reference stands in a field of a resource. The export writes null there, and beside it what the reference is
 (`references`) and where its value goes (`mutators`). The executor makes the objects again, asks them for their
@@ -79,9 +79,9 @@ StrictJson = Any
 
 DATACLASS_FIELDS = "__dataclass_fields__"
 
-# Told of every value that a reference resolves to. The handler host keeps such values out of what it sends.
+# Called with every resolved value. The handler host redacts these values in its output.
 _on_resolved: Callable[[object], None] | None = None
-# Told when a reference begins and ends to compute its value: what is logged meanwhile may hold it.
+# Called before and after a reference computes its value, because log lines in between may contain it.
 _on_resolving: Callable[[bool], None] | None = None
 
 
@@ -94,7 +94,7 @@ class ReferenceCycleException(Exception):
         self.complete = False
 
     def add(self, element: Reference[Any]) -> None:
-        """Adds the reference that needs the first one of the chain, until the circle is closed."""
+        """Adds the reference that needs the first one of the chain, until the cycle is closed."""
         if self.complete:
             return
         if element is self.references[-1]:
@@ -118,19 +118,19 @@ class MutatorMissingError(TypeError):
 
 
 class MaybeReference(Protocol[T]):
-    """What may turn out to be a reference."""
+    """An object that may be a reference."""
 
     def unwrap_reference(self) -> Reference[Any] | None:
         """The reference, if it is one."""
 
 
 def maybe_reference(value: object) -> bool:
-    """Whether a value can say if it is a reference."""
+    """True if a value implements MaybeReference."""
     return not isinstance(value, ReferenceLike) and callable(getattr(type(value), "unwrap_reference", None))
 
 
 def unwrap_reference(value: object) -> Reference[Any] | None:
-    """The reference that a value is or stands for; None if it is none."""
+    """The reference that a value is or wraps; None if there is none."""
     if isinstance(value, Reference):
         return value
     if maybe_reference(value):
@@ -139,7 +139,7 @@ def unwrap_reference(value: object) -> Reference[Any] | None:
 
 
 def is_reference_of(instance: object | None, type_class: type[object]) -> bool:
-    """Whether this is a reference that resolves to that type."""
+    """True if this is a reference that resolves to that type."""
     if not isinstance(instance, Reference):
         return False
     resolved = instance.get_reference_type()
@@ -147,7 +147,7 @@ def is_reference_of(instance: object | None, type_class: type[object]) -> bool:
 
 
 class ReferenceLike:
-    """What references and mutators share: arguments that can be written down."""
+    """Base of references and mutators: serializable arguments."""
 
     type: typing.ClassVar[str]
 
@@ -163,21 +163,21 @@ class ReferenceLike:
     def deserialize(
         cls: builtins.type[C], ref: SerializedReferenceLike, resource: Resource, logger: LoggerABC
     ) -> C:
-        """Makes the object again."""
+        """Creates the object from its serialized form."""
         return cls(**{argument.name: argument.get_arg_value(resource, logger) for argument in ref.args})
 
     def resolve_other(self, value: Reference[S] | S, logger: LoggerABC) -> S:
-        """The value of something that may be a reference."""
+        """Resolves a value that may be a reference."""
         if isinstance(value, Reference):
             return value.get(logger)
         return value
 
     def serialize(self) -> SerializedReferenceLike:
-        """What is written down of it."""
+        """Its serialized form."""
         raise NotImplementedError()
 
     def serialize_arguments(self) -> tuple[uuid.UUID, list[Argument]]:
-        """The id and the arguments as they are written down."""
+        """The id and the serialized arguments."""
         if self.__dict__.get("_serializing"):
             raise ReferenceCycleException(self)  # type: ignore[arg-type]
         object.__setattr__(self, "_serializing", True)
@@ -242,9 +242,9 @@ def _is_collection_proxy(value: object) -> bool:
 
 
 class Reference(ReferenceLike, Generic[T]):
-    """A value that is asked for on the executor. Subclasses say how, in `resolve`."""
+    """A value that is resolved on the executor. Subclasses implement `resolve`."""
 
-    # Objects of classes that do not call this constructor (dataclasses) have not been asked yet either.
+    # Class attribute, for subclasses that do not call this constructor (dataclasses).
     _reference_value: Any = None
     _reference_value_cached: bool = False
 
@@ -273,13 +273,13 @@ class Reference(ReferenceLike, Generic[T]):
         return self._reference_value
 
     def serialize(self) -> ReferenceModel:
-        """What is written down of it."""
+        """Its serialized form."""
         identifier, arguments = self.serialize_arguments()
         return ReferenceModel(type=self.type, args=arguments, id=identifier)
 
     @classmethod
     def get_reference_type(cls) -> type[Any] | None:
-        """What it resolves to, if the class says so."""
+        """The type that it resolves to, if the class declares it."""
         for base in cls.__mro__:
             for declared in getattr(base, "__orig_bases__", ()) if "__orig_bases__" in vars(base) else ():
                 origin = typing.get_origin(declared)
@@ -291,7 +291,7 @@ class Reference(ReferenceLike, Generic[T]):
 
     @classmethod
     def is_dataclass_reference(cls) -> bool:
-        """Whether it resolves to a dataclass."""
+        """True if it resolves to a dataclass."""
         resolved = cls.get_reference_type()
         return resolved is not None and hasattr(resolved, DATACLASS_FIELDS)
 
@@ -303,11 +303,11 @@ class Mutator(ReferenceLike):
     """Changes a resource before its handler sees it."""
 
     def run(self, logger: LoggerABC) -> None:
-        """Makes the change."""
+        """Applies the change."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it changes")
 
     def serialize(self) -> MutatorModel:
-        """What is written down of it."""
+        """Its serialized form."""
         _identifier, arguments = self.serialize_arguments()
         return MutatorModel(type=self.type, args=arguments)
 
@@ -326,7 +326,7 @@ class reference:
 
     @classmethod
     def add_reference(cls, name: str, reference_type: type[Reference[Any]]) -> None:
-        """Registers, and gives the class its name."""
+        """Registers a class and sets its name."""
         reference_type.type = name
         cls._reference_classes[name] = reference_type
 
@@ -345,7 +345,7 @@ class reference:
 
     @classmethod
     def reset(cls) -> None:
-        """Forgets all but those that are always there."""
+        """Removes all but the built-in classes."""
         cls._reference_classes = {
             name: found for name, found in cls._reference_classes.items() if name.startswith("core::")
         }
@@ -365,7 +365,7 @@ class mutator:
 
     @classmethod
     def add_mutator(cls, name: str, mutator_type: type[Mutator]) -> None:
-        """Registers, and gives the class its name."""
+        """Registers a class and sets its name."""
         mutator_type.type = name
         cls._mutator_classes[name] = mutator_type
 
@@ -384,7 +384,7 @@ class mutator:
 
     @classmethod
     def reset(cls) -> None:
-        """Forgets all but those that are always there."""
+        """Removes all but the built-in classes."""
         cls._mutator_classes = {
             name: found for name, found in cls._mutator_classes.items() if name.startswith("core::")
         }
@@ -392,7 +392,7 @@ class mutator:
 
 @mutator(name="core::Replace")
 class ReplaceValue(Mutator):
-    """Puts the value of a reference at a place in the resource."""
+    """Assigns the value of a reference to a destination in the resource."""
 
     def __init__(self, resource: Resource, value: Reference[PrimitiveTypes], destination: str) -> None:
         super().__init__()
@@ -401,7 +401,7 @@ class ReplaceValue(Mutator):
         self.destination = destination
 
     def run(self, logger: LoggerABC) -> None:
-        """Puts it there."""
+        """Assigns the value."""
         value: object = self.resolve_other(self.value, logger)  # type: ignore[arg-type]
         destination.assign(self.resource, self.destination, value)
 

@@ -1,4 +1,4 @@
-"""Resources: what is exported of instances, under which id, and how it is read again by an executor."""
+"""Resources: their export from instances, their ids, and their deserialization by an executor."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RESERVED_FOR_RESOURCE = frozenset(
 
 
 class ResourceException(Exception):
-    """A resource class or a resource that cannot be used."""
+    """An invalid resource class or resource."""
 
 
 class ResourceNotFoundExcpetion(Exception):
@@ -52,11 +52,11 @@ class ResourceNotFoundExcpetion(Exception):
 
 
 class IgnoreResourceException(Exception):
-    """Raised by a serializer: this instance is not to be exported."""
+    """Raised by a serializer to exclude an instance from the export."""
 
 
 class HostNotFoundException(Exception):
-    """The machine that a handler works on cannot be reached."""
+    """The machine of a handler is unreachable."""
 
     def __init__(self, hostname: str, user: str, error: str) -> None:
         super().__init__(f"Failed to access host {hostname} as user {user} over ssh.")
@@ -89,20 +89,20 @@ class resource:
 
     @classmethod
     def add_resource(cls, cls_name: str, resource_type: type[Resource], options: dict[str, str]) -> None:
-        """Registers; who comes later wins."""
+        """Registers a class; a later one replaces an earlier one."""
         if cls_name in cls._resources:
             LOGGER.info("Reregistering model entity %s", cls_name)
         cls._resources[cls_name] = (resource_type, options)
 
     @classmethod
     def validate(cls) -> None:
-        """Raises if a registered class cannot be used."""
+        """Raises if a registered class is invalid."""
         for resource_type, _options in cls._resources.values():
             cls.validate_class(resource_type)
 
     @classmethod
     def validate_class(cls, resource_type: type[Any]) -> None:
-        """Raises if this class cannot be used."""
+        """Raises if this class is invalid."""
         if issubclass(resource_type, resource):
             from inmanta.ast import RuntimeException
 
@@ -131,7 +131,7 @@ class resource:
 
     @classmethod
     def reset(cls) -> None:
-        """Forgets all classes."""
+        """Removes all classes."""
         cls._resources = {}
 
 
@@ -143,7 +143,7 @@ class ResourceMeta(type):
         if not isinstance(own, tuple | list):
             raise Exception(f"fields attribute of {class_name} should be a tuple or list")
         merged = [*mcs._get_parent_fields(bases), *own]
-        # The order is the same in every process, and the first mention of a field is its place.
+        # The order is deterministic: a field has the position of its first declaration.
         dct["fields"] = tuple(dict.fromkeys(merged))
         return super().__new__(mcs, class_name, bases, dct)
 
@@ -157,7 +157,7 @@ class ResourceMeta(type):
 
 
 class Resource(metaclass=ResourceMeta):
-    """What is known of a resource: its id and its fields. Subclasses list their fields in `fields`."""
+    """A resource: its id and its fields. Subclasses list their fields in `fields`."""
 
     fields: Sequence[str] = (
         const.RESOURCE_ATTRIBUTE_SEND_EVENTS,
@@ -170,7 +170,7 @@ class Resource(metaclass=ResourceMeta):
     model: DynamicProxy
     map: dict[str, Any]
 
-    # What exports that were made before a field existed mean by its absence.
+    # Defaults of fields that older exports lack.
     _FIELD_DEFAULTS = {"receive_events": True, "report_only": False, "references": (), "mutators": ()}
 
     def __init__(self, _id: Id) -> None:
@@ -180,7 +180,7 @@ class Resource(metaclass=ResourceMeta):
         self.unknowns: set[str] = set()
         for field in type(self).fields:
             object.__setattr__(self, field, None)
-        # Shared with clones: a value is asked for once.
+        # Shared with clones: a value is resolved once.
         self._reference_models: dict[uuid.UUID, references.ReferenceModel] | None = None
         self._reference_values: dict[uuid.UUID, object] = {}
         self._resolving: list[uuid.UUID] = []
@@ -190,17 +190,17 @@ class Resource(metaclass=ResourceMeta):
 
     @staticmethod
     def get_send_event(_exporter: Exporter, obj: Any) -> bool:
-        """Whether dependents reload when this changes: not unless the model says so."""
+        """True if dependents reload when this changes; default: false."""
         return _optional(obj, "send_event", False)
 
     @staticmethod
     def get_receive_events(_exporter: Exporter, obj: Any) -> bool:
-        """Whether this reloads when what it requires changes: yes unless the model says no."""
+        """True if this reloads when its requirements change; default: true."""
         return _optional(obj, "receive_events", True)
 
     @staticmethod
     def get_report_only(_exporter: Exporter, obj: Any) -> bool:
-        """Whether differences are only reported: not unless the model says so."""
+        """True if differences are only reported; default: false."""
         return _optional(obj, "report_only", False)
 
     @staticmethod
@@ -215,7 +215,7 @@ class Resource(metaclass=ResourceMeta):
 
     @classmethod
     def validate(cls) -> None:
-        """Raises if a name of a field cannot be one."""
+        """Raises if a field has an invalid name."""
         for field in cls.fields:
             if field.startswith("_"):
                 raise ResourceException(
@@ -239,7 +239,7 @@ class Resource(metaclass=ResourceMeta):
     ) -> object:
         """The value of a field: of its getter, of its entry in `map`, or of the attribute of that name.
 
-        An unknown value is given as it is. Errors say which field of which entity they are about.
+        An unknown is returned unchanged. Errors name the field and the entity.
         """
         from inmanta import ast
         from inmanta.execute.proxy import exportcontext
@@ -274,7 +274,7 @@ class Resource(metaclass=ResourceMeta):
     def object_to_id(
         cls, model_object: DynamicProxy, entity_name: str, attribute_name: str, agent_attribute: str
     ) -> Id:
-        """The id of the resource of an instance. Raises UnknownException if it depends on something unknown."""
+        """The id of the resource of an instance. Raises UnknownException if it depends on an unknown."""
         from inmanta.ast import UnknownException
 
         agent = cls._orrery_agent_of(model_object, entity_name, agent_attribute)
@@ -322,7 +322,7 @@ class Resource(metaclass=ResourceMeta):
 
     @classmethod
     def create_from_model(cls, exporter: Exporter, entity_name: str, model_object: DynamicProxy) -> Resource:
-        """The resource of an instance. Raises what its serializers raise, and UnknownException for an unknown id."""
+        """The resource of an instance. Raises exceptions of serializers, and UnknownException for an unknown id."""
         resource_cls, options = resource.get_class(entity_name)
         if resource_cls is None or options is None:
             raise TypeError(f"No resource class registered for entity {entity_name}")
@@ -342,14 +342,14 @@ class Resource(metaclass=ResourceMeta):
         return created
 
     def is_type(self, type_name: str) -> bool:
-        """Whether the instance behind this is of that type."""
+        """True if the instance behind this has that type."""
         return str(self.model._type()) == type_name or self.model._type().get_full_name() == type_name
 
     # From and to JSON.
 
     @classmethod
     def deserialize(cls, obj_map: Mapping[str, Any]) -> Resource:
-        """Reads what an export wrote. The class is the one that is registered for the type in the id."""
+        """Creates a resource from its exported form, with the class registered for its type."""
         identifier = Id.parse_id(obj_map["id"])
         resource_cls, _options = resource.get_class(identifier.entity_type)
         if resource_cls is None:
@@ -362,9 +362,9 @@ class Resource(metaclass=ResourceMeta):
         return created
 
     def populate(self, fields: dict[str, object], force_fields: bool = False) -> None:
-        """Takes over the values of fields.
+        """Sets the values of fields.
 
-        :param force_fields: whether each declared field has to be there.
+        :param force_fields: whether each declared field is required.
         """
         for field in type(self).fields:
             if field in fields:
@@ -383,7 +383,7 @@ class Resource(metaclass=ResourceMeta):
         return plain
 
     def clone(self: _R, **kwargs: Any) -> _R:
-        """A copy with other values for some attributes. Values of references are not asked for again."""
+        """A copy with other values for some attributes. Values of references are not resolved again."""
         cloned = Resource.deserialize(_copy(self.serialize()))
         for name, value in kwargs.items():
             setattr(cloned, name, value)
@@ -395,7 +395,7 @@ class Resource(metaclass=ResourceMeta):
     # References, on the executor.
 
     def get_reference_value(self, id: uuid.UUID, logger: LoggerABC) -> Any:
-        """The value of the reference with this id; asked for once."""
+        """The value of the reference with this id, resolved once."""
         if id in self._reference_values:
             return self._reference_values[id]
         if self._reference_models is None:
@@ -419,20 +419,20 @@ class Resource(metaclass=ResourceMeta):
         return value
 
     def resolve_all_references(self, logger: LoggerABC) -> None:
-        """Puts the values of references into the fields, once."""
+        """Assigns the values of references to the fields, once."""
         if self._resolved:
             return
         pending = [
             item if isinstance(item, references.MutatorModel) else references.MutatorModel(**item)
             for item in self.mutators  # type: ignore[attr-defined]
         ]
-        # Classes that are missing are noticed before anything is asked for.
+        # Missing classes are detected before any value is resolved.
         classes = [references.mutator.get_class(item.type) for item in pending]
         for cls, item in zip(classes, pending, strict=True):
             cls.deserialize(item, self, logger).run(logger)
         self._resolved = True
 
-    # Like a mapping of the declared fields.
+    # Mapping interface over the declared fields.
 
     def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, Unknown):
@@ -453,7 +453,7 @@ class Resource(metaclass=ResourceMeta):
         raise Exception("Deleting fields is not allowed on a resource")
 
     def clear(self) -> None:
-        """Refused: the fields of a resource are what they are."""
+        """Raises: the fields of a resource are fixed."""
         raise Exception("Deleting fields is not allowed on a resource")
 
     def __contains__(self, item: str) -> bool:
@@ -476,7 +476,7 @@ class Resource(metaclass=ResourceMeta):
 
 
 def _copy(value: Any) -> Any:
-    """A deep copy; much faster than the general one for what fields mostly are."""
+    """A deep copy; much faster than the general one for typical fields."""
     kind = type(value)
     if kind is dict:
         return {key: _copy(item) for key, item in value.items()}
@@ -503,7 +503,7 @@ def _is_list(value: Any) -> bool:
 
 
 class PurgeableResource(Resource):
-    """A resource that can be wanted away."""
+    """A resource that can be purged."""
 
     fields = ("purged", "purge_on_delete")
     purged: bool
@@ -511,27 +511,27 @@ class PurgeableResource(Resource):
 
 
 class ManagedResource(Resource):
-    """A resource that can be left alone."""
+    """A resource that can be unmanaged."""
 
     fields = ("managed",)
     managed: bool
 
     @staticmethod
     def get_managed(exporter: Exporter, obj: Any) -> bool:
-        """Leaves out what is not managed."""
+        """Excludes unmanaged resources from the export."""
         if not obj.managed:
             raise IgnoreResourceException()
         return obj.managed
 
 
 class DiscoveryResource(Resource):
-    """A resource that looks for others."""
+    """A resource that discovers others."""
 
     fields = ()
 
 
 def to_id(entity: DynamicProxy) -> str | None:
-    """The id of the resource of an instance; None if neither its type nor a parent of that has a resource class."""
+    """The id of the resource of an instance; None if neither its type nor an ancestor has a resource class."""
     entity_type = entity._type()
     for name in (entity_type.get_full_name(), *entity_type.get_all_parent_names()):
         cls, options = resource.get_class(name)

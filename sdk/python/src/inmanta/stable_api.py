@@ -1,4 +1,4 @@
-"""A mark for what modules may rely on."""
+"""A marker for the stable API of modules."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ T = TypeVar("T")
 
 
 def stable_api(elem: T) -> T:
-    """Says that a class or function stays as it is; does nothing else."""
+    """Marks a class or function as stable; has no other effect."""
     return elem

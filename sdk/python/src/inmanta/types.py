@@ -1,4 +1,4 @@
-"""Names for kinds of texts and of JSON."""
+"""Type aliases for strings and JSON."""
 
 from __future__ import annotations
 

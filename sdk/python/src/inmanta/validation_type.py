@@ -15,12 +15,12 @@ _ALLOWED = ("pydantic.", "datetime.", "ipaddress.", "uuid.")
 
 @dataclass(frozen=True)
 class Regex:
-    """A pattern that a text has to match from its beginning, by Python's rules."""
+    """A Python regular expression that a string must match from its beginning."""
 
     pattern: str
 
     def __get_pydantic_core_schema__(self, source_type: Any, handler: Any) -> Any:
-        """Part of pydantic's protocol: how a text with this mark is checked."""
+        """Part of pydantic's protocol: the check of a string with this marker."""
         from pydantic_core import PydanticCustomError, core_schema
 
         compiled = re.compile(self.pattern)
@@ -38,14 +38,14 @@ class Regex:
 
 
 def regex_string(regex: str) -> object:
-    """The type of texts that match a pattern."""
+    """The type of strings that match a pattern."""
     return Annotated[str, Regex(regex)]
 
 
 def parametrize_type(
     base_type: Any, validation_parameters: Mapping[str, object] | None = None, *, type_name: str | None = None
 ) -> Any:
-    """A type with parameters. `regex` is a pattern by Python's rules, which pydantic's own `pattern` is not."""
+    """A type with parameters. `regex` is a Python pattern, unlike pydantic's own `pattern`."""
     if validation_parameters is None:
         if not isinstance(base_type, type) and callable(base_type) and not hasattr(base_type, "__origin__"):
             return base_type()
@@ -74,7 +74,7 @@ def _adapter(fq_type_name: str, parameters: str | None) -> Any:
 def validate_type(
     fq_type_name: str, value: object, validation_parameters: Mapping[str, object] | None = None
 ) -> None:
-    """Raises if a value is not of a type. Only types of a few modules can be named."""
+    """Raises if a value does not have a type. Only types of a few modules are supported."""
     if not fq_type_name.startswith(_ALLOWED):
         raise ValueError(f"Unknown fq_type_name: {fq_type_name}")
     parameters = (

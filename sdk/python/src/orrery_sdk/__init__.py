@@ -1,4 +1,4 @@
-"""The machinery behind the `inmanta` package: the host protocol and the two roles of a host process."""
+"""Implementation of the `inmanta` package: the host protocol and the two roles of a host process."""
 
 __version__ = "0.1.0"
 

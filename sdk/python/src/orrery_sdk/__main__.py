@@ -1,4 +1,4 @@
-"""The host process: says hello, is told its role, and plays it until the core ends the conversation."""
+"""The host process: sends `hello`, gets its role, and runs until the core ends the conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIABLE = "ORRERY_HOST_FD"
 
 
 def main() -> int:
-    """Runs one host; gives its exit status."""
+    """Runs one host; returns its exit status."""
     try:
         descriptor = int(os.environ.pop(VARIABLE))
     except (KeyError, ValueError):
@@ -23,7 +23,7 @@ def main() -> int:
         )
         return 2
     wire = Wire.from_descriptor(descriptor)
-    _forget_own_path()
+    _hide_sdk_path()
     try:
         wire.send(
             {
@@ -35,7 +35,7 @@ def main() -> int:
             }
         )
         init = _await_init(wire)
-        return _play(wire, init)
+        return _run_role(wire, init)
     except Closed:
         return 0
     except WireError as error:
@@ -43,7 +43,7 @@ def main() -> int:
         return EXIT_PROTOCOL
 
 
-def _forget_own_path() -> None:
+def _hide_sdk_path() -> None:
     """Programs that the code starts must not find the SDK: they may have the package `inmanta` for something else."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -65,24 +65,24 @@ def _await_init(wire: Wire) -> Message:
         raise WireError(f"expected `init`, got `{message['k']}`")
 
 
-def _respect_wishes() -> None:
-    """The SDK's own files are compiled once; whether others are is for the user to say."""
+def _apply_bytecode_setting() -> None:
+    """Caches bytecode of the SDK's own files; for others the user's setting applies."""
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
 
 
-def _play(wire: Wire, init: Message) -> int:
+def _run_role(wire: Wire, init: Message) -> int:
     session = Session.from_init(init)
     session.install()
     role = init.get("role")
     if role == "handlers":
         from orrery_sdk.handling.host import run as run_handlers
 
-        _respect_wishes()
+        _apply_bytecode_setting()
         return run_handlers(wire, session)
     if role == "compile":
         from orrery_sdk.compiling.host import run as run_compile
 
-        _respect_wishes()
+        _apply_bytecode_setting()
         return run_compile(wire, session)
     raise WireError(f"this host has no role `{role}`")
 
@@ -91,5 +91,5 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads that users' code left behind must not keep the process, nor may its exit hooks fail it.
+    # Leftover threads of users' code must not keep the process alive, nor may its exit hooks fail it.
     os._exit(status)

@@ -1,4 +1,4 @@
-"""The paths by which mutators name places in a resource: `field`, `field[3]`, `field.'key'[0].'it\\'s'`."""
+"""Destination paths of mutators in a resource: `field`, `field[3]`, `field.'key'[0].'it\\'s'`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class BadDestination(LookupError):
-    """A path that cannot be read, or that leads nowhere."""
+    """A malformed path, or one without a target."""
 
 
 def list_item(path: str, position: int) -> str:
@@ -62,7 +62,7 @@ def _quoted(path: str, start: int) -> tuple[str, int]:
 
 
 def assign(root: Any, path: str, value: object) -> None:
-    """Puts a value at a place below an object with fields or a dict. The place has to be there."""
+    """Assigns a value at a path below an object or dict. The path must exist."""
     steps = parse(path)
     container = root
     for step in steps[:-1]:

@@ -1,10 +1,10 @@
 """The directory of file contents that the core shares with its hosts.
 
-A content is named by its id: the SHA-1 of its bytes, or a name that the module chose. It is written under
-another name and renamed, so that who sees it sees all of it.
+A content is named by its id: the SHA-1 of its bytes, or a name chosen by the module. It is written under
+a temporary name and renamed, so that readers see complete files.
 
-Where the model is compiled the directory has everything. Elsewhere it is a cache: what is not there is asked of the
-core, which puts it there under its SHA-1.
+During a compile the directory has all contents. Elsewhere it is a cache: missing contents are requested from the
+core, which stores them there under their SHA-1.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _is_cache = False
 
 
 class NoFileStore(Exception):
-    """The core has not said where contents are kept."""
+    """The core has not set a directory of contents."""
 
     def __init__(self) -> None:
         super().__init__("there is no place for file contents: the core has not named one")
 
 
 class ContentError(Exception):
-    """A content could not be had, for another reason than that there is none."""
+    """A content could not be read, although it may exist."""
 
 
 def use_directory(directory: str | None, is_cache: bool = False) -> None:
-    """Says where contents are, and whether those that are not there have to be asked for."""
+    """Sets the directory of contents, and whether missing ones are requested."""
     global _directory, _is_cache
     _directory = directory
     _is_cache = is_cache
 
 
 def available() -> bool:
-    """Whether there is a directory of contents at all."""
+    """True if there is a directory of contents."""
     return _directory is not None
 
 
@@ -54,14 +54,14 @@ def _place(identifier: str) -> str:
 
 
 def hash_of(content: bytes) -> str:
-    """The id of a content that has no other."""
+    """The default id of a content."""
     import hashlib
 
     return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 
 def put(content: str | bytes, identifier: str | None = None) -> str:
-    """Keeps a content; gives its id."""
+    """Stores a content; returns its id."""
     import tempfile
 
     data = content.encode("utf-8") if isinstance(content, str) else bytes(content)
@@ -86,10 +86,10 @@ def put(content: str | bytes, identifier: str | None = None) -> str:
 
 
 def get(identifier: str) -> bytes | None:
-    """A content, or None if there is none of that id. One that is not what its id says is an error."""
+    """A content, or None if there is none of that id. A content that does not match its hash is an error."""
     if not _is_cache:
         return _verified(identifier)
-    # Whoever chose another id may give it another content in the next version: only the core knows which it is now.
+    # A chosen id may have another content in the next version: only the core knows the current one.
     if _SHA1.match(identifier):
         data = _read(identifier)
         if data is not None and hash_of(data) == identifier:
@@ -99,7 +99,7 @@ def get(identifier: str) -> bytes | None:
 
 
 def has(identifier: str) -> bool:
-    """Whether there is a content of that id."""
+    """True if a content with that id exists."""
     if os.path.exists(_place(identifier)) and not _is_cache:
         return True
     return _is_cache and _call("stat_file", {"id": identifier}, found=True) is not None
@@ -121,7 +121,7 @@ def _verified(identifier: str) -> bytes | None:
 
 
 def _call(method: str, arguments: dict[str, Any], found: Any = None) -> Any:
-    """Calls the core; gives its result, or `found` instead of an empty one; None if there is no such content."""
+    """Calls the core; returns its result, or `found` instead of an empty one; None if the content is missing."""
     from orrery_sdk import server
 
     code, result = server.call(method, arguments)

@@ -1,7 +1,7 @@
-"""Imports the code of modules under `inmanta_plugins`, wherever it lies.
+"""Imports the code of modules under `inmanta_plugins`, from any directory.
 
-A module of the first generation keeps its code in `libs/NAME/plugins`, one of the second is installed as the package
-`inmanta_plugins.NAME`. The core says where each is; a finder in front of Python's own makes both look the same.
+A module of the first generation has its code in `libs/NAME/plugins`, one of the second is installed as the package
+`inmanta_plugins.NAME`. The core sends the location of each; a finder before Python's own hides the difference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 NAMESPACE = "inmanta_plugins"
 
-# Directories at the root of a package that hold no code of the module, whatever the names of their files.
+# Directories at the root of a package that contain no code of the module.
 _NOT_CODE = ("model", "files", "templates", "__pycache__")
 
 Problem = dict[str, Any]
@@ -27,7 +27,7 @@ Problem = dict[str, Any]
 
 @dataclass(frozen=True)
 class HostedModule:
-    """A module that brings code."""
+    """A module with code."""
 
     name: str
     package: str
@@ -37,7 +37,7 @@ class HostedModule:
 
     @classmethod
     def from_message(cls, item: dict[str, Any]) -> HostedModule:
-        """Reads one entry of `modules`."""
+        """Parses one entry of `modules`."""
         name = item["name"]
         code = item.get("code") or ""
         return cls(
@@ -50,7 +50,7 @@ class HostedModule:
 
 
 class _Finder:
-    """Finds the namespace and the packages that the core named; the rest is Python's business."""
+    """Finds the namespace and the packages of the core; all others are left to Python's finders."""
 
     def __init__(self) -> None:
         self.packages: dict[str, str] = {}
@@ -84,14 +84,14 @@ _finder = _Finder()
 
 
 def install_finder(modules: Sequence[HostedModule]) -> None:
-    """Lets the packages of these modules be found. May be called again with more."""
+    """Registers the packages of these modules. May be called repeatedly."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     for module in modules:
         if module.code:
             _finder.packages[module.package] = module.code
-    # What lies in these directories may be newer than what is known of them. `importlib.invalidate_caches` does the
-    # same, and imports a good part of the standard library for it.
+    # The directories may have changed since they were cached. `importlib.invalidate_caches` does the
+    # same, but imports a large part of the standard library.
     for finder in list(sys.path_importer_cache.values()):
         forget = getattr(finder, "invalidate_caches", None)
         if forget is not None:
@@ -121,7 +121,7 @@ def module_files(module: HostedModule) -> list[str]:
 
 
 def load_modules(modules: Sequence[HostedModule]) -> list[Problem]:
-    """Imports all code of all modules. One that fails does not keep the others from being loaded."""
+    """Imports all code of all modules. A failure does not affect other modules."""
     problems: list[Problem] = []
     for module in modules:
         texts: list[str] = []
@@ -146,7 +146,7 @@ def _import(name: str) -> str | None:
         importlib.import_module(name)
     except KeyboardInterrupt:
         raise
-    # A module that ends the process while it is imported is as broken as one that raises.
+    # SystemExit during an import counts as a failure.
     except BaseException as error:
         lines = traceback.format_exception(type(error), error, _without_import_frames(error))
         return f"Unable to load {name}: {type(error).__name__}: {error}\n{''.join(lines).rstrip()}"
@@ -154,7 +154,7 @@ def _import(name: str) -> str | None:
 
 
 def _without_import_frames(error: BaseException) -> Any:
-    """The traceback from where users' code begins: the frames of the import system say nothing."""
+    """The traceback without the frames of the import system."""
     trace = error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""One event loop for code that wants to await something, in a thread of its own that starts when it is needed."""
+"""A shared event loop for asynchronous code, in a separate thread that starts on first use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 _guard = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
-# Called again and again by who waits; raises if the wait is to end.
+# Called periodically by a waiting thread; raises if the wait must end.
 checkpoint: Callable[[], None] | None = None
 
 _NAP_S = 0.2
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The loop; started by who asks first."""
+    """The loop, started on first use."""
     global _loop
     import asyncio
 
@@ -41,7 +41,7 @@ def _run(loop: Any) -> None:
 
 
 def run_and_wait(function: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
-    """What a coroutine function gives. Raises TimeoutError if that takes too long."""
+    """Runs a coroutine function and returns its result. Raises TimeoutError."""
     import asyncio
     import time
     from concurrent.futures import wait

@@ -1,6 +1,6 @@
-"""The pytest plugin: the fixture `project`, with which modules are tested.
+"""The pytest plugin with the fixture `project` for module tests.
 
-The program `orrery` is looked for in PATH, or ORRERY_BIN has its path.
+The program `orrery` is searched in PATH, or ORRERY_BIN has its path.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from orrery_sdk.testing.project import Project
 
-# Options that suites of modules bring with them; what they ask for goes without saying here.
+# Options of module test suites, accepted without effect.
 _ACCEPTED = (
     "--use-module-in-place",
     "--no-load-plugins",
@@ -37,13 +37,13 @@ def _accept(group: Any, name: str, **how: Any) -> None:
     try:
         group.addoption(name, help="accepted, without effect", **how)
     except ValueError:
-        # Another plugin has this option, and does something with it.
+        # Another plugin defines this option.
         pass
 
 
 @pytest.fixture
 def project_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Project]]:
-    """Makes projects."""
+    """Creates projects."""
     import inmanta
     from orrery_sdk.testing.project import Project
 
@@ -63,19 +63,19 @@ def project_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callab
 
 @pytest.fixture
 def project(project_factory: Callable[[], Project]) -> Project:
-    """A project of the test's own, with the module `unittest` and nothing else in it."""
+    """A project for one test, with only the module `unittest`."""
     return project_factory()
 
 
 @pytest.fixture
 def project_no_plugins(project_factory: Callable[[], Project]) -> Project:
-    """The same as `project`: code is loaded when a model needs it, not before."""
+    """The same as `project`: code is loaded on demand."""
     return project_factory()
 
 
 @pytest.fixture
 def inmanta_state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A directory for what agents keep."""
+    """A directory for the state of agents."""
     from inmanta.config import Config
 
     directory = tmp_path / "state"

@@ -1,6 +1,6 @@
-"""Calls of the core's API by code in this process. They travel over the connection that is there anyway.
+"""Calls of the core's API by code in this process, over the existing connection.
 
-Each role installs the function that carries a call: the compile role asks and waits for the answer, the handlers
+Each role installs the function that sends a call: the compile role waits for the response, the handlers
 role numbers its calls, since many threads make them.
 """
 
@@ -15,15 +15,15 @@ _carrier: Carrier | None = None
 
 
 def use_carrier(carrier: Carrier | None) -> None:
-    """Says how calls reach the core from now on; None if they cannot."""
+    """Sets the function that sends calls to the core; None if there is none."""
     global _carrier
     _carrier = carrier
 
 
 def call(method: str, arguments: Mapping[str, Any]) -> tuple[int, Any]:
-    """Calls a method of the core; gives its status code and result.
+    """Calls a method of the core; returns its status code and result.
 
-    Raises ConnectionRefusedError if this process has no core, as modules expect of a server that is not there.
+    Raises ConnectionRefusedError if this process has no core, as modules expect of an unreachable server.
     """
     if _carrier is None:
         raise ConnectionRefusedError(f"there is no server to call {method} on")
@@ -31,7 +31,7 @@ def call(method: str, arguments: Mapping[str, Any]) -> tuple[int, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The JSON form of an argument; raises TypeError for what has none."""
+    """The JSON form of an argument; raises TypeError if it has none."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):

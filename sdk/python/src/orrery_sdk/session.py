@@ -1,4 +1,4 @@
-"""What a host is told at the start, and what follows from it for the process: search path, configuration, project."""
+"""Settings of a host from `init`: search path, configuration, project."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Session:
 
     @classmethod
     def from_init(cls, init: dict[str, Any]) -> Session:
-        """Reads the message `init`; what is missing has its default."""
+        """Parses the message `init`; missing members have defaults."""
         return cls(
             role=init.get("role", ""),
             project=init.get("project") or ".",
@@ -42,7 +42,7 @@ class Session:
         )
 
     def install(self) -> None:
-        """Makes the process fit the session. Nothing of users' code runs yet."""
+        """Applies the settings to the process. No users' code runs yet."""
         import inmanta
         from inmanta.config import Config
         from inmanta.module import Project
@@ -62,5 +62,5 @@ class Session:
         Project._install(self.project, self.modules)
 
     def load(self) -> list[Problem]:
-        """Imports the code of all modules, in order; gives what could not be imported."""
+        """Imports the code of all modules, in order; returns the failures."""
         return load_modules(self.modules)

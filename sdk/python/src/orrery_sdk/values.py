@@ -1,7 +1,7 @@
 """Values on the wire and in Python: tagged values become instances, unknowns and objects, and the other way round.
 
-What Python owns (references, texts with more to them than characters, any object) stays in a table here. The core
-knows it by a number, and whatever it sends back by that number is the very same object again.
+Python objects (references, subclasses of str, any object) stay in a table here. The core
+refers to them by number, and a number sent back is the identical object.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _TAG = "$"
 
 
 class Handles:
-    """The objects that the core knows by number. They stay as long as the compile lasts."""
+    """Objects by number, for the lifetime of the compile."""
 
     def __init__(self) -> None:
         self._objects: list[object] = []
         self._numbers: dict[int, int] = {}
-        # Numbers of objects that may equal another: by what they are made of, or else by their class.
+        # Numbers of possibly equal objects: by their value key, or else by their class.
         self._by_value: dict[object, int] = {}
         self._by_class: dict[type[object], list[int]] = {}
 
     def number(self, item: object) -> tuple[int, bool]:
-        """The number of an object, and whether it has just got it."""
+        """The number of an object, and true if it is new."""
         known = self._numbers.get(id(item))
         if known is not None:
             return known, False
@@ -48,7 +48,7 @@ class Handles:
         return len(self._objects) - 1, True
 
     def equality(self, item: object, number: int) -> int:
-        """A number that all objects share which are equal to this one: that of the first of them."""
+        """The number of the first object that is equal to this one."""
         key = _value_key(item)
         if key is not None:
             return self._by_value.setdefault(key, number)
@@ -68,7 +68,7 @@ class Handles:
 
 
 def _value_key(item: object) -> object | None:
-    """What tells an object apart from others of its class, if that can be told without comparing; else None."""
+    """A hashable key for equality within the class; None if objects must be compared."""
     if isinstance(item, Reference) and type(item).__eq__ is Reference.__eq__:
         key: object = (type(item), tuple(sorted(item.arguments.items())))
     elif isinstance(item, (tuple, frozenset)):
@@ -86,20 +86,20 @@ def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
     except Exception:
-        # Objects that cannot be compared are not the same.
+        # Objects that cannot be compared are different.
         return one is other
 
 
 def class_name(cls: type[object]) -> str:
-    """The name of a class as Python's messages write it."""
+    """The name of a class in Python's messages."""
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 class Values:
-    """Translates between the wire and what the model has: lists, dicts, instances, unknowns, null as NoneValue.
+    """Converts between wire and model values: lists, dicts, instances, unknowns, null as NoneValue.
 
-    :param instance: gives the instance of a number.
-    :param type_text: how a model writes a Python type.
+    :param instance: returns the instance with a number.
+    :param type_text: returns a Python type in model syntax.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Values:
     # From the wire
 
     def decode(self, value: Any) -> Any:
-        """The value behind its form on the wire."""
+        """Decodes a value of the wire."""
         kind = type(value)
         if kind is str or kind is int or kind is bool or kind is float:
             return value
@@ -173,7 +173,7 @@ class Values:
     # To the wire
 
     def encode(self, value: Any) -> Any:
-        """The form of a value on the wire. Takes what plugins return: also proxies, None and dataclasses."""
+        """Encodes a plugin result for the wire, including proxies, None and dataclasses."""
         kind = type(value)
         if kind is str or value is None or kind is bool:
             return value
@@ -224,7 +224,7 @@ class Values:
         number = self._unknown_numbers.get(id(value))
         if number is not None:
             return {_TAG: ["u", number]}
-        # The core numbers it. It is kept, so that its id is not used again.
+        # The core numbers it. It is kept alive, so that its id is not reused.
         self.handles.number(value)
         source = value.source
         if isinstance(source, DynamicProxy):
@@ -266,14 +266,14 @@ class Values:
         for field in dataclasses.fields(target):
             attribute = entity.get_attribute(field.name)
             text = None if attribute is None else str(attribute.type)
-            # Null or not, a reference resolves to a value.
+            # Nullable or not, a reference resolves to a value.
             text = (text or "any").removesuffix("?")
             fields[field.name] = self._encode_reference(AttributeReference(value, field.name), text)
         return {_TAG: ["c", entity.get_full_name(), fields, self.handles.number(value)[0]]}
 
 
 class ForeignObject:
-    """A value that belongs to the core, of which only its looks are known here."""
+    """A value of the core, known here only by its printed form."""
 
     def __init__(self, shown: str) -> None:
         self._shown = shown
@@ -283,7 +283,7 @@ class ForeignObject:
 
 
 class ForeignReference(Reference[Any]):
-    """A reference that the core has made. It can be handed on, and that is all."""
+    """A reference created by the core, which can only be passed on."""
 
     def __init__(self, shown: str, resolves_to: str) -> None:
         super().__init__()
@@ -307,7 +307,7 @@ def _odd_float(value: float) -> str:
 
 
 def _safe_repr(value: object) -> str:
-    """What prints for an object; a broken `__repr__` is no reason to fail."""
+    """The `repr` of an object, with a fallback for a broken `__repr__`."""
     try:
         return repr(value)
     except Exception:

@@ -1,8 +1,8 @@
 """The line transport of the host protocol: JSON objects over one Unix stream socket.
 
 Handlers share this process, and some close descriptors that are not theirs. So the socket is moved to a high
-number, out of reach of the usual "close 3 to 255", and before each use it is compared with what it was at the
-start. If somebody closed it, and perhaps opened a file under its number, the process ends loudly instead of
+number, out of reach of the usual "close 3 to 255", and before each use it is compared with its identity at the
+start. If it was closed, and possibly replaced by another file, the process ends with an error instead of
 writing the protocol into that file.
 """
 
@@ -38,9 +38,9 @@ class Closed(Exception):
 
 
 def encode(message: Message) -> bytes:
-    """One line; raises WireError if it is longer than a line may be, and ValueError for what JSON has no word for."""
+    """One line; raises WireError if it exceeds the limit, and ValueError for values without a JSON form."""
     line = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # Half of a surrogate pair has no place in UTF-8; text with one comes from file names of odd encodings.
+    # UTF-8 has no lone surrogates; they come from file names in other encodings.
     data = line.encode("utf-8", "replace") + b"\n"
     if len(data) > LINE_MAX:
         raise WireError(
@@ -50,7 +50,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The object in one line; raises WireError if it is none."""
+    """Parses one line; raises WireError if it is not an object."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -69,7 +69,7 @@ class Wire:
         self._buffer = bytearray()
         self._scanned = 0
         self._identity = self._fingerprint()
-        # A process that a handler forks must neither talk to the core nor keep the connection open.
+        # A forked process must neither use nor keep the connection.
         os.register_at_fork(after_in_child=self.close)
 
     @classmethod
@@ -146,7 +146,7 @@ def _move_high(descriptor: int) -> int:
 
 
 def die(status: int, reason: str) -> None:
-    """Ends the process at once, without running anything of the code that it hosts."""
+    """Ends the process at once, without running any hosted code."""
     try:
         os.write(2, f"orrery host: {reason}\n".encode())
     except OSError:

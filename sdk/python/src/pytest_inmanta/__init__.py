@@ -1,1 +1,1 @@
-"""The names that tests of modules import. What is behind them lives in `orrery_sdk.testing`."""
+"""Public names for module tests. The implementation is in `orrery_sdk.testing`."""

@@ -1,4 +1,4 @@
-"""What tests of modules import to annotate their fixtures, and to hold results."""
+"""Types for annotations and results in module tests."""
 
 from __future__ import annotations
 

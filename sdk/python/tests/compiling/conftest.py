@@ -16,7 +16,7 @@ from inmanta.plugins import PluginMeta
 
 @pytest.fixture
 def core(tmp_path: Path) -> Iterator[FakeCore]:
-    """A core, and nothing that another test has registered."""
+    """A core, without registrations of other tests."""
     PluginMeta.clear()
     resources.resource.reset()
     Exporter.clear()

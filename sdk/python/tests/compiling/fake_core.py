@@ -1,4 +1,4 @@
-"""A core for tests: the other end of the connection of a CompileHost, which runs in a thread of its own."""
+"""A fake core for tests: the peer of a CompileHost that runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def entity(
 
 
 class FakeCore:
-    """Writes modules, starts a host for them and speaks the protocol with it."""
+    """Writes modules, starts a host for them and talks to it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -82,7 +82,7 @@ class FakeCore:
         )
 
     def start(self, **init: Any) -> dict[str, Any]:
-        """Starts the host; gives its manifest."""
+        """Starts the host; returns its manifest."""
         session = Session.from_init(
             {
                 "role": "compile",
@@ -119,7 +119,7 @@ class FakeCore:
         self.wire.send(message)
 
     def receive(self, *kinds: str) -> dict[str, Any]:
-        """The next message that wants something; what is told on the way is kept."""
+        """The next request; messages without a response are collected."""
         while True:
             try:
                 message = self.wire.receive()
@@ -134,7 +134,7 @@ class FakeCore:
                 return message
 
     def request(self, message: dict[str, Any], *kinds: str) -> dict[str, Any]:
-        """Sends a request; answers what the host asks from `answers`, which has a value or a function by kind."""
+        """Sends a request; answers the host's requests from `answers`, a value or a function by kind."""
         self.send(message)
         while True:
             reply = self.receive()

@@ -1,4 +1,4 @@
-"""Calls of plugins: arguments, results, and everything that a plugin may run into."""
+"""Calls of plugins: arguments, results, and all kinds of failures."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_instance_is_read_from_what_came_with_the_call(core: FakeCore) -> Non
     told = [[1, 1, [[], [], "one", ["t"], I2, [I2]]], [2, 1, [[], [], "two", [], {"$": ["n"]}, []]]]
     expected = {"k": "result", "v": ["one", ["t"], "two", 1, I2, False]}
     assert core.call(0, I1, x=told) == expected
-    # What has a value keeps it: nothing is asked for, and the proxies are equal over calls.
+    # Values are final: nothing is requested, and the proxies are equal across calls.
     assert core.call(0, I1) == expected
 
 
@@ -97,8 +97,8 @@ def test_what_is_not_known_is_asked_for_and_in_a_loop_at_once(core: FakeCore) ->
     core.types(THING)
     values = {n: [n, 1, [[], [], f"n{n}", [], {"$": ["n"]}, []]] for n in (2, 3, 4)}
     core.answers["get"] = lambda request: {"k": "got", "x": [values[n] for n in request["i"]]}
-    everybody = [{"$": ["i", n]} for n in (2, 3, 4)]
-    reply = core.call(0, I1, x=[[1, 1, [[], [], "one", [], {"$": ["n"]}, everybody]]])
+    members = [{"$": ["i", n]} for n in (2, 3, 4)]
+    reply = core.call(0, I1, x=[[1, 1, [[], [], "one", [], {"$": ["n"]}, members]]])
     assert reply == {"k": "result", "v": ["n2", "n3", "n4"]}
     assert core.asked == [{"k": "get", "i": [2, 3, 4]}]
 
@@ -131,7 +131,7 @@ def test_a_value_that_is_not_there_yet_is_waited_for(core: FakeCore) -> None:
     assert core.call(0, I1, x=pending) == {"k": "unset", "cells": [88]}
     reply = core.call(1, I1, x=pending)
     assert (reply["k"], sorted(reply["cells"])) == ("unset", [88, 89])
-    # In a later call, that it was not there is old news.
+    # In a later call, the pending state is outdated.
     core.answers["get"] = {"k": "got", "x": [[1, 1, [[], [], "one", ["t"], {"$": ["n"]}, []]]]}
     assert core.call(0, I1) == {"k": "result", "v": "one"}
     assert core.call(1, I1) == {"k": "result", "v": "complete"}
@@ -388,7 +388,7 @@ def test_a_plugin_that_has_the_core_call_a_plugin(core: FakeCore) -> None:
     core.send({"k": "call", "p": 0, "a": [], "ns": "m", "at": ["/f", 1]})
     assert core.receive() == {"k": "plugin", "name": "native::f", "a": [1]}
     assert core.printed == "before\n"
-    # While it answers, the core calls again: answers come in the opposite order.
+    # While it answers, the core calls again: responses come in the reverse order.
     core.send({"k": "call", "p": 1, "a": [41], "ns": "m", "at": ["/f", 1]})
     assert core.receive() == {"k": "result", "v": 42}
     core.send({"k": "result", "v": 42})
@@ -488,7 +488,7 @@ def test_threads_of_plugins_may_read(core: FakeCore) -> None:
     more = [[5, 1, [[], [], "five", [], {"$": ["n"]}, [{"$": ["i", n]} for n in (6, 7, 8)]]]]
     call = {"k": "call", "p": 0, "a": [I1], "ns": "m", "at": ["/f", 1], "x": several}
     assert core.request(call, "plugin")["k"] == "plugin"
-    # The plugin that the core calls back uses threads while the first one waits for its answer.
+    # The plugin in the callback uses threads while the first one waits for its response.
     nested = {"k": "call", "p": 1, "a": [{"$": ["i", 5]}], "ns": "m", "at": ["/f", 1], "x": more}
     assert core.request(nested, "result") == {"k": "result", "v": ["n6", "n7", "n8"]}
     assert core.request({"k": "result", "v": 2}, "result") == {"k": "result", "v": [["n2", "n3", "n4"], 2]}

@@ -164,7 +164,7 @@ def test_references_leave_the_fields(core: FakeCore) -> None:
     core.types(RES)
     secret = core.call(0, "pw")["v"]
     assert secret["$"][2]["ref"] == "string"
-    # Plugins do not get to see it, serializers do.
+    # It is hidden from plugins, visible to serializers.
     reply = core.call(1, NAME, x=[[1, 1, resource("a", secret)]])
     assert reply["kind"] == "runtime" and "unexpected reference value" in reply["message"]
     answer = serialize(core, resource("a", {"$": secret["$"][:2]}), ["content", "tags"])
@@ -344,7 +344,7 @@ def test_a_second_compile_in_the_process_begins_afresh(core: FakeCore, tmp_path_
     again.start()
     again.types()
     assert again.call(0)["v"] == 1
-    # Other code under the same name, as tests write it, replaces the first.
+    # Other code with the same name replaces the first, as in tests.
     other = FakeCore(tmp_path_factory.mktemp("other"))
     other.module(
         "m", "from inmanta.plugins import plugin\n@plugin\ndef other() -> str:\n    return 'other'\n"

@@ -1,4 +1,4 @@
-"""Loading modules, and the manifest that says what is in them."""
+"""Loading of modules, and their manifest."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_a_reference_to_a_dataclass_is_an_instance_of_references(core: FakeCore)
     }  # fmt: skip
     told = [[1, 2, [[], [], fields["x"], fields["label"], fields["tags"]]]]
     assert core.call(6, {"$": ["c", 1, handle]}, x=told)["v"] == "PtRef"
-    # Who has not said that it can deal with references does not get one.
+    # A plugin without declared support for references does not get one.
     reply = core.call(1, {"$": ["c", 1, handle]})
     assert (
         reply["kind"] == "runtime"

@@ -1,4 +1,4 @@
-"""Proxies, seen by themselves: lists, dicts, callables and contexts."""
+"""Proxies in isolation: lists, dicts, callables and contexts."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_references_are_guarded() -> None:
         assert guarded[0] is reference
     with pytest.raises(UnexpectedReference):
         guarded[0]
-    # What an annotation was checked against is allowed, all the way down.
+    # A value that was checked against its annotation is allowed at any depth.
     assert proxy([[reference]])[0][0] is reference
     assert allow_reference_values(3) == 3
 

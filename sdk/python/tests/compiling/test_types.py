@@ -1,4 +1,4 @@
-"""The types of the language as modules see them, and the shape of entities."""
+"""The types of the language as seen by modules, and the structure of entities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tests share: registries that are empty at the start of each."""
+"""Shared fixtures: registries that are empty at the start of each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A core for tests of the handlers role: starts a real host process, and talks to it."""
+"""A fake core for tests of the handlers role: starts a real host process and talks to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Message = dict[str, Any]
 
 
 class Outcome:
-    """What came of one operation."""
+    """The outcome of one operation."""
 
     def __init__(self, report: Message, lines: list[list[Any]]) -> None:
         self.report = report
@@ -33,7 +33,7 @@ class Outcome:
         return [line[3] for line in self.lines if level is None or line[2] == level]
 
     def everything(self) -> str:
-        """All that was sent, as text."""
+        """All sent data, as text."""
         return json.dumps([self.report, self.lines], ensure_ascii=False)
 
 
@@ -94,7 +94,7 @@ class HandlerHost:
         return json.loads(line)
 
     def start(self, resource: Message, **members: Any) -> int:
-        """Begins an operation; gives its number."""
+        """Starts an operation; returns its number."""
         self._numbers += 1
         agent = resource["id"].split("[")[1].split(",")[0]
         message = {"k": "op", "c": self._numbers, "op": "deploy", "agent": agent, "uri": "local:"}
@@ -102,7 +102,7 @@ class HandlerHost:
         return self._numbers
 
     def wait(self, number: int) -> Outcome:
-        """Waits until an operation has been reported."""
+        """Waits for the report of an operation."""
         while number not in self._reports:
             self._take(self.receive())
         lines = self._lines.pop(number, [])
@@ -113,11 +113,11 @@ class HandlerHost:
         return Outcome(report, lines)
 
     def run(self, resource: Message, **members: Any) -> Outcome:
-        """An operation from beginning to end."""
+        """Runs an operation to completion."""
         return self.wait(self.start(resource, **members))
 
     def wait_for_line(self, number: int, text: str) -> None:
-        """Waits until an operation has logged something."""
+        """Waits for a log line of an operation."""
         while not any(text in line[3] for line in self._lines.get(number, [])):
             assert number not in self._reports, f"the operation ended without logging {text!r}"
             self._take(self.receive())
@@ -140,7 +140,7 @@ class HandlerHost:
             self._other.append(message)
 
     def printed(self) -> str:
-        """What the process has printed so far."""
+        """The output of the process so far."""
         self.output.seek(0)
         return self.output.read().decode("utf-8", "replace")
 
@@ -167,7 +167,7 @@ class HandlerHost:
 
 
 def write_module(directory: Path, name: str, code: str) -> dict[str, Path]:
-    """A module with this code; gives what a host has to be told about it."""
+    """Writes a module with this code; returns its entry for `init`."""
     package = directory / name / "plugins"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(textwrap.dedent(code))
@@ -175,7 +175,7 @@ def write_module(directory: Path, name: str, code: str) -> dict[str, Path]:
 
 
 def resource(identifier: str, **fields: Any) -> Message:
-    """A resource as an export writes it."""
+    """A resource in its exported form."""
     return {
         "id": identifier,
         "requires": [],
@@ -191,7 +191,7 @@ def resource(identifier: str, **fields: Any) -> Message:
 
 
 def wait_until(condition: Any, what: str) -> None:
-    """Waits for something that happens elsewhere."""
+    """Waits for a condition."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, f"waited in vain until {what}"

@@ -1,4 +1,4 @@
-"""The cache of an agent: keys, how long values are kept, callbacks."""
+"""The cache of an agent: keys, lifetimes, callbacks."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Results(list[Any]):
         return "results"
 
 
-# for_version, timeout, after last use, after creation, has a version: kept after last use, kept after creation
+# for_version, timeout, after last use, after creation, has a version: lifetime after last use, after creation
 RETENTION: list[tuple[bool | None, float | None, float, float, bool, float, float]] = [
     (None, None, 0, 0, False, 60, 0),
     (None, 120, 0, 0, False, 0, 120),
@@ -188,7 +188,7 @@ def test_how_long_values_are_kept(row: Any, kept: AgentCache, clock: Clock) -> N
 
     value, end = get(), clock.now + life
     for _ in range(4):
-        # Used again and again, shortly before it would be idle for too long.
+        # Used repeatedly, shortly before its idle limit.
         if idle:
             clock.now += idle - 1
             expected = not life or clock.now < end

@@ -104,7 +104,7 @@ def test_keys_of_any_kind_can_be_written_and_read() -> None:
 MISSING = KeyError
 WRONG = ContainerStructureException
 
-# path; what it gives; what it gives if missing parts are made; the document after setting "new"; after removing
+# path; result; result with `construct`; the document after setting "new"; after removing
 CASES: list[tuple[str, Any, Any, Any, Any]] = [
     ("a.b.c", 1, 1, {"a": {"b": {"c": "new"}}}, {"a": {"b": {}}}),
     ("a.x", MISSING, {}, {"a": {"b": {"c": 1}, "x": "new"}}, {}),

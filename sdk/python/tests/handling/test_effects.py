@@ -1,4 +1,4 @@
-"""Effects that must not be repeated: when the core is asked, and what it is told about them."""
+"""Unrepeatable effects: requests to the core, and reports about them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def host(tmp_path: Path) -> Iterator[HandlerHost]:
 
 
 def run(host: HandlerHost, do: str, code: int = 200, **members: Any) -> tuple[Outcome, dict[str, Any]]:
-    """An operation whose one call of the core is answered with a code; gives the arguments of the call, too."""
+    """Runs an operation with one call of the core, answered with a code; also returns the call's arguments."""
     number = host.start(resource("once::Thing[a,name=x],v=1", name="x", do=do), **members)
     call = host.wait_for("server")
     assert call["method"] == "begin_effect" and call["c"] == number

@@ -1,4 +1,4 @@
-"""Handlers: what is called when, what follows from exceptions, and how one is found for a resource."""
+"""Handlers: order of calls, outcomes of exceptions, and lookup for a resource."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def desired(**fields: Any) -> Any:
 
 
 class Recorder(CRUDHandler[Any]):
-    """Does what it is told, and remembers what it was asked."""
+    """A scripted handler that records its calls."""
 
     def __init__(self, exists: bool = True, value: int = 1, raises: BaseException | None = None) -> None:
         super().__init__(AGENT)
@@ -104,7 +104,7 @@ VALUE = {"value": {"current": 2, "desired": 1}}
 PURGE = {"purged": {"current": False, "desired": True}}
 CREATE = {"purged": {"current": True, "desired": False}}
 
-# wanted away, exists, differs, read fails: what is called, what is reported, state, kind of change
+# purged, exists, differs, read fails: calls, reports, state, kind of change
 TRUTH: dict[tuple[bool, bool, bool, bool], tuple[list[str], dict[str, Any], State, str]] = {
     (False, True, False, False): ([], {}, State.deployed, "nochange"),
     (False, True, True, False): (["update ['value']"], VALUE, State.deployed, "updated"),
@@ -339,7 +339,7 @@ def test_the_last_handler_wins_unless_they_say_which_are_available() -> None:
         def available(self, resource: Any) -> bool:
             return bool(resource.value == 2)
 
-    # Who does not say is always available.
+    # A handler without `available` is always available.
     with pytest.raises(HandlerNotAvailableException, match="more than one handler"):
         Commander.get_provider(AGENT, desired())
     Commander._providers["t::R"].pop(f"{Two.__module__}.{Two.__qualname__}")
@@ -431,7 +431,7 @@ def test_names_that_modules_import() -> None:
 
 
 def test_private_names_of_handlers_are_theirs() -> None:
-    """Handlers have helpers with names like these; the base classes must not call them."""
+    """Handlers have helpers with such names; the base classes must not call them."""
 
     def own(*_: Any, **__: Any) -> None:
         raise AssertionError("a method of the handler's own was called")

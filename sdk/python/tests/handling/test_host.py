@@ -237,7 +237,7 @@ def thing(do: str, agent: str = "a", version: int = 1, **fields: Any) -> dict[st
 
 
 def secret_thing(do: str, variable: str, **fields: Any) -> dict[str, Any]:
-    """A thing whose secret is a reference."""
+    """A resource with a reference as its secret."""
     import uuid
 
     name = str(uuid.UUID(int=7))
@@ -469,7 +469,7 @@ def test_values_of_references_stay_here(
         sent = outcome.everything()
         for part in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *secret.splitlines()):
             assert part not in sent and json.dumps(part)[1:-1] not in sent
-        # The next operation has no secrets of its own.
+        # The next operation has no secrets.
         assert host.run(thing("nothing")).texts() == ["Calling read_resource"]
 
 

@@ -1,4 +1,4 @@
-"""Ids of resources: the grammar, both ways."""
+"""Ids of resources: parsing and formatting."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_reading_anything_gives_an_id_or_a_value_error() -> None:
             read = Id.parse_id("".join(text))
         except ValueError:
             continue
-        # A line break at the end is not part of it.
+        # A trailing line break is not part of it.
         assert "".join(text).rstrip("\n").startswith(read.resource_str()[:-1].rstrip("\n")), f"seed {SEED}"
         assert Id.parse_id(str(read)) == read, f"seed {SEED}"
 

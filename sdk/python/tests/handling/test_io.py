@@ -17,7 +17,7 @@ from inmanta.agent.io.local import BashIO, IOBase, LocalIO
 from inmanta.agent.io.remote import RemoteException, SshIO
 from inmanta.resources import HostNotFoundException
 
-# Stands for the ssh client: forgets where it should go, and runs the command here.
+# A fake ssh client that ignores the host and runs the command locally.
 FAKE_SSH = """#!/bin/sh
 while [ "$1" != "${1#-}" ]; do
   echo "$2" >> "$0.options"

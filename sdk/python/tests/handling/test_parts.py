@@ -1,4 +1,4 @@
-"""The small parts: transport, loading, contents, redaction, plain values, configuration, clients, encoders."""
+"""Small components: transport, loading, contents, redaction, plain values, configuration, clients, encoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References: ids and JSON against known values, paths, resolving."""
+"""References: ids and JSON against recorded values, paths, resolution."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_frozen_dataclass_can_be_a_reference() -> None:
 
 
 def collect(secret: type[Resource], **fields: Any) -> dict[str, Any]:
-    """What an export writes for these fields."""
+    """The exported form of these fields."""
     created = Resource.deserialize(exported())
     collector = ReferenceCollector(created)
     plain = {name: collector.collect_references(value, name) for name, value in fields.items()}

@@ -1,4 +1,4 @@
-"""The Python of the documentation on integrations, as it is printed there. Its text is not part of the repository."""
+"""The Python code of the documentation on integrations. Its text is not part of the repository."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     digest = md5sum("text")
     assert file_class.map_field(exporter, "std::File", "hash", instance) == digest
     assert uploads == [(digest, "text")]
-    # `x` is not defined there; so the field has a clean error.
+    # `x` is not defined there, so the field has an error.
     with pytest.raises(ast.ExternalException, match="'permissions' for export on 'std::File'") as caught:
         file_class.map_field(exporter, "std::File", "permissions", instance)
     assert isinstance(caught.value.__cause__, NameError)

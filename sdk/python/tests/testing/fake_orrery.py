@@ -1,4 +1,4 @@
-"""A stand-in for the program `orrery`: speaks the protocol for one canned model, whatever main.cf says.
+"""A fake `orrery` program: speaks the protocol for one canned model, whatever main.cf contains.
 
 Which model is in the first line of main.cf: `# ok`, `# error`, `# plugin` or `# dies`.
 """

@@ -1,4 +1,4 @@
-"""The fixture `project`, with a compiler that knows one model by heart."""
+"""The fixture `project`, with a fake compiler for one model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! The tree of a template.
+//! Syntax tree of a template.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -6,27 +6,27 @@ use std::rc::Rc;
 use orrery_python::Int;
 
 use super::errors::Source;
-use super::loads::Loads;
+use super::free_names::FreeNames;
 
 #[derive(Debug)]
 pub(super) struct Template {
     pub(super) source: Rc<Source>,
     pub(super) body: Vec<Stmt>,
-    /// Blocks by name, wherever they stand.
+    /// Blocks by name, at any nesting level.
     pub(super) blocks: Vec<Rc<Block>>,
-    /// Names that are looked up when the template begins; so in every frame below.
-    pub(super) loads: OnceCell<Loads>,
+    /// Free names, looked up when the template begins; likewise in every frame below.
+    pub(super) loads: OnceCell<FreeNames>,
 }
 
 #[derive(Debug)]
 pub(super) struct Block {
-    /// The template that it stands in.
+    /// The template that contains it.
     pub(super) source: Rc<Source>,
     pub(super) name: Rc<str>,
     pub(super) scoped: bool,
     pub(super) required: bool,
     pub(super) body: Vec<Stmt>,
-    pub(super) loads: OnceCell<Loads>,
+    pub(super) loads: OnceCell<FreeNames>,
 }
 
 #[derive(Debug)]
@@ -37,16 +37,16 @@ pub(super) enum Stmt {
     If { branches: Vec<(Expr, Vec<Stmt>)>, otherwise: Vec<Stmt> },
     Macro(Rc<str>, Rc<MacroDef>),
     Call { call: Expr, body: Rc<MacroDef> },
-    Filter { filter: Expr, body: Vec<Stmt>, loads: OnceCell<Loads> },
+    Filter { filter: Expr, body: Vec<Stmt>, loads: OnceCell<FreeNames> },
     Set { target: Target, value: Expr },
-    SetBlock { target: Target, filter: Option<Expr>, body: Vec<Stmt>, loads: OnceCell<Loads> },
-    With { values: Vec<(Target, Expr)>, body: Vec<Stmt>, loads: OnceCell<Loads> },
+    SetBlock { target: Target, filter: Option<Expr>, body: Vec<Stmt>, loads: OnceCell<FreeNames> },
+    With { values: Vec<(Target, Expr)>, body: Vec<Stmt>, loads: OnceCell<FreeNames> },
     Block(Rc<Block>),
     Extends { template: Expr },
     Include { template: Expr, ignore_missing: bool, with_context: bool },
     Import { template: Expr, target: Rc<str>, with_context: bool },
     FromImport { template: Expr, names: Vec<(Rc<str>, Rc<str>)>, with_context: bool, line: usize },
-    Autoescape { enabled: Expr, body: Vec<Stmt>, loads: OnceCell<Loads> },
+    Autoescape { enabled: Expr, body: Vec<Stmt>, loads: OnceCell<FreeNames> },
 }
 
 #[derive(Debug)]
@@ -57,9 +57,9 @@ pub(super) struct For {
     pub(super) recursive: bool,
     pub(super) body: Vec<Stmt>,
     pub(super) otherwise: Vec<Stmt>,
-    pub(super) loads: OnceCell<Loads>,
-    pub(super) test_loads: OnceCell<Loads>,
-    pub(super) otherwise_loads: OnceCell<Loads>,
+    pub(super) loads: OnceCell<FreeNames>,
+    pub(super) test_loads: OnceCell<FreeNames>,
+    pub(super) otherwise_loads: OnceCell<FreeNames>,
 }
 
 #[derive(Debug)]
@@ -68,11 +68,11 @@ pub(super) struct MacroDef {
     /// Defaults of the last parameters.
     pub(super) defaults: Vec<Expr>,
     pub(super) body: Vec<Stmt>,
-    /// Which of the special names the body mentions.
+    /// Special names that the body mentions.
     pub(super) uses_varargs: bool,
     pub(super) uses_kwargs: bool,
     pub(super) uses_caller: bool,
-    pub(super) loads: OnceCell<Loads>,
+    pub(super) loads: OnceCell<FreeNames>,
 }
 
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub(super) enum Target {
 pub(super) struct Expr {
     pub(super) kind: Kind,
     pub(super) line: usize,
-    /// How many levels of expressions are in it, itself included.
+    /// Height of the expression tree, itself included.
     pub(super) height: usize,
 }
 
@@ -99,7 +99,7 @@ impl Expr {
 }
 
 impl Kind {
-    /// The height of the highest expression inside.
+    /// Height of the highest subexpression.
     fn height(&self) -> usize {
         let highest = |exprs: &[Expr]| exprs.iter().map(|expr| expr.height).max().unwrap_or(0);
         match self {
@@ -164,7 +164,7 @@ pub(super) enum Kind {
     Item(Box<Expr>, Box<Expr>),
     Slice(Box<[Option<Expr>; 3]>),
     Call(Box<Expr>, Args),
-    /// The value that is filtered is absent in filter blocks.
+    /// The filtered value is absent in filter blocks.
     Filter {
         value: Option<Box<Expr>>,
         name: Rc<str>,

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use super::super::Failure;
-use super::errors::Missing;
-use super::render::{Rendered, Renderer};
+use super::errors::UndefinedName;
+use super::render::{RenderResult, Renderer};
 use super::value::{Method, Val};
 use crate::project::TemplateMode;
 use crate::value::{InstanceId, Value};
 
-/// Methods of Python's texts that are done here.
+/// Supported methods of Python strings.
 const TEXT_METHODS: [&str; 38] = [
     "capitalize",
     "casefold",
@@ -50,7 +50,7 @@ const TEXT_METHODS: [&str; 38] = [
     "upper",
     "zfill",
 ];
-/// Those that are not.
+/// Unsupported ones.
 const REFUSED_TEXT_METHODS: [&str; 9] = [
     "encode",
     "format_map",
@@ -87,46 +87,46 @@ const NUMBER_ATTRIBUTES: [&str; 14] = [
 
 impl Renderer<'_> {
     /// `value.name`.
-    pub(super) fn attribute(&mut self, value: &Val, name: &Rc<str>) -> Rendered<Val> {
-        self.defined(value)?;
+    pub(super) fn attribute(&mut self, value: &Val, name: &Rc<str>) -> RenderResult<Val> {
+        self.require_defined(value)?;
         if let Some(found) = self.python_attribute(value, name)? {
             return Ok(found);
         }
-        if let Some(found) = self.own_item(value, &Val::Str(name.clone()))? {
+        if let Some(found) = self.plain_item(value, &Val::Str(name.clone()))? {
             return Ok(found);
         }
         self.missing(value, name)
     }
 
-    /// The same for keys of `value[name]`, whose item was tried before.
-    pub(super) fn attribute_alone(&mut self, value: &Val, name: &Rc<str>) -> Rendered<Val> {
+    /// The same for `value[name]`, after its item has been tried.
+    pub(super) fn attribute_alone(&mut self, value: &Val, name: &Rc<str>) -> RenderResult<Val> {
         match self.python_attribute(value, name)? {
             Some(found) => Ok(found),
             None => self.missing(value, name),
         }
     }
 
-    fn missing(&self, value: &Val, name: &str) -> Rendered<Val> {
+    fn missing(&self, value: &Val, name: &str) -> RenderResult<Val> {
         if let Val::Bare(Value::Instance(_)) = value {
             return Err(
-                self.refused(&format!("the attribute `{name}` of an instance in `items()`"))
+                self.unsupported(&format!("the attribute `{name}` of an instance in `items()`"))
             );
         }
-        Ok(Val::undefined(format!("'{}' has no attribute '{name}'", value.described())))
+        Ok(Val::undefined(format!("'{}' has no attribute '{name}'", value.description())))
     }
 
-    /// What `getattr` alone finds.
+    /// The result of `getattr` alone.
     pub(super) fn python_attribute(
         &mut self,
         value: &Val,
         name: &Rc<str>,
-    ) -> Rendered<Option<Val>> {
+    ) -> RenderResult<Option<Val>> {
         if name.starts_with("__") {
-            return Err(self.refused(&format!("the attribute `{name}`")));
+            return Err(self.unsupported(&format!("the attribute `{name}`")));
         }
         if let Val::Model(Value::Instance(id)) = value {
             if let "_type" | "_get_instance" = &**name {
-                return Err(self.refused(&format!("the attribute `{name}`")));
+                return Err(self.unsupported(&format!("the attribute `{name}`")));
             }
             return self.instance_attribute(*id, name).map(Some);
         }
@@ -136,7 +136,7 @@ impl Renderer<'_> {
             Attribute::Method => return Ok(method()),
             Attribute::Refused => {
                 let class = value.class();
-                return Err(self.refused(&format!("the attribute `{name}` of a {class}")));
+                return Err(self.unsupported(&format!("the attribute `{name}` of a {class}")));
             }
             Attribute::Other => {}
         }
@@ -177,14 +177,14 @@ impl Renderer<'_> {
         }
     }
 
-    /// An attribute of an instance. One that it does not have, or that is empty, is not an error
-    /// until something deeper is asked of it.
-    fn instance_attribute(&mut self, id: InstanceId, name: &str) -> Rendered<Val> {
+    /// An attribute of an instance. A missing or empty one is an error only when it is
+    /// dereferenced.
+    fn instance_attribute(&mut self, id: InstanceId, name: &str) -> RenderResult<Val> {
         match self.ctx.attribute(id, name) {
-            Ok(Some(value)) => self.seen(value),
+            Ok(Some(value)) => self.template_value(value),
             Ok(None) if self.ctx.template_mode() == TemplateMode::Strict => {
                 let message = format!("variable {name} not set on {}", self.ctx.describe(id));
-                Ok(Val::missing(message, Missing { name: name.into(), of: Some(id) }))
+                Ok(Val::missing(message, UndefinedName { name: name.into(), of: Some(id) }))
             }
             Ok(None) | Err(Failure::Optional { .. }) => {
                 let instance = self.ctx.describe(id);
@@ -199,7 +199,7 @@ impl Renderer<'_> {
         state: &Rc<super::value::Loop>,
         value: &Val,
         name: &str,
-    ) -> Rendered<Option<Val>> {
+    ) -> RenderResult<Option<Val>> {
         let (index, len) = (state.index.get(), state.items.len());
         let neighbour = |at: Option<usize>, problem: &str| {
             at.and_then(|at| state.items.get(at))
@@ -226,7 +226,7 @@ impl Renderer<'_> {
     }
 }
 
-/// What an attribute of one of Python's own kinds is.
+/// Kind of attribute of a Python built-in type.
 enum Attribute {
     Method,
     Refused,

@@ -1,16 +1,22 @@
-//! Plugins of the model as filters.
+//! Model plugins as filters.
 
 use super::super::{NativePlugin, ParamDefault, ParamKind, native_plugins};
 use super::check::plugin_name;
-use super::evaluate::Given;
+use super::evaluate::CallArgs;
 use super::operators::type_error;
-use super::render::{Rendered, Renderer};
+use super::render::{RenderResult, Renderer};
 use super::value::Val;
 use crate::value::{Dict, Value};
 
 impl Renderer<'_> {
-    /// A plugin as a filter. Its arguments are not checked against its types, as in the reference.
-    pub(super) fn call_plugin(&mut self, filter: &str, value: Val, given: Given) -> Rendered<Val> {
+    /// Calls a plugin as a filter. Its arguments are not type-checked, as in the reference
+    /// compiler.
+    pub(super) fn call_plugin(
+        &mut self,
+        filter: &str,
+        value: Val,
+        given: CallArgs,
+    ) -> RenderResult<Val> {
         let plugin = plugin_name(filter);
         if let Some((name, _)) = given.named.first() {
             return type_error(format!(
@@ -19,7 +25,7 @@ impl Renderer<'_> {
             ));
         }
         if let ("std::json_dumps", Val::Model(model)) = (plugin.as_str(), &value) {
-            // Python's JSON does not know the proxies that templates see.
+            // Python's JSON encoder does not support the proxies that templates see.
             let shown = self.ctx.proxy_str(*model);
             return type_error(format!("{shown} is not JSON serializable"));
         }
@@ -36,11 +42,12 @@ impl Renderer<'_> {
             }
             Err(_) => self.ctx.call(&plugin, &args)?,
         };
-        self.seen(result)
+        self.template_value(result)
     }
 
-    /// Defaults of a plugin filled in, with Python's complaints about the number of arguments.
-    fn bind(&mut self, plugin: &NativePlugin, args: Vec<Value>) -> Rendered<Vec<Value>> {
+    /// Fills in the defaults of a plugin, with Python's error messages about the number of
+    /// arguments.
+    fn bind(&mut self, plugin: &NativePlugin, args: Vec<Value>) -> RenderResult<Vec<Value>> {
         let function = plugin.name.rsplit("::").next().unwrap_or(plugin.name);
         let given = args.len();
         let mut args = args.into_iter();
@@ -98,9 +105,9 @@ impl Renderer<'_> {
         }
     }
 
-    /// A value as the model would hold it, for plugins.
-    pub(super) fn model_value(&mut self, value: &Val) -> Rendered<Value> {
-        self.defined(value)?;
+    /// Converts a value to a model value, for plugins.
+    pub(super) fn model_value(&mut self, value: &Val) -> RenderResult<Value> {
+        self.require_defined(value)?;
         Ok(match value {
             Val::None => Value::Null,
             Val::Bool(bool) => Value::Bool(*bool),
@@ -113,14 +120,14 @@ impl Renderer<'_> {
                 let items = items
                     .iter()
                     .map(|item| self.model_value(item))
-                    .collect::<Rendered<Vec<_>>>()?;
+                    .collect::<RenderResult<Vec<_>>>()?;
                 self.ctx.heap_mut().list(items)
             }
             Val::Dict(entries) => {
                 let mut dict = Dict::default();
                 for (key, item) in &*entries.borrow() {
                     let Some(name) = key.value.as_text() else {
-                        return Err(self.refused("a dict whose keys are no texts for a plugin"));
+                        return Err(self.unsupported("a dict whose keys are no texts for a plugin"));
                     };
                     let item = self.model_value(item)?;
                     dict.insert(self.ctx.heap_mut().intern(name), item);
@@ -129,7 +136,7 @@ impl Renderer<'_> {
             }
             other => {
                 let class = other.class();
-                return Err(self.refused(&format!("a {class} as the argument of a plugin")));
+                return Err(self.unsupported(&format!("a {class} as the argument of a plugin")));
             }
         })
     }

@@ -1,49 +1,49 @@
-//! Names of filters and tests, checked before anything is rendered.
+//! Checks the names of filters and tests before rendering.
 //!
-//! Jinja looks them up when it compiles, except in branches of conditions, where a missing one is only
-//! an error once it is reached.
+//! Jinja looks them up when it compiles, except in branches of conditions, where a missing one is
+//! only an error once it is reached.
 
-use super::super::{Context, Failure};
+use super::super::{Failure, PluginContext};
 use super::ast::{Args, Expr, Kind, MacroDef, Stmt, Template};
 use super::filters::{FILTERS, REFUSED_FILTERS};
 use super::tests::TESTS;
 use super::{SyntaxError, errors};
 
-pub(super) fn check(template: &Template, ctx: &dyn Context) -> Result<(), Failure> {
+pub(super) fn check(template: &Template, ctx: &dyn PluginContext) -> Result<(), Failure> {
     let checker = Checker { ctx, template };
     checker.statements(&template.body, false)
 }
 
-/// The plugin that a filter with dots in its name stands for.
+/// The plugin that a dotted filter name refers to.
 pub(super) fn plugin_name(filter: &str) -> String {
     filter.replace('.', "::")
 }
 
-pub(super) fn has_filter(name: &str, ctx: &dyn Context) -> bool {
+pub(super) fn has_filter(name: &str, ctx: &dyn PluginContext) -> bool {
     FILTERS.contains(&name)
         || REFUSED_FILTERS.contains(&name)
         || (name.contains('.') && ctx.has_plugin(&plugin_name(name)))
 }
 
-/// What only Python can do.
-pub(super) fn refused(what: &str, line: usize) -> Failure {
+/// The failure for a feature that only Python supports.
+pub(super) fn unsupported(what: &str, line: usize) -> Failure {
     let text = format!("this template needs the Python host: it uses {what} at line {line}");
-    Failure::NotHere(Box::new(Failure::Plugin(text)))
+    Failure::NeedsOtherHost(Box::new(Failure::Plugin(text)))
 }
 
 struct Checker<'a> {
-    ctx: &'a dyn Context,
+    ctx: &'a dyn PluginContext,
     template: &'a Template,
 }
 
-type Checked = Result<(), Failure>;
+type CheckResult = Result<(), Failure>;
 
 impl Checker<'_> {
-    fn statements(&self, statements: &[Stmt], soft: bool) -> Checked {
+    fn statements(&self, statements: &[Stmt], soft: bool) -> CheckResult {
         statements.iter().try_for_each(|statement| self.statement(statement, soft))
     }
 
-    fn statement(&self, statement: &Stmt, soft: bool) -> Checked {
+    fn statement(&self, statement: &Stmt, soft: bool) -> CheckResult {
         match statement {
             Stmt::Data(_) => Ok(()),
             Stmt::Output(values) => self.all(values, soft),
@@ -85,35 +85,35 @@ impl Checker<'_> {
             | Stmt::FromImport { template, .. } => self.expr(template, soft),
             Stmt::Autoescape { enabled, body, .. } => {
                 if !matches!(enabled.kind, Kind::Bool(false)) {
-                    return Err(refused("automatic escaping", enabled.line));
+                    return Err(unsupported("automatic escaping", enabled.line));
                 }
                 self.statements(body, soft)
             }
         }
     }
 
-    /// A filter or test that does not exist.
+    /// The failure for an undefined filter or test.
     fn unknown(&self, message: String, line: usize) -> Failure {
         errors::syntax(SyntaxError::assertion(message).at(line), &self.template.source)
     }
 
-    fn definition(&self, definition: &MacroDef) -> Checked {
+    fn definition(&self, definition: &MacroDef) -> CheckResult {
         self.all(&definition.defaults, false)?;
         self.statements(&definition.body, false)
     }
 
-    fn all<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>, soft: bool) -> Checked {
+    fn all<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>, soft: bool) -> CheckResult {
         exprs.into_iter().try_for_each(|expr| self.expr(expr, soft))
     }
 
-    fn args(&self, args: &Args, soft: bool) -> Checked {
+    fn args(&self, args: &Args, soft: bool) -> CheckResult {
         self.all(&args.positional, soft)?;
         args.named.iter().try_for_each(|(_, value)| self.expr(value, soft))?;
         self.all(args.rest.as_deref(), soft)?;
         self.all(args.rest_named.as_deref(), soft)
     }
 
-    fn expr(&self, expr: &Expr, soft: bool) -> Checked {
+    fn expr(&self, expr: &Expr, soft: bool) -> CheckResult {
         match &expr.kind {
             Kind::None
             | Kind::Bool(_)
@@ -144,7 +144,7 @@ impl Checker<'_> {
             }
             Kind::Filter { value, name, args } => {
                 if REFUSED_FILTERS.contains(&&**name) {
-                    return Err(refused(&format!("the filter `{name}`"), expr.line));
+                    return Err(unsupported(&format!("the filter `{name}`"), expr.line));
                 }
                 if !soft && !has_filter(name, self.ctx) {
                     let message = format!("No filter named '{name}'.");

@@ -1,18 +1,18 @@
-//! Filters that write values for other languages: JSON, URLs and XML.
+//! Filters that encode values: JSON, URLs and XML.
 
 use orrery_python::is_space;
 
 use super::super::Failure;
-use super::evaluate::Given;
+use super::evaluate::CallArgs;
 use super::operators::{number, type_error};
-use super::render::{Rendered, Renderer};
-use super::texts::{escape, url_quote};
+use super::render::{RenderResult, Renderer};
+use super::str_methods::{escape, url_quote};
 use super::value::{Val, View};
 use crate::value::Value;
 
 impl Renderer<'_> {
     /// JSON that is safe inside HTML; keys are sorted.
-    pub(super) fn json(&self, value: &Val, out: &mut String) -> Rendered<()> {
+    pub(super) fn json(&self, value: &Val, out: &mut String) -> RenderResult<()> {
         match value {
             Val::None => out.push_str("null"),
             Val::Bool(bool) => out.push_str(if *bool { "true" } else { "false" }),
@@ -36,7 +36,7 @@ impl Renderer<'_> {
                 let mut sorted = Vec::new();
                 for (key, item) in &*entries.borrow() {
                     let Some(name) = key.value.as_text() else {
-                        return Err(self.refused("`tojson` of a dict whose keys are no texts"));
+                        return Err(self.unsupported("`tojson` of a dict whose keys are no texts"));
                     };
                     sorted.push((name.clone(), item.clone()));
                 }
@@ -75,7 +75,7 @@ impl Renderer<'_> {
         }
     }
 
-    pub(super) fn url_encoded(&mut self, value: &Val) -> Rendered<Val> {
+    pub(super) fn url_encoded(&mut self, value: &Val) -> RenderResult<Val> {
         let is_plain = value.as_text().is_some()
             || number(value).is_some()
             || matches!(value, Val::None | Val::Model(Value::Instance(_)));
@@ -87,14 +87,14 @@ impl Renderer<'_> {
                 let keys = self.iterate(value)?;
                 let mut pairs = Vec::new();
                 for key in keys {
-                    let item = self.own_item(value, &key)?.unwrap_or(Val::None);
+                    let item = self.plain_item(value, &key)?.unwrap_or(Val::None);
                     pairs.push(vec![key, item]);
                 }
                 pairs
             }
             other => {
                 let items = self.iterate(other)?;
-                items.iter().map(|item| self.unpack(item, 2)).collect::<Rendered<Vec<_>>>()?
+                items.iter().map(|item| self.unpack(item, 2)).collect::<RenderResult<Vec<_>>>()?
             }
         };
         let mut shown = Vec::new();
@@ -105,14 +105,14 @@ impl Renderer<'_> {
         Ok(Val::str(shown.join("&")))
     }
 
-    pub(super) fn xml_attributes(&mut self, value: &Val, given: Given) -> Rendered<Val> {
+    pub(super) fn xml_attributes(&mut self, value: &Val, given: CallArgs) -> RenderResult<Val> {
         let [auto_space] = self.bound("xmlattr", given, ["autospace"])?;
         let auto_space = auto_space.map_or(Ok(true), |flag| self.truth(&flag))?;
         let mut shown = Vec::new();
         let view = match value {
             Val::Dict(entries) => Val::OwnView(View::Items, entries.clone()),
             Val::Model(Value::Dict(id)) => Val::View(View::Items, *id),
-            _ => return Err(self.misused("xmlattr")),
+            _ => return Err(self.invalid_arguments("xmlattr")),
         };
         for pair in self.iterate(&view)? {
             let [key, item] =

@@ -1,18 +1,18 @@
-//! Errors of templates for people: the template, its line, and what was meant.
+//! User-facing template errors: the template, its line, and a suggestion.
 
 use std::rc::Rc;
 
 use orrery_model::similar_names;
 use orrery_syntax::Explanation;
 
-use super::super::{Context, Failure, FileFailure, FilePlace, files};
+use super::super::{Failure, FileFailure, FileLocation, PluginContext, files};
 use super::SyntaxError;
 use super::filters::FILTERS;
 use super::tests::TESTS;
 use super::value::Undefined;
 use crate::value::{DictId, InstanceId};
 
-/// The text of a template and the file that it is in.
+/// The text of a template and its file.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) path: String,
@@ -37,16 +37,16 @@ const TAGS: [&str; 14] = [
     "filter",
 ];
 
-/// A name in a template that means nothing.
-pub(super) struct Missing {
+/// An undefined name in a template.
+pub(super) struct UndefinedName {
     pub(super) name: Rc<str>,
-    /// The instance that has no such attribute; `None` for a variable.
+    /// The instance that lacks the attribute; `None` for a variable.
     pub(super) of: Option<InstanceId>,
 }
 
-impl Missing {
-    /// The name, and what it may have meant; `given` are the named arguments of the call.
-    fn explain(&self, ctx: &dyn Context, given: Option<DictId>) -> Explanation {
+impl UndefinedName {
+    /// Explains the name and suggests another; `given` are the named arguments of the call.
+    fn explain(&self, ctx: &dyn PluginContext, given: Option<DictId>) -> Explanation {
         let name = &*self.name;
         let closest = |names: &[String]| {
             let near = similar_names::closest(name, names.iter().map(String::as_str));
@@ -76,7 +76,7 @@ impl Missing {
     }
 }
 
-/// A syntax error, with its place.
+/// A syntax error with its location.
 pub(super) fn syntax(error: SyntaxError, source: &Source) -> Failure {
     let message = error.message.clone();
     let quoted = |text: &str| {
@@ -134,7 +134,7 @@ pub(super) fn syntax(error: SyntaxError, source: &Source) -> Failure {
         explanation = Explanation::new(format!("expected {headline}"));
         underlined = String::new();
     }
-    let place = FilePlace {
+    let location = FileLocation {
         path: source.path.clone(),
         text: source.text.clone(),
         line,
@@ -143,23 +143,23 @@ pub(super) fn syntax(error: SyntaxError, source: &Source) -> Failure {
         related,
     };
     let failure = Failure::python(error.kind, error.message);
-    placed("template-error", failure, explanation, Some(place))
+    with_location("template-error", failure, explanation, Some(location))
 }
 
-fn placed(
+fn with_location(
     id: &'static str,
     failure: Failure,
     explanation: Explanation,
-    place: Option<FilePlace>,
+    location: Option<FileLocation>,
 ) -> Failure {
-    Failure::InFile(Box::new(FileFailure { failure, id, explanation, place }))
+    Failure::InFile(Box::new(FileFailure { failure, id, explanation, location }))
 }
 
-/// A failure while a template is rendered, with its place; those that are none stay as they are.
+/// Adds the location to a failure during rendering; control flow failures stay unchanged.
 pub(super) fn rendering(
-    ctx: &dyn Context,
+    ctx: &dyn PluginContext,
     failure: Failure,
-    place: Option<(Rc<Source>, usize)>,
+    location: Option<(Rc<Source>, usize)>,
     undefined: Option<Rc<Undefined>>,
     given: Option<DictId>,
 ) -> Failure {
@@ -167,10 +167,10 @@ pub(super) fn rendering(
         Failure::Unset(_)
         | Failure::Unknown(_)
         | Failure::Optional { .. }
-        | Failure::NotHere(_)
+        | Failure::NeedsOtherHost(_)
         | Failure::InFile(_) => return failure,
         Failure::Python(error) if error.kind == super::NOT_FOUND => {
-            return not_found(ctx, failure, place);
+            return not_found(ctx, failure, location);
         }
         Failure::Python(error) => {
             let kind = error.kind.rsplit('.').next().unwrap_or(error.kind);
@@ -194,12 +194,12 @@ pub(super) fn rendering(
             ("template-error", Explanation::new(format!("cannot render the template: {message}")))
         }
     };
-    let place = place.map(|(source, line)| line_of(&source, line, word));
-    placed(id, failure, explanation, place)
+    let location = location.map(|(source, line)| line_of(&source, line, word));
+    with_location(id, failure, explanation, location)
 }
 
-fn line_of(source: &Source, line: usize, word: String) -> FilePlace {
-    FilePlace {
+fn line_of(source: &Source, line: usize, word: String) -> FileLocation {
+    FileLocation {
         path: source.path.clone(),
         text: source.text.clone(),
         line,
@@ -209,8 +209,12 @@ fn line_of(source: &Source, line: usize, word: String) -> FilePlace {
     }
 }
 
-/// A template that does not exist: where it was looked for, and what is there.
-fn not_found(ctx: &dyn Context, failure: Failure, place: Option<(Rc<Source>, usize)>) -> Failure {
+/// Explains a missing template: the searched path and the existing templates.
+fn not_found(
+    ctx: &dyn PluginContext,
+    failure: Failure,
+    location: Option<(Rc<Source>, usize)>,
+) -> Failure {
     let path = match &failure {
         Failure::Python(error) => error.message.clone(),
         _ => String::new(),
@@ -237,9 +241,9 @@ fn not_found(ctx: &dyn Context, failure: Failure, place: Option<(Rc<Source>, usi
              `module/name` that of another module",
         );
     }
-    let place = place.map(|(source, line)| {
+    let location = location.map(|(source, line)| {
         let word = path.clone();
         line_of(&source, line, word)
     });
-    placed("template-not-found", failure, explanation, place)
+    with_location("template-not-found", failure, explanation, location)
 }

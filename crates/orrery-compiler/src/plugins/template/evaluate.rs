@@ -8,20 +8,20 @@ use orrery_python::Int;
 
 use super::super::Failure;
 use super::ast::{Args, Comparison, Expr, Kind, MacroDef};
-use super::errors::Missing;
+use super::errors::UndefinedName;
 use super::operators::type_error;
-use super::render::{CALL_COST, Rendered, Renderer, template_error};
+use super::render::{CALL_COST, RenderResult, Renderer, template_error};
 use super::scope::Scope;
 use super::value::{Cycler, Joiner, Key, Macro, Val};
 
 /// Arguments of a call, evaluated.
 #[derive(Clone, Default)]
-pub(super) struct Given {
+pub(super) struct CallArgs {
     pub(super) positional: Vec<Val>,
     pub(super) named: Vec<(Rc<str>, Val)>,
 }
 
-impl Given {
+impl CallArgs {
     /// The arguments in the order of the parameters; `None` if they do not fit.
     pub(super) fn bound<const N: usize>(self, params: [&str; N]) -> Option<[Option<Val>; N]> {
         let mut bound = [const { None }; N];
@@ -42,12 +42,12 @@ impl Given {
 }
 
 impl Renderer<'_> {
-    pub(super) fn eval(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Rendered<Val> {
-        let outcome = self.deeper(1, |renderer| renderer.eval_here(expr, scope));
-        self.noted(outcome)
+    pub(super) fn eval(&mut self, expr: &Expr, scope: &Rc<Scope>) -> RenderResult<Val> {
+        let outcome = self.with_deeper_stack(1, |renderer| renderer.eval_here(expr, scope));
+        self.record_failure(outcome)
     }
 
-    fn eval_here(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Rendered<Val> {
+    fn eval_here(&mut self, expr: &Expr, scope: &Rc<Scope>) -> RenderResult<Val> {
         self.line.set(expr.line);
         Ok(match &expr.kind {
             Kind::None => Val::None,
@@ -85,7 +85,7 @@ impl Renderer<'_> {
                 let key = self.eval(key, scope)?;
                 self.item(&value, &key)?
             }
-            Kind::Slice(_) => return Err(self.refused("a slice outside of brackets")),
+            Kind::Slice(_) => return Err(self.unsupported("a slice outside of brackets")),
             Kind::Call(function, args) => {
                 let function = self.eval(function, scope)?;
                 let given = self.arguments(args, scope)?;
@@ -156,25 +156,25 @@ impl Renderer<'_> {
         })
     }
 
-    fn all(&mut self, exprs: &[Expr], scope: &Rc<Scope>) -> Rendered<Vec<Val>> {
+    fn all(&mut self, exprs: &[Expr], scope: &Rc<Scope>) -> RenderResult<Vec<Val>> {
         exprs.iter().map(|expr| self.eval(expr, scope)).collect()
     }
 
-    /// The value of a name: the template's own, then the model's, then Jinja's.
-    pub(super) fn name(&mut self, name: &Rc<str>, scope: &Scope) -> Rendered<Val> {
+    /// Resolves a name: template variables, then the model's, then Jinja's.
+    pub(super) fn name(&mut self, name: &Rc<str>, scope: &Scope) -> RenderResult<Val> {
         if let Some(value) = scope.get(name) {
             return Ok(value);
         }
         if &**name == "self" {
             return Ok(Val::Blocks);
         }
-        self.outside(name)
+        self.model_or_global(name)
     }
 
-    /// A name that the template does not define.
-    pub(super) fn outside(&mut self, name: &Rc<str>) -> Rendered<Val> {
+    /// Resolves a name that the template does not define.
+    pub(super) fn model_or_global(&mut self, name: &Rc<str>) -> RenderResult<Val> {
         if !self.sees_model {
-            // The reference looks for the model here and finds that it was not handed on.
+            // The reference compiler looks for the model here and finds that it was not passed on.
             return Err(Failure::python("KeyError", "'{{resolver'"));
         }
         if let Some(known) = self.known.get(name) {
@@ -192,7 +192,7 @@ impl Renderer<'_> {
             },
         };
         if let Some(found) = found {
-            let found = self.seen(found)?;
+            let found = self.template_value(found)?;
             self.known.insert(name.clone(), found.clone());
             return Ok(found);
         }
@@ -201,14 +201,14 @@ impl Renderer<'_> {
             return Ok(Val::Global(global));
         }
         if &**name == "lipsum" {
-            return Err(self.refused("the function `lipsum`"));
+            return Err(self.unsupported("the function `lipsum`"));
         }
-        let missing = Missing { name: name.clone(), of: None };
+        let missing = UndefinedName { name: name.clone(), of: None };
         Ok(Val::missing(format!("'{name}' is undefined"), missing))
     }
 
-    fn signed(&self, value: Val, sign: &str) -> Rendered<Val> {
-        self.defined(&value)?;
+    fn signed(&self, value: Val, sign: &str) -> RenderResult<Val> {
+        self.require_defined(&value)?;
         Ok(match (value, sign) {
             (Val::Int(int), "-") => Val::Int(int.neg()),
             (Val::Bool(bool), "-") => Val::Int(Int::Small(-i64::from(bool))),
@@ -227,7 +227,7 @@ impl Renderer<'_> {
         first: &Expr,
         rest: &[(Comparison, Expr)],
         scope: &Rc<Scope>,
-    ) -> Rendered<Val> {
+    ) -> RenderResult<Val> {
         let mut left = self.eval(first, scope)?;
         for (operator, right) in rest {
             let right = self.eval(right, scope)?;
@@ -239,7 +239,12 @@ impl Renderer<'_> {
         Ok(Val::Bool(true))
     }
 
-    pub(super) fn compare(&self, operator: Comparison, left: &Val, right: &Val) -> Rendered<bool> {
+    pub(super) fn compare(
+        &self,
+        operator: Comparison,
+        left: &Val,
+        right: &Val,
+    ) -> RenderResult<bool> {
         let (symbol, accepts): (&str, fn(std::cmp::Ordering) -> bool) = match operator {
             Comparison::Equal => return self.equal(left, right),
             Comparison::NotEqual => return Ok(!self.equal(left, right)?),
@@ -250,11 +255,12 @@ impl Renderer<'_> {
             Comparison::Greater => (">", std::cmp::Ordering::is_gt),
             Comparison::GreaterOrEqual => (">=", std::cmp::Ordering::is_ge),
         };
-        Ok(self.order(left, right, symbol)?.is_some_and(accepts))
+        Ok(self.ordering(left, right, symbol)?.is_some_and(accepts))
     }
 
-    pub(super) fn arguments(&mut self, args: &Args, scope: &Rc<Scope>) -> Rendered<Given> {
-        let mut given = Given { positional: self.all(&args.positional, scope)?, named: Vec::new() };
+    pub(super) fn arguments(&mut self, args: &Args, scope: &Rc<Scope>) -> RenderResult<CallArgs> {
+        let mut given =
+            CallArgs { positional: self.all(&args.positional, scope)?, named: Vec::new() };
         for (name, value) in &args.named {
             given.named.push((name.clone(), self.eval(value, scope)?));
         }
@@ -264,9 +270,10 @@ impl Renderer<'_> {
         }
         if let Some(rest) = &args.rest_named {
             let rest = self.eval(rest, scope)?;
-            self.defined(&rest)?;
+            self.require_defined(&rest)?;
             for key in self.iterate(&rest)? {
-                let (Some(name), Some(value)) = (key.as_text(), self.own_item(&rest, &key)?) else {
+                let (Some(name), Some(value)) = (key.as_text(), self.plain_item(&rest, &key)?)
+                else {
                     return type_error("keywords must be strings");
                 };
                 given.named.push((name.clone(), value));
@@ -275,15 +282,15 @@ impl Renderer<'_> {
         Ok(given)
     }
 
-    /// Calls what an expression names, with the body of a `call` block as `caller`.
+    /// Calls the callee of an expression, with the body of a `call` block as `caller`.
     pub(super) fn call_with_caller(
         &mut self,
         call: &Expr,
         scope: &Rc<Scope>,
         caller: Val,
-    ) -> Rendered<Val> {
+    ) -> RenderResult<Val> {
         let Kind::Call(function, args) = &call.kind else {
-            return Err(self.refused("a `call` block without a call"));
+            return Err(self.unsupported("a `call` block without a call"));
         };
         let function = self.eval(function, scope)?;
         let mut given = self.arguments(args, scope)?;
@@ -291,15 +298,15 @@ impl Renderer<'_> {
         self.call(&function, given)
     }
 
-    /// The filters of a filter block or of a `set` block, innermost first.
+    /// Applies the filters of a filter block or of a `set` block, innermost first.
     pub(super) fn filtered(
         &mut self,
         filter: &Expr,
         text: Val,
         scope: &Rc<Scope>,
-    ) -> Rendered<Val> {
+    ) -> RenderResult<Val> {
         let Kind::Filter { value, name, args } = &filter.kind else {
-            return Err(self.refused("a block that is not filtered"));
+            return Err(self.unsupported("a block that is not filtered"));
         };
         let value = match value {
             Some(inner) => self.filtered(inner, text, scope)?,
@@ -309,8 +316,8 @@ impl Renderer<'_> {
         self.filter(name, value, given)
     }
 
-    pub(super) fn call(&mut self, function: &Val, given: Given) -> Rendered<Val> {
-        self.defined(function)?;
+    pub(super) fn call(&mut self, function: &Val, given: CallArgs) -> RenderResult<Val> {
+        self.require_defined(function)?;
         match function {
             Val::Macro(found) => self.call_macro(found, given),
             Val::Method(method) => self.call_method(&method.object, &method.name, given),
@@ -323,11 +330,11 @@ impl Renderer<'_> {
                     );
                 };
                 let Some([Some(iterable)]) = given.bound(["iterable"]) else {
-                    return Err(self.refused("these arguments of a recursive loop"));
+                    return Err(self.unsupported("these arguments of a recursive loop"));
                 };
                 let mut out = String::new();
                 let depth = state.depth + 1;
-                self.deeper(CALL_COST, |renderer| {
+                self.with_deeper_stack(CALL_COST, |renderer| {
                     renderer.run_loop(&each, &iterable, depth, &scope, &mut out)
                 })?;
                 Ok(Val::str(out))
@@ -340,10 +347,10 @@ impl Renderer<'_> {
         }
     }
 
-    fn call_macro(&mut self, found: &Macro, given: Given) -> Rendered<Val> {
+    fn call_macro(&mut self, found: &Macro, given: CallArgs) -> RenderResult<Val> {
         let definition = found.definition.clone();
         let scope = Scope::inner(&found.scope);
-        let Given { positional, mut named } = given;
+        let CallArgs { positional, mut named } = given;
         let mut take = |name: &str| {
             let at = named.iter().position(|(found, _)| &**found == name)?;
             Some(named.remove(at).1)
@@ -382,8 +389,9 @@ impl Renderer<'_> {
         let saw_model = std::mem::replace(&mut self.sees_model, found.sees_model);
         let template = std::mem::replace(&mut self.template_name, found.template.clone());
         let source = std::mem::replace(&mut self.source, found.source.clone());
-        let text =
-            self.deeper(CALL_COST, |renderer| renderer.run_macro(&definition, values, &scope));
+        let text = self.with_deeper_stack(CALL_COST, |renderer| {
+            renderer.run_macro(&definition, values, &scope)
+        });
         self.template_name = template;
         self.source = source;
         self.sees_model = saw_model;
@@ -395,8 +403,8 @@ impl Renderer<'_> {
         definition: &MacroDef,
         values: Vec<Option<Val>>,
         scope: &Rc<Scope>,
-    ) -> Rendered<String> {
-        self.touch(&definition.loads, scope)?;
+    ) -> RenderResult<String> {
+        self.load_free_names(&definition.loads, scope)?;
         let first_default = definition.params.len() - definition.defaults.len();
         for (index, (param, value)) in definition.params.iter().zip(values).enumerate() {
             let value = match (value, index.checked_sub(first_default)) {
@@ -409,15 +417,15 @@ impl Renderer<'_> {
         self.buffered(&definition.body, scope)
     }
 
-    fn call_global(&mut self, name: &str, given: Given) -> Rendered<Val> {
+    fn call_global(&mut self, name: &str, given: CallArgs) -> RenderResult<Val> {
         match name {
             "range" => self.range(&given),
             "dict" | "namespace" => {
                 let mut dict = IndexMap::new();
                 for value in &given.positional {
                     for key in self.iterate(value)? {
-                        let Some(item) = self.own_item(value, &key)? else {
-                            return Err(self.refused(&format!("`{name}` of a list of pairs")));
+                        let Some(item) = self.plain_item(value, &key)? else {
+                            return Err(self.unsupported(&format!("`{name}` of a list of pairs")));
                         };
                         dict.insert(self.key(&key)?, item);
                     }
@@ -445,7 +453,7 @@ impl Renderer<'_> {
             }
             _ => {
                 let Some([separator]) = given.bound(["sep"]) else {
-                    return Err(self.refused("these arguments of `joiner`"));
+                    return Err(self.unsupported("these arguments of `joiner`"));
                 };
                 let separator = match separator {
                     Some(separator) => self.text(&separator)?,
@@ -456,10 +464,10 @@ impl Renderer<'_> {
         }
     }
 
-    fn range(&self, given: &Given) -> Rendered<Val> {
+    fn range(&self, given: &CallArgs) -> RenderResult<Val> {
         let mut bounds = Vec::new();
         for bound in &given.positional {
-            self.defined(bound)?;
+            self.require_defined(bound)?;
             bounds.push(match bound {
                 Val::Int(int) => int.to_i64().unwrap_or(i64::MAX),
                 Val::Bool(bool) => i64::from(*bool),
@@ -482,7 +490,7 @@ impl Renderer<'_> {
     }
 }
 
-/// Python keeps the first spelling of a key.
+/// Inserts an entry; like Python, it keeps the first spelling of a key.
 fn insert(dict: &mut IndexMap<Key, Val>, key: Key, value: Val) {
     match dict.get_mut(&key) {
         Some(slot) => *slot = value,
@@ -492,7 +500,7 @@ fn insert(dict: &mut IndexMap<Key, Val>, key: Key, value: Val) {
     }
 }
 
-/// The error of a filter that is reached but does not exist.
-pub(super) fn no_such(kind: &str, name: &str) -> Failure {
+/// The error for an undefined filter or test that is reached.
+pub(super) fn no_such_name(kind: &str, name: &str) -> Failure {
     template_error(&format!("No {kind} named '{name}' found."))
 }

@@ -4,14 +4,14 @@ use std::rc::Rc;
 
 use super::ast::{Args, Binary, Comparison, Expr, Kind};
 use super::lexer::Tok;
-use super::parser::{Parsed, Parser};
+use super::parser::{ParseResult, Parser};
 
-/// Expressions are no higher; a sum of more than that many numbers is one that is too high.
+/// Maximum height of an expression, for example of a sum of that many numbers.
 const HEIGHT_MAX: usize = 500;
 
 impl Parser {
-    /// An expression over those that it was parsed from.
-    fn node(&self, kind: Kind, line: usize) -> Parsed<Expr> {
+    /// Builds an expression over its parsed subexpressions.
+    fn node(&self, kind: Kind, line: usize) -> ParseResult<Expr> {
         let expr = Expr::new(kind, line);
         if expr.height > HEIGHT_MAX {
             return self.fail("the template is nested too deeply");
@@ -19,8 +19,8 @@ impl Parser {
         Ok(expr)
     }
 
-    /// One expression, or several with commas between them, which make a tuple.
-    pub(super) fn tuple(&mut self, with_conditional: bool, ends: &[&str]) -> Parsed<Expr> {
+    /// One expression, or several separated by commas, which form a tuple.
+    pub(super) fn tuple(&mut self, with_conditional: bool, ends: &[&str]) -> ParseResult<Expr> {
         self.tuple_or_nothing(with_conditional, ends, false)
     }
 
@@ -29,7 +29,7 @@ impl Parser {
         with_conditional: bool,
         ends: &[&str],
         may_be_empty: bool,
-    ) -> Parsed<Expr> {
+    ) -> ParseResult<Expr> {
         let line = self.line();
         let mut parts = Vec::new();
         let mut is_tuple = false;
@@ -59,8 +59,8 @@ impl Parser {
         self.node(Kind::Tuple(parts), line)
     }
 
-    pub(super) fn expression(&mut self) -> Parsed<Expr> {
-        self.enter()?;
+    pub(super) fn expression(&mut self) -> ParseResult<Expr> {
+        self.enter_level()?;
         let line = self.line();
         let mut value = self.or_expression()?;
         while self.skip_name("if") {
@@ -70,11 +70,11 @@ impl Parser {
             let kind = Kind::Conditional { test, then: Box::new(value), otherwise };
             value = self.node(kind, line)?;
         }
-        self.leave();
+        self.leave_level();
         Ok(value)
     }
 
-    fn or_expression(&mut self) -> Parsed<Expr> {
+    fn or_expression(&mut self) -> ParseResult<Expr> {
         let mut left = self.and_expression()?;
         while self.skip_name("or") {
             let line = left.line;
@@ -84,7 +84,7 @@ impl Parser {
         Ok(left)
     }
 
-    fn and_expression(&mut self) -> Parsed<Expr> {
+    fn and_expression(&mut self) -> ParseResult<Expr> {
         let mut left = self.not_expression()?;
         while self.skip_name("and") {
             let line = left.line;
@@ -94,18 +94,18 @@ impl Parser {
         Ok(left)
     }
 
-    fn not_expression(&mut self) -> Parsed<Expr> {
+    fn not_expression(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         if self.skip_name("not") {
-            self.enter()?;
+            self.enter_level()?;
             let value = self.not_expression()?;
-            self.leave();
+            self.leave_level();
             return self.node(Kind::Not(Box::new(value)), line);
         }
         self.comparison()
     }
 
-    fn comparison(&mut self) -> Parsed<Expr> {
+    fn comparison(&mut self) -> ParseResult<Expr> {
         let first = self.sum()?;
         let line = first.line;
         let mut rest = Vec::new();
@@ -119,7 +119,7 @@ impl Parser {
                 Tok::Op(">=") => Comparison::GreaterOrEqual,
                 Tok::Name(name) if name == "in" => Comparison::In,
                 Tok::Name(name)
-                    if name == "not" && matches!(self.look(), Tok::Name(next) if next == "in") =>
+                    if name == "not" && matches!(self.peek(), Tok::Name(next) if next == "in") =>
                 {
                     self.next();
                     Comparison::NotIn
@@ -138,8 +138,8 @@ impl Parser {
     fn binary(
         &mut self,
         operators: &[(&str, Binary)],
-        operand: fn(&mut Parser) -> Parsed<Expr>,
-    ) -> Parsed<Expr> {
+        operand: fn(&mut Parser) -> ParseResult<Expr>,
+    ) -> ParseResult<Expr> {
         let mut left = operand(self)?;
         loop {
             let found = operators.iter().find(|(symbol, _)| self.is_op(symbol));
@@ -153,11 +153,11 @@ impl Parser {
         }
     }
 
-    fn sum(&mut self) -> Parsed<Expr> {
+    fn sum(&mut self) -> ParseResult<Expr> {
         self.binary(&[("+", Binary::Add), ("-", Binary::Sub)], Parser::concatenation)
     }
 
-    fn concatenation(&mut self) -> Parsed<Expr> {
+    fn concatenation(&mut self) -> ParseResult<Expr> {
         let first = self.product()?;
         if !self.is_op("~") {
             return Ok(first);
@@ -170,17 +170,17 @@ impl Parser {
         self.node(Kind::Concat(parts), line)
     }
 
-    fn product(&mut self) -> Parsed<Expr> {
+    fn product(&mut self) -> ParseResult<Expr> {
         let operators =
             [("*", Binary::Mul), ("/", Binary::Div), ("//", Binary::FloorDiv), ("%", Binary::Mod)];
         self.binary(&operators, Parser::power)
     }
 
-    fn power(&mut self) -> Parsed<Expr> {
+    fn power(&mut self) -> ParseResult<Expr> {
         self.binary(&[("**", Binary::Pow)], |parser| parser.unary(true))
     }
 
-    fn unary(&mut self, with_filter: bool) -> Parsed<Expr> {
+    fn unary(&mut self, with_filter: bool) -> ParseResult<Expr> {
         let line = self.line();
         let value = if self.skip_op("-") {
             self.signed(Kind::Negative, line)?
@@ -193,14 +193,14 @@ impl Parser {
         if with_filter { self.filters(value) } else { Ok(value) }
     }
 
-    fn signed(&mut self, sign: fn(Box<Expr>) -> Kind, line: usize) -> Parsed<Expr> {
-        self.enter()?;
+    fn signed(&mut self, sign: fn(Box<Expr>) -> Kind, line: usize) -> ParseResult<Expr> {
+        self.enter_level()?;
         let value = self.unary(false)?;
-        self.leave();
+        self.leave_level();
         self.node(sign(Box::new(value)), line)
     }
 
-    pub(super) fn primary(&mut self) -> Parsed<Expr> {
+    pub(super) fn primary(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         let kind = match self.current().clone() {
             Tok::Name(name) => {
@@ -230,9 +230,9 @@ impl Parser {
             }
             Tok::Op("(") => {
                 self.next();
-                self.enter()?;
+                self.enter_level()?;
                 let inner = self.tuple_or_nothing(true, &[], true)?;
-                self.leave();
+                self.leave_level();
                 self.expect_op(")")?;
                 return Ok(inner);
             }
@@ -243,7 +243,7 @@ impl Parser {
         self.node(kind, line)
     }
 
-    fn list(&mut self) -> Parsed<Vec<Expr>> {
+    fn list(&mut self) -> ParseResult<Vec<Expr>> {
         self.next();
         let mut items = Vec::new();
         while !self.is_op("]") {
@@ -259,7 +259,7 @@ impl Parser {
         Ok(items)
     }
 
-    fn dict(&mut self) -> Parsed<Vec<(Expr, Expr)>> {
+    fn dict(&mut self) -> ParseResult<Vec<(Expr, Expr)>> {
         self.next();
         let mut items = Vec::new();
         while !self.is_op("}") {
@@ -277,7 +277,7 @@ impl Parser {
         Ok(items)
     }
 
-    fn postfix(&mut self, mut value: Expr) -> Parsed<Expr> {
+    fn postfix(&mut self, mut value: Expr) -> ParseResult<Expr> {
         loop {
             let line = self.line();
             let kind = if self.skip_op(".") {
@@ -301,7 +301,7 @@ impl Parser {
         }
     }
 
-    fn subscript(&mut self) -> Parsed<Expr> {
+    fn subscript(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         self.next();
         let mut parts = Vec::new();
@@ -318,7 +318,7 @@ impl Parser {
         }
     }
 
-    fn subscribed(&mut self) -> Parsed<Expr> {
+    fn subscribed(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         let start = if self.is_op(":") {
             None
@@ -330,7 +330,7 @@ impl Parser {
             Some(index)
         };
         self.next();
-        let bound = |parser: &mut Parser| -> Parsed<Option<Expr>> {
+        let bound = |parser: &mut Parser| -> ParseResult<Option<Expr>> {
             let is_absent = parser.is_op(":") || parser.is_op("]") || parser.is_op(",");
             if is_absent { Ok(None) } else { parser.expression().map(Some) }
         };
@@ -339,7 +339,7 @@ impl Parser {
         self.node(Kind::Slice(Box::new([start, stop, step])), line)
     }
 
-    fn arguments(&mut self) -> Parsed<Args> {
+    fn arguments(&mut self) -> ParseResult<Args> {
         let mut args = Args::default();
         let mut is_first = true;
         self.next();
@@ -351,7 +351,7 @@ impl Parser {
                 }
             }
             is_first = false;
-            let is_named = matches!((self.current(), self.look()), (Tok::Name(_), Tok::Op("=")));
+            let is_named = matches!((self.current(), self.peek()), (Tok::Name(_), Tok::Op("=")));
             let fits = if self.skip_op("*") {
                 let fits = args.rest.is_none() && args.rest_named.is_none();
                 args.rest = Some(Box::new(self.expression()?));
@@ -383,7 +383,7 @@ impl Parser {
     }
 
     /// Filters, tests and calls after an expression.
-    pub(super) fn filters(&mut self, mut value: Expr) -> Parsed<Expr> {
+    pub(super) fn filters(&mut self, mut value: Expr) -> ParseResult<Expr> {
         loop {
             let line = self.line();
             value = if self.skip_op("|") {
@@ -399,7 +399,7 @@ impl Parser {
         }
     }
 
-    fn dotted_name(&mut self) -> Parsed<Rc<str>> {
+    fn dotted_name(&mut self) -> ParseResult<Rc<str>> {
         let mut name = self.name()?.to_string();
         while self.skip_op(".") {
             name.push('.');
@@ -408,13 +408,13 @@ impl Parser {
         Ok(name.into())
     }
 
-    pub(super) fn filter(&mut self, value: Option<Box<Expr>>, line: usize) -> Parsed<Expr> {
+    pub(super) fn filter(&mut self, value: Option<Box<Expr>>, line: usize) -> ParseResult<Expr> {
         let name = self.dotted_name()?;
         let args = if self.is_op("(") { self.arguments()? } else { Args::default() };
         self.node(Kind::Filter { value, name, args }, line)
     }
 
-    fn test(&mut self, value: Expr, line: usize) -> Parsed<Expr> {
+    fn test(&mut self, value: Expr, line: usize) -> ParseResult<Expr> {
         self.next();
         let is_negated = self.skip_name("not");
         let name = self.dotted_name()?;

@@ -1,4 +1,4 @@
-//! Jinja's own filters. Those that choose among items are in `items`.
+//! Jinja's built-in filters. Those over sequences are in `sequence_filters`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,11 +9,11 @@ use orrery_python::{
 };
 
 use super::super::Failure;
-use super::evaluate::{Given, no_such};
+use super::evaluate::{CallArgs, no_such_name};
 use super::operators::{number, type_error};
-use super::render::{Rendered, Renderer};
-use super::tests::whole;
-use super::texts::{center, escape, file_size, indent, split_lines, title, truncate, wrap};
+use super::render::{RenderResult, Renderer};
+use super::str_methods::{center, escape, file_size, indent, split_lines, title, truncate, wrap};
+use super::tests::to_integer;
 use super::value::{Key, Val};
 
 pub(super) const FILTERS: [&str; 50] = [
@@ -69,22 +69,22 @@ pub(super) const FILTERS: [&str; 50] = [
     "xmlattr",
 ];
 
-/// Filters that only Python can do: by chance, by tables that we do not have, or by its own printing.
+/// Filters that only Python supports: random choice, large tables, or its own pretty-printer.
 pub(super) const REFUSED_FILTERS: [&str; 4] = ["pprint", "random", "striptags", "urlize"];
 
 impl Renderer<'_> {
-    pub(super) fn filter(&mut self, name: &str, value: Val, given: Given) -> Rendered<Val> {
+    pub(super) fn filter(&mut self, name: &str, value: Val, given: CallArgs) -> RenderResult<Val> {
         if name.contains('.') {
             if !self.ctx.has_plugin(&super::check::plugin_name(name)) {
-                return Err(no_such("filter", name));
+                return Err(no_such_name("filter", name));
             }
             return self.call_plugin(name, value, given);
         }
         if REFUSED_FILTERS.contains(&name) {
-            return Err(self.refused(&format!("the filter `{name}`")));
+            return Err(self.unsupported(&format!("the filter `{name}`")));
         }
         if !FILTERS.contains(&name) {
-            return Err(no_such("filter", name));
+            return Err(no_such_name("filter", name));
         }
         if let Some(result) = self.item_filter(name, &value, &given)? {
             return Ok(result);
@@ -92,25 +92,25 @@ impl Renderer<'_> {
         self.plain_filter(name, &value, given)
     }
 
-    pub(super) fn misused(&self, name: &str) -> Failure {
-        self.refused(&format!("these arguments of the filter `{name}`"))
+    pub(super) fn invalid_arguments(&self, name: &str) -> Failure {
+        self.unsupported(&format!("these arguments of the filter `{name}`"))
     }
 
-    /// The arguments of a filter by name.
+    /// Binds the arguments of a filter by name.
     pub(super) fn bound<const N: usize>(
         &self,
         name: &str,
-        given: Given,
+        given: CallArgs,
         params: [&str; N],
-    ) -> Rendered<[Option<Val>; N]> {
-        given.bound(params).ok_or_else(|| self.misused(name))
+    ) -> RenderResult<[Option<Val>; N]> {
+        given.bound(params).ok_or_else(|| self.invalid_arguments(name))
     }
 
-    pub(super) fn flag(&self, value: Option<Val>) -> Rendered<bool> {
+    pub(super) fn flag(&self, value: Option<Val>) -> RenderResult<bool> {
         value.map_or(Ok(false), |value| self.truth(&value))
     }
 
-    fn plain_filter(&mut self, name: &str, value: &Val, given: Given) -> Rendered<Val> {
+    fn plain_filter(&mut self, name: &str, value: &Val, given: CallArgs) -> RenderResult<Val> {
         match name {
             "abs" => {
                 self.bound(name, given, [])?;
@@ -118,9 +118,9 @@ impl Renderer<'_> {
             }
             "attr" => {
                 let [attribute] = self.bound(name, given, ["name"])?;
-                let attribute = attribute.ok_or_else(|| self.misused(name))?;
+                let attribute = attribute.ok_or_else(|| self.invalid_arguments(name))?;
                 let attribute = self.text(&attribute)?;
-                self.defined(value)?;
+                self.require_defined(value)?;
                 self.attribute_alone(value, &attribute)
             }
             "default" | "d" => {
@@ -129,8 +129,8 @@ impl Renderer<'_> {
                 let is_absent = value.is_undefined() || (boolean && !self.truth(value)?);
                 Ok(if is_absent { default.unwrap_or(Val::str("")) } else { value.clone() })
             }
-            "int" | "float" => self.converted(name, value, given),
-            "round" => self.rounded(value, given),
+            "int" | "float" => self.convert_number(name, value, given),
+            "round" => self.round_number(value, given),
             "filesizeformat" => {
                 let [binary] = self.bound(name, given, ["binary"])?;
                 let binary = self.flag(binary)?;
@@ -138,7 +138,7 @@ impl Renderer<'_> {
                     Some(text) => parse_float(text)?,
                     None => match number(value) {
                         Some(number) => number.to_f64()?,
-                        None => return Err(self.misused(name)),
+                        None => return Err(self.invalid_arguments(name)),
                     },
                 };
                 Ok(Val::str(file_size(bytes, binary)))
@@ -161,11 +161,11 @@ impl Renderer<'_> {
                     other => Ok(Val::Markup(escape(&self.text(other)?))),
                 }
             }
-            "format" => self.formatted(value, given),
+            "format" => self.format_percent(value, given),
             "tojson" => {
                 let [indent] = self.bound(name, given, ["indent"])?;
                 if indent.is_some_and(|indent| !matches!(indent, Val::None)) {
-                    return Err(self.misused(name));
+                    return Err(self.invalid_arguments(name));
                 }
                 let mut out = String::new();
                 self.json(value, &mut out)?;
@@ -185,8 +185,9 @@ impl Renderer<'_> {
             "xmlattr" => self.xml_attributes(value, given),
             _ => {
                 if let Val::Markup(_) = value {
-                    return Err(self
-                        .refused(&format!("the filter `{name}` on text that is marked as HTML")));
+                    return Err(self.unsupported(&format!(
+                        "the filter `{name}` on text that is marked as HTML"
+                    )));
                 }
                 if let Some(result) = self.not_a_text(name, value)? {
                     return Ok(result);
@@ -197,16 +198,16 @@ impl Renderer<'_> {
         }
     }
 
-    /// Filters that do not turn everything into a text first.
-    fn not_a_text(&self, name: &str, value: &Val) -> Rendered<Option<Val>> {
+    /// The error for filters that do not convert their argument to a text.
+    fn not_a_text(&self, name: &str, value: &Val) -> RenderResult<Option<Val>> {
         if value.as_text().is_some() || !matches!(name, "indent" | "truncate" | "wordwrap") {
             return Ok(None);
         }
-        self.defined(value)?;
+        self.require_defined(value)?;
         let class = value.class();
         match name {
             _ if self.iterate_is_possible(value) => {
-                Err(self.refused(&format!("the filter `{name}` on a {class}")))
+                Err(self.unsupported(&format!("the filter `{name}` on a {class}")))
             }
             "indent" => {
                 type_error(format!("unsupported operand type(s) for +=: '{class}' and 'str'"))
@@ -219,7 +220,7 @@ impl Renderer<'_> {
         }
     }
 
-    fn text_filter(&mut self, name: &str, text: &str, given: Given) -> Rendered<String> {
+    fn text_filter(&mut self, name: &str, text: &str, given: CallArgs) -> RenderResult<String> {
         let simple: Option<fn(&str) -> String> = match name {
             "capitalize" => Some(str_capitalize),
             "lower" => Some(str_lower),
@@ -231,8 +232,9 @@ impl Renderer<'_> {
             self.bound(name, given, [])?;
             return Ok(simple(text));
         }
-        let size =
-            |value: Option<Val>, default: i64| value.map_or(Ok(default), |value| whole(&value));
+        let size = |value: Option<Val>, default: i64| {
+            value.map_or(Ok(default), |value| to_integer(&value))
+        };
         let unsigned = |value: i64| usize::try_from(value).unwrap_or(0);
         Ok(match name {
             "center" => {
@@ -250,12 +252,12 @@ impl Renderer<'_> {
             "replace" => {
                 let [old, new, count] = self.bound(name, given, ["old", "new", "count"])?;
                 let (Some(old), Some(new)) = (old, new) else {
-                    return Err(self.misused(name));
+                    return Err(self.invalid_arguments(name));
                 };
                 let (old, new) = (self.text(&old)?, self.text(&new)?);
                 match count {
                     None | Some(Val::None) => text.replace(&*old, &new),
-                    Some(count) => match whole(&count)? {
+                    Some(count) => match to_integer(&count)? {
                         count if count < 0 => text.replace(&*old, &new),
                         count => text.replacen(&*old, &new, unsigned(count)),
                     },
@@ -292,22 +294,22 @@ impl Renderer<'_> {
                 let kill_words = self.flag(kill_words)?;
                 truncate(text, unsigned(length), kill_words, &end, unsigned(leeway))
             }
-            "wordwrap" => self.wrapped(text, given)?,
-            _ => return Err(no_such("filter", name)),
+            "wordwrap" => self.word_wrap(text, given)?,
+            _ => return Err(no_such_name("filter", name)),
         })
     }
 
-    fn wrapped(&mut self, text: &str, given: Given) -> Rendered<String> {
+    fn word_wrap(&mut self, text: &str, given: CallArgs) -> RenderResult<String> {
         let params = ["width", "break_long_words", "wrapstring", "break_on_hyphens"];
         let [width, break_long_words, separator, on_hyphens] =
             self.bound("wordwrap", given, params)?;
         let on_hyphens = on_hyphens.map_or(Ok(true), |flag| self.truth(&flag))?;
         if text.contains(['\t', '\u{b}', '\u{c}']) || (on_hyphens && text.contains('-')) {
-            return Err(self.refused("the filter `wordwrap` on text with hyphens or tabs"));
+            return Err(self.unsupported("the filter `wordwrap` on text with hyphens or tabs"));
         }
-        let width = usize::try_from(width.map_or(Ok(79), |width| whole(&width))?).unwrap_or(0);
+        let width = usize::try_from(width.map_or(Ok(79), |width| to_integer(&width))?).unwrap_or(0);
         if width == 0 {
-            return Err(self.misused("wordwrap"));
+            return Err(self.invalid_arguments("wordwrap"));
         }
         let break_long_words = break_long_words.map_or(Ok(true), |flag| self.truth(&flag))?;
         let separator = match separator {
@@ -321,7 +323,7 @@ impl Renderer<'_> {
         Ok(lines.join(&separator))
     }
 
-    fn absolute(&self, value: &Val) -> Rendered<Val> {
+    fn absolute(&self, value: &Val) -> RenderResult<Val> {
         match value {
             Val::Int(int) if int.is_negative() => Ok(Val::Int(int.neg())),
             Val::Int(_) => Ok(value.clone()),
@@ -331,8 +333,8 @@ impl Renderer<'_> {
         }
     }
 
-    /// `int` and `float`: what cannot be converted gives the default.
-    fn converted(&mut self, name: &str, value: &Val, given: Given) -> Rendered<Val> {
+    /// `int` and `float`: a value that cannot be converted gives the default.
+    fn convert_number(&mut self, name: &str, value: &Val, given: CallArgs) -> RenderResult<Val> {
         if name == "float" {
             let [default] = self.bound(name, given, ["default"])?;
             self.defined_if_strict(value)?;
@@ -344,7 +346,7 @@ impl Renderer<'_> {
         }
         let [default, base] = self.bound(name, given, ["default", "base"])?;
         self.defined_if_strict(value)?;
-        let base = base.map_or(Ok(10), |base| whole(&base))?;
+        let base = base.map_or(Ok(10), |base| to_integer(&base))?;
         let from_float = |float: f64| Int::from_f64_trunc(float).ok();
         let converted = match (value.as_text(), number(value)) {
             (Some(text), _) if base == 10 => {
@@ -362,17 +364,17 @@ impl Renderer<'_> {
         Ok(converted.map_or_else(|| default.unwrap_or_else(zero), Val::Int))
     }
 
-    /// Conversions swallow type errors, but not the error of a missing value.
-    fn defined_if_strict(&self, value: &Val) -> Rendered<()> {
+    /// Conversions suppress type errors, but not the error of a missing value.
+    fn defined_if_strict(&self, value: &Val) -> RenderResult<()> {
         match value {
-            Val::Undefined(_) => self.defined(value).map(|_| ()),
+            Val::Undefined(_) => self.require_defined(value).map(|_| ()),
             _ => Ok(()),
         }
     }
 
-    fn rounded(&mut self, value: &Val, given: Given) -> Rendered<Val> {
+    fn round_number(&mut self, value: &Val, given: CallArgs) -> RenderResult<Val> {
         let [precision, method] = self.bound("round", given, ["precision", "method"])?;
-        let precision = precision.map_or(Ok(0), |precision| whole(&precision))?;
+        let precision = precision.map_or(Ok(0), |precision| to_integer(&precision))?;
         let method = match method {
             Some(method) => self.text(&method)?,
             None => "common".into(),
@@ -382,7 +384,7 @@ impl Renderer<'_> {
             return type_error(format!("type {class} doesn't define __round__ method"));
         };
         if !(0..=300).contains(&precision) {
-            return Err(self.misused("round"));
+            return Err(self.invalid_arguments("round"));
         }
         let digits = usize::try_from(precision).unwrap_or(0);
         match (&*method, found) {
@@ -404,7 +406,7 @@ impl Renderer<'_> {
         }
     }
 
-    fn formatted(&mut self, value: &Val, given: Given) -> Rendered<Val> {
+    fn format_percent(&mut self, value: &Val, given: CallArgs) -> RenderResult<Val> {
         let template = self.text(value)?;
         if !given.positional.is_empty() && !given.named.is_empty() {
             let message = "can't handle positional and keyword arguments at the same time";
@@ -419,7 +421,7 @@ impl Renderer<'_> {
     }
 }
 
-/// Python's `int(text, base)` for the bases that people use.
+/// Python's `int(text, base)` for common bases.
 fn in_base(text: &str, base: i64) -> Option<Int> {
     let radix = u32::try_from(base).ok().filter(|radix| (2..=36).contains(radix))?;
     let text = text.trim_matches(is_space).to_lowercase();

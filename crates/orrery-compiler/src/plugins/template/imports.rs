@@ -1,15 +1,15 @@
-//! The statements that name other templates.
+//! Statements that refer to other templates.
 
 use super::SyntaxError;
 use super::ast::Stmt;
 use super::lexer::Tok;
-use super::parser::{Parsed, Parser};
+use super::parser::{ParseResult, Parser};
 
 impl Parser {
-    /// `with context` or `without context`, if it stands here.
+    /// Parses `with context` or `without context`, if present.
     fn import_context(&mut self) -> Option<bool> {
         let with = self.is_name("with");
-        let is_context = matches!(self.look(), Tok::Name(name) if name == "context");
+        let is_context = matches!(self.peek(), Tok::Name(name) if name == "context");
         if !is_context || !(with || self.is_name("without")) {
             return None;
         }
@@ -18,10 +18,10 @@ impl Parser {
         Some(with)
     }
 
-    pub(super) fn include_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    pub(super) fn include_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let template = self.expression()?;
         let ignore_missing =
-            self.is_name("ignore") && matches!(self.look(), Tok::Name(name) if name == "missing");
+            self.is_name("ignore") && matches!(self.peek(), Tok::Name(name) if name == "missing");
         if ignore_missing {
             self.next();
             self.next();
@@ -30,7 +30,7 @@ impl Parser {
         Ok(Stmt::Include { template, ignore_missing, with_context })
     }
 
-    pub(super) fn import_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    pub(super) fn import_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let template = self.expression()?;
         self.expect_name("as")?;
         let target = self.target_name()?;
@@ -38,7 +38,7 @@ impl Parser {
         Ok(Stmt::Import { template, target, with_context })
     }
 
-    pub(super) fn import_names_statement(&mut self, line: usize) -> Parsed<Stmt> {
+    pub(super) fn import_names_statement(&mut self, line: usize) -> ParseResult<Stmt> {
         let template = self.expression()?;
         self.expect_name("import")?;
         let mut names = Vec::new();

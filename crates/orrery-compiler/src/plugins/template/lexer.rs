@@ -1,4 +1,4 @@
-//! Cuts a template into tokens, with the delimiters, white space control and messages of Jinja.
+//! Splits a template into tokens, with the delimiters, white space control and messages of Jinja.
 
 use orrery_python::{Int, decode_escapes, is_space, repr_str};
 
@@ -25,14 +25,14 @@ pub(super) struct Token {
     pub(super) line: usize,
 }
 
-/// Longest first, so that the first match is the right one.
+/// Longest first, so that the first match is the longest.
 const OPERATORS: [&str; 26] = [
     "==", "!=", ">=", "<=", "**", "//", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}",
     ">", "<", "=", ".", ":", "|", ",", ";",
 ];
 
 impl Tok {
-    /// How messages name a token.
+    /// Name of a token in messages.
     pub(super) fn describe(&self) -> &str {
         match self {
             Tok::Data(_) => "template data / text",
@@ -101,7 +101,7 @@ impl<'a> Lexer<'a> {
         self.advance(rest.len() - rest.trim_start_matches(is_space).len());
     }
 
-    /// Text up to the next delimiter, and what that begins.
+    /// Text up to the next delimiter, and the construct that it begins.
     fn root(&mut self) -> Result<(), SyntaxError> {
         let rest = self.rest();
         let is_mark = |&(at, _): &(usize, &str)| {
@@ -130,11 +130,11 @@ impl<'a> Lexer<'a> {
             "{#" => self.comment(),
             "{{" => {
                 self.push(Tok::VariableBegin);
-                self.inside("}}", Tok::VariableEnd)
+                self.tag_content("}}", Tok::VariableEnd)
             }
             _ => {
                 self.push(Tok::BlockBegin);
-                self.inside("%}", Tok::BlockEnd)
+                self.tag_content("%}", Tok::BlockEnd)
             }
         }
     }
@@ -169,7 +169,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The inside of `{{ }}` or `{% %}`.
-    fn inside(&mut self, end: &str, end_token: Tok) -> Result<(), SyntaxError> {
+    fn tag_content(&mut self, end: &str, end_token: Tok) -> Result<(), SyntaxError> {
         let mut brackets: Vec<char> = Vec::new();
         loop {
             let rest = self.rest();
@@ -188,11 +188,11 @@ impl<'a> Lexer<'a> {
                     return Ok(());
                 }
             }
-            self.one(&mut brackets)?;
+            self.operator_or_literal(&mut brackets)?;
         }
     }
 
-    fn one(&mut self, brackets: &mut Vec<char>) -> Result<(), SyntaxError> {
+    fn operator_or_literal(&mut self, brackets: &mut Vec<char>) -> Result<(), SyntaxError> {
         let rest = self.rest();
         let Some(first) = rest.chars().next() else {
             return Ok(());
@@ -267,7 +267,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Length of `raw %}` after `{%`, if that is what follows.
+/// Length of `raw %}` after `{%`, if present.
 fn raw_begin(after: &str) -> Option<usize> {
     tag_end(after, "raw")
 }
@@ -313,7 +313,7 @@ fn digits_len(bytes: &[u8], is_digit: impl Fn(u8) -> bool) -> usize {
     }
 }
 
-/// `1.5`, `1e5`, `1.5e-3`; `None` if it is no float.
+/// `1.5`, `1e5`, `1.5e-3`; `None` if it is not a float.
 fn float_len(rest: &str) -> Option<usize> {
     let bytes = rest.as_bytes();
     let digits = |from: usize| {
@@ -334,7 +334,7 @@ fn float_len(rest: &str) -> Option<usize> {
     (len > whole).then_some(len)
 }
 
-/// Length, radix and length of the prefix of an integer.
+/// Length, radix and prefix length of an integer.
 fn integer_len(rest: &str) -> (usize, u32, usize) {
     let bytes = rest.as_bytes();
     let prefixed = match bytes.get(..2) {

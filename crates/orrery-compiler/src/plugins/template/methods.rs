@@ -1,4 +1,4 @@
-//! Methods of texts, lists, dicts, loops and cyclers.
+//! Methods of strings, lists, dicts, loops and cyclers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,17 +9,22 @@ use orrery_python::{
 };
 
 use super::super::Failure;
-use super::evaluate::Given;
+use super::evaluate::CallArgs;
 use super::operators::type_error;
-use super::render::{Rendered, Renderer};
+use super::render::{RenderResult, Renderer};
 use super::sequences::at;
-use super::tests::{is_cased, whole};
-use super::texts::{center, split_lines, str_title};
+use super::str_methods::{center, split_lines, str_title};
+use super::tests::{is_cased, to_integer};
 use super::value::{Key, Val, View};
 use crate::value::Value;
 
 impl Renderer<'_> {
-    pub(super) fn call_method(&mut self, object: &Val, name: &str, given: Given) -> Rendered<Val> {
+    pub(super) fn call_method(
+        &mut self,
+        object: &Val,
+        name: &str,
+        given: CallArgs,
+    ) -> RenderResult<Val> {
         let outcome = match object {
             Val::Str(text) => self.text_method(text, name, given)?,
             Val::List(items) => self.list_method(items, object, name, given)?,
@@ -37,7 +42,7 @@ impl Renderer<'_> {
                     .and_then(|[key, default]| {
                         let key = key?;
                         Some(
-                            self.own_item(object, &key)
+                            self.plain_item(object, &key)
                                 .map(|found| found.unwrap_or_else(|| default.unwrap_or(Val::None))),
                         )
                     })
@@ -72,12 +77,17 @@ impl Renderer<'_> {
             _ => None,
         };
         outcome.ok_or_else(|| {
-            self.refused(&format!("these arguments of `{name}` of a {}", object.class()))
+            self.unsupported(&format!("these arguments of `{name}` of a {}", object.class()))
         })
     }
 
     /// `count`, `index` and `copy`.
-    fn reading_method(&mut self, object: &Val, name: &str, given: Given) -> Rendered<Option<Val>> {
+    fn reading_method(
+        &mut self,
+        object: &Val,
+        name: &str,
+        given: CallArgs,
+    ) -> RenderResult<Option<Val>> {
         if name == "copy" {
             return Ok(given.bound([]).map(|[]| object.clone()));
         }
@@ -110,8 +120,8 @@ impl Renderer<'_> {
         items: &Rc<RefCell<Vec<Val>>>,
         object: &Val,
         name: &str,
-        given: Given,
-    ) -> Rendered<Option<Val>> {
+        given: CallArgs,
+    ) -> RenderResult<Option<Val>> {
         match name {
             "count" | "index" => return self.reading_method(object, name, given),
             "copy" => return Ok(given.bound([]).map(|[]| Val::list(items.borrow().clone()))),
@@ -130,14 +140,15 @@ impl Renderer<'_> {
                 let Some([Some(index), Some(item)]) = given.bound(["index", "object"]) else {
                     return Ok(None);
                 };
-                let index = whole(&index)?;
+                let index = to_integer(&index)?;
                 let len = items.borrow().len() as i64;
                 let index = if index < 0 { (index + len).max(0) } else { index.min(len) };
                 items.borrow_mut().insert(usize::try_from(index).unwrap_or(0), item);
             }
             "remove" => {
                 let Some([Some(wanted)]) = given.bound(["value"]) else { return Ok(None) };
-                // The length is taken first: what a `for` iterates over stays borrowed in its body.
+                // The length is taken first: a sequence that a `for` iterates over stays borrowed
+                // in its body.
                 let len = items.borrow().len();
                 for index in 0..len {
                     let item = items.borrow()[index].clone();
@@ -150,7 +161,7 @@ impl Renderer<'_> {
             }
             "pop" => {
                 let Some([index]) = given.bound(["index"]) else { return Ok(None) };
-                let index = index.map_or(Ok(-1), |index| whole(&index))?;
+                let index = index.map_or(Ok(-1), |index| to_integer(&index))?;
                 if items.borrow().is_empty() {
                     return Err(Failure::python("IndexError", "pop from empty list"));
                 }
@@ -179,8 +190,8 @@ impl Renderer<'_> {
         &mut self,
         entries: &Rc<RefCell<IndexMap<Key, Val>>>,
         name: &str,
-        given: Given,
-    ) -> Rendered<Option<Val>> {
+        given: CallArgs,
+    ) -> RenderResult<Option<Val>> {
         let view = |view| Ok(Some(Val::OwnView(view, entries.clone())));
         match name {
             "keys" => return view(View::Keys),
@@ -197,8 +208,8 @@ impl Renderer<'_> {
             "update" => {
                 for other in &given.positional {
                     for key in self.iterate(other)? {
-                        let Some(item) = self.own_item(other, &key)? else {
-                            return Err(self.refused("`update` with a list of pairs"));
+                        let Some(item) = self.plain_item(other, &key)? else {
+                            return Err(self.unsupported("`update` with a list of pairs"));
                         };
                         let key = self.key(&key)?;
                         entries.borrow_mut().insert(key, item);
@@ -243,7 +254,12 @@ impl Renderer<'_> {
         }))
     }
 
-    fn text_method(&mut self, text: &Rc<str>, name: &str, given: Given) -> Rendered<Option<Val>> {
+    fn text_method(
+        &mut self,
+        text: &Rc<str>,
+        name: &str,
+        given: CallArgs,
+    ) -> RenderResult<Option<Val>> {
         let simple: Option<fn(&str) -> Val> = match name {
             "upper" => Some(|text| Val::str(str_upper(text))),
             "lower" => Some(|text| Val::str(str_lower(text))),
@@ -265,7 +281,7 @@ impl Renderer<'_> {
         if let Some(simple) = simple {
             let is_exact = text.is_ascii() || matches!(name, "upper" | "lower" | "capitalize");
             if !is_exact && !matches!(name, "isspace" | "isascii") {
-                return Err(self.refused(&format!("`{name}` of a text beyond ASCII")));
+                return Err(self.unsupported(&format!("`{name}` of a text beyond ASCII")));
             }
             return Ok(given.bound([]).map(|[]| simple(text)));
         }
@@ -276,7 +292,7 @@ impl Renderer<'_> {
                 let mut texts = Vec::new();
                 for (index, part) in self.iterate(&parts)?.iter().enumerate() {
                     let Val::Str(part) = part else {
-                        self.defined(part)?;
+                        self.require_defined(part)?;
                         return type_error(format!(
                             "sequence item {index}: expected str instance, {} found",
                             part.class()
@@ -322,7 +338,7 @@ impl Renderer<'_> {
                     }
                     Some(_) => return Ok(None),
                 };
-                let width = usize::try_from(whole(&width)?).unwrap_or(0);
+                let width = usize::try_from(to_integer(&width)?).unwrap_or(0);
                 let padding = width.saturating_sub(text.chars().count());
                 let padding: String = std::iter::repeat_n(fill, padding).collect();
                 Ok(Some(Val::str(match name {
@@ -333,7 +349,7 @@ impl Renderer<'_> {
             }
             "zfill" => {
                 let Some([Some(width)]) = given.bound(["width"]) else { return Ok(None) };
-                let width = usize::try_from(whole(&width)?).unwrap_or(0);
+                let width = usize::try_from(to_integer(&width)?).unwrap_or(0);
                 let zeros = "0".repeat(width.saturating_sub(text.chars().count()));
                 let (sign, digits) = match text.chars().next() {
                     Some('+' | '-') => text.split_at(1),
@@ -364,9 +380,14 @@ impl Renderer<'_> {
         }
     }
 
-    fn split_method(&mut self, text: &str, name: &str, given: Given) -> Rendered<Option<Val>> {
+    fn split_method(
+        &mut self,
+        text: &str,
+        name: &str,
+        given: CallArgs,
+    ) -> RenderResult<Option<Val>> {
         let Some([separator, most]) = given.bound(["sep", "maxsplit"]) else { return Ok(None) };
-        let most = most.map_or(Ok(-1), |most| whole(&most))?;
+        let most = most.map_or(Ok(-1), |most| to_integer(&most))?;
         let parts: Vec<String> = match separator {
             None | Some(Val::None) if most < 0 => {
                 str_split_blanks(text).into_iter().map(str::to_owned).collect()
@@ -390,7 +411,12 @@ impl Renderer<'_> {
     }
 
     /// Methods with one or two texts as arguments.
-    fn search_method(&mut self, text: &str, name: &str, given: Given) -> Rendered<Option<Val>> {
+    fn search_method(
+        &mut self,
+        text: &str,
+        name: &str,
+        given: CallArgs,
+    ) -> RenderResult<Option<Val>> {
         if name == "expandtabs" {
             return Ok(None);
         }
@@ -403,7 +429,7 @@ impl Renderer<'_> {
         };
         if name == "replace" {
             let Some(Val::Str(second)) = second else { return Ok(None) };
-            let count = third.map_or(Ok(-1), |count| whole(&count))?;
+            let count = third.map_or(Ok(-1), |count| to_integer(&count))?;
             return Ok(Some(Val::str(match usize::try_from(count) {
                 Ok(count) => text.replacen(&*first, &second, count),
                 Err(_) => text.replace(&*first, &second),
@@ -447,14 +473,14 @@ impl Renderer<'_> {
         }))
     }
 
-    /// `"{}".format(…)`: as `std::format`, which sees the model as templates do.
-    fn format_method(&mut self, text: &str, given: Given) -> Rendered<Val> {
+    /// `"{}".format(…)`: like `std::format`, which sees the same model values as templates.
+    fn format_method(&mut self, text: &str, given: CallArgs) -> RenderResult<Val> {
         let is_plain = |value: &Val| {
             !matches!(value, Val::List(_) | Val::Tuple(_) | Val::Dict(_) | Val::Range(..))
         };
         let values = given.positional.iter().chain(given.named.iter().map(|(_, value)| value));
         if !values.clone().all(is_plain) {
-            return Err(self.refused("`format` with a list or dict of the template"));
+            return Err(self.unsupported("`format` with a list or dict of the template"));
         }
         let mut positional = Vec::new();
         for value in &given.positional {
@@ -468,7 +494,7 @@ impl Renderer<'_> {
         let heap = self.ctx.heap_mut();
         let args = [heap.str(text), heap.list(positional), heap.dict(named)];
         let result = super::super::format::format(&mut *self.ctx, &args)?;
-        self.seen(result)
+        self.template_value(result)
     }
 }
 

@@ -1,13 +1,14 @@
 //! `std::template`: Jinja templates over the model.
 //!
-//! The engine is our own, because a template sees the model lazily: reading an attribute that has no
-//! value yet must end the render, an unknown must become the result, and plugins of the model are
-//! filters. All of that goes through `&mut dyn Context`, which an engine that owns its values cannot
-//! carry. What it prints and complains about is what Jinja2 3.1 does over Python's values; what it
-//! cannot do exactly, it refuses by name.
+//! The engine is our own, because a template reads the model lazily: reading an attribute without a
+//! value must end the render, an unknown must become the result, and plugins of the model are
+//! filters. All of that goes through `&mut dyn PluginContext`, which an engine that owns its values
+//! cannot carry. Output and errors are those of Jinja2 3.1 over Python's values; features that it
+//! cannot reproduce exactly are refused by name.
 //!
-//! `lexer` → `parser` with `imports` and `expressions` → `loads` and `check` → `render` and `evaluate`,
-//! which stand on `operators`, `printing`, `sequences`, `attributes`, `methods`, `filters` and `tests`.
+//! `lexer` → `parser` with `imports` and `expressions` → `free_names` and `check` → `render` and
+//! `evaluate`, which use `operators`, `to_text`, `sequences`, `attributes`, `methods`, `filters`
+//! and `tests`.
 
 mod ast;
 mod attributes;
@@ -18,19 +19,19 @@ mod errors;
 mod evaluate;
 mod expressions;
 mod filters;
+mod free_names;
 mod imports;
-mod items;
 mod lexer;
-mod loads;
 mod methods;
 mod operators;
 mod parser;
-mod printing;
 mod render;
 mod scope;
+mod sequence_filters;
 mod sequences;
+mod str_methods;
 mod tests;
-mod texts;
+mod to_text;
 mod value;
 
 use std::cell::RefCell;
@@ -40,7 +41,7 @@ use hashbrown::HashMap;
 
 use super::args::{keywords, plugin, required, text};
 use super::files::resolve;
-use super::{Context, Failure, FileKind, NativePlugin, Outcome};
+use super::{Failure, FileKind, NativePlugin, PluginContext, PluginResult};
 use crate::value::Value;
 use ast::Template;
 use errors::Source;
@@ -49,15 +50,15 @@ use render::Renderer;
 pub(super) const PLUGINS: &[NativePlugin] = &[plugin!("std::template",
     [required("path", "string"), keywords("kwargs", "any")] => "string", template)];
 
-/// The class of the error for a template that does not exist.
+/// Error class of a template that does not exist.
 const NOT_FOUND: &str = "jinja2.exceptions.TemplateNotFound";
 
-/// What is wrong with a template's text.
+/// A syntax error in a template.
 #[derive(Debug)]
 struct SyntaxError {
     kind: &'static str,
     message: String,
-    /// Where, as far as it is known.
+    /// Line, as far as it is known.
     line: Option<usize>,
     /// The innermost tag that is not closed, and its line.
     open: Option<(usize, String)>,
@@ -82,7 +83,7 @@ impl SyntaxError {
     }
 }
 
-fn template(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn template(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let path = text(ctx, args[0])?.to_owned();
     let given = match args[1] {
         Value::Dict(id) if !ctx.heap().entries(id).is_empty() => Some(id),
@@ -96,14 +97,14 @@ fn template(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     match renderer.render(&template) {
         Ok(rendered) => Ok(ctx.heap_mut().str(&rendered)),
         Err(failure) => {
-            let (place, undefined) = (renderer.failed.take(), renderer.blamed.take());
-            Err(errors::rendering(ctx, failure, place, undefined, given))
+            let (location, undefined) = (renderer.failed.take(), renderer.blamed.take());
+            Err(errors::rendering(ctx, failure, location, undefined, given))
         }
     }
 }
 
-/// Reads and parses a template; one that was read before is not parsed again.
-fn load(ctx: &dyn Context, path: &str) -> Result<Rc<Template>, Failure> {
+/// Reads and parses a template; a template is parsed only once.
+fn load(ctx: &dyn PluginContext, path: &str) -> Result<Rc<Template>, Failure> {
     thread_local! {
         static PARSED: RefCell<HashMap<String, Rc<Template>>> = RefCell::default();
     }

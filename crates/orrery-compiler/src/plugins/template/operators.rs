@@ -1,4 +1,4 @@
-//! Python's meanings of values: truth, text, equality, order and arithmetic.
+//! Python's semantics of values: truth, text, equality, order and arithmetic.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -7,14 +7,14 @@ use orrery_python::{Int, Number, PowResult, num_cmp, num_eq, repr_complex};
 
 use super::super::Failure;
 use super::ast::Binary;
-use super::render::{Rendered, Renderer};
+use super::render::{RenderResult, Renderer};
 use super::value::{Identity, Key, Undefined, Val, View, range_items};
 use crate::value::Value;
 
-/// Longer results of `*` are refused.
+/// Maximum length of a result of `*`.
 const REPEATED_MAX: usize = 1 << 26;
 
-pub(super) fn type_error<T>(message: impl Into<String>) -> Rendered<T> {
+pub(super) fn type_error<T>(message: impl Into<String>) -> RenderResult<T> {
     Err(Failure::python("TypeError", message))
 }
 
@@ -35,8 +35,8 @@ pub(super) fn from_number(number: Number) -> Val {
 }
 
 impl Renderer<'_> {
-    /// The error of a value that does not exist.
-    pub(super) fn defined<'v>(&self, value: &'v Val) -> Rendered<&'v Val> {
+    /// Fails for an undefined value.
+    pub(super) fn require_defined<'v>(&self, value: &'v Val) -> RenderResult<&'v Val> {
         match value {
             Val::Undefined(undefined) => Err(self.undefined(undefined)),
             defined => Ok(defined),
@@ -48,10 +48,10 @@ impl Renderer<'_> {
         Failure::Runtime(undefined.message.clone())
     }
 
-    pub(super) fn truth(&self, value: &Val) -> Rendered<bool> {
+    pub(super) fn truth(&self, value: &Val) -> RenderResult<bool> {
         Ok(match value {
             Val::Undefined(undefined) if undefined.lenient => false,
-            Val::Undefined(_) => self.defined(value).map(|_| false)?,
+            Val::Undefined(_) => self.require_defined(value).map(|_| false)?,
             Val::None => false,
             Val::Bool(bool) => *bool,
             Val::Int(int) => !int.is_zero(),
@@ -68,7 +68,7 @@ impl Renderer<'_> {
     }
 
     /// Python's `==`.
-    pub(super) fn equal(&self, left: &Val, right: &Val) -> Rendered<bool> {
+    pub(super) fn equal(&self, left: &Val, right: &Val) -> RenderResult<bool> {
         if let (Some(a), Some(b)) = (number(left), number(right)) {
             return Ok(num_eq(&a, &b));
         }
@@ -122,7 +122,7 @@ impl Renderer<'_> {
         })
     }
 
-    fn equal_items(&self, left: &[Val], right: &[Val]) -> Rendered<bool> {
+    fn equal_items(&self, left: &[Val], right: &[Val]) -> RenderResult<bool> {
         if left.len() != right.len() {
             return Ok(false);
         }
@@ -138,7 +138,7 @@ impl Renderer<'_> {
         &self,
         model: &Val,
         own: &std::cell::RefCell<indexmap::IndexMap<Key, Val>>,
-    ) -> Rendered<bool> {
+    ) -> RenderResult<bool> {
         let Val::Model(Value::Dict(id)) = model else {
             return Ok(false);
         };
@@ -150,31 +150,31 @@ impl Renderer<'_> {
         for (key, item) in entries {
             let key = Key::text(self.ctx.heap().text(key));
             match own.borrow().get(&key) {
-                Some(other) if self.equal(&self.seen(item)?, other)? => {}
+                Some(other) if self.equal(&self.template_value(item)?, other)? => {}
                 _ => return Ok(false),
             }
         }
         Ok(true)
     }
 
-    /// Python's order; `symbol` is the operator that the complaint names.
-    pub(super) fn order(
+    /// Python's order; `symbol` is the operator named in the error.
+    pub(super) fn ordering(
         &self,
         left: &Val,
         right: &Val,
         symbol: &str,
-    ) -> Rendered<Option<Ordering>> {
-        self.defined(left)?;
-        self.defined(right)?;
+    ) -> RenderResult<Option<Ordering>> {
+        self.require_defined(left)?;
+        self.require_defined(right)?;
         if let (Some(a), Some(b)) = (number(left), number(right)) {
             return Ok(num_cmp(&a, &b));
         }
         let is_list = |value: &Val| matches!(value, Val::List(_) | Val::Model(Value::List(_)));
         match (left, right) {
             (Val::Str(a) | Val::Markup(a), Val::Str(b) | Val::Markup(b)) => Ok(Some(a.cmp(b))),
-            (Val::Tuple(a), Val::Tuple(b)) => self.order_items(a, b, symbol),
+            (Val::Tuple(a), Val::Tuple(b)) => self.item_ordering(a, b, symbol),
             _ if is_list(left) && is_list(right) => {
-                self.order_items(&self.iterate(left)?, &self.iterate(right)?, symbol)
+                self.item_ordering(&self.iterate(left)?, &self.iterate(right)?, symbol)
             }
             _ => {
                 let is_instance = |value: &Val| matches!(value, Val::Model(Value::Instance(_)));
@@ -189,22 +189,27 @@ impl Renderer<'_> {
         }
     }
 
-    fn order_items(&self, left: &[Val], right: &[Val], symbol: &str) -> Rendered<Option<Ordering>> {
+    fn item_ordering(
+        &self,
+        left: &[Val],
+        right: &[Val],
+        symbol: &str,
+    ) -> RenderResult<Option<Ordering>> {
         for (a, b) in left.iter().zip(right) {
             if !self.equal(a, b)? {
-                return self.order(a, b, symbol);
+                return self.ordering(a, b, symbol);
             }
         }
         Ok(Some(left.len().cmp(&right.len())))
     }
 
     /// Python's `in`.
-    pub(super) fn contains(&self, container: &Val, item: &Val) -> Rendered<bool> {
+    pub(super) fn contains(&self, container: &Val, item: &Val) -> RenderResult<bool> {
         match container {
             Val::Str(text) | Val::Markup(text) => match item.as_text() {
                 Some(part) => Ok(text.contains(&**part)),
                 None => {
-                    self.defined(item)?;
+                    self.require_defined(item)?;
                     type_error(format!(
                         "'in <string>' requires string as left operand, not {}",
                         item.class()
@@ -243,7 +248,7 @@ impl Renderer<'_> {
     }
 
     /// A value as a key of a dict or set.
-    pub(super) fn key(&self, value: &Val) -> Rendered<Key> {
+    pub(super) fn key(&self, value: &Val) -> RenderResult<Key> {
         let identity = match value {
             Val::None => Identity::None,
             Val::Bool(bool) => Identity::Int(Int::from(*bool)),
@@ -255,20 +260,20 @@ impl Renderer<'_> {
             Val::Str(text) | Val::Markup(text) => Identity::Str(text.clone()),
             Val::Tuple(items) => {
                 let items = items.iter().map(|item| Ok(self.key(item)?.identity));
-                Identity::Tuple(items.collect::<Rendered<_>>()?)
+                Identity::Tuple(items.collect::<RenderResult<_>>()?)
             }
             Val::Model(Value::Instance(id)) | Val::Bare(Value::Instance(id)) => {
                 Identity::Instance(id.0)
             }
-            Val::Undefined(_) => self.defined(value).map(|_| Identity::None)?,
+            Val::Undefined(_) => self.require_defined(value).map(|_| Identity::None)?,
             other => return type_error(format!("unhashable type: '{}'", unproxied(other))),
         };
         Ok(Key { identity, value: value.clone() })
     }
 
-    pub(super) fn binary(&self, operator: Binary, left: &Val, right: &Val) -> Rendered<Val> {
-        self.defined(left)?;
-        self.defined(right)?;
+    pub(super) fn binary(&self, operator: Binary, left: &Val, right: &Val) -> RenderResult<Val> {
+        self.require_defined(left)?;
+        self.require_defined(right)?;
         if let (Binary::Mod, Some(template)) = (operator, left.as_text()) {
             return self.percent(template, right);
         }
@@ -276,7 +281,7 @@ impl Renderer<'_> {
             return self.arithmetic(operator, &a, &b);
         }
         if let (Val::Markup(_), _) | (_, Val::Markup(_)) = (left, right) {
-            return Err(self.refused("an operator on text that is marked as HTML"));
+            return Err(self.unsupported("an operator on text that is marked as HTML"));
         }
         match (operator, left, right) {
             (Binary::Add, Val::Str(a), Val::Str(b)) => Ok(Val::str(format!("{a}{b}"))),
@@ -321,7 +326,7 @@ impl Renderer<'_> {
         }
     }
 
-    fn arithmetic(&self, operator: Binary, a: &Number, b: &Number) -> Rendered<Val> {
+    fn arithmetic(&self, operator: Binary, a: &Number, b: &Number) -> RenderResult<Val> {
         Ok(match operator {
             Binary::Add => from_number(orrery_python::add(a, b)?),
             Binary::Sub => from_number(orrery_python::sub(a, b)?),
@@ -333,7 +338,7 @@ impl Renderer<'_> {
                 PowResult::Real(number) => from_number(number),
                 PowResult::Complex { real, imaginary } => {
                     let shown = repr_complex(real, imaginary);
-                    return Err(self.refused(&format!("the complex number {shown}")));
+                    return Err(self.unsupported(&format!("the complex number {shown}")));
                 }
             },
         })
@@ -349,7 +354,7 @@ fn unproxied(value: &Val) -> &'static str {
     }
 }
 
-fn repeat(sequence: &Val, count: &Val) -> Rendered<Val> {
+fn repeat(sequence: &Val, count: &Val) -> RenderResult<Val> {
     let count = match count {
         Val::Int(int) if int.is_negative() => 0,
         Val::Int(int) => {
@@ -379,7 +384,7 @@ fn repeat(sequence: &Val, count: &Val) -> Rendered<Val> {
 }
 
 /// Python's `//`.
-fn floor_div(a: &Number, b: &Number) -> Rendered<Val> {
+fn floor_div(a: &Number, b: &Number) -> RenderResult<Val> {
     let zero_division = |message: &str| Failure::python("ZeroDivisionError", message);
     if let (Number::Int(a), Number::Int(b)) = (a, b) {
         if b.is_zero() {

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use super::SyntaxError;
 use super::ast::{Block, Expr, For, Kind, MacroDef, Stmt, Target, Template};
 use super::errors::Source;
+use super::free_names::analyse;
 use super::lexer::{Tok, Token, tokenize};
-use super::loads::analyse;
 
-/// Templates nest no deeper; the machine's stack must not decide.
+/// Maximum nesting depth, independent of the machine's stack.
 pub(super) const DEPTH_MAX: usize = 200;
 
 pub(super) struct Parser {
@@ -17,16 +17,16 @@ pub(super) struct Parser {
     at: usize,
     depth: usize,
     blocks: Vec<Rc<Block>>,
-    /// What the blocks that are open wait for, outermost first.
+    /// End tags expected by the open blocks, outermost first.
     end_tags: Vec<&'static [&'static str]>,
     /// The tags of those blocks and their lines.
     open_tags: Vec<(usize, String)>,
     pub(super) source: Rc<Source>,
 }
 
-pub(super) type Parsed<T> = Result<T, SyntaxError>;
+pub(super) type ParseResult<T> = Result<T, SyntaxError>;
 
-pub(super) fn parse(source: &Rc<Source>) -> Parsed<Template> {
+pub(super) fn parse(source: &Rc<Source>) -> ParseResult<Template> {
     let mut parser = Parser {
         tokens: tokenize(&source.text)?,
         source: source.clone(),
@@ -47,17 +47,17 @@ pub(super) fn parse(source: &Rc<Source>) -> Parsed<Template> {
 }
 
 impl Parser {
-    pub(super) fn fail<T>(&self, message: impl Into<String>) -> Parsed<T> {
+    pub(super) fn fail<T>(&self, message: impl Into<String>) -> ParseResult<T> {
         Err(SyntaxError::syntax(message))
     }
 
-    /// Guards recursion; `leave` undoes it.
-    pub(super) fn enter(&mut self) -> Parsed<()> {
+    /// Guards recursion; `leave_level` undoes it.
+    pub(super) fn enter_level(&mut self) -> ParseResult<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { self.fail("the template is nested too deeply") } else { Ok(()) }
     }
 
-    pub(super) fn leave(&mut self) {
+    pub(super) fn leave_level(&mut self) {
         self.depth -= 1;
     }
 
@@ -69,7 +69,7 @@ impl Parser {
         self.tokens[self.at].line
     }
 
-    pub(super) fn look(&self) -> &Tok {
+    pub(super) fn peek(&self) -> &Tok {
         &self.tokens[(self.at + 1).min(self.tokens.len() - 1)].tok
     }
 
@@ -105,22 +105,22 @@ impl Parser {
         found
     }
 
-    fn expected<T>(&self, what: &str) -> Parsed<T> {
+    fn expected<T>(&self, what: &str) -> ParseResult<T> {
         if *self.current() == Tok::Eof {
             return self.fail(format!("unexpected end of template, expected '{what}'."));
         }
         self.fail(format!("expected token '{what}', got '{}'", self.current().describe()))
     }
 
-    pub(super) fn expect_op(&mut self, op: &str) -> Parsed<()> {
+    pub(super) fn expect_op(&mut self, op: &str) -> ParseResult<()> {
         if self.skip_op(op) { Ok(()) } else { self.expected(op) }
     }
 
-    pub(super) fn expect_name(&mut self, name: &str) -> Parsed<()> {
+    pub(super) fn expect_name(&mut self, name: &str) -> ParseResult<()> {
         if self.skip_name(name) { Ok(()) } else { self.expected(name) }
     }
 
-    pub(super) fn name(&mut self) -> Parsed<Rc<str>> {
+    pub(super) fn name(&mut self) -> ParseResult<Rc<str>> {
         match self.current() {
             Tok::Name(name) => {
                 let name = Rc::from(name.as_str());
@@ -131,7 +131,7 @@ impl Parser {
         }
     }
 
-    fn expect_block_end(&mut self) -> Parsed<()> {
+    fn expect_block_end(&mut self) -> ParseResult<()> {
         if *self.current() == Tok::BlockEnd {
             self.next();
             return Ok(());
@@ -140,8 +140,8 @@ impl Parser {
     }
 
     /// Text, prints and statements up to one of the tags, or up to the end if there are none.
-    fn body(&mut self, ends: &'static [&'static str]) -> Parsed<Vec<Stmt>> {
-        self.enter()?;
+    fn body(&mut self, ends: &'static [&'static str]) -> ParseResult<Vec<Stmt>> {
+        self.enter_level()?;
         if !ends.is_empty() {
             self.end_tags.push(ends);
         }
@@ -178,12 +178,12 @@ impl Parser {
         if !ends.is_empty() {
             self.end_tags.pop();
         }
-        self.leave();
+        self.leave_level();
         Ok(body)
     }
 
-    /// The body of a statement whose opening tag has been read, and the tag that ended it.
-    fn statements(&mut self, ends: &'static [&'static str]) -> Parsed<(Vec<Stmt>, String)> {
+    /// The body of a statement after its opening tag, and the tag that ended it.
+    fn statements(&mut self, ends: &'static [&'static str]) -> ParseResult<(Vec<Stmt>, String)> {
         self.skip_op(":");
         self.expect_block_end()?;
         let body = self.body(ends)?;
@@ -196,12 +196,12 @@ impl Parser {
         }
     }
 
-    fn statements_until(&mut self, ends: &'static [&'static str]) -> Parsed<Vec<Stmt>> {
+    fn statements_until(&mut self, ends: &'static [&'static str]) -> ParseResult<Vec<Stmt>> {
         Ok(self.statements(ends)?.0)
     }
 
-    /// The complaint about a tag that does not belong here, or about the end of the template.
-    fn unexpected_tag<T>(&self, name: Option<&str>) -> Parsed<T> {
+    /// The error for a misplaced tag or for the end of the template.
+    fn unexpected_tag<T>(&self, name: Option<&str>) -> ParseResult<T> {
         let mut message = match name {
             None => "Unexpected end of template.".to_owned(),
             Some(name) => format!("Encountered unknown tag '{name}'."),
@@ -226,12 +226,12 @@ impl Parser {
         self.fail(message)
     }
 
-    fn statement(&mut self) -> Parsed<Vec<Stmt>> {
+    fn statement(&mut self) -> ParseResult<Vec<Stmt>> {
         let Tok::Name(tag) = self.current().clone() else {
             return self.fail("tag name expected");
         };
         let line = self.line();
-        let parse: fn(&mut Parser, usize) -> Parsed<Stmt> = match tag.as_str() {
+        let parse: fn(&mut Parser, usize) -> ParseResult<Stmt> = match tag.as_str() {
             "for" => Parser::for_statement,
             "if" => Parser::if_statement,
             "block" => Parser::block_statement,
@@ -255,7 +255,7 @@ impl Parser {
         Ok(vec![statement])
     }
 
-    fn for_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn for_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let target = self.target(&["in"])?;
         self.expect_name("in")?;
         let iterable = self.tuple(false, &["recursive"])?;
@@ -277,7 +277,7 @@ impl Parser {
         })))
     }
 
-    fn if_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn if_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let mut branches = Vec::new();
         loop {
             let test = self.tuple(false, &[])?;
@@ -292,7 +292,7 @@ impl Parser {
         }
     }
 
-    fn block_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn block_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let name = self.name()?;
         let scoped = self.skip_name("scoped");
         let required = self.skip_name("required");
@@ -317,11 +317,11 @@ impl Parser {
         Ok(Stmt::Block(block))
     }
 
-    fn extends_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn extends_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         Ok(Stmt::Extends { template: self.expression()? })
     }
 
-    fn print_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn print_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let mut values = Vec::new();
         while *self.current() != Tok::BlockEnd {
             if !values.is_empty() {
@@ -332,7 +332,7 @@ impl Parser {
         Ok(Stmt::Output(values))
     }
 
-    fn macro_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn macro_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let name = self.target_name()?;
         let (params, defaults) = self.signature()?;
         let from = self.at;
@@ -362,7 +362,7 @@ impl Parser {
         })
     }
 
-    fn signature(&mut self) -> Parsed<(Vec<Rc<str>>, Vec<Expr>)> {
+    fn signature(&mut self) -> ParseResult<(Vec<Rc<str>>, Vec<Expr>)> {
         let (mut params, mut defaults) = (Vec::new(), Vec::new());
         self.expect_op("(")?;
         while !self.is_op(")") {
@@ -380,7 +380,7 @@ impl Parser {
         Ok((params, defaults))
     }
 
-    fn call_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn call_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let (params, defaults) =
             if self.is_op("(") { self.signature()? } else { (Vec::new(), Vec::new()) };
         let call = self.expression()?;
@@ -392,15 +392,15 @@ impl Parser {
         Ok(Stmt::Call { call, body: self.macro_definition(params, defaults, body, from) })
     }
 
-    fn filter_statement(&mut self, line: usize) -> Parsed<Stmt> {
+    fn filter_statement(&mut self, line: usize) -> ParseResult<Stmt> {
         let first = self.filter(None, line)?;
         let filter = self.filters(first)?;
         let body = self.statements_until(&["endfilter"])?;
         Ok(Stmt::Filter { filter, body, loads: OnceCell::new() })
     }
 
-    fn set_statement(&mut self, line: usize) -> Parsed<Stmt> {
-        let target = match (self.current(), self.look()) {
+    fn set_statement(&mut self, line: usize) -> ParseResult<Stmt> {
+        let target = match (self.current(), self.peek()) {
             (Tok::Name(_), Tok::Op(".")) => {
                 let namespace = self.name()?;
                 self.next();
@@ -421,7 +421,7 @@ impl Parser {
         Ok(Stmt::SetBlock { target, filter, body, loads: OnceCell::new() })
     }
 
-    fn with_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn with_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let mut values = Vec::new();
         while *self.current() != Tok::BlockEnd {
             if !values.is_empty() {
@@ -435,13 +435,13 @@ impl Parser {
         Ok(Stmt::With { values, body, loads: OnceCell::new() })
     }
 
-    fn autoescape_statement(&mut self, _: usize) -> Parsed<Stmt> {
+    fn autoescape_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let enabled = self.expression()?;
         let body = self.statements_until(&["endautoescape"])?;
         Ok(Stmt::Autoescape { enabled, body, loads: OnceCell::new() })
     }
 
-    pub(super) fn target_name(&mut self) -> Parsed<Rc<str>> {
+    pub(super) fn target_name(&mut self) -> ParseResult<Rc<str>> {
         let name = self.name()?;
         if let "true" | "false" | "True" | "False" | "none" | "None" = &*name {
             return self.fail("can't assign to 'name'");
@@ -449,8 +449,8 @@ impl Parser {
         Ok(name)
     }
 
-    /// What is assigned to: a name or several.
-    fn target(&mut self, ends: &[&str]) -> Parsed<Target> {
+    /// Parses an assignment target: one name or several.
+    fn target(&mut self, ends: &[&str]) -> ParseResult<Target> {
         let mut targets = Vec::new();
         let mut is_tuple = false;
         loop {
@@ -480,12 +480,12 @@ impl Parser {
         }
     }
 
-    fn as_target(&self, expr: Expr) -> Parsed<Target> {
+    fn as_target(&self, expr: Expr) -> ParseResult<Target> {
         let class = match expr.kind {
             Kind::Name(name) => return Ok(Target::Name(name)),
             Kind::Tuple(parts) => {
                 let parts = parts.into_iter().map(|part| self.as_target(part));
-                return Ok(Target::Tuple(parts.collect::<Parsed<_>>()?));
+                return Ok(Target::Tuple(parts.collect::<ParseResult<_>>()?));
             }
             Kind::List(_) => "list",
             Kind::Dict(_) => "dict",

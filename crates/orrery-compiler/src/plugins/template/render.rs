@@ -1,4 +1,5 @@
-//! Runs a template: statements, scopes, blocks and included templates. Expressions are in `evaluate`.
+//! Runs a template: statements, scopes, blocks and included templates. Expressions are in
+//! `evaluate`.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -6,60 +7,60 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 use indexmap::IndexMap;
 
-use super::super::{Context, Failure};
+use super::super::{Failure, PluginContext};
 use super::ast::{Block, Expr, For, MacroDef, Stmt, Target, Template};
-use super::check::refused;
+use super::check::unsupported;
 use super::errors::Source;
+use super::free_names::FreeNames;
 use super::load;
-use super::loads::Loads;
 use super::scope::Scope;
 use super::value::{Loop, Macro, Module, Undefined, Val};
 use crate::value::DictId;
 
-pub(super) type Rendered<T> = Result<T, Failure>;
+pub(super) type RenderResult<T> = Result<T, Failure>;
 
-/// How much of the machine's stack a render may use: expressions cost one, statements two, and calls
-/// and other templates `CALL_COST`. One is about five kilobytes in a build for debugging, so that this
-/// asks for a stack of ten megabytes; it lets macros recurse about as deep as Python does.
+/// Maximum stack use of a render: expressions cost one, statements two, and calls and other
+/// templates `CALL_COST`. One unit is about five kilobytes in a debug build, so this needs a stack
+/// of ten megabytes; macros can recurse about as deep as in Python.
 const DEPTH_MAX: usize = 1500;
 pub(super) const CALL_COST: usize = 4;
 const STATEMENT_COST: usize = 2;
 
 pub(super) struct Renderer<'c> {
-    pub(super) ctx: &'c mut dyn Context,
-    /// The variables that were given; without any, names are looked up where the call stands.
+    pub(super) ctx: &'c mut dyn PluginContext,
+    /// The passed variables; without any, names are looked up at the call.
     pub(super) given: Option<DictId>,
     pub(super) template_name: String,
-    /// Where we are, for refusals.
+    /// Current line, for error messages.
     pub(super) line: Cell<usize>,
     /// Blocks by name, the most derived template's first.
     pub(super) blocks: HashMap<Rc<str>, Vec<Rc<Block>>>,
     parent: Option<Rc<Template>>,
     /// The scope of the template itself, which its blocks see.
     root: Rc<Scope>,
-    /// Whether output at this place is dropped once a parent template is known.
+    /// True if output is dropped once a parent template is known.
     at_root: bool,
-    /// Whether names of the model can be seen: not from imported templates.
+    /// True if names of the model are visible: not from imported templates.
     pub(super) sees_model: bool,
-    /// Names of the model that were looked up before.
+    /// Cache of names of the model.
     pub(super) known: HashMap<Rc<str>, Val>,
-    /// The template whose text is being run.
+    /// The template being rendered.
     pub(super) source: Option<Rc<Source>>,
-    /// Where the first failure was.
+    /// Location of the first failure.
     pub(super) failed: Option<(Rc<Source>, usize)>,
-    /// The undefined value that was used last.
+    /// The last undefined value that was used.
     pub(super) blamed: RefCell<Option<Rc<Undefined>>>,
     depth: usize,
 }
 
-/// The name of a template in messages: its path without module.
+/// The name of a template in messages: its path without the module.
 fn short_name(path: &str) -> String {
     let rest = path.split_once('/').map_or(path, |(_, rest)| rest);
     rest.to_owned()
 }
 
 impl<'c> Renderer<'c> {
-    pub(super) fn new(ctx: &'c mut dyn Context, given: Option<DictId>, path: &str) -> Self {
+    pub(super) fn new(ctx: &'c mut dyn PluginContext, given: Option<DictId>, path: &str) -> Self {
         Renderer {
             ctx,
             given,
@@ -78,20 +79,20 @@ impl<'c> Renderer<'c> {
         }
     }
 
-    pub(super) fn refused(&self, what: &str) -> Failure {
-        refused(what, self.line.get())
+    pub(super) fn unsupported(&self, what: &str) -> Failure {
+        unsupported(what, self.line.get())
     }
 
-    pub(super) fn render(&mut self, template: &Template) -> Rendered<String> {
+    pub(super) fn render(&mut self, template: &Template) -> RenderResult<String> {
         self.run(template, &Scope::root())
     }
 
-    /// Does something that is further down the machine's stack.
-    pub(super) fn deeper<T>(
+    /// Runs a function one level further down the machine's stack.
+    pub(super) fn with_deeper_stack<T>(
         &mut self,
         cost: usize,
-        work: impl FnOnce(&mut Self) -> Rendered<T>,
-    ) -> Rendered<T> {
+        work: impl FnOnce(&mut Self) -> RenderResult<T>,
+    ) -> RenderResult<T> {
         if self.depth + cost > DEPTH_MAX {
             let message = "maximum recursion depth exceeded";
             return Err(Failure::python("RecursionError", message));
@@ -102,18 +103,18 @@ impl<'c> Renderer<'c> {
         outcome
     }
 
-    /// A whole template with its parents.
-    fn run(&mut self, template: &Template, scope: &Rc<Scope>) -> Rendered<String> {
+    /// Renders a whole template with its parents.
+    fn run(&mut self, template: &Template, scope: &Rc<Scope>) -> RenderResult<String> {
         let before = self.source.replace(template.source.clone());
         let mut out = String::new();
         self.root = scope.clone();
         self.add_blocks(template);
-        self.touch(&template.loads, scope)?;
+        self.load_free_names(&template.loads, scope)?;
         self.statements(&template.body, scope, &mut out)?;
         while let Some(parent) = self.parent.take() {
             out.clear();
             self.source = Some(parent.source.clone());
-            self.touch(&parent.loads, scope)?;
+            self.load_free_names(&parent.loads, scope)?;
             self.statements(&parent.body, scope, &mut out)?;
         }
         self.source = before;
@@ -126,19 +127,19 @@ impl<'c> Renderer<'c> {
         }
     }
 
-    /// Runs another template with blocks of its own.
-    fn run_apart(
+    /// Renders another template with its own blocks.
+    fn run_isolated(
         &mut self,
         template: &Template,
         path: &str,
         scope: &Rc<Scope>,
-    ) -> Rendered<String> {
+    ) -> RenderResult<String> {
         let name = std::mem::replace(&mut self.template_name, short_name(path));
         let blocks = std::mem::take(&mut self.blocks);
         let parent = self.parent.take();
         let root = self.root.clone();
         let at_root = std::mem::replace(&mut self.at_root, true);
-        let out = self.deeper(CALL_COST, |renderer| renderer.run(template, scope));
+        let out = self.with_deeper_stack(CALL_COST, |renderer| renderer.run(template, scope));
         self.at_root = at_root;
         self.root = root;
         self.parent = parent;
@@ -147,8 +148,8 @@ impl<'c> Renderer<'c> {
         out
     }
 
-    /// Something that writes into a buffer of its own, where parents do not matter.
-    pub(super) fn buffered(&mut self, body: &[Stmt], scope: &Rc<Scope>) -> Rendered<String> {
+    /// Renders into a separate buffer, independent of parent templates.
+    pub(super) fn buffered(&mut self, body: &[Stmt], scope: &Rc<Scope>) -> RenderResult<String> {
         let at_root = std::mem::replace(&mut self.at_root, false);
         let mut out = String::new();
         let outcome = self.statements(body, scope, &mut out);
@@ -161,24 +162,29 @@ impl<'c> Renderer<'c> {
         statements: &[Stmt],
         scope: &Rc<Scope>,
         out: &mut String,
-    ) -> Rendered<()> {
-        self.deeper(STATEMENT_COST, |renderer| {
+    ) -> RenderResult<()> {
+        self.with_deeper_stack(STATEMENT_COST, |renderer| {
             statements.iter().try_for_each(|statement| {
                 let outcome = renderer.statement(statement, scope, out);
-                renderer.noted(outcome)
+                renderer.record_failure(outcome)
             })
         })
     }
 
-    /// Keeps where a failure was found first.
-    pub(super) fn noted<T>(&mut self, outcome: Rendered<T>) -> Rendered<T> {
+    /// Records the location of the first failure.
+    pub(super) fn record_failure<T>(&mut self, outcome: RenderResult<T>) -> RenderResult<T> {
         if outcome.is_err() && self.failed.is_none() {
             self.failed = self.source.clone().map(|source| (source, self.line.get()));
         }
         outcome
     }
 
-    fn statement(&mut self, statement: &Stmt, scope: &Rc<Scope>, out: &mut String) -> Rendered<()> {
+    fn statement(
+        &mut self,
+        statement: &Stmt,
+        scope: &Rc<Scope>,
+        out: &mut String,
+    ) -> RenderResult<()> {
         let is_dropped = self.at_root && self.parent.is_some();
         match statement {
             Stmt::Data(text) => out.push_str(text),
@@ -212,7 +218,7 @@ impl<'c> Renderer<'c> {
             }
             Stmt::Filter { filter, body, loads } => {
                 let inner = Scope::inner(scope);
-                self.touch(loads, &inner)?;
+                self.load_free_names(loads, &inner)?;
                 let text = self.buffered(body, &inner)?;
                 let value = self.filtered(filter, Val::str(text), scope)?;
                 out.push_str(&self.text(&value)?);
@@ -223,7 +229,7 @@ impl<'c> Renderer<'c> {
             }
             Stmt::SetBlock { target, filter, body, loads } => {
                 let inner = Scope::inner(scope);
-                self.touch(loads, &inner)?;
+                self.load_free_names(loads, &inner)?;
                 let text = Val::str(self.buffered(body, &inner)?);
                 let value = match filter {
                     Some(filter) => self.filtered(filter, text, scope)?,
@@ -237,7 +243,7 @@ impl<'c> Renderer<'c> {
                     let value = self.eval(value, scope)?;
                     self.assign(target, &value, &inner)?;
                 }
-                self.touch(loads, &inner)?;
+                self.load_free_names(loads, &inner)?;
                 self.statements(body, &inner, out)?;
             }
             Stmt::Block(block) => {
@@ -275,7 +281,7 @@ impl<'c> Renderer<'c> {
             }
             Stmt::Autoescape { body, loads, .. } => {
                 let inner = Scope::inner(scope);
-                self.touch(loads, &inner)?;
+                self.load_free_names(loads, &inner)?;
                 self.statements(body, &inner, out)?;
             }
         }
@@ -294,7 +300,7 @@ impl<'c> Renderer<'c> {
         target: &Target,
         value: &Val,
         scope: &Rc<Scope>,
-    ) -> Rendered<()> {
+    ) -> RenderResult<()> {
         match target {
             Target::Name(name) => scope.set(name.clone(), value.clone()),
             Target::Tuple(targets) => {
@@ -321,10 +327,10 @@ impl<'c> Renderer<'c> {
         depth: usize,
         scope: &Rc<Scope>,
         out: &mut String,
-    ) -> Rendered<()> {
+    ) -> RenderResult<()> {
         let mut items = self.iterate(iterable)?;
         if let Some(test) = &each.test {
-            self.touch(&each.test_loads, scope)?;
+            self.load_free_names(&each.test_loads, scope)?;
             let mut kept = Vec::new();
             for item in items {
                 let inner = Scope::inner(scope);
@@ -338,7 +344,7 @@ impl<'c> Renderer<'c> {
         }
         if items.is_empty() {
             let inner = Scope::inner(scope);
-            self.touch(&each.otherwise_loads, &inner)?;
+            self.load_free_names(&each.otherwise_loads, &inner)?;
             return self.statements(&each.otherwise, &inner, out);
         }
         let state = Rc::new(Loop {
@@ -353,30 +359,34 @@ impl<'c> Renderer<'c> {
             let inner = Scope::inner(scope);
             inner.set("loop".into(), Val::Loop(state.clone()));
             self.assign(&each.target, item, &inner)?;
-            self.touch(&each.loads, &inner)?;
+            self.load_free_names(&each.loads, &inner)?;
             self.statements(&each.body, &inner, out)?;
         }
         Ok(())
     }
 
-    /// Looks up the free names of a frame that begins.
-    pub(super) fn touch(&mut self, loads: &OnceCell<Loads>, scope: &Rc<Scope>) -> Rendered<()> {
+    /// Looks up the free names of a frame when it begins.
+    pub(super) fn load_free_names(
+        &mut self,
+        loads: &OnceCell<FreeNames>,
+        scope: &Rc<Scope>,
+    ) -> RenderResult<()> {
         for name in loads.get().into_iter().flatten() {
             if scope.get(name).is_none() {
-                self.outside(name)?;
+                self.model_or_global(name)?;
             }
         }
         Ok(())
     }
 
-    /// A block, `level` templates up from the most derived one; it sees the scope around its place only
-    /// if that is given.
+    /// Renders a block, `level` templates up from the most derived one; it sees the surrounding
+    /// scope only if that is passed.
     pub(super) fn run_block(
         &mut self,
         name: &Rc<str>,
         level: usize,
         around: Option<&Rc<Scope>>,
-    ) -> Rendered<String> {
+    ) -> RenderResult<String> {
         let Some(block) = self.blocks.get(name).and_then(|chain| chain.get(level)).cloned() else {
             return Err(Failure::Runtime(format!("there is no parent block called '{name}'.")));
         };
@@ -389,15 +399,15 @@ impl<'c> Renderer<'c> {
         };
         scope.set("super".into(), self.super_block(name, level));
         let before = self.source.replace(block.source.clone());
-        let text = self.deeper(CALL_COST, |renderer| {
-            renderer.touch(&block.loads, &scope)?;
+        let text = self.with_deeper_stack(CALL_COST, |renderer| {
+            renderer.load_free_names(&block.loads, &scope)?;
             renderer.buffered(&block.body, &scope)
         });
         self.source = before;
         text
     }
 
-    /// What `super` means inside a block.
+    /// The value of `super` inside a block.
     pub(super) fn super_block(&self, name: &Rc<str>, level: usize) -> Val {
         let has_parent = self.blocks.get(name).is_some_and(|chain| chain.len() > level + 1);
         if has_parent {
@@ -412,9 +422,9 @@ impl<'c> Renderer<'c> {
         &mut self,
         template: &Expr,
         scope: &Rc<Scope>,
-    ) -> Rendered<(Rc<Template>, String)> {
+    ) -> RenderResult<(Rc<Template>, String)> {
         let name = self.eval(template, scope)?;
-        self.defined(&name)?;
+        self.require_defined(&name)?;
         let Some(path) = name.as_text() else {
             let message = format!("'{}' object has no attribute 'split'", name.class());
             return Err(Failure::python("AttributeError", message));
@@ -429,9 +439,9 @@ impl<'c> Renderer<'c> {
         with_context: bool,
         scope: &Rc<Scope>,
         out: &mut String,
-    ) -> Rendered<()> {
+    ) -> RenderResult<()> {
         let name = self.eval(template, scope)?;
-        self.defined(&name)?;
+        self.require_defined(&name)?;
         let names = match name.as_text() {
             Some(_) => vec![name.clone()],
             None => self.iterate(&name)?,
@@ -460,7 +470,7 @@ impl<'c> Renderer<'c> {
         let inner = if with_context { scope.flattened() } else { Scope::root() };
         let saw_model = self.sees_model;
         self.sees_model &= with_context;
-        let text = self.run_apart(&template, &path, &inner);
+        let text = self.run_isolated(&template, &path, &inner);
         self.sees_model = saw_model;
         out.push_str(&text?);
         Ok(())
@@ -471,13 +481,13 @@ impl<'c> Renderer<'c> {
         template: &Expr,
         with_context: bool,
         scope: &Rc<Scope>,
-    ) -> Rendered<Module> {
+    ) -> RenderResult<Module> {
         let (template, path) = self.named_template(template, scope)?;
         let around = if with_context { scope.flattened() } else { Scope::root() };
         let inner = Scope::inner(&around);
         let saw_model = self.sees_model;
         self.sees_model &= with_context;
-        let body = self.run_apart(&template, &path, &inner);
+        let body = self.run_isolated(&template, &path, &inner);
         self.sees_model = saw_model;
         let exports: IndexMap<Rc<str>, Val> = inner.exports().into_iter().collect();
         Ok(Module { name: short_name(&path), body: body?.into(), exports })
@@ -492,9 +502,11 @@ fn is_not_found(failure: &Failure) -> bool {
     matches!(failure, Failure::Python(error) if error.kind == super::NOT_FOUND)
 }
 
-fn none_found(names: &[Val], renderer: &Renderer<'_>) -> Rendered<Failure> {
-    let shown: Vec<String> =
-        names.iter().map(|name| Ok(renderer.text(name)?.to_string())).collect::<Rendered<_>>()?;
+fn none_found(names: &[Val], renderer: &Renderer<'_>) -> RenderResult<Failure> {
+    let shown: Vec<String> = names
+        .iter()
+        .map(|name| Ok(renderer.text(name)?.to_string()))
+        .collect::<RenderResult<_>>()?;
     let message = match shown.as_slice() {
         [] => "Tried to select from an empty list of templates.".to_owned(),
         names => {

@@ -1,4 +1,4 @@
-//! Names of a template: a chain of scopes that closures may hold on to.
+//! Scopes of a template: a chain that closures may retain.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ impl Scope {
         }
     }
 
-    /// A copy of everything that is visible, in one scope: what an included template sees.
+    /// A copy of all visible names in one scope, for an included template.
     pub(super) fn flattened(&self) -> Rc<Scope> {
         let flat = Scope::default();
         let mut chain = vec![self];

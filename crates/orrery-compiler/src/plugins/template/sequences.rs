@@ -1,4 +1,4 @@
-//! Iterating, measuring, indexing and slicing.
+//! Iteration, length, indexing and slicing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,16 +7,16 @@ use orrery_python::Int;
 
 use super::super::Failure;
 use super::operators::type_error;
-use super::render::{Rendered, Renderer};
+use super::render::{RenderResult, Renderer};
 use super::value::{Val, View, range_items};
 use crate::value::{ListId, Value};
 
-/// Longer ranges are refused.
+/// Maximum length of a range.
 const ITEMS_MAX: usize = 1 << 24;
 
 impl Renderer<'_> {
-    /// A value of the model as templates see it.
-    pub(super) fn seen(&self, value: Value) -> Rendered<Val> {
+    /// Converts a model value to a template value.
+    pub(super) fn template_value(&self, value: Value) -> RenderResult<Val> {
         match value {
             Value::Null => Ok(Val::None),
             Value::List(_) | Value::Dict(_) | Value::Instance(_) | Value::Other(_) => {
@@ -27,8 +27,8 @@ impl Renderer<'_> {
         }
     }
 
-    /// The same where no proxy is in between.
-    pub(super) fn bare(&self, value: Value) -> Val {
+    /// The same without a proxy.
+    pub(super) fn unproxied_value(&self, value: Value) -> Val {
         match value {
             Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) | Value::Str(_) => {
                 self.scalar(value)
@@ -48,16 +48,20 @@ impl Renderer<'_> {
         }
     }
 
-    fn model_items(&self, id: ListId, is_proxied: bool) -> Rendered<Vec<Val>> {
+    fn model_items(&self, id: ListId, is_proxied: bool) -> RenderResult<Vec<Val>> {
         let items = self.ctx.heap().items(id).iter();
-        items.map(|&item| if is_proxied { self.seen(item) } else { Ok(self.bare(item)) }).collect()
+        items
+            .map(|&item| {
+                if is_proxied { self.template_value(item) } else { Ok(self.unproxied_value(item)) }
+            })
+            .collect()
     }
 
-    /// Everything that iterating gives.
-    pub(super) fn iterate(&self, value: &Val) -> Rendered<Vec<Val>> {
+    /// All elements of an iterable.
+    pub(super) fn iterate(&self, value: &Val) -> RenderResult<Vec<Val>> {
         Ok(match value {
             Val::Undefined(undefined) if undefined.lenient => Vec::new(),
-            Val::Undefined(_) => self.defined(value).map(|_| Vec::new())?,
+            Val::Undefined(_) => self.require_defined(value).map(|_| Vec::new())?,
             Val::Str(text) | Val::Markup(text) => {
                 text.chars().map(|c| Val::str(c.encode_utf8(&mut [0; 4]) as &str)).collect()
             }
@@ -100,14 +104,14 @@ impl Renderer<'_> {
             }
             Val::View(View::Values, id) => {
                 let items = self.ctx.heap().entries(*id).values();
-                items.map(|&item| self.seen(item)).collect::<Rendered<_>>()?
+                items.map(|&item| self.template_value(item)).collect::<RenderResult<_>>()?
             }
             Val::View(View::Items, id) => {
                 let heap = self.ctx.heap();
                 let entries = heap.entries(*id).iter();
                 entries
                     .map(|(&key, &item)| {
-                        Val::tuple(vec![Val::str(heap.text(key)), self.bare(item)])
+                        Val::tuple(vec![Val::str(heap.text(key)), self.unproxied_value(item)])
                     })
                     .collect()
             }
@@ -118,25 +122,25 @@ impl Renderer<'_> {
         })
     }
 
-    /// A generator: its items are worked out at once, but how that fails is kept for its reader.
+    /// A generator: its items are computed at once, but a failure is deferred to its reader.
     pub(super) fn generator(
         &mut self,
         function: &'static str,
-        work: impl FnOnce(&mut Self) -> Rendered<Vec<Val>>,
+        work: impl FnOnce(&mut Self) -> RenderResult<Vec<Val>>,
     ) -> Val {
         let state = match work(self) {
             Ok(items) => (items, None),
             Err(failure) => (Vec::new(), Some(failure)),
         };
         let state = RefCell::new(state);
-        Val::Iterator(Rc::new(super::value::OneTime { class: "generator", function, state }))
+        Val::Iterator(Rc::new(super::value::OnceIterator { class: "generator", function, state }))
     }
 
     /// Python's `len()`.
-    pub(super) fn length(&self, value: &Val) -> Rendered<usize> {
+    pub(super) fn length(&self, value: &Val) -> RenderResult<usize> {
         Ok(match value {
             Val::Undefined(undefined) if undefined.lenient => 0,
-            Val::Undefined(_) => self.defined(value).map(|_| 0)?,
+            Val::Undefined(_) => self.require_defined(value).map(|_| 0)?,
             Val::Str(text) | Val::Markup(text) => text.chars().count(),
             Val::Tuple(items) => items.len(),
             Val::List(items) => items.borrow().len(),
@@ -156,21 +160,21 @@ impl Renderer<'_> {
         })
     }
 
-    /// `value[key]` as Jinja does it: attributes are tried for keys that are texts.
-    pub(super) fn item(&mut self, value: &Val, key: &Val) -> Rendered<Val> {
-        self.defined(value)?;
-        if let Some(found) = self.own_item(value, key)? {
+    /// `value[key]` as Jinja does it: attributes are tried for text keys.
+    pub(super) fn item(&mut self, value: &Val, key: &Val) -> RenderResult<Val> {
+        self.require_defined(value)?;
+        if let Some(found) = self.plain_item(value, key)? {
             return Ok(found);
         }
         if let Some(name) = key.as_text() {
             return self.attribute_alone(value, name);
         }
-        self.defined(key)?;
-        Ok(Val::undefined(format!("{} has no element {}", value.described(), self.repr(key)?)))
+        self.require_defined(key)?;
+        Ok(Val::undefined(format!("{} has no element {}", value.description(), self.repr(key)?)))
     }
 
     /// `value[key]` without attributes; `None` where Python would raise.
-    pub(super) fn own_item(&self, value: &Val, key: &Val) -> Rendered<Option<Val>> {
+    pub(super) fn plain_item(&self, value: &Val, key: &Val) -> RenderResult<Option<Val>> {
         let index = match key {
             Val::Int(int) => int.to_i64(),
             Val::Bool(bool) => Some(i64::from(*bool)),
@@ -187,18 +191,18 @@ impl Renderer<'_> {
                 let found = key.as_text().and_then(|text| heap.find_text(text));
                 let found = found.and_then(|key| heap.entries(*id).get(&key).copied());
                 match (found, value) {
-                    (Some(item), Val::Model(_)) => Some(self.seen(item)?),
-                    (Some(item), _) => Some(self.bare(item)),
+                    (Some(item), Val::Model(_)) => Some(self.template_value(item)?),
+                    (Some(item), _) => Some(self.unproxied_value(item)),
                     (None, _) => None,
                 }
             }
             (Val::Model(Value::List(id)), Some(index)) => {
                 let items = self.ctx.heap().items(*id);
-                at(items, index).map(|&item| self.seen(item)).transpose()?
+                at(items, index).map(|&item| self.template_value(item)).transpose()?
             }
             (Val::Bare(Value::List(id)), Some(index)) => {
                 let items = self.ctx.heap().items(*id);
-                at(items, index).map(|&item| self.bare(item))
+                at(items, index).map(|&item| self.unproxied_value(item))
             }
             (Val::List(items), Some(index)) => at(&items.borrow(), index).cloned(),
             (Val::Tuple(items), Some(index)) => at(items, index).cloned(),
@@ -210,9 +214,9 @@ impl Renderer<'_> {
     }
 
     /// `value[start:stop:step]`.
-    pub(super) fn slice(&mut self, value: &Val, bounds: &[Val; 3]) -> Rendered<Val> {
-        self.defined(value)?;
-        let bound = |bound: &Val| -> Rendered<Option<i64>> {
+    pub(super) fn slice(&mut self, value: &Val, bounds: &[Val; 3]) -> RenderResult<Val> {
+        self.require_defined(value)?;
+        let bound = |bound: &Val| -> RenderResult<Option<i64>> {
             match bound {
                 Val::None => Ok(None),
                 Val::Int(int) => {
@@ -254,7 +258,7 @@ impl Renderer<'_> {
             | Val::Dict(_)
             | Val::Model(Value::Dict(_))
             | Val::Group(_) => {
-                return Err(self.refused(&format!("a slice of a {}", value.class())));
+                return Err(self.unsupported(&format!("a slice of a {}", value.class())));
             }
             other => {
                 return type_error(format!("'{}' object is not subscriptable", other.class()));
@@ -263,12 +267,12 @@ impl Renderer<'_> {
     }
 
     /// Sorts by Python's `<` over keys; stable in both directions.
-    pub(super) fn sorted(&self, keyed: Vec<(Val, Val)>, reverse: bool) -> Rendered<Vec<Val>> {
+    pub(super) fn sorted(&self, keyed: Vec<(Val, Val)>, reverse: bool) -> RenderResult<Vec<Val>> {
         let mut keyed = keyed;
-        let less = |left: &Val, right: &Val| -> Rendered<bool> {
-            Ok(self.order(left, right, "<")? == Some(std::cmp::Ordering::Less))
+        let less = |left: &Val, right: &Val| -> RenderResult<bool> {
+            Ok(self.ordering(left, right, "<")? == Some(std::cmp::Ordering::Less))
         };
-        // Python compares neighbours first: this finds the pair that it would complain about.
+        // Python compares neighbours first: this finds the pair of its error message.
         for pair in keyed.windows(2) {
             let (first, second) =
                 if reverse { (&pair[0].0, &pair[1].0) } else { (&pair[1].0, &pair[0].0) };
@@ -293,8 +297,8 @@ impl Renderer<'_> {
         }
     }
 
-    /// Splits a value over several targets.
-    pub(super) fn unpack(&self, value: &Val, count: usize) -> Rendered<Vec<Val>> {
+    /// Unpacks a value into several targets.
+    pub(super) fn unpack(&self, value: &Val, count: usize) -> RenderResult<Vec<Val>> {
         let items = self.iterate(value).map_err(|failure| match failure {
             Failure::Python(error) if error.message.ends_with("object is not iterable") => {
                 let message = format!("cannot unpack non-iterable {} object", value.class());

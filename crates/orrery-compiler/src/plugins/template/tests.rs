@@ -3,9 +3,9 @@
 use orrery_python::{Int, Number};
 
 use super::ast::Comparison;
-use super::evaluate::{Given, no_such};
+use super::evaluate::{CallArgs, no_such_name};
 use super::operators::{number, type_error};
-use super::render::{Rendered, Renderer};
+use super::render::{RenderResult, Renderer};
 use super::value::{Val, View};
 use crate::value::Value;
 
@@ -52,9 +52,9 @@ pub(super) const TESTS: [&str; 39] = [
 ];
 
 impl Renderer<'_> {
-    pub(super) fn test(&mut self, name: &str, value: &Val, given: Given) -> Rendered<bool> {
+    pub(super) fn test(&mut self, name: &str, value: &Val, given: CallArgs) -> RenderResult<bool> {
         if !TESTS.contains(&name) {
-            return Err(no_such("test", name));
+            return Err(no_such_name("test", name));
         }
         let comparison = match name {
             "eq" | "equalto" | "==" => Some(Comparison::Equal),
@@ -66,9 +66,9 @@ impl Renderer<'_> {
             "in" => Some(Comparison::In),
             _ => None,
         };
-        let one = |renderer: &Self, given: Given| match given.positional.as_slice() {
+        let one = |renderer: &Self, given: CallArgs| match given.positional.as_slice() {
             [only] if given.named.is_empty() => Ok(only.clone()),
-            _ => Err(renderer.refused(&format!("these arguments of the test `{name}`"))),
+            _ => Err(renderer.unsupported(&format!("these arguments of the test `{name}`"))),
         };
         if let Some(comparison) = comparison {
             let other = one(self, given)?;
@@ -85,7 +85,7 @@ impl Renderer<'_> {
                 return self.same(value, &other);
             }
             _ if !given.positional.is_empty() || !given.named.is_empty() => {
-                return Err(self.refused(&format!("these arguments of the test `{name}`")));
+                return Err(self.unsupported(&format!("these arguments of the test `{name}`")));
             }
             _ => {}
         }
@@ -132,7 +132,7 @@ impl Renderer<'_> {
             }
             "filter" | "test" => {
                 let Some(wanted) = value.as_text() else {
-                    self.defined(value)?;
+                    self.require_defined(value)?;
                     return Ok(false);
                 };
                 match name {
@@ -140,7 +140,7 @@ impl Renderer<'_> {
                     _ => TESTS.contains(&&**wanted),
                 }
             }
-            other => return Err(no_such("test", other)),
+            other => return Err(no_such_name("test", other)),
         })
     }
 
@@ -148,19 +148,19 @@ impl Renderer<'_> {
         is_iterable(value)
     }
 
-    /// Python's `is`, where that does not depend on how values are stored.
-    fn same(&self, left: &Val, right: &Val) -> Rendered<bool> {
+    /// Python's `is`, where it does not depend on how values are stored.
+    fn same(&self, left: &Val, right: &Val) -> RenderResult<bool> {
         match (left, right) {
             (Val::None, Val::None) => Ok(true),
             (Val::Bool(a), Val::Bool(b)) => Ok(a == b),
             (Val::None | Val::Bool(_), _) | (_, Val::None | Val::Bool(_)) => Ok(false),
             (Val::Int(a), Val::Int(b)) if is_small(a) && is_small(b) => Ok(a == b),
-            _ => Err(self.refused("the test `sameas` on such values")),
+            _ => Err(self.unsupported("the test `sameas` on such values")),
         }
     }
 }
 
-/// Python keeps one object for each of these.
+/// True for integers that Python caches.
 fn is_small(int: &Int) -> bool {
     matches!(int, Int::Small(-5..=256))
 }
@@ -189,8 +189,8 @@ pub(super) fn is_cased(text: &str, upper: bool) -> bool {
     text.chars().any(is_wanted) && !text.chars().any(is_other)
 }
 
-/// A number argument of a filter, with the fraction cut off.
-pub(super) fn whole(value: &Val) -> Rendered<i64> {
+/// A numeric argument of a filter, truncated to an integer.
+pub(super) fn to_integer(value: &Val) -> RenderResult<i64> {
     match number(value) {
         Some(Number::Int(int)) => Ok(int.to_i64().unwrap_or(i64::MAX)),
         _ => {

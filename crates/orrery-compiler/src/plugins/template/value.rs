@@ -1,4 +1,4 @@
-//! Values inside a template: Python's own kinds, and the proxies through which it sees the model.
+//! Values inside a template: Python's own types, and the proxies through which it sees the model.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use orrery_python::Int;
 
 use super::super::Failure;
 use super::ast::{For, MacroDef};
-use super::errors::{Missing, Source};
+use super::errors::{Source, UndefinedName};
 use super::scope::Scope;
 use crate::value::{DictId, Value};
 
@@ -20,17 +20,17 @@ pub(super) enum Val {
     Int(Int),
     Float(f64),
     Str(Rc<str>),
-    /// A text that is marked as HTML.
+    /// A text marked as HTML.
     Markup(Rc<str>),
     Tuple(Rc<[Val]>),
     List(Rc<RefCell<Vec<Val>>>),
     Dict(Rc<RefCell<IndexMap<Key, Val>>>),
     Range(i64, i64, i64),
     /// An iterator that can be read once.
-    Iterator(Rc<OneTime>),
+    Iterator(Rc<OnceIterator>),
     /// A list, dict or instance of the model, seen through a proxy.
     Model(Value),
-    /// The same without a proxy: what `items()` of a proxied dict holds.
+    /// The same without a proxy: an element of `items()` of a proxied dict.
     Bare(Value),
     /// `keys()`, `values()` or `items()` of a dict of the model.
     View(View, DictId),
@@ -45,20 +45,20 @@ pub(super) enum Val {
     Joiner(Rc<Joiner>),
     /// `self`: the blocks of the template.
     Blocks,
-    /// A block to call: its name, and how far up in the chain of templates it is.
+    /// A callable block: its name, and its level in the chain of templates.
     Block(Rc<str>, usize),
     /// An imported template.
     Module(Rc<Module>),
-    /// A key with its items, as `groupby` makes them.
+    /// A key with its items, created by `groupby`.
     Group(Rc<(Val, Val)>),
 }
 
-/// Why there is no value, and whether using it as a text is an error.
+/// Reason for a missing value, and whether its use as a text is an error.
 pub(super) struct Undefined {
     pub(super) message: String,
-    /// For people, if a name was misspelt.
-    pub(super) missing: Option<Rc<Missing>>,
-    /// Prints as nothing and is false; only deeper uses are errors.
+    /// User-facing, if a name was misspelled.
+    pub(super) missing: Option<Rc<UndefinedName>>,
+    /// Prints as nothing and is false; only dereferencing is an error.
     pub(super) lenient: bool,
 }
 
@@ -69,11 +69,12 @@ pub(super) enum View {
     Items,
 }
 
-pub(super) struct OneTime {
+pub(super) struct OnceIterator {
     pub(super) class: &'static str,
-    /// The function that made it, if it is a generator.
+    /// The function that created it, if it is a generator.
     pub(super) function: &'static str,
-    /// What it gives, and how it then fails: Python finds out only when somebody reads that far.
+    /// Remaining items, and the failure at their end: Python raises it only when a reader gets that
+    /// far.
     pub(super) state: RefCell<(Vec<Val>, Option<Failure>)>,
 }
 
@@ -86,7 +87,7 @@ pub(super) struct Macro {
     pub(super) name: Rc<str>,
     pub(super) definition: Rc<MacroDef>,
     pub(super) scope: Rc<Scope>,
-    /// Whether the template that defines it sees the model, and that template's name.
+    /// True if the defining template sees the model; and that template's name.
     pub(super) sees_model: bool,
     pub(super) template: String,
     pub(super) source: Option<Rc<Source>>,
@@ -118,7 +119,7 @@ pub(super) struct Module {
 }
 
 /// A key of a dict. Keys are compared by Python's hash and equality (`1`, `1.0` and `true` are one
-/// key) and remember how they were written first.
+/// key) and keep their first spelling.
 #[derive(Clone)]
 pub(super) struct Key {
     pub(super) identity: Identity,
@@ -129,7 +130,7 @@ pub(super) struct Key {
 pub(super) enum Identity {
     None,
     Int(Int),
-    /// A float that is no integer, by its bits.
+    /// A float that is not an integer, by its bits.
     Float(u64),
     Str(Rc<str>),
     Tuple(Vec<Identity>),
@@ -176,7 +177,7 @@ impl Val {
 
     pub(super) fn iterator(class: &'static str, items: Vec<Val>) -> Val {
         let state = RefCell::new((items, None));
-        Val::Iterator(Rc::new(OneTime { class, function: "", state }))
+        Val::Iterator(Rc::new(OnceIterator { class, function: "", state }))
     }
 
     pub(super) fn undefined(message: impl Into<String>) -> Val {
@@ -187,8 +188,8 @@ impl Val {
         }))
     }
 
-    /// A name that does not exist.
-    pub(super) fn missing(message: String, missing: Missing) -> Val {
+    /// An undefined name.
+    pub(super) fn missing(message: String, missing: UndefinedName) -> Val {
         let missing = Some(Rc::new(missing));
         Val::Undefined(Rc::new(Undefined { message, missing, lenient: false }))
     }
@@ -201,7 +202,7 @@ impl Val {
         matches!(self, Val::Undefined(_))
     }
 
-    /// A text of either kind.
+    /// A text, marked as HTML or not.
     pub(super) fn as_text(&self) -> Option<&Rc<str>> {
         match self {
             Val::Str(text) | Val::Markup(text) => Some(text),
@@ -209,7 +210,7 @@ impl Val {
         }
     }
 
-    /// The class name as Python's own messages print it.
+    /// The class name in Python's own messages.
     pub(super) fn class(&self) -> &'static str {
         match self {
             Val::Undefined(_) => "StrictUndefined",
@@ -249,8 +250,8 @@ impl Val {
         }
     }
 
-    /// How Jinja names the object whose attribute is missing.
-    pub(super) fn described(&self) -> String {
+    /// Jinja's description of the object that lacks an attribute.
+    pub(super) fn description(&self) -> String {
         let class = self.class();
         match self {
             Val::None => "None".to_owned(),

@@ -19,7 +19,7 @@ const PRECISION: usize = 28;
 /// Larger exponents are refused, as Python does.
 const EXPONENT_MAX: i64 = 999_999_999_999_999_999;
 
-/// Beyond this difference of exponents numbers are compared by their size alone.
+/// Larger differences of exponents are decided by magnitude alone.
 const ALIGNED_MAX: i64 = 10_000;
 
 impl Decimal {
@@ -99,7 +99,7 @@ impl Decimal {
         }
     }
 
-    pub(super) fn keeps(&self, (relation, limit): &Bound) -> bool {
+    pub(super) fn satisfies(&self, (relation, limit): &Bound) -> bool {
         let Some(limit) = Decimal::from_number(limit) else {
             return false;
         };
@@ -116,7 +116,7 @@ impl Decimal {
     }
 }
 
-/// Whether a quotient, rounded to the precision of Python's decimals, is a whole number.
+/// True if a quotient, rounded to the precision of Python's decimals, is an integer.
 fn quotient_is_whole(number: &BigInt, of: &BigInt) -> bool {
     let whole = number / of;
     if whole == BigInt::ZERO {

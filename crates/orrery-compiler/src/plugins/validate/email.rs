@@ -1,7 +1,8 @@
-//! E-mail addresses, with or without a name before them. Only the form counts; nothing is looked up.
+//! E-mail addresses, with or without a name before them. Only the form is checked; nothing is
+//! looked up.
 //!
-//! Accepted are dot-atoms of printable characters before the `@`, and after it a host name with a top
-//! level domain that could exist. Domains in other scripts must be valid after IDNA mapping.
+//! The local part must be a dot-atom of printable characters, followed by `@` and a host name with
+//! a plausible top-level domain. Domains in other scripts must be valid after IDNA mapping.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -20,7 +21,7 @@ const RESERVED_DOMAINS: [&str; 6] = ["arpa", "invalid", "local", "localhost", "o
 /// `\w` of Python beyond ASCII.
 static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\p{L}\p{N}]$").ok());
 static MARK: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\p{M}").ok());
-/// What labels of internationalised names may hold after mapping.
+/// Characters of internationalised labels after mapping.
 static LABEL: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^[\p{Ll}\p{Lo}\p{Lm}\p{Mn}\p{Mc}\p{Nd}-]+$").ok());
 
@@ -32,7 +33,7 @@ pub(super) fn is_address(text: &str) -> bool {
     is_bare_address(strip(without_name(text)))
 }
 
-/// A name is welcome here and tolerated in `is_address`: both accept the same texts.
+/// Accepts the same texts as `is_address`, which tolerates a name.
 pub(super) fn is_name_and_address(text: &str) -> bool {
     is_address(text)
 }
@@ -41,7 +42,7 @@ fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// What stands between `<` and `>` if the text is a name and an address, else the whole text.
+/// The text between `<` and `>` of a name and address, otherwise the whole text.
 fn without_name(text: &str) -> &str {
     let trimmed = strip(text);
     let Some(inner) = trimmed.strip_suffix('>') else {
@@ -130,7 +131,7 @@ fn is_domain(domain: &str) -> bool {
     for label in domain.split('.') {
         labels += 1;
         let bytes = label.as_bytes();
-        // The third and fourth place belong to encodings, of which only one exists.
+        // The third and fourth character mark encodings, of which only one exists.
         let is_encoded = bytes.get(2..4) == Some(b"--");
         if bytes.is_empty()
             || bytes.len() > LABEL_BYTES_MAX

@@ -1,5 +1,5 @@
-//! `std::validate_type`: whether a value is acceptable to a named type of pydantic or of Python's
-//! standard library. The refinement types of `std` call it for every assignment, so accepting a value
+//! `std::validate_type`: validates a value against a named type of pydantic or of Python's standard
+//! library. The refinement types of `std` call it for every assignment, so accepting a value
 //! allocates nothing.
 
 mod decimal;
@@ -10,7 +10,7 @@ mod urls;
 
 use super::address;
 use super::args::{optional, plugin, required, text};
-use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
+use super::{Failure, NativePlugin, ParamDefault, PluginContext, PluginResult};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -20,7 +20,7 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
          optional("validation_parameters", "dict[string, any]", ParamDefault::Null)] => "bool", validate_type),
 ];
 
-fn validate_type(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn validate_type(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let name = text(ctx, args[0])?;
     let parameters = match args[2] {
         Value::Dict(id) if !ctx.heap().entries(id).is_empty() => Some(id),
@@ -55,12 +55,12 @@ fn validate_type(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     accepted.map(Value::Bool).ok_or_else(|| unsupported(module, class))
 }
 
-/// A name that is not one of ours: most are not there in Python either.
+/// The failure for an unsupported name: most do not exist in Python either.
 fn unsupported(module: &str, class: &str) -> Failure {
     Failure::python("AttributeError", format!("module '{module}' has no attribute '{class}'"))
 }
 
-/// Whether a text is acceptable; `None` if there is no such type.
+/// True if a text is acceptable; `None` if there is no such type.
 fn accepts_text(name: &str, text: &str) -> Option<bool> {
     Some(match name {
         "ipaddress.IPv4Address" => address::v4_address(text).is_some(),
@@ -87,8 +87,8 @@ fn accepts_text(name: &str, text: &str) -> Option<bool> {
     })
 }
 
-/// The same for values that are no texts.
-fn accepts_other(ctx: &dyn Context, name: &str, value: Value) -> Option<bool> {
+/// The same for values other than texts.
+fn accepts_other(ctx: &dyn PluginContext, name: &str, value: Value) -> Option<bool> {
     if let Some(accepted) = numbers::accepts_number(ctx, name, value) {
         return Some(accepted);
     }
@@ -96,7 +96,7 @@ fn accepts_other(ctx: &dyn Context, name: &str, value: Value) -> Option<bool> {
 }
 
 /// Strict base64: the alphabet only, padded to whole groups.
-fn is_base64_encoded(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+fn is_base64_encoded(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let bytes = text(ctx, args[0])?.as_bytes();
     let padding = bytes.iter().rev().take(2).take_while(|&&byte| byte == b'=').count();
     let digits = &bytes[..bytes.len() - padding];

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use orrery_python::{Int, Number, num_cmp, parse_float, parse_int};
 
 use super::super::args::class_seen;
-use super::super::{Context, Failure};
+use super::super::{Failure, PluginContext};
 use super::decimal::Decimal;
 use crate::value::{DictId, Value};
 
-/// Bounds that a number has to keep.
+/// A bound that a number must satisfy.
 pub(super) type Bound = (Relation, Number);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) enum Relation {
     MultipleOf,
 }
 
-fn keeps(number: &Number, (relation, limit): &Bound) -> bool {
+fn satisfies(number: &Number, (relation, limit): &Bound) -> bool {
     let order = num_cmp(number, limit);
     match relation {
         Relation::Greater => order == Some(Ordering::Greater),
@@ -35,7 +35,7 @@ fn keeps(number: &Number, (relation, limit): &Bound) -> bool {
 fn is_multiple(number: &Number, of: &Number) -> bool {
     match orrery_python::modulo(number, of) {
         Ok(Number::Int(rest)) => rest.is_zero(),
-        // Floats may miss a multiple by a little; what has no distance to one is no contradiction.
+        // Floats may miss a multiple by a small error, which is tolerated.
         Ok(Number::Float(_)) => {
             let number = number.to_f64().unwrap_or(f64::NAN);
             let of = of.to_f64().unwrap_or(f64::NAN);
@@ -46,7 +46,7 @@ fn is_multiple(number: &Number, of: &Number) -> bool {
     }
 }
 
-/// The sign that a named type asks for: `(is integer, relation to zero, is strict)`.
+/// The sign that a named type requires: `(is integer, relation to zero, is strict)`.
 fn named(name: &str) -> Option<(bool, Option<Relation>, bool)> {
     Some(match name.strip_prefix("pydantic.")? {
         "PositiveInt" => (true, Some(Relation::Greater), false),
@@ -63,12 +63,13 @@ fn named(name: &str) -> Option<(bool, Option<Relation>, bool)> {
     })
 }
 
-fn keeps_sign(number: Option<Number>, relation: Option<Relation>) -> bool {
+fn has_sign(number: Option<Number>, relation: Option<Relation>) -> bool {
     let zero = Number::Int(Int::Small(0));
-    number.is_some_and(|number| relation.is_none_or(|relation| keeps(&number, &(relation, zero))))
+    number
+        .is_some_and(|number| relation.is_none_or(|relation| satisfies(&number, &(relation, zero))))
 }
 
-/// Whether a text is acceptable to a named type of numbers; `None` if there is no such type.
+/// True if a text is acceptable to a named number type; `None` if there is no such type.
 pub(super) fn accepts_text(name: &str, text: &str) -> Option<bool> {
     let (is_integer, relation, is_strict) = named(name)?;
     let number = match (is_strict, is_integer) {
@@ -76,19 +77,19 @@ pub(super) fn accepts_text(name: &str, text: &str) -> Option<bool> {
         (false, true) => int_from_text(text).map(Number::Int),
         (false, false) => float_from_text(text).map(Number::Float),
     };
-    Some(keeps_sign(number, relation))
+    Some(has_sign(number, relation))
 }
 
-/// The same for values that are no texts: named types of numbers, and addresses and times that are
-/// given as numbers.
-pub(super) fn accepts_number(ctx: &dyn Context, name: &str, value: Value) -> Option<bool> {
+/// The same for values other than texts: named number types, and addresses and times given as
+/// numbers.
+pub(super) fn accepts_number(ctx: &dyn PluginContext, name: &str, value: Value) -> Option<bool> {
     if let Some((is_integer, relation, is_strict)) = named(name) {
         let number = if is_integer {
             int_from_value(ctx, value, is_strict).map(Number::Int)
         } else {
             float_from_value(ctx, value, is_strict).map(Number::Float)
         };
-        return Some(keeps_sign(number, relation));
+        return Some(has_sign(number, relation));
     }
     let number = ctx.heap().number(value)?;
     match (name, &number) {
@@ -112,11 +113,11 @@ pub(super) fn accepts_number(ctx: &dyn Context, name: &str, value: Value) -> Opt
     }
 }
 
-/// Larger floats are not taken for integers.
+/// Larger floats are not converted to integers.
 const INT_FROM_FLOAT_MAX: f64 = 9_223_372_036_854_775_808.0;
 
 /// An integer, or a float without a fraction unless the type is strict.
-fn int_from_value(ctx: &dyn Context, value: Value, is_strict: bool) -> Option<Int> {
+fn int_from_value(ctx: &dyn PluginContext, value: Value, is_strict: bool) -> Option<Int> {
     match value {
         Value::Int(int) => Some(Int::Small(int)),
         Value::Big(id) => Some(ctx.heap().big(id).clone()),
@@ -130,7 +131,7 @@ fn int_from_value(ctx: &dyn Context, value: Value, is_strict: bool) -> Option<In
     }
 }
 
-fn float_from_value(ctx: &dyn Context, value: Value, is_strict: bool) -> Option<f64> {
+fn float_from_value(ctx: &dyn PluginContext, value: Value, is_strict: bool) -> Option<f64> {
     match value {
         Value::Bool(_) if is_strict => None,
         Value::Float(float) => Some(float),
@@ -152,7 +153,7 @@ fn int_from_text(text: &str) -> Option<Int> {
         Some(_) => return None,
         None => text,
     };
-    // Zeros at the start end the scrutiny of what follows them.
+    // Leading zeros end the validation of the following characters.
     let unsigned = whole.strip_prefix('+').unwrap_or(whole);
     if unsigned.starts_with('0') {
         let rest = unsigned.trim_start_matches(['0', '_']);
@@ -186,7 +187,7 @@ fn float_from_text(text: &str) -> Option<f64> {
     parse_float(trimmed).ok()
 }
 
-/// Parameters of `conint` and its kin.
+/// Parameters of `conint` and related types.
 #[derive(Default)]
 struct Constraints {
     strict: bool,
@@ -197,7 +198,7 @@ struct Constraints {
 }
 
 fn constraints(
-    ctx: &dyn Context,
+    ctx: &dyn PluginContext,
     function: &str,
     parameters: Option<DictId>,
 ) -> Result<Constraints, Failure> {
@@ -266,7 +267,7 @@ pub(super) fn schema_error(validator: &str, problem: &str) -> Failure {
 }
 
 pub(super) fn conint(
-    ctx: &dyn Context,
+    ctx: &dyn PluginContext,
     value: Value,
     parameters: Option<DictId>,
 ) -> Result<bool, Failure> {
@@ -278,11 +279,11 @@ pub(super) fn conint(
     let Some(int) = int.map(Number::Int) else {
         return Ok(false);
     };
-    Ok(wanted.bounds.iter().all(|bound| keeps(&int, bound)))
+    Ok(wanted.bounds.iter().all(|bound| satisfies(&int, bound)))
 }
 
 pub(super) fn confloat(
-    ctx: &dyn Context,
+    ctx: &dyn PluginContext,
     value: Value,
     parameters: Option<DictId>,
 ) -> Result<bool, Failure> {
@@ -295,12 +296,12 @@ pub(super) fn confloat(
         return Ok(false);
     };
     let is_allowed = float.is_finite() || wanted.allow_inf_nan != Some(false);
-    Ok(is_allowed && wanted.bounds.iter().all(|bound| keeps(&Number::Float(float), bound)))
+    Ok(is_allowed && wanted.bounds.iter().all(|bound| satisfies(&Number::Float(float), bound)))
 }
 
-/// Decimals are exact.
+/// Validates decimals exactly.
 pub(super) fn condecimal(
-    ctx: &dyn Context,
+    ctx: &dyn PluginContext,
     value: Value,
     parameters: Option<DictId>,
 ) -> Result<bool, Failure> {
@@ -317,5 +318,5 @@ pub(super) fn condecimal(
     let (digits, places) = decimal.size();
     let fits = wanted.max_digits.is_none_or(|max| digits <= max)
         && wanted.decimal_places.is_none_or(|max| places <= max);
-    Ok(fits && wanted.bounds.iter().all(|bound| decimal.keeps(bound)))
+    Ok(fits && wanted.bounds.iter().all(|bound| decimal.satisfies(bound)))
 }

@@ -12,7 +12,7 @@ use speedate::{
 };
 
 use super::super::args::class_seen;
-use super::super::{Context, Failure};
+use super::super::{Failure, PluginContext};
 use super::numbers::schema_error;
 use crate::value::{DictId, Value};
 
@@ -32,7 +32,7 @@ fn is_midnight(time: &Time) -> bool {
     (time.hour, time.minute, time.second, time.microsecond) == (0, 0, 0, 0)
 }
 
-/// A date; also a date with the time midnight, and seconds since the epoch that are one.
+/// A date; also a date with the time midnight, and seconds since the epoch at midnight.
 pub(super) fn is_date(text: &str) -> bool {
     match Date::parse_str(text) {
         Ok(date) => date.year > 0,
@@ -53,15 +53,15 @@ pub(super) fn is_timedelta(text: &str) -> bool {
     Duration::parse_bytes_with_config(text.as_bytes(), &time_config()).is_ok()
 }
 
-/// The prefix of the URN form is only known in small letters.
+/// The prefix of the URN form must be lower case.
 pub(super) fn is_uuid(text: &str) -> bool {
     let is_urn = text.get(..9).is_some_and(|prefix| prefix.eq_ignore_ascii_case("urn:uuid:"));
     (!is_urn || text.starts_with("urn:uuid:")) && uuid::Uuid::parse_str(text).is_ok()
 }
 
-/// `constr`: a text with a pattern, a length, and blanks stripped if asked for.
+/// `constr`: a text with a pattern, a length, and optional stripping of blanks.
 pub(super) fn constr(
-    ctx: &dyn Context,
+    ctx: &dyn PluginContext,
     value: Value,
     parameters: Option<DictId>,
 ) -> Result<bool, Failure> {
@@ -73,7 +73,7 @@ pub(super) fn constr(
         return Ok(true);
     };
     let mut text = Cow::Borrowed(heap.text(id));
-    let (mut wanted, mut length) = (Wanted::default(), (0, usize::MAX));
+    let (mut wanted, mut length) = (ConstrOptions::default(), (0, usize::MAX));
     for (&key, &value) in heap.entries(parameters) {
         match (heap.text(key), value) {
             ("regex", Value::Str(regex)) => wanted.regex = Some(heap.text(regex)),
@@ -114,7 +114,7 @@ pub(super) fn constr(
         text = Cow::Owned(str_upper(&text));
     }
     if let Some(pattern) = wanted.pattern {
-        // Here, and only here, the engine is Rust's own, and a match may be anywhere.
+        // Only here, the engine is Rust's own, and a match may be anywhere.
         let regex = regex::Regex::new(pattern)
             .map_err(|error| schema_error("str", &format!("SchemaError: {error}")))?;
         if !regex.is_match(&text) {
@@ -124,9 +124,9 @@ pub(super) fn constr(
     wanted.regex.map_or(Ok(true), |pattern| matches(pattern, &text))
 }
 
-/// What `constr` is asked for besides a length.
+/// Parameters of `constr` besides the length.
 #[derive(Default)]
-struct Wanted<'a> {
+struct ConstrOptions<'a> {
     regex: Option<&'a str>,
     pattern: Option<&'a str>,
     strip: bool,
@@ -134,35 +134,35 @@ struct Wanted<'a> {
     upper: bool,
 }
 
-/// Python's `re.match`. The patterns of `std` itself are answered without a regular expression.
+/// Python's `re.match`. The patterns of `std` itself are matched without a regular expression.
 fn matches(pattern: &str, text: &str) -> Result<bool, Failure> {
     let line = text.strip_suffix('\n').unwrap_or(text);
     Ok(match pattern {
         "^[a-zA-Z0-9]*$" => line.bytes().all(|byte| byte.is_ascii_alphanumeric()),
         "^[ -~]*$" => line.bytes().all(|byte| matches!(byte, b' '..=b'~')),
         "^[!-~]*$" => line.bytes().all(|byte| matches!(byte, b'!'..=b'~')),
-        other => compiled(other)?.is_match_at_start(text)?,
+        other => compile_pattern(other)?.is_match_at_start(text)?,
     })
 }
 
 /// Patterns come from typedefs, so there are few of them and each is used often.
-fn compiled(pattern: &str) -> Result<Rc<PyRegex>, Failure> {
+fn compile_pattern(pattern: &str) -> Result<Rc<PyRegex>, Failure> {
     thread_local! {
         static COMPILED: RefCell<HashMap<String, Rc<PyRegex>>> = RefCell::default();
     }
-    COMPILED.with_borrow_mut(|compiled| {
-        if let Some(found) = compiled.get(pattern) {
+    COMPILED.with_borrow_mut(|compile_pattern| {
+        if let Some(found) = compile_pattern.get(pattern) {
             return Ok(found.clone());
         }
         let regex = PyRegex::new(pattern)
             .map_err(|error| Failure::python("re.PatternError", error.message))?;
         let regex = Rc::new(regex);
-        compiled.insert(pattern.to_owned(), regex.clone());
+        compile_pattern.insert(pattern.to_owned(), regex.clone());
         Ok(regex)
     })
 }
 
-/// Whether a number is acceptable as a date, a time or a duration in seconds.
+/// True if a number is acceptable as a date, a time or a duration in seconds.
 pub(super) fn is_moment(name: &str, value: Value, number: &Number) -> bool {
     if let (Value::Bool(_), false) = (value, name == "datetime.timedelta") {
         return false;

@@ -1,4 +1,4 @@
-//! URLs as the WHATWG standard parses them, which is what pydantic asks for too.
+//! URLs as defined by the WHATWG standard, which pydantic follows too.
 
 use url::Url;
 

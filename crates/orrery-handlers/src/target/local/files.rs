@@ -1,4 +1,4 @@
-//! Looking at files and directories, and the changes that need no replacement.
+//! Reads files and directories, and changes them without replacement.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,13 +8,14 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self as sys, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::replace::{Place, apply_by_path, open_place};
+use super::atomic_write::{EntryLocation, apply_by_path, open_entry};
+use super::pending_sync::Change;
 use super::walk;
-use super::written::Change;
 use super::{LocalTarget, failed};
 use crate::error::{Cause, Operation, TargetError};
 use crate::target::{
-    Algorithm, Compared, ContentDigest, Expected, FileKind, Ownership, Result, Stat, Tree,
+    Algorithm, ContentDigest, ExpectedContent, FileComparison, FileKind, Ownership, RemovalMode,
+    Result, Stat,
 };
 
 pub(super) fn to_stat(stat: &sys::Stat) -> Stat {
@@ -33,69 +34,69 @@ pub(super) fn to_stat(stat: &sys::Stat) -> Stat {
     }
 }
 
-/// Whether an error means that there is nothing at a path.
+/// Returns true if an error means that the path does not exist.
 fn is_absent(error: Errno) -> bool {
     error == Errno::NOENT || error == Errno::NOTDIR
 }
 
-/// Attributes of what is at a path, itself.
+/// Attributes of a path, without following a link.
 pub(super) fn stat(path: &str) -> Result<Option<Stat>> {
     if let Some(opened) = walk::open_without_links(path, OFlags::PATH | OFlags::NOFOLLOW) {
-        let looked = opened.and_then(|found| Ok(to_stat(&sys::fstat(&found)?)));
-        return present(looked).map_err(|error| failed(Operation::Stat, path, error));
+        let stat_result = opened.and_then(|found| Ok(to_stat(&sys::fstat(&found)?)));
+        return absent_to_none(stat_result).map_err(|error| failed(Operation::Stat, path, error));
     }
-    let Some(place) = open_existing_place(Operation::Stat, path)? else { return Ok(None) };
-    place.stat().map_err(|error| failed(Operation::Stat, path, error))
+    let Some(entry) = open_existing_entry(Operation::Stat, path)? else { return Ok(None) };
+    entry.stat().map_err(|error| failed(Operation::Stat, path, error))
 }
 
-/// Attributes of what a path leads to, whoever made the links on the way: nothing is read or changed there.
+/// Attributes of a path, following links of any user: nothing is read or changed there.
 pub(super) fn stat_following(path: &str) -> Result<Option<Stat>> {
-    let looked = sys::statat(CWD, path, AtFlags::empty()).map(|stat| to_stat(&stat));
-    present(looked).map_err(|error| failed(Operation::Stat, path, error))
+    let stat_result = sys::statat(CWD, path, AtFlags::empty()).map(|stat| to_stat(&stat));
+    absent_to_none(stat_result).map_err(|error| failed(Operation::Stat, path, error))
 }
 
-fn present<T>(looked: std::result::Result<T, Errno>) -> io::Result<Option<T>> {
-    match looked {
+fn absent_to_none<T>(stat_result: std::result::Result<T, Errno>) -> io::Result<Option<T>> {
+    match stat_result {
         Ok(found) => Ok(Some(found)),
         Err(error) if is_absent(error) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// What opening a path for reading gave.
-enum Opened {
+/// Result of opening a path for reading.
+enum OpenedPath {
     Absent,
     /// A regular file.
     File(OwnedFd, Stat),
-    /// Something that has no content to read.
+    /// A file without readable content.
     Other(Stat),
 }
 
-fn open(path: &str) -> Result<Opened> {
+fn open(path: &str) -> Result<OpenedPath> {
     let error = |error: io::Error| failed(Operation::Read, path, error);
-    // Without blocking, since there may be a pipe in its place that nobody writes to.
+    // Non-blocking, for a pipe without a writer.
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = match walk::open_without_links(path, flags) {
         Some(opened) => opened,
-        // A link at the end, or on the way.
-        None => match open_existing_place(Operation::Read, path)? {
-            Some(place) => sys::openat(&place.directory, place.name, flags, Mode::empty()),
-            None => return Ok(Opened::Absent),
+        // A link in the path.
+        None => match open_existing_entry(Operation::Read, path)? {
+            Some(entry) => sys::openat(&entry.directory, entry.name, flags, Mode::empty()),
+            None => return Ok(OpenedPath::Absent),
         },
     };
     match opened {
         Ok(file) => {
             let stat = to_stat(&sys::fstat(&file).map_err(|found| error(found.into()))?);
             Ok(match stat.kind {
-                FileKind::File => Opened::File(file, stat),
-                _ => Opened::Other(stat),
+                FileKind::File => OpenedPath::File(file, stat),
+                _ => OpenedPath::Other(stat),
             })
         }
-        Err(found) if is_absent(found) => Ok(Opened::Absent),
-        // Symbolic links, sockets and directories without permission cannot be opened but looked at.
+        Err(found) if is_absent(found) => Ok(OpenedPath::Absent),
+        // Symbolic links, sockets and unreadable directories cannot be opened, but have attributes.
         Err(found) => match stat(path)? {
-            Some(stat) if stat.kind != FileKind::File => Ok(Opened::Other(stat)),
+            Some(stat) if stat.kind != FileKind::File => Ok(OpenedPath::Other(stat)),
             _ => Err(error(found.into())),
         },
     }
@@ -112,15 +113,15 @@ fn not_a_file(path: &str, stat: Stat) -> TargetError {
 pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let error = |error| failed(Operation::Read, path, error);
     match open(path)? {
-        Opened::Absent => Ok(None),
-        Opened::Other(stat) => Err(not_a_file(path, stat)),
-        Opened::File(file, stat) => {
+        OpenedPath::Absent => Ok(None),
+        OpenedPath::Other(stat) => Err(not_a_file(path, stat)),
+        OpenedPath::File(file, stat) => {
             let too_large = || TargetError::new(Operation::Read, path, Cause::TooLarge { limit });
             if stat.size > limit {
                 return Err(too_large());
             }
             let mut content = Vec::with_capacity(usize::try_from(stat.size).unwrap_or(0) + 1);
-            // It may grow meanwhile, and files of /proc have no size at all.
+            // It may grow meanwhile, and files in /proc have no size.
             File::from(file)
                 .take(limit.saturating_add(1))
                 .read_to_end(&mut content)
@@ -133,40 +134,40 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
 pub(super) fn digest(path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
     let error = |error| failed(Operation::Read, path, error);
     match open(path)? {
-        Opened::Absent => Ok(None),
-        Opened::Other(stat) => Err(not_a_file(path, stat)),
-        Opened::File(file, _) => {
+        OpenedPath::Absent => Ok(None),
+        OpenedPath::Other(stat) => Err(not_a_file(path, stat)),
+        OpenedPath::File(file, _) => {
             algorithm.digest_stream(&mut File::from(file)).map(Some).map_err(error)
         }
     }
 }
 
-pub(super) fn compare(path: &str, expected: Expected<'_>) -> Result<Option<Compared>> {
+pub(super) fn compare(path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
     let error = |error| failed(Operation::Read, path, error);
     Ok(match open(path)? {
-        Opened::Absent => None,
-        Opened::Other(stat) => Some(Compared { stat, same: false }),
-        Opened::File(file, stat) => {
+        OpenedPath::Absent => None,
+        OpenedPath::Other(stat) => Some(FileComparison { stat, same: false }),
+        OpenedPath::File(file, stat) => {
             let same = match expected {
-                Expected::Bytes(bytes) if stat.size != bytes.len() as u64 => false,
-                Expected::Bytes(bytes) => holds(&file, bytes).map_err(error)?,
-                Expected::Digest(digest) => {
+                ExpectedContent::Bytes(bytes) if stat.size != bytes.len() as u64 => false,
+                ExpectedContent::Bytes(bytes) => content_equals(&file, bytes).map_err(error)?,
+                ExpectedContent::Digest(digest) => {
                     let found = digest.algorithm.digest_stream(&mut File::from(file));
                     found.map_err(error)? == *digest
                 }
             };
-            Some(Compared { stat, same })
+            Some(FileComparison { stat, same })
         }
     })
 }
 
-/// Whether a file, whose size is right, holds these bytes. Reads as often as needed and no more, into a
-/// buffer that nobody has to clear first: for small files that would cost as much as the rest.
-fn holds(file: &OwnedFd, mut expected: &[u8]) -> io::Result<bool> {
+/// Compares a file of the right size with these bytes, with a minimum of reads, into an
+/// uninitialized buffer: clearing it would double the cost of small files.
+fn content_equals(file: &OwnedFd, mut expected: &[u8]) -> io::Result<bool> {
     let mut buffer = [const { MaybeUninit::<u8>::uninit() }; 64 * 1024];
     while !expected.is_empty() {
-        let wanted = expected.len().min(buffer.len());
-        match rustix::io::read(file, &mut buffer[..wanted]) {
+        let length = expected.len().min(buffer.len());
+        match rustix::io::read(file, &mut buffer[..length]) {
             Ok((found, _)) if !found.is_empty() && expected.starts_with(found) => {
                 expected = &expected[found.len()..];
             }
@@ -179,8 +180,8 @@ fn holds(file: &OwnedFd, mut expected: &[u8]) -> io::Result<bool> {
 }
 
 pub(super) fn read_link(path: &str) -> Result<Option<String>> {
-    let Some(place) = open_existing_place(Operation::ReadLink, path)? else { return Ok(None) };
-    match sys::readlinkat(&place.directory, place.name, Vec::new()) {
+    let Some(entry) = open_existing_entry(Operation::ReadLink, path)? else { return Ok(None) };
+    match sys::readlinkat(&entry.directory, entry.name, Vec::new()) {
         Ok(leads_to) => Ok(Some(leads_to.to_string_lossy().into_owned())),
         Err(error) if is_absent(error) => Ok(None),
         Err(Errno::INVAL) => Err(TargetError::new(Operation::ReadLink, path, Cause::NotASymlink)),
@@ -190,9 +191,9 @@ pub(super) fn read_link(path: &str) -> Result<Option<String>> {
 
 pub(super) fn list(path: &str) -> Result<Vec<String>> {
     let error = |error: Errno| failed(Operation::List, path, error);
-    let place = open_place(Operation::List, path)?;
+    let entry = open_entry(Operation::List, path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = sys::openat(&place.directory, place.name, flags, Mode::empty());
+    let directory = sys::openat(&entry.directory, entry.name, flags, Mode::empty());
     let mut names = Vec::new();
     for entry in sys::Dir::new(directory.map_err(error)?).map_err(error)? {
         let name = entry.map_err(error)?.file_name().to_string_lossy().into_owned();
@@ -205,68 +206,75 @@ pub(super) fn list(path: &str) -> Result<Vec<String>> {
 }
 
 pub(super) fn set_attributes(target: &LocalTarget, path: &str, ownership: Ownership) -> Result<()> {
-    let place = open_place(Operation::SetAttributes, path)?;
+    let entry = open_entry(Operation::SetAttributes, path)?;
     let error = |error: io::Error| failed(Operation::SetAttributes, path, error);
-    let handle = apply_by_path(target, &place, ownership)
+    let handle = apply_by_path(target, &entry, ownership)
         .map_err(error)?
         .ok_or_else(|| TargetError::new(Operation::SetAttributes, path, Cause::NotARegularFile))?;
-    target.note(&place, Change::File(handle)).map_err(error)
+    target.record_change(&entry, Change::File(handle)).map_err(error)
 }
 
 pub(super) fn make_directory(target: &LocalTarget, path: &str, ownership: Ownership) -> Result<()> {
-    let place = open_place(Operation::MakeDirectory, path)?;
+    let entry = open_entry(Operation::MakeDirectory, path)?;
     let make = || -> io::Result<()> {
         target.step()?;
-        // Closed to others until it has its owner.
+        // Private until it has its owner.
         let mode = if ownership.mode.is_some() { 0o700 } else { 0o777 };
-        sys::mkdirat(&place.directory, place.name, Mode::from_raw_mode(mode))?;
-        let done = apply_by_path(target, &place, ownership);
+        sys::mkdirat(&entry.directory, entry.name, Mode::from_raw_mode(mode))?;
+        let done = apply_by_path(target, &entry, ownership);
         if done.is_err() && !target.is_dead() {
-            // It is empty, since nobody else could enter: better none than one that is not as wanted.
-            let _ = sys::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR);
+            // It is empty, since no other user could enter: better none than one with wrong
+            // attributes.
+            let _ = sys::unlinkat(&entry.directory, entry.name, AtFlags::REMOVEDIR);
         }
-        target.note(&place, done?.map_or(Change::Name, Change::NameAndFile))
+        target.record_change(&entry, done?.map_or(Change::Name, Change::NameAndFile))
     };
     make().map_err(|error| failed(Operation::MakeDirectory, path, error))
 }
 
 pub(super) fn remove_file(target: &LocalTarget, path: &str) -> Result<bool> {
     let error = |error: io::Error| failed(Operation::Remove, path, error);
-    let Some(place) = open_existing_place(Operation::Remove, path)? else {
+    let Some(entry) = open_existing_entry(Operation::Remove, path)? else {
         return Ok(false);
     };
     target.step().map_err(error)?;
-    match sys::unlinkat(&place.directory, place.name, AtFlags::empty()) {
-        Ok(()) => target.note(&place, Change::Name).map_err(error).map(|()| true),
+    match sys::unlinkat(&entry.directory, entry.name, AtFlags::empty()) {
+        Ok(()) => target.record_change(&entry, Change::Name).map_err(error).map(|()| true),
         Err(found) if is_absent(found) => Ok(false),
         Err(found) => Err(error(found.into())),
     }
 }
 
-pub(super) fn remove_directory(target: &LocalTarget, path: &str, tree: Tree) -> Result<bool> {
+pub(super) fn remove_directory(
+    target: &LocalTarget,
+    path: &str,
+    tree: RemovalMode,
+) -> Result<bool> {
     let error = |error: io::Error| failed(Operation::Remove, path, error);
-    let Some(place) = open_existing_place(Operation::Remove, path)? else {
+    let Some(entry) = open_existing_entry(Operation::Remove, path)? else {
         return Ok(false);
     };
-    match place.stat().map_err(error)?.map(|stat| stat.kind) {
+    match entry.stat().map_err(error)?.map(|stat| stat.kind) {
         None => return Ok(false),
         Some(FileKind::Directory) => {}
         Some(_) => return Err(TargetError::new(Operation::Remove, path, Cause::NotADirectory)),
     }
     target.step().map_err(error)?;
     match tree {
-        Tree::WithContent => walk::remove_tree(&place.directory, place.name).map_err(error)?,
-        Tree::OnlyIfEmpty => sys::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR)
+        RemovalMode::WithContent => {
+            walk::remove_tree(&entry.directory, entry.name).map_err(error)?
+        }
+        RemovalMode::OnlyIfEmpty => sys::unlinkat(&entry.directory, entry.name, AtFlags::REMOVEDIR)
             .map_err(|found| error(found.into()))?,
     }
-    target.note(&place, Change::Name).map_err(error)?;
+    target.record_change(&entry, Change::Name).map_err(error)?;
     Ok(true)
 }
 
-/// `None` if not even the directory is there.
-fn open_existing_place(operation: Operation, path: &str) -> Result<Option<Place<'_>>> {
-    match open_place(operation, path) {
-        Ok(place) => Ok(Some(place)),
+/// Returns `None` if the parent directory does not exist.
+fn open_existing_entry(operation: Operation, path: &str) -> Result<Option<EntryLocation<'_>>> {
+    match open_entry(operation, path) {
+        Ok(entry) => Ok(Some(entry)),
         Err(TargetError { cause: Cause::ParentMissing | Cause::NotADirectory, .. }) => Ok(None),
         Err(error) => Err(error),
     }

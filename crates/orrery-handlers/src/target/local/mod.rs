@@ -1,39 +1,39 @@
-//! This machine as a target: system calls, child processes, the account database.
+//! This machine as a target: system calls, child processes, account database.
 
+mod atomic_write;
 mod files;
+mod http;
+mod pending_sync;
 mod process;
-mod replace;
 #[cfg(test)]
 mod tests;
 mod variables;
 mod walk;
-mod web;
-mod written;
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use nix::unistd;
 
-pub use variables::{Variables, is_own};
+pub use variables::{Variables, is_orrery_variable};
 
 use super::{
-    AccountName, Algorithm, CommandLine, Compared, ContentDigest, Expected, Group, Output,
-    Ownership, Request, Response, Result, Stat, Stop, Target, Tree, User, check_path,
+    AccountName, Algorithm, CancelToken, CommandLine, ContentDigest, ExpectedContent,
+    FileComparison, Group, Output, Ownership, RemovalMode, Request, Response, Result, Stat, Target,
+    User, check_path,
 };
 use crate::error::{Cause, Operation, TargetError};
 
-/// When written data reaches the disk. Whoever looks always sees whole files; this is about the loss
-/// of power.
+/// Durability of writes against power loss. Readers always see whole files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// With every file.
+    /// Syncs every file.
     Each,
-    /// When `Target::sync` is called: a few files one by one, many with all of their file system. What was
-    /// written before that is whole or missing afterwards, and not recorded as deployed.
+    /// Syncs on `Target::sync`: a few files one by one, many with their whole file system. A power
+    /// loss before that leaves files whole or missing, and not recorded as deployed.
     #[default]
     Batched,
-    /// When the kernel likes.
+    /// Never syncs.
     None,
 }
 
@@ -42,13 +42,13 @@ pub enum Durability {
 pub struct LocalTarget {
     durability: Durability,
     variables: Variables,
-    written: written::Written,
-    web: web::Client,
+    pending_sync: pending_sync::PendingSync,
+    web: http::Client,
     #[cfg(test)]
     faults: tests::Faults,
 }
 
-/// The name of this machine, as its system has it.
+/// Host name of this machine.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -58,13 +58,13 @@ impl LocalTarget {
         LocalTarget { durability, ..LocalTarget::default() }
     }
 
-    /// The same machine, whose commands get these variables of this process.
+    /// Sets the environment variables that commands inherit.
     #[must_use]
     pub fn with_variables(self, variables: Variables) -> Self {
         LocalTarget { variables, ..self }
     }
 
-    /// A place between two system calls, where tests let things go wrong.
+    /// Fault injection point between two system calls, for tests.
     #[inline]
     fn step(&self) -> io::Result<()> {
         #[cfg(test)]
@@ -72,7 +72,7 @@ impl LocalTarget {
         Ok(())
     }
 
-    /// Whether a test pretends that the process was killed, so that nobody tidies up.
+    /// Returns true if a test simulates a killed process, which must not clean up.
     #[inline]
     fn is_dead(&self) -> bool {
         #[cfg(test)]
@@ -82,14 +82,18 @@ impl LocalTarget {
     }
 }
 
-/// How long an operation waits for file descriptors, all tries together.
+/// Time limit for waiting for file descriptors, over all attempts.
 const DESCRIPTORS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Tries an operation again while there are no file descriptors for it: others give theirs back, and nothing was done yet.
+/// Retries an operation while file descriptors are exhausted: others return theirs, and nothing was
+/// done yet.
 ///
 /// # Errors
-/// Those of the operation; that there are no descriptors, after a while.
-pub fn patiently<T>(stop: Option<&Stop>, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+/// Errors of the operation, or exhausted descriptors after the time limit.
+pub fn retry_on_descriptor_exhaustion<T>(
+    stop: Option<&CancelToken>,
+    mut operation: impl FnMut() -> Result<T>,
+) -> Result<T> {
     let began = Instant::now();
     let mut pause = Duration::from_millis(20);
     loop {
@@ -107,100 +111,100 @@ pub fn patiently<T>(stop: Option<&Stop>, mut operation: impl FnMut() -> Result<T
     }
 }
 
-/// A path whose directories cannot be walked.
-fn astray(operation: Operation, subject: &str, found: walk::Astray) -> TargetError {
+/// Maps an error of a path walk.
+fn walk_error(operation: Operation, subject: &str, found: walk::WalkError) -> TargetError {
     match found {
-        walk::Astray::Link { link, uid } => {
+        walk::WalkError::Link { link, uid } => {
             TargetError::new(operation, subject, Cause::ForeignLink { link, uid })
         }
-        walk::Astray::Io(error) => failed(operation, subject, error),
+        walk::WalkError::Io(error) => failed(operation, subject, error),
     }
 }
 
 fn failed(operation: Operation, subject: &str, error: impl Into<io::Error>) -> TargetError {
-    TargetError::new(operation, subject, Cause::of(error.into()))
+    TargetError::new(operation, subject, Cause::from_io(error.into()))
 }
 
 impl Target for LocalTarget {
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
         let path = check_path(Operation::Stat, path)?;
-        patiently(None, || files::stat(path))
+        retry_on_descriptor_exhaustion(None, || files::stat(path))
     }
 
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
         let path = check_path(Operation::Stat, path)?;
-        patiently(None, || files::stat_following(path))
+        retry_on_descriptor_exhaustion(None, || files::stat_following(path))
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
         let path = check_path(Operation::Read, path)?;
-        patiently(None, || files::read(path, limit))
+        retry_on_descriptor_exhaustion(None, || files::read(path, limit))
     }
 
     fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
         let path = check_path(Operation::Read, path)?;
-        patiently(None, || files::digest(path, algorithm))
+        retry_on_descriptor_exhaustion(None, || files::digest(path, algorithm))
     }
 
-    fn compare(&self, path: &str, expected: Expected<'_>) -> Result<Option<Compared>> {
+    fn compare(&self, path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
         let path = check_path(Operation::Read, path)?;
-        patiently(None, || files::compare(path, expected))
+        retry_on_descriptor_exhaustion(None, || files::compare(path, expected))
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
         let path = check_path(Operation::Write, path)?;
-        patiently(None, || replace::write(self, path, content, ownership))
+        retry_on_descriptor_exhaustion(None, || atomic_write::write(self, path, content, ownership))
     }
 
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
         let path = check_path(Operation::SetAttributes, path)?;
-        patiently(None, || files::set_attributes(self, path, ownership))
+        retry_on_descriptor_exhaustion(None, || files::set_attributes(self, path, ownership))
     }
 
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
         let path = check_path(Operation::MakeDirectory, path)?;
-        patiently(None, || files::make_directory(self, path, ownership))
+        retry_on_descriptor_exhaustion(None, || files::make_directory(self, path, ownership))
     }
 
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
         let path = check_path(Operation::MakeSymlink, path)?;
-        patiently(None, || replace::symlink(self, path, leads_to))
+        retry_on_descriptor_exhaustion(None, || atomic_write::symlink(self, path, leads_to))
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
         let path = check_path(Operation::ReadLink, path)?;
-        patiently(None, || files::read_link(path))
+        retry_on_descriptor_exhaustion(None, || files::read_link(path))
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
         let path = check_path(Operation::Remove, path)?;
-        patiently(None, || files::remove_file(self, path))
+        retry_on_descriptor_exhaustion(None, || files::remove_file(self, path))
     }
 
-    fn remove_directory(&self, path: &str, tree: Tree) -> Result<bool> {
+    fn remove_directory(&self, path: &str, tree: RemovalMode) -> Result<bool> {
         let path = check_path(Operation::Remove, path)?;
-        patiently(None, || files::remove_directory(self, path, tree))
+        retry_on_descriptor_exhaustion(None, || files::remove_directory(self, path, tree))
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
         let path = check_path(Operation::List, path)?;
-        patiently(None, || files::list(path))
+        retry_on_descriptor_exhaustion(None, || files::list(path))
     }
 
     fn sync(&self) -> Result<()> {
-        let duties = self.written.take();
-        let synced = duties.iter().try_for_each(written::Duty::carry_out);
+        let actions = self.pending_sync.drain();
+        let synced = actions.iter().try_for_each(pending_sync::SyncAction::execute);
         synced.map_err(|error| failed(Operation::Sync, "the file system", error))
     }
 
-    fn run(&self, command: &CommandLine, stop: &Stop) -> Result<Output> {
-        let done = patiently(Some(stop), || process::run(self, command, stop));
-        self.written.note_command();
+    fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output> {
+        let done = retry_on_descriptor_exhaustion(Some(stop), || process::run(self, command, stop));
+        self.pending_sync.record_command();
         done
     }
 
-    fn request(&self, request: &Request, stop: &Stop) -> Result<Response> {
-        patiently(Some(stop), || self.web.send(request, stop))
+    fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response> {
+        retry_on_descriptor_exhaustion(Some(stop), || self.web.send(request, stop))
     }
 
     fn user(&self, name: AccountName<'_>) -> Result<Option<User>> {
@@ -208,8 +212,9 @@ impl Target for LocalTarget {
             AccountName::Name(name) => unistd::User::from_name(name),
             AccountName::Id(uid) => unistd::User::from_uid(uid.into()),
         };
-        let found =
-            patiently(None, || look_up().map_err(|error| look_up_failed("user", name, error)))?;
+        let found = retry_on_descriptor_exhaustion(None, || {
+            look_up().map_err(|error| look_up_failed("user", name, error))
+        })?;
         Ok(found.map(|user| User {
             name: user.name,
             uid: user.uid.as_raw(),
@@ -224,8 +229,9 @@ impl Target for LocalTarget {
             AccountName::Name(name) => unistd::Group::from_name(name),
             AccountName::Id(gid) => unistd::Group::from_gid(gid.into()),
         };
-        let found =
-            patiently(None, || look_up().map_err(|error| look_up_failed("group", name, error)))?;
+        let found = retry_on_descriptor_exhaustion(None, || {
+            look_up().map_err(|error| look_up_failed("group", name, error))
+        })?;
         Ok(found.map(|group| Group {
             name: group.name,
             gid: group.gid.as_raw(),
@@ -233,8 +239,7 @@ impl Target for LocalTarget {
         }))
     }
 
-    /// Where this process looks, and where tools for administrators are: an ordinary user does not look
-    /// there.
+    /// `PATH` of this process plus the system directories, which ordinary users may lack.
     fn search_path(&self) -> String {
         const USUAL: [&str; 6] =
             ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];

@@ -1,5 +1,5 @@
-//! Running commands: in a process group of their own, so that all of it can be ended; with their output
-//! read while they run; and without waiting for daemons that they leave behind.
+//! Runs commands: in their own process group, which can be ended as a whole; with concurrent
+//! reading of output; without waiting for daemons that they start.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,20 +14,24 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::{LocalTarget, failed};
 use crate::error::{Cause, Operation, TargetError};
-use crate::target::{CommandLine, Output, Result, Stop, StopReason, Target};
+use crate::target::{CancelCause, CancelToken, CommandLine, Output, Result, Target};
 
-/// How long a command that was asked to end may take before it is killed.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often a reason to stop is looked for.
+/// Poll interval for cancellation.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// As above, where the end of the process itself has to be asked for too.
+/// Poll interval without a pidfd, where the exit must be polled, too.
 const POLL_INTERVAL_SHORT: Duration = Duration::from_millis(5);
 
-pub(super) fn run(target: &LocalTarget, command: &CommandLine, stop: &Stop) -> Result<Output> {
+pub(super) fn run(
+    target: &LocalTarget,
+    command: &CommandLine,
+    stop: &CancelToken,
+) -> Result<Output> {
     let stop = command.timeout.map_or_else(|| stop.clone(), |limit| stop.within(limit));
     let error = |cause| TargetError::new(Operation::Run, command.display(), cause);
     if let Some(reason) = stop.reason() {
-        return Err(error(stop_cause(reason)));
+        return Err(error(cancel_cause(reason)));
     }
     let search_path = search_path(target, command);
     let program = program(command)
@@ -47,21 +51,22 @@ pub(super) fn run(target: &LocalTarget, command: &CommandLine, stop: &Stop) -> R
         .process_group(0);
     if let Some(directory) = &command.directory {
         if !std::path::Path::new(directory).is_dir() {
-            let cause = Cause::Unexpected(format!("its directory {directory} does not exist"));
+            let cause =
+                Cause::Unexpected(format!("its working directory {directory} does not exist"));
             return Err(error(cause));
         }
         prepared.current_dir(directory);
     }
-    // Once more, as late as possible: the right to act may have ended while this process was held up.
+    // Check again, as late as possible: the permit may have ended while this process was suspended.
     if let Some(reason) = stop.reason() {
-        return Err(error(stop_cause(reason)));
+        return Err(error(cancel_cause(reason)));
     }
     let child =
         prepared.spawn().map_err(|found| failed(Operation::Run, &command.display(), found))?;
-    let mut running = Running::new(child, command);
+    let mut running = RunningCommand::new(child, command);
     match running.finish(&stop) {
-        Ok(Ended::Exited(status)) => Ok(running.into_output(status)),
-        Ok(Ended::Stopped(reason)) => Err(error(stop_cause(reason))),
+        Ok(CommandEnd::Exited(status)) => Ok(running.into_output(status)),
+        Ok(CommandEnd::Stopped(reason)) => Err(error(cancel_cause(reason))),
         Err(found) => {
             running.end();
             Err(failed(Operation::Run, &command.display(), found))
@@ -69,15 +74,14 @@ pub(super) fn run(target: &LocalTarget, command: &CommandLine, stop: &Stop) -> R
     }
 }
 
-/// Where programs are looked for: as the command says, as its environment says, or as usual.
+/// Search path: of the command, of its environment, or the target's default.
 fn search_path(target: &LocalTarget, command: &CommandLine) -> String {
     let set = || command.environment.iter().find(|(name, _)| name == "PATH");
-    let given = command.search_path.clone().or_else(|| set().map(|(_, value)| value.clone()));
-    given.unwrap_or_else(|| target.search_path())
+    let configured = command.search_path.clone().or_else(|| set().map(|(_, value)| value.clone()));
+    configured.unwrap_or_else(|| target.search_path())
 }
 
-/// The program, by its name or absolute path. `None` for a path that leads on from a directory that the
-/// command does not name.
+/// Program by name or absolute path. `None` for a relative path without a directory.
 fn program(command: &CommandLine) -> Option<Cow<'_, str>> {
     let program = command.program();
     if program.starts_with('/') || !program.contains('/') {
@@ -88,28 +92,28 @@ fn program(command: &CommandLine) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(format!("{directory}/{program}")))
 }
 
-fn stop_cause(reason: StopReason) -> Cause {
+fn cancel_cause(reason: CancelCause) -> Cause {
     match reason {
-        StopReason::Cancelled => Cause::Cancelled,
-        StopReason::DeadlinePassed => Cause::TimedOut,
+        CancelCause::Cancelled => Cause::Cancelled,
+        CancelCause::DeadlinePassed => Cause::TimedOut,
     }
 }
 
-enum Ended {
+enum CommandEnd {
     Exited(ExitStatus),
-    Stopped(StopReason),
+    Stopped(CancelCause),
 }
 
-/// One stream of output: what was kept of it.
+/// One output stream and its retained bytes.
 struct Stream<S> {
     source: Option<S>,
-    kept: Vec<u8>,
+    retained: Vec<u8>,
     truncated: bool,
 }
 
-struct Running<'a> {
+struct RunningCommand<'a> {
     child: Child,
-    /// Becomes readable when the child ends; `None` where the kernel has no such thing.
+    /// pidfd, readable when the child exits; `None` on older kernels.
     end_of_child: Option<OwnedFd>,
     stdout: Stream<std::process::ChildStdout>,
     stderr: Stream<std::process::ChildStderr>,
@@ -117,12 +121,12 @@ struct Running<'a> {
     output_limit: usize,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningCommand<'a> {
     fn new(mut child: Child, command: &'a CommandLine) -> Self {
         let end_of_child = pid(&child).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let stdout = Stream { source: child.stdout.take(), kept: Vec::new(), truncated: false };
-        let stderr = Stream { source: child.stderr.take(), kept: Vec::new(), truncated: false };
-        Running {
+        let stdout = Stream { source: child.stdout.take(), retained: Vec::new(), truncated: false };
+        let stderr = Stream { source: child.stderr.take(), retained: Vec::new(), truncated: false };
+        RunningCommand {
             child,
             end_of_child,
             stdout,
@@ -132,7 +136,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn finish(&mut self, stop: &Stop) -> io::Result<Ended> {
+    fn finish(&mut self, stop: &CancelToken) -> io::Result<CommandEnd> {
         for stream in [
             self.stdout.source.as_ref().map(AsFd::as_fd),
             self.stderr.source.as_ref().map(AsFd::as_fd),
@@ -146,22 +150,22 @@ impl<'a> Running<'a> {
         loop {
             if let Some(reason) = stop.reason() {
                 self.end();
-                return Ok(Ended::Stopped(reason));
+                return Ok(CommandEnd::Stopped(reason));
             }
             self.wait_for_something(stop)?;
             self.feed()?;
             self.stdout.drain(self.output_limit)?;
             self.stderr.drain(self.output_limit)?;
             if let Some(status) = self.child.try_wait()? {
-                // What it wrote before it ended is in the pipes; a daemon may keep them open.
+                // Output before the exit is in the pipes; a daemon may keep them open.
                 self.stdout.drain(self.output_limit)?;
                 self.stderr.drain(self.output_limit)?;
-                return Ok(Ended::Exited(status));
+                return Ok(CommandEnd::Exited(status));
             }
         }
     }
 
-    fn wait_for_something(&self, stop: &Stop) -> io::Result<()> {
+    fn wait_for_something(&self, stop: &CancelToken) -> io::Result<()> {
         let mut events = Vec::with_capacity(4);
         if let Some(stdout) = &self.stdout.source {
             events.push(PollFd::new(stdout, PollFlags::IN));
@@ -187,7 +191,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Gives the child as much input as it takes now.
+    /// Writes as much input as the child accepts now.
     fn feed(&mut self) -> io::Result<()> {
         while let Some(stdin) = &mut self.child.stdin {
             if self.input.is_empty() {
@@ -198,7 +202,7 @@ impl<'a> Running<'a> {
                 Ok(count) => self.input = &self.input[count..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // It does not care about its input; that is its right.
+                // The child ignores its input.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => self.input = &[],
                 Err(error) => return Err(error),
             }
@@ -206,7 +210,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Ends the child with all that it started: politely, then not. Never leaves a zombie.
+    /// Ends the child and its process group: SIGTERM, then SIGKILL. Leaves no zombie.
     fn end(&mut self) {
         if let Some(group) = pid(&self.child) {
             let _ = kill_process_group(group, Signal::TERM);
@@ -214,7 +218,7 @@ impl<'a> Running<'a> {
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
                 std::thread::sleep(POLL_INTERVAL_SHORT);
             }
-            // Also after it has ended: members of its group may live on.
+            // Even after its exit: members of its group may survive.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.kill();
@@ -226,8 +230,8 @@ impl<'a> Running<'a> {
         Output {
             code,
             truncated: self.stdout.truncated || self.stderr.truncated,
-            stdout: self.stdout.kept,
-            stderr: self.stderr.kept,
+            stdout: self.stdout.retained,
+            stderr: self.stderr.retained,
         }
     }
 }
@@ -237,9 +241,9 @@ fn pid(child: &Child) -> Option<Pid> {
 }
 
 impl<S: Read> Stream<S> {
-    /// Reads what is there now; forgets the source at its end.
+    /// Reads the available output; drops the source at its end.
     fn drain(&mut self, limit: usize) -> io::Result<()> {
-        /// A command that writes without end must not keep us from looking at the clock.
+        /// Bounds the reads per step, so endless output does not delay the deadline check.
         const READS_MAX: usize = 64;
         let mut buffer = [0; 16 * 1024];
         for _ in 0..READS_MAX {
@@ -249,9 +253,9 @@ impl<S: Read> Stream<S> {
             match source.read(&mut buffer) {
                 Ok(0) => self.source = None,
                 Ok(count) => {
-                    let kept = count.min(limit.saturating_sub(self.kept.len()));
-                    self.kept.extend_from_slice(&buffer[..kept]);
-                    self.truncated |= kept < count;
+                    let retained = count.min(limit.saturating_sub(self.retained.len()));
+                    self.retained.extend_from_slice(&buffer[..retained]);
+                    self.truncated |= retained < count;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

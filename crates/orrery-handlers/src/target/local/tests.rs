@@ -1,4 +1,4 @@
-//! What only faults between system calls show: nothing is half-written. `tests/it/this_machine.rs` has the rest.
+//! Faults between system calls: nothing is half-written. `tests/it/this_machine.rs` has the rest.
 
 use std::fs;
 use std::io;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
-use super::written::{Duty, FEW};
+use super::pending_sync::{INDIVIDUAL_SYNC_MAX, SyncAction};
 use super::*;
 
-/// Lets one step between system calls fail, or pretends that the process was killed there.
+/// Fails one step between system calls, or simulates a kill there.
 #[derive(Debug)]
 pub(super) struct Faults {
     fails_at: usize,
@@ -55,21 +55,24 @@ fn faulty(fails_at: usize, kills: bool) -> LocalTarget {
     }
 }
 
-/// A process without file descriptors waits for some, and what fails for want of them is tried again and never a failure.
+/// A process without file descriptors waits for some; such an operation is retried and never fails
+/// for good.
 #[test]
-fn descriptors_that_are_short_are_waited_for() {
+fn exhausted_descriptors_are_waited_for() {
     let exhausted = |errno: rustix::io::Errno| failed(Operation::Read, "/a", errno);
     let mut tries = 0;
-    let done = patiently(None, || {
+    let done = retry_on_descriptor_exhaustion(None, || {
         tries += 1;
         if tries < 4 { Err(exhausted(rustix::io::Errno::MFILE)) } else { Ok(tries) }
     });
     assert_eq!(done.unwrap(), 4);
-    let stop = Stop::never();
+    let stop = CancelToken::never();
     stop.cancel();
-    let given_up = patiently(Some(&stop), || Err::<(), _>(exhausted(rustix::io::Errno::NFILE)));
-    let told = crate::error::HandlerError::from(given_up.unwrap_err());
-    assert!(matches!(told, crate::error::HandlerError::Skipped(_)), "{told:?}");
+    let given_up = retry_on_descriptor_exhaustion(Some(&stop), || {
+        Err::<(), _>(exhausted(rustix::io::Errno::NFILE))
+    });
+    let error = crate::error::HandlerError::from(given_up.unwrap_err());
+    assert!(matches!(error, crate::error::HandlerError::Skipped(_)), "{error:?}");
     let other = crate::error::HandlerError::from(exhausted(rustix::io::Errno::IO));
     assert!(matches!(other, crate::error::HandlerError::Target(_)), "{other:?}");
 }
@@ -96,7 +99,7 @@ fn mode(mode: u32) -> Ownership {
 }
 
 #[test]
-fn a_failed_write_leaves_the_old_file_and_nothing_else() {
+fn a_failed_write_leaves_only_the_old_file() {
     let scratch = Scratch::new();
     let path = scratch.path("a");
     let mut steps = 0;
@@ -119,7 +122,7 @@ fn a_failed_write_leaves_the_old_file_and_nothing_else() {
 }
 
 #[test]
-fn what_a_killed_write_leaves_is_gone_after_the_next_one() {
+fn the_next_write_removes_leftovers_of_a_killed_one() {
     let scratch = Scratch::new();
     let path = scratch.path("a");
     let mut leftovers = 0;
@@ -142,7 +145,7 @@ fn what_a_killed_write_leaves_is_gone_after_the_next_one() {
 }
 
 #[test]
-fn a_turned_link_is_turned_at_once() {
+fn a_link_is_redirected_atomically() {
     let scratch = Scratch::new();
     let path = scratch.path("link");
     for kills in [false, true] {
@@ -150,11 +153,11 @@ fn a_turned_link_is_turned_at_once() {
             let _ = fs::remove_file(&path);
             symlink("/old", &path).unwrap();
             let target = faulty(step, kills);
-            let made = target.make_symlink(&path, "/new");
+            let result = target.make_symlink(&path, "/new");
             let found = target.read_link(&path).unwrap().unwrap();
             assert!(found == "/old" || found == "/new", "step {step}: {found}");
             if !target.faults.happened() {
-                made.unwrap();
+                result.unwrap();
                 assert_eq!((&*found, scratch.names()), ("/new", vec!["link".to_owned()]));
                 break;
             }
@@ -165,24 +168,24 @@ fn a_turned_link_is_turned_at_once() {
 }
 
 #[test]
-fn a_directory_that_cannot_get_its_attributes_is_not_made() {
+fn a_directory_without_its_attributes_is_not_created() {
     let scratch = Scratch::new();
     let path = scratch.path("d");
     for step in 0.. {
         let target = faulty(step, false);
-        let made = target.make_directory(&path, mode(0o750));
+        let result = target.make_directory(&path, mode(0o750));
         if !target.faults.happened() {
-            made.unwrap();
+            result.unwrap();
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
             break;
         }
-        made.unwrap_err();
+        result.unwrap_err();
         assert!(scratch.names().is_empty(), "step {step}");
     }
 }
 
 #[test]
-fn every_policy_of_durability_writes_the_same() {
+fn every_durability_writes_the_same() {
     let scratch = Scratch::new();
     for durability in [Durability::Each, Durability::Batched, Durability::None] {
         let target = LocalTarget::new(durability);
@@ -195,15 +198,15 @@ fn every_policy_of_durability_writes_the_same() {
     }
 }
 
-/// The inodes that the next sync would sync one by one, files before directories; `None` if it would sync
-/// the whole file system.
+/// Inodes that the next sync covers one by one, files first; `None` if it covers the whole file
+/// system.
 fn synced_alone(target: &LocalTarget) -> Option<Vec<u64>> {
-    let duties = target.written.take();
-    duties.iter().for_each(|duty| duty.carry_out().unwrap());
-    match &duties[..] {
+    let actions = target.pending_sync.drain();
+    actions.iter().for_each(|action| action.execute().unwrap());
+    match &actions[..] {
         [] => Some(Vec::new()),
-        [Duty::Few(nodes)] => Some(nodes.keys().map(|node| node.inode).collect()),
-        [Duty::FileSystem(_)] => None,
+        [SyncAction::Individual(nodes)] => Some(nodes.keys().map(|node| node.inode).collect()),
+        [SyncAction::FileSystem(_)] => None,
         other => panic!("everything is on one file system: {other:?}"),
     }
 }
@@ -237,7 +240,7 @@ fn a_few_changes_are_synced_one_by_one() {
 
     assert!(target.remove_file(&link).unwrap());
     assert_eq!(synced_alone(&target), Some(vec![top]), "a link that went");
-    assert!(target.remove_directory(&directory, Tree::OnlyIfEmpty).unwrap());
+    assert!(target.remove_directory(&directory, RemovalMode::OnlyIfEmpty).unwrap());
     assert_eq!(synced_alone(&target), Some(vec![top]), "a directory that went");
     assert!(!target.remove_file(&link).unwrap());
     assert_eq!(synced_alone(&target), Some(vec![]), "nothing was done");
@@ -253,13 +256,13 @@ fn many_changes_are_synced_with_their_file_system() {
         }
     };
     // The directory counts, too.
-    write(FEW - 1);
-    assert_eq!(synced_alone(&target).map(|nodes| nodes.len()), Some(FEW));
-    write(FEW);
+    write(INDIVIDUAL_SYNC_MAX - 1);
+    assert_eq!(synced_alone(&target).map(|nodes| nodes.len()), Some(INDIVIDUAL_SYNC_MAX));
+    write(INDIVIDUAL_SYNC_MAX);
     assert_eq!(synced_alone(&target), None);
-    write(3 * FEW);
+    write(3 * INDIVIDUAL_SYNC_MAX);
     assert_eq!(synced_alone(&target), None);
-    // After a sync it starts over.
+    // The count restarts after a sync.
     write(1);
     assert_eq!(synced_alone(&target).map(|nodes| nodes.len()), Some(2));
 }
@@ -269,7 +272,7 @@ fn changes_beside_a_command_are_synced_with_their_file_system() {
     let scratch = Scratch::new();
     let target = LocalTarget::default();
     for command_is_first in [true, false] {
-        let run = || target.run(&CommandLine::new(["true"]), &Stop::never()).unwrap();
+        let run = || target.run(&CommandLine::new(["true"]), &CancelToken::never()).unwrap();
         if command_is_first {
             run();
         }
@@ -282,13 +285,15 @@ fn changes_beside_a_command_are_synced_with_their_file_system() {
 }
 
 #[test]
-fn what_waits_for_a_sync_is_not_open_for_writing() {
-    // Otherwise a program that was just put in place could not be run.
+fn pending_files_are_not_open_for_writing() {
+    // Otherwise a new program could not be executed.
     let scratch = Scratch::new();
     let target = LocalTarget::default();
     target.write_file(&scratch.path("program"), b"x", mode(0o755)).unwrap();
-    let duties = target.written.take();
-    let [Duty::Few(nodes)] = &duties[..] else { panic!("one file was written: {duties:?}") };
+    let actions = target.pending_sync.drain();
+    let [SyncAction::Individual(nodes)] = &actions[..] else {
+        panic!("one file was written: {actions:?}")
+    };
     assert_eq!(nodes.len(), 2);
     for file in nodes.values() {
         let flags = rustix::fs::fcntl_getfl(file).unwrap();

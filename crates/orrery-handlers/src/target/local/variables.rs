@@ -1,24 +1,24 @@
-//! Environment variables that commands get from the process that runs them.
+//! Environment variables that commands inherit.
 
 use std::ffi::{OsStr, OsString};
 
-/// Which variables of this process the commands of a target get.
+/// Selection of inherited variables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variables {
-    /// All of them: whoever started this process runs the commands.
+    /// All: the user of this process runs the commands.
     #[default]
     All,
-    /// All but those that this program is configured with.
+    /// All but the configuration of this program.
     WithoutOwn,
-    /// Those that say how the machine is set up, and nothing else: there may be secrets in the others.
-    Usual,
+    /// Only variables about the machine's setup: others may contain secrets.
+    Standard,
 }
 
-/// How the variables begin that this program is configured with.
-const OWN: &str = "ORRERY_";
+/// Prefix of this program's configuration.
+const ORRERY_PREFIX: &str = "ORRERY_";
 
-/// How the machine is set up: where things are, in which language, by which way out.
-const USUAL: [&str; 26] = [
+/// Machine setup: paths, language, proxies.
+const STANDARD: [&str; 26] = [
     "PATH",
     "HOME",
     "USER",
@@ -48,26 +48,26 @@ const USUAL: [&str; 26] = [
 ];
 
 impl Variables {
-    /// Whether commands get the variable of this name.
+    /// Returns true if commands inherit the variable.
     pub fn include(self, name: &OsStr) -> bool {
         match self {
             Variables::All => true,
-            Variables::WithoutOwn => !is_own(name),
-            Variables::Usual => {
-                name.to_str().is_some_and(|name| USUAL.contains(&name) || name.starts_with("LC_"))
-            }
+            Variables::WithoutOwn => !is_orrery_variable(name),
+            Variables::Standard => name
+                .to_str()
+                .is_some_and(|name| STANDARD.contains(&name) || name.starts_with("LC_")),
         }
     }
 
-    /// The variables of this process that commands get.
+    /// Inherited variables of this process.
     pub fn collect(self) -> impl Iterator<Item = (OsString, OsString)> {
         std::env::vars_os().filter(move |(name, _)| self.include(name))
     }
 }
 
-/// Whether this program is configured with the variable.
-pub fn is_own(name: &OsStr) -> bool {
-    name.as_encoded_bytes().to_ascii_uppercase().starts_with(OWN.as_bytes())
+/// Returns true for a configuration variable of this program.
+pub fn is_orrery_variable(name: &OsStr) -> bool {
+    name.as_encoded_bytes().to_ascii_uppercase().starts_with(ORRERY_PREFIX.as_bytes())
 }
 
 #[cfg(test)]
@@ -75,16 +75,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_of_a_server_are_not_among_the_usual_variables() {
+    fn secrets_of_a_server_are_not_inherited() {
         let includes = |variables: Variables, name: &str| variables.include(OsStr::new(name));
         for name in
             ["ORRERY_ADMIN_PASSWORD", "ORRERY_DATABASE", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY"]
         {
-            assert!(!includes(Variables::Usual, name), "{name}");
+            assert!(!includes(Variables::Standard, name), "{name}");
             assert!(includes(Variables::All, name), "{name}");
         }
         for name in ["PATH", "LC_ALL", "LANG", "https_proxy"] {
-            assert!(includes(Variables::Usual, name), "{name}");
+            assert!(includes(Variables::Standard, name), "{name}");
         }
         assert!(!includes(Variables::WithoutOwn, "ORRERY_TOKEN"));
         assert!(includes(Variables::WithoutOwn, "PGPASSWORD"));

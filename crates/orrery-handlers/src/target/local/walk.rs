@@ -1,10 +1,12 @@
-//! The way to a directory, without being led astray by links of other users.
+//! Opens directories without following untrusted links.
 //!
-//! A process that runs as root must not follow a link that an ordinary user put into a path: the user would choose what root reads, writes,
-//! removes or gives away. A link counts as *trusted* if root or this process's user owns both it and the directory it is in. Another link is
-//! followed only to a directory that the user who controls the link owns as well: whatever is done there, that user could have done.
+//! A root process must not follow a link that an ordinary user put into a path: the user would
+//! choose what root reads, writes, removes or gives away. A link is *trusted* if root or this
+//! process's user owns both it and its directory. Another link is followed only to a directory that
+//! the user in control of the link owns as well: that user could have done the same.
 //!
-//! Most paths have no links in them. `openat2` says so in one call; only where there is a link, or no `openat2`, the path is walked part by part.
+//! Most paths have no links. `openat2` verifies that in one call; only with a link, or without
+//! `openat2`, the path is walked part by part.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,15 +15,15 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self as sys, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// As many links as the kernel follows in one path.
+/// Maximum of links in a path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-const PASSING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const WALK_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Reason why the way to a directory is not taken.
+/// Reason why a directory cannot be opened.
 #[derive(Debug)]
-pub(super) enum Astray {
-    /// The link at this path is controlled by a user who does not own what it leads to.
+pub(super) enum WalkError {
+    /// The link at this path is controlled by a user that does not own its destination.
     Link {
         link: String,
         uid: u32,
@@ -29,24 +31,24 @@ pub(super) enum Astray {
     Io(io::Error),
 }
 
-impl From<Errno> for Astray {
+impl From<Errno> for WalkError {
     fn from(error: Errno) -> Self {
-        Astray::Io(error.into())
+        WalkError::Io(error.into())
     }
 }
 
-/// Opens something by its path in one call, if no part of the path is a link. `None` if that cannot be told without a walk.
+/// Opens a path without links in one call. `None` if that needs a walk.
 pub(super) fn open_without_links(path: &str, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match sys::openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-        // A link; a kernel that does not know this; a filter that does not allow it.
+        // A link, an old kernel, or a seccomp filter.
         Err(Errno::LOOP | Errno::NOSYS | Errno::PERM | Errno::AGAIN) => None,
         done => Some(done),
     }
 }
 
-/// Opens a directory by its absolute path, as a place from which names are looked up.
-pub(super) fn open_directory(path: &str) -> Result<OwnedFd, Astray> {
+/// Opens a directory by its absolute path, for lookups in it.
+pub(super) fn open_directory(path: &str) -> Result<OwnedFd, WalkError> {
     match open_without_links(path, OFlags::PATH | OFlags::DIRECTORY) {
         Some(opened) => Ok(opened?),
         None => walk(path),
@@ -57,44 +59,46 @@ fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// A directory on the way, and where it is.
-struct Step {
+/// A directory of the walk with its path.
+struct WalkStep {
     directory: OwnedFd,
     path: String,
     uid: u32,
 }
 
-impl Step {
+impl WalkStep {
     fn root() -> Result<Self, Errno> {
-        Step::to(sys::open("/", PASSING | OFlags::DIRECTORY, Mode::empty())?, String::new())
+        WalkStep::to(sys::open("/", WALK_FLAGS | OFlags::DIRECTORY, Mode::empty())?, String::new())
     }
 
     fn to(directory: OwnedFd, path: String) -> Result<Self, Errno> {
         let uid = sys::fstat(&directory)?.st_uid;
-        Ok(Step { directory, path, uid })
+        Ok(WalkStep { directory, path, uid })
     }
 }
 
-fn walk(path: &str) -> Result<OwnedFd, Astray> {
-    let mut left: VecDeque<String> = parts(path).collect();
-    // From the root to where the walk is, so that `..` of a link leads back the same way.
-    let mut way = vec![Step::root()?];
+fn walk(path: &str) -> Result<OwnedFd, WalkError> {
+    let mut pending: VecDeque<String> = parts(path).collect();
+    // From the root to the current directory, so `..` of a link goes back the same way.
+    let mut ancestors = vec![WalkStep::root()?];
     let mut links = 0;
-    // The users whose links were followed, with the last link of each.
+    // Untrusted users of followed links, with the last link of each.
     let mut followed: Vec<(u32, String)> = Vec::new();
-    while let Some(name) = left.pop_front() {
-        let Some(here) = way.last() else { return Err(Errno::NOENT.into()) };
+    while let Some(name) = pending.pop_front() {
+        let Some(here) = ancestors.last() else { return Err(Errno::NOENT.into()) };
         if name == ".." {
-            if way.len() > 1 {
-                way.pop();
+            if ancestors.len() > 1 {
+                ancestors.pop();
             }
             continue;
         }
-        let next = sys::openat(&here.directory, &*name, PASSING, Mode::empty())?;
+        let next = sys::openat(&here.directory, &*name, WALK_FLAGS, Mode::empty())?;
         let stat = sys::fstat(&next)?;
         let at = format!("{}/{name}", here.path);
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => way.push(Step { directory: next, path: at, uid: stat.st_uid }),
+            FileType::Directory => {
+                ancestors.push(WalkStep { directory: next, path: at, uid: stat.st_uid });
+            }
             FileType::Symlink => {
                 links += 1;
                 if links > LINKS_MAX {
@@ -107,18 +111,18 @@ fn walk(path: &str) -> Result<OwnedFd, Astray> {
                 let leads_to = sys::readlinkat(&next, "", Vec::new())?;
                 let leads_to = leads_to.into_string().map_err(|_| Errno::ILSEQ)?;
                 if leads_to.starts_with('/') {
-                    way.truncate(1);
+                    ancestors.truncate(1);
                 }
                 for part in parts(&leads_to).collect::<Vec<_>>().into_iter().rev() {
-                    left.push_front(part);
+                    pending.push_front(part);
                 }
             }
             _ => return Err(Errno::NOTDIR.into()),
         }
     }
-    let Some(end) = way.pop() else { return Err(Errno::NOENT.into()) };
+    let Some(end) = ancestors.pop() else { return Err(Errno::NOENT.into()) };
     match followed.into_iter().find(|(uid, _)| *uid != end.uid) {
-        Some((uid, link)) => Err(Astray::Link { link, uid }),
+        Some((uid, link)) => Err(WalkError::Link { link, uid }),
         None => Ok(end.directory),
     }
 }
@@ -132,7 +136,7 @@ fn parts(path: &str) -> impl Iterator<Item = String> + use<> {
     parts.into_iter()
 }
 
-/// Removes a directory with all that is in it. Links are removed, and not followed.
+/// Removes a directory tree. Links are removed, not followed.
 pub(super) fn remove_tree(parent: &OwnedFd, name: &str) -> io::Result<()> {
     struct Level {
         directory: OwnedFd,
@@ -164,7 +168,7 @@ pub(super) fn remove_tree(parent: &OwnedFd, name: &str) -> io::Result<()> {
         };
         match sys::unlinkat(&level.directory, &*entry, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            // A directory, as Linux and as POSIX say it.
+            // A directory, as reported by Linux and by POSIX.
             Err(error @ (Errno::ISDIR | Errno::PERM)) => {
                 let inner = enter(&level.directory, entry);
                 let inner = inner.map_err(|found| match found.kind() {

@@ -1,5 +1,5 @@
-//! A machine in memory: files, and commands that answer as they are told. For tests, and for trying a
-//! model without a machine.
+//! A machine in memory: files, and commands with scripted output. For tests, and for trying a model
+//! without a machine.
 
 mod nodes;
 
@@ -11,14 +11,14 @@ use nodes::Nodes;
 pub use nodes::{Content, Node};
 
 use super::{
-    AccountName, Algorithm, CommandLine, Compared, ContentDigest, Expected, FileKind, Group,
-    Output, Ownership, Request, Response, Result, Stat, Stop, StopReason, Target, Tree, User,
-    check_path,
+    AccountName, Algorithm, CancelCause, CancelToken, CommandLine, ContentDigest, ExpectedContent,
+    FileComparison, FileKind, Group, Output, Ownership, RemovalMode, Request, Response, Result,
+    Stat, Target, User, check_path,
 };
 use crate::error::{Cause, Operation, TargetError};
 
-type Answer = Arc<dyn Fn(&Invocation<'_>) -> Output + Send + Sync>;
-type WebAnswer = Arc<dyn Fn(&Request, &MemoryTarget) -> Response + Send + Sync>;
+type CommandScript = Arc<dyn Fn(&Invocation<'_>) -> Output + Send + Sync>;
+type RequestScript = Arc<dyn Fn(&Request, &MemoryTarget) -> Response + Send + Sync>;
 
 /// A machine in memory.
 #[derive(Default)]
@@ -29,22 +29,22 @@ pub struct MemoryTarget {
 
 #[derive(Default)]
 struct Scripts {
-    /// Words that a command begins with, and the answer. The latest that fits is taken.
-    commands: Vec<(Vec<String>, Answer)>,
-    requests: Vec<(String, WebAnswer)>,
-    /// What was run and asked, in order.
+    /// First words of a command, and its script. The latest match wins.
+    commands: Vec<(Vec<String>, CommandScript)>,
+    requests: Vec<(String, RequestScript)>,
+    /// Commands and requests, in order.
     history: Vec<String>,
 }
 
-/// A command that was run, for the function that answers it.
+/// A command invocation, for its script.
 pub struct Invocation<'a> {
     pub command: &'a CommandLine,
-    /// The machine, so that commands can have effects.
+    /// The machine, for effects of commands.
     pub target: &'a MemoryTarget,
 }
 
 impl Invocation<'_> {
-    /// The last argument: mostly what the command is about.
+    /// The last argument: mostly the subject of the command.
     pub fn last(&self) -> &str {
         self.command.arguments.last().map_or("", String::as_str)
     }
@@ -57,7 +57,7 @@ impl fmt::Debug for MemoryTarget {
 }
 
 impl MemoryTarget {
-    /// A machine with the usual directories and the users root and jo.
+    /// Creates a machine with standard directories and the users root and jo.
     pub fn new() -> Self {
         let target = MemoryTarget::default();
         for directory in ["/etc", "/usr", "/usr/bin", "/var", "/tmp", "/srv", "/run"] {
@@ -78,12 +78,12 @@ impl MemoryTarget {
         self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts something at a path that root owns, whatever was there.
+    /// Replaces a path by a node that root owns.
     pub fn put(&self, path: &str, content: Content, mode: u32) {
         self.nodes().insert(path, Node { content, mode, uid: 0, gid: 0 });
     }
 
-    /// From now on, commands that begin with these words are answered so.
+    /// Sets the script of commands with these first words.
     pub fn on(
         &self,
         words: &str,
@@ -93,7 +93,7 @@ impl MemoryTarget {
         self.scripts().commands.push((words, Arc::new(answer)));
     }
 
-    /// From now on, requests of `METHOD URL` are answered so.
+    /// Sets the script of requests of `METHOD URL`.
     pub fn on_request(
         &self,
         request: &str,
@@ -102,28 +102,28 @@ impl MemoryTarget {
         self.scripts().requests.push((request.to_owned(), Arc::new(answer)));
     }
 
-    /// All commands and requests so far, as a person would type them.
+    /// All commands and requests so far, as shell commands.
     pub fn history(&self) -> Vec<String> {
         self.scripts().history.clone()
     }
 
-    /// Everything in the file system, by path.
+    /// All nodes of the file system, by path.
     pub fn snapshot(&self) -> BTreeMap<String, Node> {
         self.nodes().all().clone()
     }
 
-    /// The first line of a file that names an account.
+    /// Finds the first matching line of an account file.
     fn find_account<T>(&self, path: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
         let content = self.read_file(path, u64::MAX)?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&content).lines().find_map(parse))
     }
 }
 
-fn stopped(operation: Operation, subject: &str, stop: &Stop) -> Result<()> {
+fn check_cancelled(operation: Operation, subject: &str, stop: &CancelToken) -> Result<()> {
     let cause = match stop.reason() {
         None => return Ok(()),
-        Some(StopReason::Cancelled) => Cause::Cancelled,
-        Some(StopReason::DeadlinePassed) => Cause::TimedOut,
+        Some(CancelCause::Cancelled) => Cause::Cancelled,
+        Some(CancelCause::DeadlinePassed) => Cause::TimedOut,
     };
     Err(TargetError::new(operation, subject, cause))
 }
@@ -148,19 +148,19 @@ impl Target for MemoryTarget {
         Ok(self.read_file(path, u64::MAX)?.map(|content| algorithm.digest(&content)))
     }
 
-    fn compare(&self, path: &str, expected: Expected<'_>) -> Result<Option<Compared>> {
+    fn compare(&self, path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
         let Some(stat) = self.stat(path)? else {
             return Ok(None);
         };
         let same = stat.kind == FileKind::File
             && match (self.read_file(path, u64::MAX)?, expected) {
-                (Some(content), Expected::Bytes(bytes)) => content == bytes,
-                (Some(content), Expected::Digest(digest)) => {
+                (Some(content), ExpectedContent::Bytes(bytes)) => content == bytes,
+                (Some(content), ExpectedContent::Digest(digest)) => {
                     digest.algorithm.digest(&content) == *digest
                 }
                 (None, _) => false,
             };
-        Ok(Some(Compared { stat, same }))
+        Ok(Some(FileComparison { stat, same }))
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
@@ -193,7 +193,7 @@ impl Target for MemoryTarget {
         self.nodes().remove_file(path)
     }
 
-    fn remove_directory(&self, path: &str, tree: Tree) -> Result<bool> {
+    fn remove_directory(&self, path: &str, tree: RemovalMode) -> Result<bool> {
         let path = check_path(Operation::Remove, path)?;
         self.nodes().remove_directory(path, tree)
     }
@@ -207,34 +207,34 @@ impl Target for MemoryTarget {
         Ok(())
     }
 
-    fn run(&self, command: &CommandLine, stop: &Stop) -> Result<Output> {
-        let shown = command.display();
+    fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output> {
+        let displayed = command.display();
         let stop = command.timeout.map_or_else(|| stop.clone(), |limit| stop.within(limit));
-        stopped(Operation::Run, &shown, &stop)?;
+        check_cancelled(Operation::Run, &displayed, &stop)?;
         let answer = {
             let mut scripts = self.scripts();
             let fits = |words: &[String]| command.arguments.starts_with(words);
             let found = scripts.commands.iter().rfind(|(words, _)| fits(words));
             let answer = found.map(|(_, answer)| Arc::clone(answer));
-            scripts.history.push(shown.clone());
+            scripts.history.push(displayed.clone());
             answer
         };
-        // Without the lock, since an answer may run commands itself.
+        // Without the lock, since a script may run commands itself.
         let answer = answer
-            .ok_or_else(|| TargetError::new(Operation::Run, &*shown, Cause::CommandNotFound))?;
+            .ok_or_else(|| TargetError::new(Operation::Run, &*displayed, Cause::CommandNotFound))?;
         let output = answer(&Invocation { command, target: self });
-        stopped(Operation::Run, &shown, &stop)?;
+        check_cancelled(Operation::Run, &displayed, &stop)?;
         Ok(output)
     }
 
-    fn request(&self, request: &Request, stop: &Stop) -> Result<Response> {
-        stopped(Operation::Request, &request.url, stop)?;
-        let shown = format!("{} {}", request.method, request.url);
+    fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response> {
+        check_cancelled(Operation::Request, &request.url, stop)?;
+        let displayed = format!("{} {}", request.method, request.url);
         let answer = {
             let mut scripts = self.scripts();
-            let found = scripts.requests.iter().rfind(|(fits, _)| *fits == shown);
+            let found = scripts.requests.iter().rfind(|(fits, _)| *fits == displayed);
             let answer = found.map(|(_, answer)| Arc::clone(answer));
-            scripts.history.push(shown);
+            scripts.history.push(displayed);
             answer
         };
         let refused = || {
@@ -257,7 +257,7 @@ impl Target for MemoryTarget {
     }
 
     fn which(&self, command: &str, _search_path: Option<&str>) -> Result<Option<String>> {
-        let known = |(words, _): &(Vec<String>, Answer)| {
+        let known = |(words, _): &(Vec<String>, CommandScript)| {
             words.first().is_some_and(|program| program == command)
         };
         Ok(self.scripts().commands.iter().any(known).then(|| command.to_owned()))

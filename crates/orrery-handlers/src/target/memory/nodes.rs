@@ -1,9 +1,9 @@
-//! The file system of a machine in memory.
+//! File system of a machine in memory.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Cause, Operation, TargetError};
-use crate::target::{FileKind, Ownership, Result, Stat, Tree, split_path};
+use crate::target::{FileKind, Ownership, RemovalMode, Result, Stat, split_path};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -40,7 +40,7 @@ impl Node {
     }
 }
 
-/// Everything by its path, without links in it. The root is always there and has no entry.
+/// Nodes by path without links. The root always exists and has no entry.
 #[derive(Debug, Default)]
 pub(super) struct Nodes(BTreeMap<String, Node>);
 
@@ -55,8 +55,8 @@ impl Nodes {
         self.0.insert(path.to_owned(), node);
     }
 
-    /// The path without links in its directories, and in its last part if `follow`. `Err` if they lead in
-    /// a circle; `Ok(None)` if a directory on the way is missing or none.
+    /// Resolves links in the parent directories, and in the last component if `follow`. `Err` for a
+    /// loop; `Ok(None)` if a parent is missing or not a directory.
     fn resolve(&self, path: &str, follow: bool) -> std::result::Result<Option<String>, Cause> {
         let mut pending: Vec<String> =
             path.split('/').rev().filter(is_step).map(str::to_owned).collect();
@@ -89,7 +89,7 @@ impl Nodes {
         Ok(Some(resolved))
     }
 
-    /// The node that a path leads to, with its resolved path.
+    /// Returns the node of a path, with its resolved path.
     fn find(
         &self,
         operation: Operation,
@@ -104,8 +104,8 @@ impl Nodes {
         }))
     }
 
-    /// The resolved path for something new, whose directory must exist.
-    fn place(&self, operation: Operation, path: &str) -> Result<String> {
+    /// Resolves the path of a new node; its parent must exist.
+    fn resolve_parent(&self, operation: Operation, path: &str) -> Result<String> {
         let error = |cause| TargetError::new(operation, path, cause);
         let (directory, name) = split_path(path);
         if directory == "/" {
@@ -139,7 +139,7 @@ impl Nodes {
 
     pub(super) fn write(&mut self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
         let error = |cause| Err(TargetError::new(Operation::Write, path, cause));
-        let place = self.place(Operation::Write, path)?;
+        let place = self.resolve_parent(Operation::Write, path)?;
         let mut node = match self.0.get(&place) {
             Some(Node { content: Content::Directory, .. }) => return error(Cause::IsADirectory),
             Some(Node { content: Content::Special, .. }) => return error(Cause::NotARegularFile),
@@ -171,7 +171,7 @@ impl Nodes {
     }
 
     pub(super) fn make_directory(&mut self, path: &str, ownership: Ownership) -> Result<()> {
-        let place = self.place(Operation::MakeDirectory, path)?;
+        let place = self.resolve_parent(Operation::MakeDirectory, path)?;
         if self.0.contains_key(&place) {
             let cause = Cause::Io(std::io::ErrorKind::AlreadyExists.into());
             return Err(TargetError::new(Operation::MakeDirectory, path, cause));
@@ -184,7 +184,7 @@ impl Nodes {
 
     pub(super) fn make_symlink(&mut self, path: &str, leads_to: &str) -> Result<()> {
         let error = |cause| Err(TargetError::new(Operation::MakeSymlink, path, cause));
-        let place = self.place(Operation::MakeSymlink, path)?;
+        let place = self.resolve_parent(Operation::MakeSymlink, path)?;
         match self.0.get(&place).map(|node| &node.content) {
             None | Some(Content::Symlink(_)) => {}
             Some(Content::Directory) => return error(Cause::IsADirectory),
@@ -216,7 +216,7 @@ impl Nodes {
         }
     }
 
-    pub(super) fn remove_directory(&mut self, path: &str, tree: Tree) -> Result<bool> {
+    pub(super) fn remove_directory(&mut self, path: &str, tree: RemovalMode) -> Result<bool> {
         let error = |cause| Err(TargetError::new(Operation::Remove, path, cause));
         let resolved = match self.find(Operation::Remove, path, false)? {
             None => return Ok(false),
@@ -224,7 +224,8 @@ impl Nodes {
             Some(_) => return error(Cause::NotADirectory),
         };
         let below = format!("{resolved}/");
-        if tree == Tree::OnlyIfEmpty && self.0.keys().any(|other| other.starts_with(&below)) {
+        if tree == RemovalMode::OnlyIfEmpty && self.0.keys().any(|other| other.starts_with(&below))
+        {
             return error(Cause::NotEmpty);
         }
         self.0.retain(|other, _| *other != resolved && !other.starts_with(&below));
@@ -244,7 +245,7 @@ impl Nodes {
     }
 }
 
-/// Whether a part of a path leads somewhere else.
+/// Returns true if a path component is not empty or `.`.
 fn is_step(part: &&str) -> bool {
     !part.is_empty() && *part != "."
 }

@@ -1,12 +1,12 @@
-//! The engine of an environment: how it is begun, and how it follows newer versions and requests.
+//! Starting the engine of an environment, and applying newer versions and requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use orrery_executor::{
-    Engine, Keeper, Notice, Setup, StoredContents, Update, declared_address, declared_addresses,
-    note_interrupted, recovery,
+    Engine, EngineSetup, Notice, StoreHandle, StoredContents, Update, declared_address,
+    declared_addresses, record_interrupted, recover,
 };
 use orrery_handlers::Permit;
 use orrery_model::{LogLevel, VersionNumber};
@@ -15,23 +15,25 @@ use orrery_store::{
     EnvironmentRecord, Lease, RequestRecord, Store, StoreError, VersionInfo, local_agents,
 };
 
-use super::intent::read_desired;
+use super::snapshot::read_desired;
 use super::{Runner, RunnerError};
-use crate::placement::Declared;
+use crate::placement::DeclaredAgents;
 use crate::process::Message;
+use crate::process::active_environment::{
+    ActiveEnvironment, NewRequests, claim_requests, pending_requests,
+};
+use crate::process::agent_routing::AgentRouter;
 use crate::process::epochs;
 use crate::process::facts::UnknownFacts;
-use crate::process::handlers::{Handlers, Place};
+use crate::process::handlers::{HandlerInputs, Handlers};
+use crate::process::notifications::notify_missed;
 use crate::process::own_machine::{OwnMachine, Rights};
-use crate::process::parked::announce_missed;
-use crate::process::places::AgentPlaces;
 use crate::process::secrets::EnvironmentSecrets;
-use crate::process::work::{Taken, Work, opened, take_requests};
 
 impl Runner {
-    /// Takes the environment over and starts its engine. The answer is what was asked for, read before where the agents are: who joins asks
-    /// for a repair, which must not be carried out where the agent was before.
-    pub(super) fn load(
+    /// Acquires the lease and starts the engine. `open` was read before the routing of agents: a
+    /// machine that joins requests a repair, which must not run on the former machine.
+    pub(super) fn take_over(
         &mut self,
         store: &dyn Store,
         record: &EnvironmentRecord,
@@ -41,14 +43,14 @@ impl Runner {
         open: Vec<RequestRecord>,
     ) -> Result<(), RunnerError> {
         let lease = self.acquire(store)?;
-        let started = self.start(store, record, newest, (settings, paused), open, lease);
+        let started = self.start_engine(store, record, newest, (settings, paused), open, lease);
         if started.is_err() {
             self.release(store, &lease);
         }
         started
     }
 
-    fn start(
+    fn start_engine(
         &mut self,
         store: &dyn Store,
         record: &EnvironmentRecord,
@@ -58,15 +60,15 @@ impl Runner {
         lease: Lease,
     ) -> Result<(), RunnerError> {
         let began = Instant::now();
-        note_interrupted(store, &lease, self.app.now())?;
+        record_interrupted(store, &lease, self.app.now())?;
         let desired = read_desired(store, self.key, newest.number)?;
         let count = desired.resources.len();
-        let declared = Declared {
+        let declared = DeclaredAgents {
             addresses: declared_addresses(&desired.resources),
             patterns: local_agents(&newest.info),
         };
-        // One that was lost meanwhile starts nothing.
-        let permit = self.held.permit().unwrap_or_else(|| {
+        // After a lost lease, the permit is revoked and nothing starts.
+        let permit = self.lease_cell.permit().unwrap_or_else(|| {
             let over = Permit::unlimited();
             over.revoke();
             over
@@ -75,27 +77,27 @@ impl Runner {
         let own = OwnMachine::read(&self.app, store, own, record, Some(permit.clone()))?;
         let own = Arc::new(own);
         let machine = Arc::clone(&own);
-        let places = AgentPlaces::read(&self.app, store, record, &self.settings, declared, own)?;
-        let places = Arc::new(places);
-        // Where others cannot take over, nobody has to be refused.
-        if let Some(permit) = self.held.permit().filter(|permit| permit.end().is_some()) {
-            epochs::tell(&places, places.connected(), lease, &permit);
+        let router = AgentRouter::read(&self.app, store, record, &self.settings, declared, own)?;
+        let router = Arc::new(router);
+        // Without a limited lease there is no other process to fence.
+        if let Some(permit) = self.lease_cell.permit().filter(|permit| permit.end().is_some()) {
+            epochs::announce(&router, router.connected_agents(), lease, &permit);
         }
-        let handlers = self.handlers(record, newest, lease, machine.rights())?;
-        let mut start = recovery(store, self.key, desired)?;
+        let handlers = self.load_handlers(record, newest, lease, machine.rights())?;
+        let mut start = recover(store, self.key, desired)?;
         start.recovery.reset = self.settings.reset_deploy_progress_on_start;
         let states = start.recovery.resources.iter().map(|one| (&one.intent.id, &one.state));
-        announce_missed(store.records().under(&lease), self.key, states, self.app.now())?;
+        notify_missed(store.records().under_lease(&lease), self.key, states, self.app.now())?;
         let (messages, app, key) = (self.messages.clone(), self.app.clone(), self.key);
         let listener = move |notice| match notice {
-            // A supervisor that is gone wants to know nothing.
+            // Fails only if the supervisor has ended.
             Notice::Attention => drop(messages.send(Message::Attention(key))),
-            Notice::Written => app.nudge(),
-            Notice::Ran { outcome, took } => app.metrics().handler_ran(outcome, took),
+            Notice::Written => app.wake_up(),
+            Notice::Ran { outcome, took } => app.metrics().record_handler_run(outcome, took),
         };
-        let setup = Setup {
+        let setup = EngineSetup {
             registry: handlers.registry(),
-            targets: Arc::clone(&places) as _,
+            targets: Arc::clone(&router) as _,
             contents: Arc::new(StoredContents {
                 store: Arc::clone(self.app.store()),
                 environment: self.key,
@@ -104,23 +106,23 @@ impl Runner {
             settings: settings.clone(),
             workers: self.options.workers,
             log_level: LogLevel::Debug,
-            keeper: Some(Keeper {
+            store_handle: Some(StoreHandle {
                 store: Arc::clone(self.app.store()),
                 lease,
                 permit: permit.clone(),
             }),
             listener: Some(Arc::new(listener)),
         };
-        // What was asked for before the start is one with what is due anyway.
-        let Taken { events, requests } = take_requests(&self.app, &lease, open, &[])?;
-        let (engine, tickets) = Engine::start_asked(setup, start, events)?;
-        let requests = opened(requests, tickets).collect();
-        // A process that was killed may have kept a fact without asking for the compile that it is a reason for.
+        // Requests from before the start are merged with the initial deploy.
+        let NewRequests { events, requests } = claim_requests(&self.app, &lease, open, &[])?;
+        let (engine, request_ids) = Engine::start_with_requests(setup, start, events)?;
+        let requests = pending_requests(requests, request_ids).collect();
+        // A killed process may have stored a fact without requesting the compile for it.
         if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
-            self.unknowns_became_known(&lease)?;
+            self.request_compile_for_facts(&lease)?;
         }
         let mut unknown_facts = UnknownFacts::default();
-        unknown_facts.follow(store, self.key, &engine, self.app.now())?;
+        unknown_facts.track_version(store, self.key, &engine, self.app.now())?;
         tracing::info!(
             environment = %record.name,
             version = newest.number.0,
@@ -129,12 +131,12 @@ impl Runner {
             "environment taken over"
         );
         self.app.metrics().environments.inc();
-        self.work = Some(Work {
+        self.active = Some(ActiveEnvironment {
             engine,
             lease,
             permit,
             handlers,
-            places,
+            router,
             settings,
             paused,
             unknown_facts,
@@ -147,96 +149,96 @@ impl Runner {
         Ok(())
     }
 
-    /// Takes newer versions in.
-    pub(super) fn follow(
+    /// Applies newer versions and requests to the engine.
+    pub(super) fn apply_versions(
         &mut self,
         store: &dyn Store,
         record: &EnvironmentRecord,
         released: &[VersionInfo],
         open: Vec<RequestRecord>,
     ) -> Result<(), RunnerError> {
-        let Some(work) = &mut self.work else { return Ok(()) };
-        let current = work.engine.version();
+        let Some(active) = &mut self.active else { return Ok(()) };
+        let current = active.engine.version();
         let newer: Vec<&VersionInfo> =
             released.iter().filter(|version| version.number > current).collect();
         let Some(newest) = newer.last() else {
-            let Taken { events, requests } =
-                take_requests(&self.app, &work.lease, open, &work.requests)?;
-            let tickets = events.into_iter().map(|event| work.engine.ask(event)).collect();
-            work.requests.extend(opened(requests, tickets));
+            let NewRequests { events, requests } =
+                claim_requests(&self.app, &active.lease, open, &active.requests)?;
+            let request_ids = events.into_iter().map(|event| active.engine.submit(event)).collect();
+            active.requests.extend(pending_requests(requests, request_ids));
             return Ok(());
         };
         let steps: Vec<VersionNumber> = newer.iter().map(|version| version.number).collect();
         let update = match Update::read(store, self.key, current, &steps) {
             Ok(update) => update,
             Err(StoreError::NoVersion(_)) => {
-                // The version it knows was cleaned away: everything is read anew.
-                let (settings, paused) = (work.settings.clone(), work.paused.clone());
+                // Retention deleted the engine's version: reload everything.
+                let (settings, paused) = (active.settings.clone(), active.paused.clone());
                 self.stop();
-                return self.load(store, record, newest, settings, paused, open);
+                return self.take_over(store, record, newest, settings, paused, open);
             }
             Err(error) => return Err(error.into()),
         };
-        if work.handlers.are_for(newest, work.places.own_machine().rights()) {
-            work.handlers.follow(newest);
+        if active.handlers.are_for(newest, active.router.own_machine().rights()) {
+            active.handlers.begin_version(newest);
         } else {
-            self.exchange_handlers(record, newest)?;
+            self.replace_handlers(record, newest)?;
         }
-        let Some(work) = &mut self.work else { return Ok(()) };
+        let Some(active) = &mut self.active else { return Ok(()) };
         let changes = update.len();
         let agents = store.agents(self.key)?.into_iter().map(|agent| agent.name);
-        // First: what the version brings is applied where the version says.
-        work.declare_agents(agents, |known| {
+        // First: resources of the version are applied at the sites that it declares.
+        active.update_declared_agents(agents, |known| {
             known.project_patterns = local_agents(&newest.info);
-            for (before, after) in update.declarations() {
+            for (before, after) in update.changed_resources() {
                 if let Some((agent, _)) = before.and_then(declared_address) {
                     known.addresses.remove(&agent);
                 }
                 known.addresses.extend(after.and_then(declared_address));
             }
         });
-        let Taken { events, requests } =
-            take_requests(&self.app, &work.lease, open, &work.requests)?;
-        let tickets = work.engine.update_and(update, events);
-        work.requests.extend(opened(requests, tickets));
-        work.unknown_facts.follow(store, self.key, &work.engine, self.app.now())?;
+        let NewRequests { events, requests } =
+            claim_requests(&self.app, &active.lease, open, &active.requests)?;
+        let request_ids = active.engine.update_with_requests(update, events);
+        active.requests.extend(pending_requests(requests, request_ids));
+        active.unknown_facts.track_version(store, self.key, &active.engine, self.app.now())?;
         self.app.metrics().versions.inc_by(steps.len() as u64);
-        tracing::info!(environment = %record.name, version = newest.number.0, changes, "version taken in");
+        tracing::info!(environment = %record.name, version = newest.number.0, changes, "version applied");
         Ok(())
     }
 
-    /// Goes on with the handlers of a version, and with the rights that the environment has now.
-    pub(super) fn exchange_handlers(
+    /// Switches to the handlers of a version, with the current rights of the environment.
+    pub(super) fn replace_handlers(
         &mut self,
         record: &EnvironmentRecord,
         version: &VersionInfo,
     ) -> Result<(), RunnerError> {
-        let Some(work) = &self.work else { return Ok(()) };
-        let rights = work.places.own_machine().rights();
-        let handlers = self.handlers(record, version, work.lease, rights)?;
-        let Some(work) = &mut self.work else { return Ok(()) };
-        work.engine.exchange_handlers(handlers.registry());
-        // What runs goes on with the former ones, and is waited for.
-        let former = std::mem::replace(&mut work.handlers, handlers);
+        let Some(active) = &self.active else { return Ok(()) };
+        let rights = active.router.own_machine().rights();
+        let handlers = self.load_handlers(record, version, active.lease, rights)?;
+        let Some(active) = &mut self.active else { return Ok(()) };
+        active.engine.replace_handlers(handlers.registry());
+        // Current runs finish with the former handlers.
+        let former = std::mem::replace(&mut active.handlers, handlers);
         former.close_when_idle();
         Ok(())
     }
 
-    fn handlers(
+    fn load_handlers(
         &self,
         record: &EnvironmentRecord,
         version: &VersionInfo,
         lease: Lease,
         rights: Rights,
     ) -> Result<Handlers, RunnerError> {
-        let place = Place {
+        let inputs = HandlerInputs {
             app: &self.app,
             options: &self.options,
             environment: record,
             lease: Some(lease),
             rights,
         };
-        Handlers::of(&place, version)
+        Handlers::load(&inputs, version)
             .map_err(|source| RunnerError::Handlers { version: version.number, source })
     }
 }

@@ -1,4 +1,4 @@
-//! Cluster documents: revisions, validation of the whole, scopes, rights; and previews.
+//! Cluster documents: revisions, validation, scopes, rights; and previews.
 
 use serde_json::{Value, json};
 
@@ -8,15 +8,15 @@ use crate::support::{Answer, Client};
 on_both!(
     documents_have_revisions_and_a_history,
     documents_are_applied_together_or_not_at_all,
-    a_dry_run_tells_the_change_and_stores_nothing,
+    a_dry_run_returns_the_change_and_stores_nothing,
     a_change_based_on_an_older_revision_is_refused,
-    mistakes_are_told_with_document_and_place,
-    a_document_that_others_refer_to_stays,
+    problems_name_document_and_location,
+    a_referenced_document_is_not_deleted,
     documents_of_a_project_are_for_it_alone,
-    users_read_what_is_offered_and_change_nothing,
-    changes_are_told_to_listeners_and_the_audit_log,
+    users_read_the_catalog_and_change_nothing,
+    document_changes_reach_events_and_the_audit_log,
     clusters_are_previewed,
-    concurrent_changes_that_contradict_are_not_both_made,
+    contradicting_concurrent_changes_are_not_both_stored,
     a_repeated_request_is_carried_out_once,
 );
 
@@ -26,7 +26,7 @@ fn document(kind: &str, content: &Value) -> Value {
     json!({"kind": kind, "content": content})
 }
 
-/// One provider, two sizes of machines, an image, two services, and a template of them.
+/// One provider, two hardware types, an image, two services, and a template of them.
 fn small_catalog() -> Value {
     let machine = |name: &str, field: &str, value: &str, cost: u32| json!({"name": name, "providermap": {"local": {field: value, "cost": cost}}});
     let service = |name: &str, requires: &[&str]| {
@@ -75,8 +75,8 @@ fn names(page: &Value) -> Vec<String> {
     items.map(|one| format!("{}/{}", text(one, "kind"), text(one, "name"))).collect()
 }
 
-/// Somebody with a role in a place.
-fn somebody(world: &World, name: &str, role: &str, place: &str) -> Client {
+/// Creates a user with a role in a scope.
+fn user_with_role(world: &World, name: &str, role: &str, place: &str) -> Client {
     let password = "correct horse battery staple";
     let new = json!({"name": name, "password": password});
     world.admin().post("/api/v1/users", &new).good();
@@ -125,7 +125,7 @@ fn documents_have_revisions_and_a_history(world: World) {
 fn documents_are_applied_together_or_not_at_all(world: World) {
     let admin = world.admin();
     let mut documents = small_catalog();
-    // The template names a service that there is not.
+    // The template names a missing service.
     documents.as_array_mut().unwrap().remove(4);
     let answer = apply_at(admin, BASE, &documents, false);
     refused(&answer, 422, "invalid-documents");
@@ -153,7 +153,7 @@ fn documents_are_applied_together_or_not_at_all(world: World) {
         kinds.clone().all(|one| one["change"] == "unchanged" && one["revision"] == 1),
         "{again}"
     );
-    // One that is valid does not go with one that is not.
+    // A valid document is not stored together with an invalid one.
     let pair = json!([
         document("service", &json!({"name": "cache"})),
         document(
@@ -165,7 +165,7 @@ fn documents_are_applied_together_or_not_at_all(world: World) {
     refused(&admin.get(&format!("{BASE}/service/cache")), 404, "not-found");
 }
 
-fn a_dry_run_tells_the_change_and_stores_nothing(world: World) {
+fn a_dry_run_returns_the_change_and_stores_nothing(world: World) {
     imported(&world);
     let admin = world.admin();
     let documents = json!([
@@ -208,7 +208,7 @@ fn a_change_based_on_an_older_revision_is_refused(world: World) {
     refused(&admin.send("DELETE", &at, &[("if-match", "\"1\"")], None), 412, "outdated");
 }
 
-fn mistakes_are_told_with_document_and_place(world: World) {
+fn problems_name_document_and_location(world: World) {
     imported(&world);
     let admin = world.admin();
     let body =
@@ -245,7 +245,7 @@ fn mistakes_are_told_with_document_and_place(world: World) {
         refused(&answer, 422, "invalid-documents");
         assert_eq!(answer.body["documents"][0]["id"], id, "{answer:?}");
     }
-    // What a change breaks elsewhere is named there.
+    // Problems in other documents are reported there.
     let small = json!({"name": "db", "dependencies": {"runtime": {"requires": ["app"]}}});
     let answer = admin.put(&format!("{BASE}/service/db"), &small);
     refused(&answer, 422, "invalid-documents");
@@ -258,7 +258,7 @@ fn mistakes_are_told_with_document_and_place(world: World) {
     assert_eq!(answer.body["documents"][0]["id"], "duplicate-document");
 }
 
-fn a_document_that_others_refer_to_stays(world: World) {
+fn a_referenced_document_is_not_deleted(world: World) {
     imported(&world);
     let admin = world.admin();
     for (name, by) in [
@@ -279,7 +279,7 @@ fn a_document_that_others_refer_to_stays(world: World) {
         assert!(!answer.body["documents"].as_array().unwrap().is_empty(), "{answer:?}");
         admin.get(&format!("{BASE}/{name}")).good();
     }
-    // From the end of the chain, all of it can go.
+    // Deletion succeeds from the end of the chain.
     for name in [
         "template/web",
         "service/app",
@@ -309,7 +309,7 @@ fn documents_of_a_project_are_for_it_alone(world: World) {
         refused(&admin.get(&format!("{elsewhere}/service/cache")), 404, "not-found");
         refused(&admin.get(&format!("{elsewhere}/service/cache/history")), 404, "not-found");
     }
-    // A project sees those of the installation, replaces them for itself, and does not delete them.
+    // A project sees the documents of the installation, can override them, and cannot delete them.
     assert_eq!(admin.get(&format!("{own}/service/db")).good().get("project"), None);
     refused(&admin.delete(&format!("{own}/service/db")), 404, "not-found");
     let db = json!({"name": "db", "label": "ours"});
@@ -318,7 +318,7 @@ fn documents_of_a_project_are_for_it_alone(world: World) {
     assert_eq!(admin.get(&format!("{BASE}/service/db")).good()["content"].get("label"), None);
     assert_eq!(names(&admin.get(&own).good()).len(), 8, "one of each name");
     assert_eq!(admin.delete(&format!("{own}/service/db")).status, 204);
-    // What the installation gives up must not be what a project relies on.
+    // The installation cannot delete a document that a project depends on.
     let extra = json!({"name": "queue"});
     admin.put(&format!("{BASE}/service/queue"), &extra).good();
     let relies = json!({"name": "worker", "dependencies": {"runtime": {"requires": ["queue"]}}});
@@ -333,12 +333,12 @@ fn documents_of_a_project_are_for_it_alone(world: World) {
     assert_eq!(admin.get(&format!("{BASE}/tenant/p")).good()["content"], tenant);
 }
 
-fn users_read_what_is_offered_and_change_nothing(world: World) {
+fn users_read_the_catalog_and_change_nothing(world: World) {
     imported(&world);
     let admin = world.admin();
     admin.put(&format!("{BASE}/tenant/p"), &json!({"name": "p", "maxNodes": 5})).good();
     let project = format!("/api/v1/projects/{}", world.project);
-    let viewer = somebody(&world, "vera", "viewer", &project);
+    let viewer = user_with_role(&world, "vera", "viewer", &project);
     let own = format!("{project}/cluster-documents");
     for base in [BASE, &own] {
         let seen = names(&viewer.get(base).good());
@@ -352,17 +352,17 @@ fn users_read_what_is_offered_and_change_nothing(world: World) {
         let solved = viewer.post(&format!("{base}/solve"), &json!({"template": "web", "size": 3}));
         assert_eq!(solved.good()["status"], "solved");
     }
-    let developer = somebody(&world, "dev", "developer", &project);
+    let developer = user_with_role(&world, "dev", "developer", &project);
     refused(&developer.put(&format!("{own}/service/x"), &json!({"name": "x"})), 403, "forbidden");
-    // Who administers the project writes there, and not elsewhere.
-    let boss = somebody(&world, "boss", "admin", &project);
+    // An administrator of the project writes there only.
+    let boss = user_with_role(&world, "boss", "admin", &project);
     assert_eq!(boss.put(&format!("{own}/service/x"), &json!({"name": "x"})).status, 201);
     refused(&boss.put(&format!("{BASE}/service/x"), &json!({"name": "x"})), 403, "forbidden");
     let provider = admin.get(&format!("{BASE}/provider/local")).good();
     assert_eq!(provider["content"]["provisioner"]["key"], "k1");
 }
 
-fn changes_are_told_to_listeners_and_the_audit_log(world: World) {
+fn document_changes_reach_events_and_the_audit_log(world: World) {
     let before = world.store().records().latest_change().unwrap();
     let admin = world.admin();
     admin.put(&format!("{BASE}/service/a"), &json!({"name": "a"})).good();
@@ -428,8 +428,8 @@ fn clusters_are_previewed(world: World) {
     assert_eq!(solve(body).good()["cost"], 7.0);
 }
 
-/// Each is valid by itself, both together are a circle.
-fn concurrent_changes_that_contradict_are_not_both_made(world: World) {
+/// Each is valid alone; both together are a cycle.
+fn contradicting_concurrent_changes_are_not_both_stored(world: World) {
     let admin = world.admin();
     for name in ["a", "b"] {
         admin.put(&format!("{BASE}/service/{name}"), &json!({"name": name})).good();

@@ -1,4 +1,4 @@
-//! Compiles as people ask for them and look at them.
+//! Compiles: requests and results.
 
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{ClaimedCompile, CompileFailure};
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::{World, on_both, refused};
 
 on_both!(
-    a_compile_is_asked_for_and_waits,
-    what_cannot_be_is_refused,
-    a_compile_tells_what_it_does_and_did,
+    a_compile_is_requested_and_queued,
+    invalid_compile_requests_are_refused,
+    a_compile_shows_its_progress_and_result,
     a_compile_can_be_cancelled,
     compiles_come_in_pages,
-    environments_that_are_not_compiled_for,
+    environments_without_compiles_refuse_requests,
     without_a_repository_nothing_is_compiled,
     repositories_are_checked_and_shown_without_passwords,
 );
@@ -23,7 +23,7 @@ fn claim(world: &World) -> ClaimedCompile {
     world.store().records().claim_compile(world.key(), now, until).unwrap().unwrap()
 }
 
-fn a_compile_is_asked_for_and_waits(world: World) {
+fn a_compile_is_requested_and_queued(world: World) {
     let answer = world.post("/compiles", &json!({"update": true, "message": "because"}));
     assert_eq!(answer.status, 202, "{answer:?}");
     let location = answer.headers["location"].to_str().unwrap().to_owned();
@@ -33,7 +33,7 @@ fn a_compile_is_asked_for_and_waits(world: World) {
     assert_eq!(asked["metadata"], json!({"type": "api", "message": "because"}));
     assert_eq!((&asked["export"], &asked["update"]), (&json!(true), &json!(true)));
     assert_eq!(world.admin().get(&location).good()["id"], asked["id"]);
-    // Without a body, and the same again.
+    // Without a body, and repeated.
     let second = world.act("/compiles").good();
     let id = second["id"].clone();
     world.post("/compiles", &json!({ "id": id })).good();
@@ -47,7 +47,7 @@ fn a_compile_is_asked_for_and_waits(world: World) {
     assert!(message.contains("resumes"), "{message}");
 }
 
-fn what_cannot_be_is_refused(world: World) {
+fn invalid_compile_requests_are_refused(world: World) {
     for body in [
         json!({"environment_variables": {"a b": "c"}}),
         json!({"environment_variables": {"": "c"}}),
@@ -63,7 +63,7 @@ fn what_cannot_be_is_refused(world: World) {
     assert!(world.get("/compiles/queue").good()["items"].as_array().unwrap().is_empty());
 }
 
-fn a_compile_tells_what_it_does_and_did(world: World) {
+fn a_compile_shows_its_progress_and_result(world: World) {
     let asked =
         world.post("/compiles", &json!({"mergeable_environment_variables": {"A": "1"}})).good();
     let merged =
@@ -79,7 +79,7 @@ fn a_compile_tells_what_it_does_and_did(world: World) {
     let next = shown["next"].as_i64().unwrap();
     records.add_output(&claimed.run, 0, &[(true, "two".to_owned())], now).unwrap();
     records.end_stage(&claimed.run, 0, 1, now).unwrap();
-    // One that shares the run shows the same.
+    // A merged request shows the same.
     let shown = world.get(&format!("{}?after={next}", at(&merged["id"]))).good();
     assert_eq!(shown["substitute"], asked["id"]);
     assert_eq!(shown["output"].as_array().unwrap().len(), 1);
@@ -107,7 +107,7 @@ fn a_compile_can_be_cancelled(world: World) {
     refused(&world.admin().send("POST", path, &[], None), 409, "conflict");
     assert!(cancelled["transitioning_message"].as_str().unwrap().contains("admin"), "{cancelled}");
     assert!(world.get("/compiles/queue").good()["items"].as_array().unwrap().is_empty());
-    // One that has ended stays as it is.
+    // An ended compile is not changed.
     let other = world.act("/compiles").good();
     let claimed = claim(&world);
     let now = world.served.app.now();
@@ -145,7 +145,7 @@ fn compiles_come_in_pages(world: World) {
     assert_eq!((count("started=true"), count("started=false"), count("completed=true")), (1, 4, 0));
 }
 
-fn environments_that_are_not_compiled_for(world: World) {
+fn environments_without_compiles_refuse_requests(world: World) {
     world.put("/settings/server_compile", &json!({"value": false})).good();
     refused(&world.act("/compiles"), 409, "conflict");
     let set = world.put("/parameters/x", &json!({"value": "1", "recompile": true})).good();
@@ -170,7 +170,7 @@ fn repositories_are_checked_and_shown_without_passwords(world: World) {
     let secret = "https://ada:s3cret@git.example.org/model.git";
     let shown = set(&json!({ "repository": secret })).good();
     assert_eq!(shown["repository"], "https://ada:***@git.example.org/model.git");
-    // What was shown and comes back changes nothing.
+    // Sending back the redacted URL changes nothing.
     set(&json!({"repository": shown["repository"], "branch": "main"})).good();
     let id: uuid::Uuid = world.id.parse().unwrap();
     let kept = world.store().records().environment(id.as_bytes()).unwrap();

@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use super::{World, ids, on_both, refused};
 
 on_both!(
-    environments_are_made_changed_and_listed,
+    environments_are_created_changed_and_listed,
     icons_and_texts_are_checked,
     a_protected_environment_stays,
-    agents_remember_over_a_halt,
+    agents_keep_their_pause_over_a_halt,
     on_resume_flags_are_for_halts,
     settings_have_defaults_forms_and_protection,
     clearing_leaves_the_environment_and_its_settings,
     deleting_leaves_nothing,
 );
 
-fn environments_are_made_changed_and_listed(world: World) {
+fn environments_are_created_changed_and_listed(world: World) {
     let admin = world.admin();
     let path = world.at("");
     let found = admin.get(&path);
@@ -98,7 +98,7 @@ fn a_protected_environment_stays(world: World) {
     refused(&world.act("/resume"), 409, "deleting");
 }
 
-fn agents_remember_over_a_halt(world: World) {
+fn agents_keep_their_pause_over_a_halt(world: World) {
     world.upload(&[("one/a", 1), ("two/b", 1)]);
     world.act("/agents/one/pause").good();
     assert_eq!(world.act("/halt").good()["halted"], true);
@@ -169,7 +169,7 @@ fn settings_have_defaults_forms_and_protection(world: World) {
     );
 }
 
-/// Fills an environment with something of everything.
+/// Fills an environment with every kind of object.
 fn fill(world: &World) {
     world.upload(&[("a", 1), ("b", 1)]);
     let version = world.upload(&[("a", 2), ("c", 1)]);
@@ -188,7 +188,7 @@ fn fill(world: &World) {
 fn erase(world: &World) {
     let records = world.store().records();
     let mut steps = 0;
-    while !records.erase_contents(world.key(), world.served.app.now()).unwrap() {
+    while !records.delete_environment_contents(world.key(), world.served.app.now()).unwrap() {
         steps += 1;
         assert!(steps < 100, "it never ends");
     }
@@ -224,7 +224,7 @@ fn deleting_leaves_nothing(world: World) {
     assert_eq!(world.delete("").status, 202);
     erase(&world);
     let id: uuid::Uuid = world.id.parse().unwrap();
-    world.store().records().erase_environment(id.as_bytes(), world.served.app.now()).unwrap();
+    world.store().records().delete_environment(id.as_bytes(), world.served.app.now()).unwrap();
     refused(&world.get(""), 404, "not-found");
     assert_eq!(world.store().check().unwrap(), Vec::<String>::new());
     let kept = world.admin().get(&format!("{other}/resources")).good();

@@ -9,25 +9,25 @@ use crate::support::Client;
 
 on_both!(
     changes_arrive_as_they_happen,
-    who_was_away_gets_what_was_missed,
-    who_was_away_too_long_is_told,
+    a_reconnecting_client_gets_missed_events,
+    a_client_that_missed_too_much_gets_a_reset,
     events_end_with_the_server,
     events_end_with_the_credential,
 );
 
-/// A client that listens.
-struct Listening {
+/// A client of the event stream.
+struct EventClient {
     lines: std::io::Lines<BufReader<Box<dyn Read + Send + Sync>>>,
 }
 
 #[derive(Debug)]
-struct Heard {
+struct ReceivedEvent {
     id: i64,
     kind: String,
     data: Value,
 }
 
-impl Listening {
+impl EventClient {
     fn to(client: &Client, path: &str, last: Option<i64>) -> Self {
         let last = last.map(|last| last.to_string());
         let headers: Vec<(&str, &str)> =
@@ -37,12 +37,12 @@ impl Listening {
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         assert!(!answer.headers().contains_key("content-encoding"));
         let reader: Box<dyn Read + Send + Sync> = Box::new(answer.into_body().into_reader());
-        Listening { lines: BufReader::new(reader).lines() }
+        EventClient { lines: BufReader::new(reader).lines() }
     }
 
-    /// The next event; `None` at the end.
-    fn next(&mut self) -> Option<Heard> {
-        let mut heard = Heard { id: 0, kind: String::new(), data: Value::Null };
+    /// Reads the next event; `None` at the end.
+    fn next(&mut self) -> Option<ReceivedEvent> {
+        let mut heard = ReceivedEvent { id: 0, kind: String::new(), data: Value::Null };
         loop {
             let line = self.lines.next()?.ok()?;
             if line.is_empty() && !heard.kind.is_empty() {
@@ -63,8 +63,8 @@ fn changes_arrive_as_they_happen(world: World) {
     let other = json!({"project": world.project, "name": "other"});
     let other = world.admin().post("/api/v1/environments", &other).good();
     let other = other["id"].as_str().unwrap();
-    let mut own = Listening::to(world.admin(), &world.at("/events"), None);
-    let mut all = Listening::to(world.admin(), "/api/v1/events", None);
+    let mut own = EventClient::to(world.admin(), &world.at("/events"), None);
+    let mut all = EventClient::to(world.admin(), "/api/v1/events", None);
     let settings = format!("/api/v1/environments/{other}/settings/auto_deploy");
     world.admin().put(&settings, &json!({"value": false})).good();
     world.upload(&[("a", 1)]);
@@ -74,15 +74,15 @@ fn changes_arrive_as_they_happen(world: World) {
     let heard = all.next().unwrap();
     assert_eq!((heard.kind.as_str(), &heard.data["environment"]), ("setting", &json!(other)));
     assert_eq!(all.next().unwrap().kind, "version");
-    // What another process writes is found without a nudge.
+    // Changes of another process are found without a wake-up.
     let now = world.served.app.now();
     world.store().records().change_setting(world.key(), "auto_deploy", None, now).unwrap();
     assert_eq!(own.next().unwrap().kind, "setting");
 }
 
-fn who_was_away_gets_what_was_missed(world: World) {
+fn a_reconnecting_client_gets_missed_events(world: World) {
     world.upload(&[("a", 1)]);
-    let mut first = Listening::to(world.admin(), &world.at("/events"), Some(0));
+    let mut first = EventClient::to(world.admin(), &world.at("/events"), Some(0));
     let mut last = 0;
     loop {
         let heard = first.next().unwrap();
@@ -100,7 +100,7 @@ fn who_was_away_gets_what_was_missed(world: World) {
         world.store().records().change_setting(world.key(), "auto_deploy", value, now).unwrap();
     }
     world.upload(&[("a", 2)]);
-    let mut again = Listening::to(world.admin(), &world.at("/events"), Some(last));
+    let mut again = EventClient::to(world.admin(), &world.at("/events"), Some(last));
     let mut settings = 0;
     loop {
         let heard = again.next().unwrap();
@@ -115,8 +115,8 @@ fn who_was_away_gets_what_was_missed(world: World) {
     assert_eq!(settings, 698);
 }
 
-fn who_was_away_too_long_is_told(world: World) {
-    let mut odd = Listening::to(world.admin(), &world.at("/events"), Some(1_000_000_000));
+fn a_client_that_missed_too_much_gets_a_reset(world: World) {
+    let mut odd = EventClient::to(world.admin(), &world.at("/events"), Some(1_000_000_000));
     let heard = odd.next().unwrap();
     assert_eq!(heard.kind, "reset");
     world.upload(&[("a", 1)]);
@@ -126,7 +126,7 @@ fn who_was_away_too_long_is_told(world: World) {
 }
 
 fn events_end_with_the_server(mut world: World) {
-    let mut own = Listening::to(world.admin(), &world.at("/events"), None);
+    let mut own = EventClient::to(world.admin(), &world.at("/events"), None);
     world.upload(&[("a", 1)]);
     assert!(own.next().is_some());
     let begun = std::time::Instant::now();
@@ -135,13 +135,13 @@ fn events_end_with_the_server(mut world: World) {
     assert!(own.next().is_none());
 }
 
-/// No event that comes after the revocation is heard.
+/// No event after the revocation is delivered.
 fn events_end_with_the_credential(world: World) {
     let token = json!({"name": "listener", "role": "viewer"});
     let made = world.admin().post("/api/v1/tokens", &token).good();
     let client = world.served.with_token(made["secret"].as_str().unwrap());
-    let mut all = Listening::to(&client, "/api/v1/events", None);
-    let mut one = Listening::to(&client, &world.at("/events"), None);
+    let mut all = EventClient::to(&client, "/api/v1/events", None);
+    let mut one = EventClient::to(&client, &world.at("/events"), None);
     world.act("/halt").good();
     for listening in [&mut all, &mut one] {
         while listening.next().unwrap().kind != "environment" {}

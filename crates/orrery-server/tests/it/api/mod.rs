@@ -1,36 +1,40 @@
-//! The API, kind by kind, on both databases.
+//! The API, noun by noun, on both databases.
 
-mod classic_lists;
 mod cluster_documents;
 mod compiles;
-mod conventions;
+mod discovered;
 mod environments;
 mod events;
-mod following;
+mod files;
+mod inmanta_lists;
+mod metrics;
+mod middleware;
+mod notifications;
 mod operations;
 mod parameters;
-mod partial;
+mod partial_versions;
 mod removal;
 mod resources;
-mod things;
 mod versions;
+mod webhooks;
 
 use std::sync::Arc;
 
 use orrery_model::{
-    Change, ChangeKind, HandlerRun, LogLine, OutcomeStatus, ResourceState, Timestamp, VersionNumber,
+    Change, ChangeKind, LastRunStatus, LogLine, OutcomeStatus, ResourceState, Timestamp,
+    VersionNumber,
 };
 use orrery_server::{AppSettings, MasterKey};
 use orrery_store::{
     ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, PostgresStore,
     ResultRecord, SqliteStore, StateRecord, Store,
 };
-use orrery_testing::{Database, Postgres};
+use orrery_testing::{Postgres, TestDatabase};
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Client, Served};
 
-/// Runs each case on both databases.
+/// Runs each test case on both databases.
 macro_rules! on_both {
     ($($case:ident),+ $(,)?) => {
         mod sqlite {
@@ -47,10 +51,10 @@ use on_both;
 pub(crate) struct World {
     pub(crate) served: Served,
     pub(crate) project: String,
-    /// The id of the environment.
+    /// Id of the environment.
     pub(crate) id: String,
-    pub(crate) database: Option<Database>,
-    /// Where the key that seals secrets is.
+    pub(crate) database: Option<TestDatabase>,
+    /// Directory of the master key.
     _keys: tempfile::TempDir,
 }
 
@@ -66,9 +70,9 @@ impl World {
         Self::on(Arc::new(store), Some(database))
     }
 
-    fn on(store: Arc<dyn Store>, database: Option<Database>) -> Self {
+    fn on(store: Arc<dyn Store>, database: Option<TestDatabase>) -> Self {
         let keys = tempfile::tempdir().unwrap();
-        let master_key = MasterKey::Made(keys.path().join("secret.key"));
+        let master_key = MasterKey::Generated(keys.path().join("secret.key"));
         let settings = AppSettings { master_key, ..AppSettings::default() };
         let served = Served::with(store, settings);
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
@@ -87,7 +91,7 @@ impl World {
         &self.served.admin
     }
 
-    /// A path below the environment's.
+    /// Returns a path below that of the environment.
     pub(crate) fn at(&self, path: &str) -> String {
         format!("/api/v1/environments/{}{path}", self.id)
     }
@@ -100,7 +104,7 @@ impl World {
         self.admin().post(&self.at(path), body)
     }
 
-    /// Without a body.
+    /// Sends a POST request without a body.
     pub(crate) fn act(&self, path: &str) -> Answer {
         self.admin().send("POST", &self.at(path), &[], None)
     }
@@ -122,7 +126,7 @@ impl World {
         self.store().records().environment(id.as_bytes()).unwrap().key
     }
 
-    /// Stores a full version of resources, each as `[name, value]`, and answers its number.
+    /// Stores a full version of resources, each as `[name, value]`, and returns its number.
     pub(crate) fn upload(&self, resources: &[(&str, i64)]) -> u32 {
         let resources: Vec<Value> =
             resources.iter().map(|(name, value)| resource(name, *value)).collect();
@@ -138,7 +142,7 @@ impl World {
         self.store().acquire_lease(self.key(), &request).unwrap()
     }
 
-    /// Does what an engine does: takes a version in, and works on each resource with an outcome.
+    /// Acts as an engine: processes a version, and records an outcome for each resource.
     pub(crate) fn deploy(&self, lease: &Lease, version: u32, outcomes: &[(&str, OutcomeStatus)]) {
         let store = self.store();
         let number = VersionNumber(version);
@@ -160,7 +164,7 @@ impl World {
             let id = id_of(name);
             let (_, key, state) = states.iter().find(|(own, ..)| *own == id).unwrap();
             let state = ResourceState {
-                last_run: HandlerRun::from(*outcome),
+                last_run: LastRunStatus::from(*outcome),
                 last_run_compliant: Some(*outcome == OutcomeStatus::Deployed),
                 last_outcome: Some(*outcome),
                 last_run_at: Some(now),
@@ -194,7 +198,7 @@ impl World {
     }
 }
 
-/// `t::R[agent,name=NAME]`; with a slash, `NAME` has the agent before it.
+/// Returns `t::R[agent,name=NAME]`; the agent can precede `NAME` with a slash.
 pub(crate) fn id_of(name: &str) -> String {
     match name.split_once('/') {
         Some((agent, name)) => format!("t::R[{agent},name={name}]"),
@@ -206,13 +210,13 @@ pub(crate) fn resource(name: &str, value: i64) -> Value {
     json!({"id": id_of(name), "attributes": {"value": value}})
 }
 
-/// The path of a resource below the environment's.
+/// Returns the path of a resource below that of the environment.
 pub(crate) fn path_of(name: &str) -> String {
     let id = id_of(name).replace('[', "%5B").replace(']', "%5D").replace(',', "%2C");
     format!("/resources/{}", id.replace('=', "%3D"))
 }
 
-/// The ids, or names, of a page.
+/// Returns the ids, or names, of a page.
 pub(crate) fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().unwrap().iter();
     items.map(|item| item["id"].as_str().or(item["name"].as_str()).unwrap().to_owned()).collect()

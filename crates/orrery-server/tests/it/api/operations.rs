@@ -1,4 +1,4 @@
-//! What is asked of engines: deploys, repairs, dry runs.
+//! Operations: deploys, repairs, dry runs.
 
 use std::time::{Duration, Instant};
 
@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 use super::{World, id_of, on_both, refused};
 
 on_both!(
-    deploys_are_asked_for_and_followed,
-    a_filter_means_what_a_list_shows,
+    deploys_are_requested_and_followed,
+    a_deploy_filter_matches_the_list_filter,
     dry_runs_are_counted_once,
-    an_operation_ends_with_what_it_asked_for,
-    what_nobody_would_carry_out_is_refused,
-    code_that_cannot_be_run_is_told,
-    actions_are_what_the_caller_can_do_now,
-    an_operation_tells_what_was_asked_as_it_was_asked,
+    an_operation_ends_with_its_resources,
+    operations_in_a_halted_environment_are_refused,
+    invalid_code_is_reported,
+    actions_are_limited_to_state_and_rights,
+    an_operation_returns_its_request_parameters,
     a_report_is_about_the_version_of_its_operation,
 );
 
-/// How long something may take on a machine that does much else.
+/// Timeout for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An engine beside the API.
+/// A process role beside the API.
 struct Engine {
     _role: ProcessRole,
     _data: tempfile::TempDir,
@@ -32,7 +32,7 @@ fn engine(world: &World) -> Engine {
     let data = tempfile::tempdir().unwrap();
     let options = ProcessOptions {
         data: data.path().to_owned(),
-        workers: orrery_executor::Workers::growing_from(4),
+        workers: orrery_executor::WorkerLimits::starting_at(4),
         lease: world.database.is_some().then_some(Duration::from_secs(5)),
         host_memory: None,
         isolation: orrery_server::Isolation::Shared,
@@ -41,7 +41,7 @@ fn engine(world: &World) -> Engine {
     Engine { _role: ProcessRole::start(world.served.app.clone(), options).unwrap(), _data: data }
 }
 
-/// Reads something until it is as it should be.
+/// Polls a path until a condition holds.
 fn until(world: &World, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -58,7 +58,7 @@ fn scripted(agent: &str, name: &str, attributes: Value) -> Value {
     json!({"id": format!("std::testing::ScriptedResource[{agent},name={name}]"), "attributes": attributes})
 }
 
-/// Asks for something; the path of the operation.
+/// Creates an operation; returns its path.
 fn ask(world: &World, path: &str, body: &Value) -> String {
     let asked = world.post(path, body);
     assert_eq!(asked.status, 202, "{asked:?}");
@@ -80,7 +80,7 @@ fn a_report_is_about_the_version_of_its_operation(world: World) {
     let report = || world.admin().get(&format!("{operation}/report")).good();
     let before = report();
     assert_eq!((&before["total"], &before["updated"]), (&json!(1), &json!(1)), "{before}");
-    // Somebody else releases more, before the report is read.
+    // A newer version is released before the report is read.
     let two = scripted("a", "two", json!({"outcome": "changed"}));
     let upload = json!({"resources": [one, two], "release": true, "verify": true});
     let stored = world.post("/versions", &upload).good();
@@ -94,7 +94,7 @@ fn a_report_is_about_the_version_of_its_operation(world: World) {
     assert_eq!((&report["total"], &report["updated"]), (&json!(2), &json!(2)), "{report}");
 }
 
-fn an_operation_ends_with_what_it_asked_for(world: World) {
+fn an_operation_ends_with_its_resources(world: World) {
     let resources = json!([
         scripted("slow", "s", json!({"delay_ms": 600_000})),
         scripted("b", "good", json!({})),
@@ -106,7 +106,7 @@ fn an_operation_ends_with_what_it_asked_for(world: World) {
     let bad = world.at("/resources/std::testing::ScriptedResource%5Bb%2Cname%3Dbad%5D");
     until(&world, &bad, |found| found["status"] == "failed");
 
-    // Another agent is busy, and will be for long.
+    // Another agent is busy for a long time.
     let repair = ask(&world, "/repair", &json!({"agents": ["b"]}));
     let done = until(&world, &repair, ended);
     assert_eq!(done["transitioning"], "no", "{done}");
@@ -121,13 +121,14 @@ fn an_operation_ends_with_what_it_asked_for(world: World) {
         (&json!(1), &json!(1))
     );
 
-    // What nobody knows is no success.
+    // An unknown id is not a success.
     let unknown = "std::testing::ScriptedResource[b,name=unheard-of]";
     let done = until(&world, &ask(&world, "/deploy", &json!({"ids": [unknown]})), ended);
     assert_eq!(done["transitioning"], "error", "{done}");
     assert!(done["transitioning_message"].as_str().unwrap().contains("unheard-of"), "{done}");
 
-    // What follows belongs to it: whoever asks for all of an agent waits for those who have to hear of a change.
+    // Dependents belong to it: a request for all of an agent waits for the resources that receive
+    // its events.
     let id = |name: &str| format!("std::testing::ScriptedResource[d,name={name}]");
     let with_sender = |note: u32| {
         let mut all = resources.as_array().unwrap().clone();
@@ -147,7 +148,7 @@ fn an_operation_ends_with_what_it_asked_for(world: World) {
     let outcome = &done["outcome"];
     assert_eq!((&outcome["deployed"], &outcome["followed"]), (&json!(2), &json!(1)), "{done}");
 
-    // Who waits says for whom, and ends when it is done.
+    // A waiting operation names the agents, and ends when they are done.
     world.act("/agents/c/pause").good();
     let repair = ask(&world, "/repair", &json!({"agents": ["b", "c"]}));
     let waits = "waits for paused agents: c";
@@ -159,7 +160,7 @@ fn an_operation_ends_with_what_it_asked_for(world: World) {
     drop(engine);
 }
 
-fn what_nobody_would_carry_out_is_refused(world: World) {
+fn operations_in_a_halted_environment_are_refused(world: World) {
     for path in ["/deploy", "/repair"] {
         let refusal = world.act(path);
         refused(&refusal, 409, "conflict");
@@ -172,7 +173,7 @@ fn what_nobody_would_carry_out_is_refused(world: World) {
     let refusal = world.act("/deploy");
     refused(&refusal, 409, "conflict");
     assert!(refusal.text.contains("halted"), "{refusal:?}");
-    // What was asked for before says what it waits for.
+    // The earlier operation shows the agents that it waits for.
     let waiting = world.admin().get(&asked).good();
     assert_eq!(waiting["transitioning_message"], "waiting: the environment is halted");
     let shown = world.get(&format!("/versions/{version}")).good();
@@ -184,8 +185,8 @@ fn names(shown: &Value) -> Vec<&str> {
     shown["actions"].as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-fn actions_are_what_the_caller_can_do_now(world: World) {
-    // Nothing is released: there is nothing to deploy.
+fn actions_are_limited_to_state_and_rights(world: World) {
+    // Without a released version, deploy is not offered.
     assert_eq!(names(&world.get("").good()), ["clear", "halt"]);
     world.put("/settings/auto_deploy", &json!({"value": false})).good();
     let number = world.upload(&[("a", 1)]);
@@ -238,7 +239,7 @@ fn actions_are_what_the_caller_can_do_now(world: World) {
     assert_eq!(reading, ["", "", "", "", ""], "a token that only reads");
 }
 
-fn an_operation_tells_what_was_asked_as_it_was_asked(world: World) {
+fn an_operation_returns_its_request_parameters(world: World) {
     world.upload(&[("a", 1)]);
     let sent = json!({"filter": {"type": "t::R", "status": ["failed"]}, "agents": ["agent"]});
     let asked = ask(&world, "/deploy", &sent);
@@ -246,7 +247,7 @@ fn an_operation_tells_what_was_asked_as_it_was_asked(world: World) {
     assert_eq!(told, sent);
     let again = ask(&world, "/deploy", &told);
     assert_eq!(world.admin().get(&again).good()["request"], sent);
-    // A type of content, and no content: nothing is asked for but to deploy.
+    // A content type without a body is a plain deploy.
     let headers = [("content-type", "application/json")];
     for path in ["/deploy", "/repair"] {
         let answer = world.admin().send_bytes("POST", &world.at(path), &headers, Vec::new());
@@ -258,7 +259,7 @@ fn code_set() -> Value {
     json!({"modules": [], "handlers": ["t::R"], "program": "/nowhere", "path": [], "requirements": []})
 }
 
-/// Stores a file, and answers its name.
+/// Stores a file and returns its hash.
 fn file(world: &World, content: &[u8]) -> String {
     let name = orrery_host::bundle::sha1_hex(content);
     let path = format!("/api/v1/files/{name}");
@@ -267,13 +268,13 @@ fn file(world: &World, content: &[u8]) -> String {
     name
 }
 
-fn code_that_cannot_be_run_is_told(world: World) {
+fn invalid_code_is_reported(world: World) {
     let version = |code: &str| json!({"resources": [super::resource("a", 1)], "code": code});
     let garbage = file(&world, b"garbage");
     refused(&world.post("/versions", &version(&garbage)), 400, "code-invalid");
     assert_eq!(world.get("/versions").good()["items"], json!([]));
 
-    // It looks like code, and is none.
+    // Looks like code, but is invalid.
     let (hash, module) = ("00".repeat(32), file(&world, b"no module"));
     let outside = json!({"hash": hash, "set": code_set(), "files": {"../outside/a.py": module}});
     let code = file(&world, outside.to_string().as_bytes());
@@ -282,14 +283,14 @@ fn code_that_cannot_be_run_is_told(world: World) {
     let number = world.post("/versions", &unreleased).good()["number"].clone();
     let engine = engine(&world);
 
-    // A dry run of it ends, and says why.
+    // A dry run of it ends with the reason.
     let run = world.act(&format!("/versions/{number}/dry-runs")).good();
     let id = run["request"]["dry_run"].as_str().unwrap();
     let path = world.at(&format!("/versions/{number}/dry-runs/{id}"));
     let done = until(&world, &path, |found| found["transitioning"] == "no");
     assert_eq!((&done["todo"], &done["by_status"]), (&json!(0), &json!({"failed": 1})), "{done}");
 
-    // Released, it does not leave people waiting for nothing.
+    // After a release, the reason is shown as well.
     world.act(&format!("/versions/{number}/release")).good();
     let stuck = until(&world, &world.at(""), |found| found["transitioning"] == "error");
     let reason = stuck["transitioning_message"].as_str().unwrap();
@@ -299,13 +300,13 @@ fn code_that_cannot_be_run_is_told(world: World) {
     let notes = world.get("/notifications").good();
     assert_eq!(notes["items"][0]["severity"], "error", "{notes}");
 
-    // It goes on with the next version.
+    // The next version is processed.
     world.upload(&[("a", 1)]);
     until(&world, &world.at(""), |found| found["transitioning"] == "no");
     drop(engine);
 }
 
-fn deploys_are_asked_for_and_followed(world: World) {
+fn deploys_are_requested_and_followed(world: World) {
     world.upload(&[("a", 1)]);
     let asked = world.act("/deploy");
     assert_eq!(asked.status, 202);
@@ -322,7 +323,7 @@ fn deploys_are_asked_for_and_followed(world: World) {
     let (records, now) = (world.store().records(), world.served.app.now());
     let open = records.open_requests(world.key()).unwrap();
     assert_eq!(open.len(), 2);
-    records.take_request(open[0].key, now).unwrap();
+    records.accept_request(open[0].key, now).unwrap();
     assert_eq!(world.admin().get(&path).good()["transitioning_message"], "under way");
     records.finish_request(&open[0], &json!({"resources": 1}), now).unwrap();
     let done = world.admin().get(&path).good();
@@ -337,7 +338,7 @@ fn deploys_are_asked_for_and_followed(world: World) {
     refused(&world.get(&format!("/operations/{}", uuid::Uuid::new_v4())), 404, "not-found");
 }
 
-fn a_filter_means_what_a_list_shows(world: World) {
+fn a_deploy_filter_matches_the_list_filter(world: World) {
     world.upload(&[("a", 1)]);
     let filter = json!({"filter": {"agent": "agent", "type": "t::R", "value": "a", "status": ["failed", "!skipped"], "set": "s"}});
     let asked = world.post("/deploy", &filter).good();
@@ -375,7 +376,7 @@ fn dry_runs_are_counted_once(world: World) {
     let request: uuid::Uuid = asked["id"].as_str().unwrap().parse().unwrap();
     let request = world.store().records().request(request.as_bytes()).unwrap();
     let claim = world.store().records().claim_request(&request, now).unwrap().unwrap();
-    // The same again, from many at once: each counts once.
+    // Repeated concurrently: each result counts once.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

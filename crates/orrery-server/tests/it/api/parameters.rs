@@ -1,14 +1,14 @@
-//! Parameters, facts and what becomes known.
+//! Parameters, facts and resolved unknowns.
 
 use serde_json::{Value, json};
 
 use super::{World, id_of, on_both, path_of, refused};
 
 on_both!(
-    parameters_are_set_and_compiled_for,
+    parameters_trigger_compiles,
     facts_belong_to_resources,
-    a_missing_fact_is_asked_for_once_a_minute,
-    what_becomes_known_is_compiled,
+    a_missing_fact_is_refreshed_once_a_minute,
+    a_resolved_unknown_triggers_a_compile,
 );
 
 fn compiles(world: &World) -> usize {
@@ -16,12 +16,12 @@ fn compiles(world: &World) -> usize {
     world.store().records().compiles(world.key(), filter, None, 100).unwrap().len()
 }
 
-/// Sets where the model comes from; without one there is nothing to compile.
+/// Sets the repository; compiles need one.
 fn model_from(world: &World, repository: &str) {
     world.admin().patch(&world.at(""), &json!({"repository": repository})).good();
 }
 
-fn parameters_are_set_and_compiled_for(world: World) {
+fn parameters_trigger_compiles(world: World) {
     model_from(&world, "");
     let pushed =
         world.put("/parameters/colour", &json!({"value": "green", "recompile": true})).good();
@@ -99,7 +99,7 @@ fn facts_belong_to_resources(world: World) {
     refused(&world.delete(&fact("a", "ip")), 404, "not-found");
 }
 
-fn a_missing_fact_is_asked_for_once_a_minute(world: World) {
+fn a_missing_fact_is_refreshed_once_a_minute(world: World) {
     world.upload(&[("a", 1), ("b", 1)]);
     let ask = |name: &str| world.get(&format!("{}/facts/ip", path_of(name)));
     for _ in 0..3 {
@@ -116,11 +116,11 @@ fn a_missing_fact_is_asked_for_once_a_minute(world: World) {
     assert_eq!(world.store().records().open_requests(world.key()).unwrap().len(), 2);
     let (records, pause) = (world.store().records(), std::time::Duration::from_secs(60));
     let later = world.served.app.now() + pause;
-    assert!(records.ask_for_facts(world.key(), &id_of("a"), pause, later).unwrap());
-    assert!(!records.ask_for_facts(world.key(), &id_of("a"), pause, later).unwrap());
+    assert!(records.request_facts(world.key(), &id_of("a"), pause, later).unwrap());
+    assert!(!records.request_facts(world.key(), &id_of("a"), pause, later).unwrap());
 }
 
-fn what_becomes_known_is_compiled(world: World) {
+fn a_resolved_unknown_triggers_a_compile(world: World) {
     let upload = json!({
         "resources": [{"id": id_of("a"), "attributes": {}, "undefined": true}],
         "unknowns": [

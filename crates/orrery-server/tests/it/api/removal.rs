@@ -1,18 +1,18 @@
-//! The project that an environment belongs to, and versions that remove.
+//! Project binding of environments, and versions with removals.
 
 use orrery_model::{
-    Change, ChangeKind, HandlerRun, OutcomeStatus, ResourceState, Timestamp, VersionNumber,
+    Change, ChangeKind, LastRunStatus, OutcomeStatus, ResourceState, Timestamp, VersionNumber,
 };
-use orrery_store::{ActionKind, ActionRecord, ResultRecord, StateRecord, keys_of};
+use orrery_store::{ActionKind, ActionRecord, ResultRecord, StateRecord, resource_keys};
 use serde_json::{Value, json};
 
 use super::{World, on_both, refused};
 
 on_both!(
-    an_environment_takes_one_project,
-    what_is_not_wanted_is_told_and_pruned,
-    a_protected_environment_is_not_emptied,
-    what_was_adopted_is_left_in_place,
+    an_environment_is_bound_to_one_project,
+    unmanaged_resources_are_reported_and_pruned,
+    a_protected_environment_is_not_pruned_empty,
+    adopted_resources_are_not_pruned,
 );
 
 fn upload(project: Option<&str>, more: &Value) -> Value {
@@ -36,12 +36,12 @@ fn file(path: &str, requires: &[&str]) -> Value {
     json!({"id": id(path), "attributes": attributes, "requires": requires})
 }
 
-fn an_environment_takes_one_project(world: World) {
+fn an_environment_is_bound_to_one_project(world: World) {
     let post = |project, more: Value| world.post("/versions", &upload(project, &more));
     let bound = || world.get("").good()["model_project"].clone();
     assert_eq!(bound(), "");
     post(Some("notes"), json!({"binding": "check"})).good();
-    assert_eq!(bound(), "", "who only looks binds nothing");
+    assert_eq!(bound(), "", "a check does not bind");
     post(Some("notes"), json!({})).good();
     assert_eq!(bound(), "notes");
     let count = || world.get("/versions").good()["items"].as_array().unwrap().len();
@@ -57,15 +57,15 @@ fn an_environment_takes_one_project(world: World) {
     refused(&post(Some(""), json!({})), 422, "invalid");
     refused(&post(None, json!({"binding": "rebind"})), 422, "invalid");
     assert_eq!(count(), before, "nothing is stored");
-    // Clients that know nothing of projects are not kept out, and change nothing about it.
+    // Clients without a project are accepted, and do not change the binding.
     post(None, json!({})).good();
     let taken = post(Some("fleet"), json!({"binding": "rebind"})).good();
     assert_eq!(taken["rebound_from"], "notes");
     assert_eq!(bound(), "fleet");
     let audit = world.admin().get("/api/v1/audit").good().to_string();
-    assert!(audit.contains("taken over from the project"), "{audit}");
+    assert!(audit.contains("rebound from the project"), "{audit}");
     refused(&post(Some("notes"), json!({})), 409, "other-project");
-    // Whoever goes back to what another project wanted goes back to that project.
+    // A roll-back to a version of another project rebinds the environment to it.
     let first = u32::try_from(before).unwrap();
     world.act(&format!("/versions/{first}/roll-back")).good();
     assert_eq!(bound(), "notes");
@@ -81,22 +81,22 @@ fn an_environment_takes_one_project(world: World) {
     assert_eq!(bound(), "");
 }
 
-/// Takes a version in as an engine does, and has everything in it created or purged.
+/// Acts as an engine: processes a version, and records each resource as created or purged.
 fn deploy(world: &World, version: &Value) {
     deploy_as(world, version, ChangeKind::Created);
 }
 
-/// The same for resources of which the deploy says this.
+/// Like `deploy`, with this change for each resource.
 fn deploy_as(world: &World, version: &Value, kind: ChangeKind) {
     let number = VersionNumber(u32::try_from(version["number"].as_u64().unwrap()).unwrap());
     let (store, key) = (world.store(), world.key());
     let lease = world.lease();
     let mut states = Vec::new();
     let loaded = orrery_store::load_version(store, key, number).unwrap();
-    let keys = keys_of(store, key, loaded.resources.iter().map(|one| &one.id)).unwrap();
+    let keys = resource_keys(store, key, loaded.resources.iter().map(|one| &one.id)).unwrap();
     for resource in &loaded.resources {
         let state = ResourceState {
-            last_run: HandlerRun::Successful,
+            last_run: LastRunStatus::Successful,
             last_run_compliant: Some(true),
             last_outcome: Some(OutcomeStatus::Deployed),
             last_run_at: Some(Timestamp(7)),
@@ -130,7 +130,7 @@ fn deploy_as(world: &World, version: &Value, kind: ChangeKind) {
     store.release_lease(&lease).unwrap();
 }
 
-fn what_was_adopted_is_left_in_place(world: World) {
+fn adopted_resources_are_not_pruned(world: World) {
     let both = json!({"resources": [file("/a", &[]), file("/b", &[])]});
     deploy_as(&world, &world.post("/versions", &both).good(), ChangeKind::NoChange);
     let fewer = json!({"resources": [file("/a", &[])]});
@@ -152,7 +152,7 @@ fn what_was_adopted_is_left_in_place(world: World) {
     assert_eq!(prune(true), json!({"removed": [id("/b")], "kept": []}));
 }
 
-fn what_is_not_wanted_is_told_and_pruned(world: World) {
+fn unmanaged_resources_are_reported_and_pruned(world: World) {
     let all = json!([
         file("/a", &[]), file("/d", &[]), file("/d/x", &["/d"]),
         {"id": "exec::Run[localhost,command=make]", "attributes": {"command": "make", "purged": false}},
@@ -192,12 +192,12 @@ fn what_is_not_wanted_is_told_and_pruned(world: World) {
     assert_eq!(again["removal"]["removed"], json!([]));
 }
 
-fn a_protected_environment_is_not_emptied(world: World) {
+fn a_protected_environment_is_not_pruned_empty(world: World) {
     deploy(&world, &world.post("/versions", &upload(None, &json!({}))).good());
     world.put("/settings/protected_environment", &json!({"value": true})).good();
     let destroy = json!({"resources": [], "prune": true, "release": false});
     refused(&world.post("/versions", &destroy), 403, "protected");
-    // Another resource in the place of all makes no difference, nor does a wish for what was there before.
+    // Replacing all resources makes no difference, nor does `include_adopted`.
     let replaced = json!({"resources": [file("/other", &[])], "prune": true, "release": false});
     refused(&world.post("/versions", &replaced), 403, "protected");
     let adopted = upload(None, &json!({"prune": true, "include_adopted": true, "release": false}));

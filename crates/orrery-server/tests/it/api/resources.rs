@@ -7,13 +7,13 @@ use super::{World, id_of, ids, on_both, path_of, refused};
 
 on_both!(
     pages_walk_all_resources_both_ways,
-    resources_are_listed_agent_by_agent,
+    resources_are_listed_by_agent,
     bad_filters_are_refused_with_a_reason,
     filters_find_what_they_say,
-    each_resource_is_one_line_and_orphans_are_asked_for,
+    each_resource_is_listed_once_and_orphans_on_request,
     rare_statuses_are_found_among_many,
     details_have_axes_and_relations,
-    who_asks_at_the_same_time_gets_what_they_asked_for,
+    concurrent_requests_get_their_own_results,
     history_joins_versions_without_a_change,
     logs_are_filtered_and_paged,
 );
@@ -52,7 +52,7 @@ fn pages_walk_all_resources_both_ways(world: World) {
     assert_eq!(nothing, json!({"items": []}));
 }
 
-fn resources_are_listed_agent_by_agent(world: World) {
+fn resources_are_listed_by_agent(world: World) {
     let resources: Vec<Value> = (0..24)
         .map(|n| {
             let id = format!("{}[agent{},name=r{n:02}]", ["t::A", "t::R"][n % 2], n % 5);
@@ -123,13 +123,13 @@ fn filters_find_what_they_say(world: World) {
     );
 }
 
-fn each_resource_is_one_line_and_orphans_are_asked_for(world: World) {
+fn each_resource_is_listed_once_and_orphans_on_request(world: World) {
     let first = world.upload(&[("a", 1), ("b", 1)]);
     let lease = world.lease();
     world.deploy(&lease, first, &[("a", OutcomeStatus::Deployed), ("b", OutcomeStatus::Deployed)]);
     let second = world.upload(&[("a", 2)]);
     world.deploy(&lease, second, &[]);
-    // What is not wanted any more: the engine says so.
+    // Orphaned: the engine marks it.
     let store = world.store();
     let mut orphan = None;
     store
@@ -178,7 +178,7 @@ fn rare_statuses_are_found_among_many(world: World) {
     assert_eq!(walk(&world, "status=deploying"), Vec::<String>::new());
     let agent = world.get("/agents/agent").good();
     assert_eq!((&agent["resources"], &agent["by_status"]["failed"]), (&json!(300), &json!(2)));
-    assert_eq!(agent["status"], "up", "somebody holds the lease");
+    assert_eq!(agent["status"], "up", "an engine holds the lease");
 }
 
 fn details_have_axes_and_relations(world: World) {
@@ -218,7 +218,7 @@ fn details_have_axes_and_relations(world: World) {
     refused(&world.get(&format!("{}/logs", path_of("z"))), 404, "not-found");
 }
 
-fn who_asks_at_the_same_time_gets_what_they_asked_for(world: World) {
+fn concurrent_requests_get_their_own_results(world: World) {
     let name = |number: usize| format!("r{number:02}");
     let resource = |number: usize| {
         let requires: Vec<String> = (0..number % 4).map(|one| id_of(&name(one))).collect();
@@ -253,7 +253,7 @@ fn history_joins_versions_without_a_change(world: World) {
     for (a, b) in [(1, 1), (1, 2), (2, 3), (2, 4), (1, 5)] {
         world.upload(&[("a", a), ("b", b)]);
     }
-    // Only what is required changes: not the attributes.
+    // Only the requirements change, not the attributes.
     let resources = json!([
         {"id": id_of("a"), "attributes": {"value": 1}, "requires": [id_of("b")]},
         {"id": id_of("b"), "attributes": {"value": 5}},
@@ -274,7 +274,7 @@ fn history_joins_versions_without_a_change(world: World) {
     let rest = world.get(&format!("{path}?limit=2&after={next}")).good();
     assert_eq!((versions(&rest), &rest["next"]), (vec![1], &Value::Null));
     assert_eq!(rest["items"][0]["attributes"]["value"], 1);
-    // A gap: the version in between is gone.
+    // A gap: the version in between is deleted.
     assert_eq!(world.delete("/versions/3").status, 204);
     assert_eq!(world.delete("/versions/4").status, 204);
     assert_eq!(versions(&world.get(&path).good()), [1], "the same before and after the gap");

@@ -1,4 +1,4 @@
-//! Versions: storing, comparing, releasing, rolling back, deleting.
+//! Versions: upload, comparison, release, roll-back, deletion.
 
 use std::io::Write as _;
 
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use super::{World, id_of, ids, on_both, path_of, refused, resource};
 
 on_both!(
-    what_is_asked_for_comes_with_a_release,
-    what_is_verified_comes_with_its_release,
+    an_operation_is_created_with_its_release,
+    a_verification_is_created_with_its_release,
     versions_are_stored_and_shown,
     numbers_are_reserved_first,
     bad_versions_are_refused_whole,
     paths_of_one_machine_have_one_resource,
     of_concurrent_releases_one_wins,
     an_older_version_never_overrides_a_newer_one,
-    differences_are_told,
-    any_version_can_be_gone_back_to,
-    only_what_is_not_in_use_is_deleted,
+    versions_are_compared,
+    any_version_can_be_rolled_back_to,
+    only_unused_versions_are_deleted,
     deleting_versions_and_recording_results_do_not_block_each_other,
-    packed_uploads_are_unpacked_within_limits,
+    compressed_uploads_are_decompressed_within_limits,
 );
 
 fn versions_are_stored_and_shown(world: World) {
@@ -180,7 +180,7 @@ fn an_older_version_never_overrides_a_newer_one(world: World) {
     assert!(made.is_some() && made < released, "{after}");
     refused(&world.act(&format!("/versions/{old}/release")), 409, "superseded");
     refused(&world.act(&format!("/versions/{new}/release")), 409, "already-released");
-    // A number that was reserved before, and is stored after a newer one was released.
+    // A reserved number that is stored after a newer version was released.
     let late = world.act("/versions/reserve").good()["number"].as_u64().unwrap();
     let newest = world.upload(&[("a", 3)]);
     world.act(&format!("/versions/{newest}/release")).good();
@@ -190,7 +190,7 @@ fn an_older_version_never_overrides_a_newer_one(world: World) {
     assert_eq!(stored["transitioning_message"], "not released: a newer version is");
 }
 
-fn differences_are_told(world: World) {
+fn versions_are_compared(world: World) {
     let old = json!({"resources": [
         {"id": id_of("a"), "attributes": {"x": 1, "y": 2}},
         {"id": id_of("b"), "attributes": {}},
@@ -227,7 +227,7 @@ fn differences_are_told(world: World) {
     refused(&world.get("/versions/1/compare/9"), 404, "not-found");
 }
 
-fn any_version_can_be_gone_back_to(world: World) {
+fn any_version_can_be_rolled_back_to(world: World) {
     let first = json!({
         "resources": [resource("a", 1), {"id": id_of("s"), "attributes": {"value": 1}, "set": "x", "undefined": true}],
         "unknowns": [{"name": "u", "source": "user"}], "info": {"message": "good"},
@@ -248,7 +248,7 @@ fn any_version_can_be_gone_back_to(world: World) {
     refused(&world.act("/versions/9/roll-back"), 404, "not-found");
 }
 
-fn only_what_is_not_in_use_is_deleted(world: World) {
+fn only_unused_versions_are_deleted(world: World) {
     world.upload(&[("a", 1)]);
     world.upload(&[("a", 2)]);
     refused(&world.delete("/versions/2"), 409, "in-use");
@@ -293,7 +293,7 @@ pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-fn packed_uploads_are_unpacked_within_limits(world: World) {
+fn compressed_uploads_are_decompressed_within_limits(world: World) {
     let send = |body: Vec<u8>, encoding: &str| {
         let headers = [("content-encoding", encoding), ("content-type", "application/json")];
         world.admin().send_bytes("POST", &world.at("/versions"), &headers, body)
@@ -322,15 +322,15 @@ fn packed_uploads_are_unpacked_within_limits(world: World) {
     bad("/operations/x", "must be an id");
     let action = world.act("/agents/agent/explode");
     refused(&action, 400, "bad-request");
-    assert!(action.text.contains("explode in the path is not known"), "{action:?}");
-    // Small as it is sent, and much too large when it is unpacked.
+    assert!(action.text.contains("explode in the path is unknown"), "{action:?}");
+    // Small when compressed, and much too large decompressed.
     let bomb = gzip(&vec![b' '; 101 * 1024 * 1024]);
     assert!(bomb.len() < 1024 * 1024);
     refused(&send(bomb, "gzip"), 413, "too-large");
     assert_eq!(world.get("/versions").good()["items"].as_array().unwrap().len(), 1);
 }
 
-fn what_is_asked_for_comes_with_a_release(world: World) {
+fn an_operation_is_created_with_its_release(world: World) {
     let store = |note: u32| {
         let resources = json!([{"id": "t::R[a,name=n]", "attributes": {"note": note}}]);
         let stored = world.post("/versions", &json!({"resources": resources, "release": false}));
@@ -342,7 +342,7 @@ fn what_is_asked_for_comes_with_a_release(world: World) {
     };
     refused(&ask(first, "release", "destroy"), 422, "invalid");
     assert_eq!(world.get(&format!("/versions/{first}")).good()["released"], false);
-    // The second time, the version is wanted already: only the engine is asked.
+    // The second time, the version is released already: only the operation is created.
     for (wish, request) in [("deploy", json!({})), ("verify", json!({"verify": true}))] {
         let released = ask(first, "release", wish).good();
         assert_eq!((&released["number"], &released["released"]), (&json!(first), &json!(true)));
@@ -352,7 +352,7 @@ fn what_is_asked_for_comes_with_a_release(world: World) {
         assert_eq!(world.get(&path).good()["transitioning"], "yes");
     }
     assert!(world.act(&format!("/versions/{second}/release")).good().get("operation").is_none());
-    // Who asks for what an older one wants would get something else.
+    // The operation would apply to another version.
     refused(&ask(first, "release", "deploy"), 409, "superseded");
     let back = ask(first, "roll-back", "deploy").good();
     assert_eq!((&back["released"], &back["operation"]["kind"]), (&json!(true), &json!("deploy")));
@@ -367,7 +367,7 @@ fn what_is_asked_for_comes_with_a_release(world: World) {
     assert_eq!(world.get(&format!("/versions/{third}")).good()["released"], false);
 }
 
-fn what_is_verified_comes_with_its_release(world: World) {
+fn a_verification_is_created_with_its_release(world: World) {
     let resources = json!([{"id": "t::R[a,name=n]", "attributes": {}}]);
     let upload = |release: bool| {
         let body = json!({
@@ -376,7 +376,7 @@ fn what_is_verified_comes_with_its_release(world: World) {
         world.post("/versions", &body)
     };
     refused(&upload(false), 422, "invalid");
-    // The second has nothing new to store, and is looked at all the same.
+    // The second stores nothing, and is verified nevertheless.
     for is_new in [true, false] {
         let stored = upload(true).good();
         assert_eq!((&stored["created_now"], &stored["released"]), (&json!(is_new), &json!(true)));

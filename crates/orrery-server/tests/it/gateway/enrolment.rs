@@ -8,7 +8,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::World;
-use super::dialled::Identity;
+use super::test_client::Identity;
 
 #[test]
 fn a_machine_joins_once_with_a_token() {
@@ -20,8 +20,12 @@ fn a_machine_joins_once_with_a_token() {
     assert_eq!(joined.valid_seconds, 90 * 24 * 3600);
     assert!(world.environment.ends_with(&joined.environment.to_string()));
     let ca = CertificateDer::from_pem_slice(joined.ca.as_bytes()).unwrap();
-    let told = JoinToken::parse(&token).unwrap();
-    assert_eq!(told.fingerprint(), &Fingerprint::of(&ca), "the token says whom to trust");
+    let parsed = JoinToken::parse(&token).unwrap();
+    assert_eq!(
+        parsed.fingerprint(),
+        &Fingerprint::from_der(&ca),
+        "the token has the fingerprint of the authority"
+    );
 
     let again = machine.join(&world.address, &token);
     assert_eq!(again.agent, joined.agent, "the same key is the same agent");
@@ -75,16 +79,17 @@ fn bad_tokens_and_requests_are_refused() {
     assert_eq!(invite(json!({"names": ["web9"]})), 409);
 }
 
-/// Only a token that was made to enrol machines invites them, for no longer than it lives itself, and not any more after it was revoked.
+/// Only a token with the right to enrol invites machines. Its invitations expire with it, and end
+/// when it is revoked.
 #[test]
-fn what_a_token_invites_ends_with_it() {
+fn invitations_of_a_token_end_with_it() {
     let world = World::new();
     let make = |groups: serde_json::Value| {
         let new = json!({"name": "ci", "role": "developer", "groups": groups, "days": 1});
-        let made = world.served.admin.post("/api/v1/tokens", &new).good();
-        let path = format!("/api/v1/tokens/{}", made["token"]["id"].as_str().unwrap());
-        let ends = made["token"]["expires"].as_str().unwrap().to_owned();
-        (world.served.with_token(made["secret"].as_str().unwrap()), path, ends)
+        let created = world.served.admin.post("/api/v1/tokens", &new).good();
+        let path = format!("/api/v1/tokens/{}", created["token"]["id"].as_str().unwrap());
+        let ends = created["token"]["expires"].as_str().unwrap().to_owned();
+        (world.served.with_token(created["secret"].as_str().unwrap()), path, ends)
     };
     let invite = |client: &crate::support::Client, name: &str| {
         let body = json!({"names": [name], "expires_in": 7 * 86_400});
@@ -97,9 +102,9 @@ fn what_a_token_invites_ends_with_it() {
     assert_eq!(webhook.status, 403, "{webhook:?}");
     let (ci, path, ends) = make(json!(["remote-agents"]));
     let [first, second] = ["web1", "web2"].map(|name| {
-        let made = invite(&ci, name).good();
-        assert_eq!(made["expires"], ends.as_str());
-        made["token"].as_str().unwrap().to_owned()
+        let created = invite(&ci, name).good();
+        assert_eq!(created["expires"], ends.as_str());
+        created["token"].as_str().unwrap().to_owned()
     });
     let mut machine = Identity::new();
     machine.join(&world.address, &first);
@@ -110,7 +115,7 @@ fn what_a_token_invites_ends_with_it() {
 }
 
 #[test]
-fn nobody_is_invited_where_no_gateway_runs() {
+fn invitations_require_a_gateway() {
     let mut world = World::new();
     world.stop_gateway();
     let path = world.path("/remote-agents/invitations");
@@ -120,7 +125,7 @@ fn nobody_is_invited_where_no_gateway_runs() {
 }
 
 #[test]
-fn certificates_are_renewed_for_who_has_one() {
+fn certificates_are_renewed_for_enrolled_agents() {
     let world = World::new();
     let machine = world.enrolled(&["web1"]);
     let (status, answer) =
@@ -142,7 +147,7 @@ fn certificates_are_renewed_for_who_has_one() {
 }
 
 #[test]
-fn who_was_revoked_is_refused_also_when_it_is_forgotten() {
+fn a_revoked_agent_is_refused_even_after_its_record_is_deleted() {
     let world = World::new();
     let machine = world.enrolled(&["web1"]);
     let refused = || {
@@ -163,7 +168,7 @@ fn who_was_revoked_is_refused_also_when_it_is_forgotten() {
     assert_eq!(revoke("?release=true")["actions"], json!({}));
     let records = world.served.app.store().records();
     let environment = records.remote_agent(machine.agent.as_bytes()).unwrap().environment;
-    assert_eq!(records.forget_revoked_agents(environment, Timestamp(i64::MAX)).unwrap(), 1);
+    assert_eq!(records.delete_revoked_agents(environment, Timestamp(i64::MAX)).unwrap(), 1);
     assert_eq!(world.served.admin.get(&one).status, 404);
     refused();
 }
@@ -182,7 +187,7 @@ fn joining_is_in_the_audit_log() {
 }
 
 #[test]
-fn what_strangers_send_does_not_fill_the_audit_log() {
+fn unauthenticated_requests_do_not_fill_the_audit_log() {
     let world = World::new();
     world.invite(&["web1"]);
     let secret = "orrj_secret".repeat(5_000);
@@ -204,7 +209,7 @@ fn what_strangers_send_does_not_fill_the_audit_log() {
                 });
             }
         });
-        joins().any(|entry| entry["detail"].as_str().unwrap().contains("are not noted"))
+        joins().any(|entry| entry["detail"].as_str().unwrap().contains("were omitted"))
     });
     for entry in joins() {
         let detail = entry["detail"].as_str().unwrap();

@@ -1,10 +1,10 @@
-//! The gateway, through its listener: enrolment, sessions and commands, with an agent that the tests speak for word by word.
+//! The gateway, through its listener: enrolment, sessions and commands, with a scripted agent.
 
+mod agent_reassignment;
 mod commands;
-mod dialled;
 mod enrolment;
-mod moving;
 mod sessions;
+mod test_client;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use orrery_model::Timestamp;
 use orrery_server::{AppSettings, GatewayOptions, GatewayRole, MasterKey};
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store};
-use orrery_testing::{Database, Postgres};
+use orrery_testing::{Postgres, TestDatabase};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::support::Served;
-use dialled::Identity;
+use test_client::Identity;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,10 +28,10 @@ struct World {
     gateway: Option<GatewayRole>,
     runtime: Runtime,
     address: String,
-    /// The path of the environment's API.
+    /// API path of the environment.
     environment: String,
     _data: tempfile::TempDir,
-    database: Option<Database>,
+    database: Option<TestDatabase>,
 }
 
 impl World {
@@ -43,7 +43,7 @@ impl World {
         Self::on_postgres_after("")
     }
 
-    /// With a database that these statements have changed.
+    /// Runs these statements on the database first.
     fn on_postgres_after(statements: &str) -> Self {
         let database = Postgres::shared().database();
         let holder = Holder::this_process("test", Timestamp(0));
@@ -52,9 +52,9 @@ impl World {
         Self::with(Arc::new(store), Some(database))
     }
 
-    fn with(store: Arc<dyn Store>, database: Option<Database>) -> Self {
+    fn with(store: Arc<dyn Store>, database: Option<TestDatabase>) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let master_key = MasterKey::Made(data.path().join("secret.key"));
+        let master_key = MasterKey::Generated(data.path().join("secret.key"));
         let settings = AppSettings { master_key, ..AppSettings::default() };
         let served = Served::with(store, settings.clone());
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
@@ -107,12 +107,12 @@ impl World {
 
     fn invite(&self, names: &[&str]) -> String {
         let path = self.path("/remote-agents/invitations");
-        let made = self.served.admin.post(&path, &json!({"names": names})).good();
-        assert_eq!(made["gateway"], self.address.as_str());
-        made["token"].as_str().unwrap().to_owned()
+        let created = self.served.admin.post(&path, &json!({"names": names})).good();
+        assert_eq!(created["gateway"], self.address.as_str());
+        created["token"].as_str().unwrap().to_owned()
     }
 
-    /// A machine that has joined.
+    /// Enrols a machine.
     fn enrolled(&self, names: &[&str]) -> Identity {
         let mut identity = Identity::new();
         identity.join(&self.address, &self.invite(names));

@@ -1,21 +1,21 @@
-//! Sessions: who gets one, and when it ends.
+//! Sessions: admission and end.
 
 use std::time::Duration;
 
 use orrery_agent::protocol::{FromAgent, Hello, RefusalCode, ToAgent};
-use orrery_store::LiveGateway;
+use orrery_store::GatewayHeartbeat;
 use serde_json::json;
 use uuid::Uuid;
 
 use super::World;
-use super::dialled::{Identity, Session};
+use super::test_client::{Identity, Session};
 
-/// Why a session was ended.
+/// Returns the code with which a session was ended.
 #[track_caller]
 fn refusal(session: &mut Session) -> RefusalCode {
-    match session.hear() {
+    match session.receive() {
         Some(ToAgent::Refuse(refusal)) => {
-            assert_eq!(session.hear().map(|message| format!("{message:?}")), None);
+            assert_eq!(session.receive().map(|message| format!("{message:?}")), None);
             refusal.code
         }
         other => panic!("{other:?}"),
@@ -33,7 +33,7 @@ fn an_enrolled_agent_gets_a_session() {
     assert_eq!(listed[0]["program_version"], "test");
     let metrics = world.served.admin.get("/metrics").text;
     assert!(metrics.contains("orrery_agent_sessions 1"), "{metrics}");
-    let health = world.served.nobody().get("/health").good();
+    let health = world.served.anonymous().get("/health").good();
     assert_eq!(health["checks"]["gateway"], "ok");
     drop(session);
     world.until("it is gone", |world| world.remote_agents()[0]["status"] == "disconnected");
@@ -48,7 +48,7 @@ fn without_a_certificate_there_is_no_session() {
     assert_eq!(Identity::new().dial(&world.address).err(), Some(401));
     let other = World::new();
     other.enrolled(&["web1"]);
-    // A certificate of another installation does not even agree on encryption.
+    // With a certificate of another installation, even the TLS handshake fails.
     assert_eq!(machine.dial(&other.address).err(), Some(0));
     assert_eq!(other.remote_agents()[0]["session"], 0);
 }
@@ -58,23 +58,23 @@ fn a_session_begins_with_hello_in_the_right_protocol() {
     let world = World::new();
     let machine = world.enrolled(&["web1"]);
     let mut session = machine.dial(&world.address).unwrap();
-    session.say(&FromAgent::Pong);
+    session.send(&FromAgent::Pong);
     assert_eq!(refusal(&mut session), RefusalCode::Unreadable);
     let mut session = machine.dial(&world.address).unwrap();
     let FromAgent::Hello(hello) = machine.hello() else { panic!("it is a hello") };
-    session.say(&FromAgent::Hello(Hello { protocol: 99, ..hello.clone() }));
+    session.send(&FromAgent::Hello(Hello { protocol: 99, ..hello.clone() }));
     assert_eq!(refusal(&mut session), RefusalCode::Protocol);
     let mut session = machine.dial(&world.address).unwrap();
     let program_version = "x".repeat(100_000);
-    session.say(&FromAgent::Hello(Hello { program_version, ..hello.clone() }));
+    session.send(&FromAgent::Hello(Hello { program_version, ..hello.clone() }));
     assert_eq!(refusal(&mut session), RefusalCode::Unreadable, "it is much too long");
     assert_eq!(world.remote_agents()[0]["session"], 0);
     let mut session = machine.dial(&world.address).unwrap();
     let program_version = format!("\0v{}", "x".repeat(1000));
-    session.say(&FromAgent::Hello(Hello { program_version, ..hello }));
-    assert!(matches!(session.hear(), Some(ToAgent::Welcome(_))));
-    let told = world.remote_agents()[0]["program_version"].as_str().unwrap().to_owned();
-    assert!(told.starts_with("vx") && told.len() == 200, "{told}");
+    session.send(&FromAgent::Hello(Hello { program_version, ..hello }));
+    assert!(matches!(session.receive(), Some(ToAgent::Welcome(_))));
+    let version = world.remote_agents()[0]["program_version"].as_str().unwrap().to_owned();
+    assert!(version.starts_with("vx") && version.len() == 200, "{version}");
 }
 
 #[test]
@@ -90,23 +90,23 @@ fn a_revoked_agent_is_sent_away_at_once_and_for_good() {
 }
 
 #[test]
-fn the_newest_session_wins_and_people_learn_of_a_second_process() {
+fn the_newest_session_wins_and_a_second_process_is_reported() {
     let world = World::new();
     let mut machine = world.enrolled(&["web1"]);
     let (mut first, _) = machine.open(&world.address);
     let (mut second, number) = machine.open(&world.address);
     assert_eq!(number, 2);
     assert_eq!(refusal(&mut first), RefusalCode::Superseded);
-    let told = || {
+    let notification_count = || {
         let list = world.served.admin.get(&world.path("/notifications")).good();
         list["items"].as_array().unwrap().len()
     };
-    assert_eq!(told(), 0, "the same process came again");
+    assert_eq!(notification_count(), 0, "the same process came again");
     machine.boot = Uuid::new_v4();
     let (_third, number) = machine.open(&world.address);
     assert_eq!(number, 3);
     assert_eq!(refusal(&mut second), RefusalCode::Superseded);
-    assert_eq!(told(), 1);
+    assert_eq!(notification_count(), 1);
     world.until("the newest stays", |world| world.remote_agents()[0]["status"] == "connected");
     assert_eq!(world.remote_agents()[0]["session"], 3);
 }
@@ -131,7 +131,7 @@ fn sessions_here(world: &World) -> Option<String> {
 }
 
 #[test]
-fn the_end_of_a_session_is_noted_as_soon_as_the_database_takes_it() {
+fn the_end_of_a_session_is_recorded_once_the_database_is_writable() {
     let world = World::on_postgres();
     let machine = world.enrolled(&["web1"]);
     let (session, _) = machine.open(&world.address);
@@ -142,16 +142,16 @@ fn the_end_of_a_session_is_noted_as_soon_as_the_database_takes_it() {
     database.batch_execute(refuse).unwrap();
     drop(session);
     world.until("the session ends", |world| sessions_here(world).as_deref() == Some("0"));
-    // Long enough to be tried and refused, and short enough to be tried again.
+    // Long enough for a refused attempt, and short enough for a retry.
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(world.remote_agents()[0]["status"], "connected", "nobody could note it");
+    assert_eq!(world.remote_agents()[0]["status"], "connected", "the end could not be recorded");
     database.batch_execute("DROP TRIGGER refuse ON remote_agent").unwrap();
     world.until("it is noted", |world| world.remote_agents()[0]["status"] == "disconnected");
 }
 
-/// Machines have clocks of their own. What counts for who is alive is the one that all of them see.
+/// Machines have different clocks. Only the database's clock decides which gateways are alive.
 #[test]
-fn the_clock_of_the_database_tells_who_is_alive() {
+fn liveness_uses_the_clock_of_the_database() {
     const HOUR: i64 = 3_600_000_000;
     for ahead in [HOUR, -HOUR] {
         let world = World::on_postgres_after(&format!(
@@ -171,9 +171,9 @@ fn the_clock_of_the_database_tells_who_is_alive() {
             alive.first().cloned()
         );
         assert_eq!(world.remote_agents()[0]["status"], "connected", "{ahead}");
-        // Another gateway says that it is alive: that is no reason to forget this one.
-        let gateway = LiveGateway { uuid: [9; 16], address: "b:1", peer_address: "b:1" };
-        assert_eq!(records.gateway_is_alive(&gateway, within).unwrap(), 0, "{ahead}");
+        // The heartbeat of another gateway must not expire this one.
+        let gateway = GatewayHeartbeat { uuid: [9; 16], address: "b:1", peer_address: "b:1" };
+        assert_eq!(records.record_gateway_heartbeat(&gateway, within).unwrap(), 0, "{ahead}");
         assert_eq!(world.remote_agents()[0]["status"], "connected", "{ahead}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which contents the handlers of an environment get: seen at the target.
+//! Contents that the handlers of an environment get, observed at the target.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use orrery_store::{ContentHash, ContentHolder};
 
 use super::*;
 
-/// A file with a content that is stored elsewhere.
+/// A file whose content is referred to by its hash.
 fn file(path: &std::path::Path, hash: &str) -> Resource {
     let path = path.display().to_string();
     let id = ResourceId::new("std::File", "localhost", "path", &path).unwrap();
@@ -16,7 +16,7 @@ fn file(path: &std::path::Path, hash: &str) -> Resource {
     Resource::new(id, Attributes::parse(&attributes.to_string()).unwrap(), Vec::new())
 }
 
-/// A model that names the content of another environment, because its author guessed it, gets nothing.
+/// A model that guesses the hash of another environment's content gets nothing.
 fn an_environment_gets_its_own_contents_only(kind: Kind) {
     let mut world = World::new(kind);
     let directory = tempfile::tempdir().unwrap();

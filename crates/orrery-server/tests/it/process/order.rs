@@ -1,4 +1,4 @@
-//! In which order the work of an environment is done, and when what failed is tried again: seen at the target.
+//! Order of an environment's tasks, and retries after failures, observed at the target.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn file(path: &Path, content: &str) -> Resource {
     Resource::new(id, Attributes::parse(&attributes.to_string()).unwrap(), Vec::new())
 }
 
-/// One agent, a file, and commands that take a while and each note what the file says when they are done.
+/// One agent with a file and slow commands, each of which logs the content of the file at its end.
 struct Site {
     directory: tempfile::TempDir,
 }
@@ -49,7 +49,7 @@ impl Site {
         all
     }
 
-    /// What each command saw.
+    /// Returns the file content that each command saw.
     fn log(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path("log")).unwrap_or_default();
         text.lines()
@@ -58,8 +58,8 @@ impl Site {
     }
 }
 
-/// Somebody's repair, or verifying deploy, is under way; another one's release comes before the rest of it.
-fn a_release_comes_before_what_remains_of_a_repair(kind: Kind) {
+/// During a repair or a verifying deploy, a new release takes precedence over the remaining tasks.
+fn a_release_precedes_the_rest_of_a_repair(kind: Kind) {
     for verifying in [false, true] {
         let mut world = World::new(kind);
         let key = world.environment("one").key;
@@ -84,7 +84,7 @@ fn a_release_comes_before_what_remains_of_a_repair(kind: Kind) {
         world.until_deployed(key, &released);
         let log = site.log();
         let late = log.iter().filter(|saw| *saw == "newmore").count();
-        // One was done and one under way; a machine that does much else may have got one or two further.
+        // One was done and one was running; a loaded machine may have got one or two further.
         assert!(log.len() >= COMMANDS && late + 4 >= log.len(), "verifying: {verifying}, {log:?}");
         assert!(late >= COMMANDS / 2, "the rest ran after the release: {log:?}");
     }
@@ -99,11 +99,11 @@ fn notifications(world: &World, key: EnvironmentKey) -> Vec<(String, String)> {
 fn set(world: &World, environment: &EnvironmentRecord, name: &str, value: &Value) {
     let records = world.app.store().records();
     records.change_setting(environment.key, name, Some(value), world.app.now()).unwrap();
-    world.app.nudge();
+    world.app.wake_up();
 }
 
-/// Six runs, a second apart: with a pause that doubles, they would take half a minute.
-fn what_fails_is_tried_again_at_the_interval(kind: Kind) {
+/// Six runs, a second apart: with exponential backoff they would take half a minute.
+fn failed_resources_are_retried_at_the_interval(kind: Kind) {
     let mut world = World::new(kind);
     let environment = world.environment("one");
     let key = environment.key;
@@ -118,8 +118,8 @@ fn what_fails_is_tried_again_at_the_interval(kind: Kind) {
     assert!(!found.state.parked && notifications(&world, key).is_empty());
 }
 
-/// Also if the process that parked it was ended before it could say so.
-fn what_is_parked_is_told(kind: Kind) {
+/// Also if the process that parked it ended before the notification.
+fn parked_resources_are_reported(kind: Kind) {
     let mut world = World::new(kind);
     let environment = world.environment("one");
     let key = environment.key;
@@ -128,10 +128,10 @@ fn what_is_parked_is_told(kind: Kind) {
     let fails = scripted("localhost", "fails", r#"{"outcome":"failed"}"#);
     world.put(key, std::slice::from_ref(&fails));
     world.start();
-    world.until("people are told", |world| !notifications(world, key).is_empty());
-    let told = notifications(&world, key);
-    assert_eq!(told[0].0, "Resources were parked");
-    assert!(told[0].1.contains(&format!("{} failed 2 times", fails.id)), "{told:?}");
+    world.until("the notification is added", |world| !notifications(world, key).is_empty());
+    let reported = notifications(&world, key);
+    assert_eq!(reported[0].0, "Resources were parked");
+    assert!(reported[0].1.contains(&format!("{} failed 2 times", fails.id)), "{reported:?}");
     let parked = |world: &World| {
         let found = world.app.store().find_resource(key, fails.id.as_str()).unwrap().unwrap();
         found.state.parked
@@ -144,11 +144,11 @@ fn what_is_parked_is_told(kind: Kind) {
     world.until_deployed(key, std::slice::from_ref(&other));
     assert_eq!(notifications(&world, key).len(), 1, "once is enough");
     world.stop();
-    world.app.store().records().forget_notifications(key, Timestamp(i64::MAX)).unwrap();
+    world.app.store().records().expire_notifications(key, Timestamp(i64::MAX)).unwrap();
     world.start();
-    world.until("people are told nevertheless", |world| notifications(world, key) == told);
+    world.until("the notification is added again", |world| notifications(world, key) == reported);
     assert_eq!(world.runs(key, &fails), 2, "it was not tried again");
-    // Whoever wants it tried says so.
+    // An explicit deploy retries it.
     world.request(key, "deploy", &json!({}));
     world.until("it was tried again", |world| world.runs(key, &fails) > 2);
 }
@@ -159,18 +159,18 @@ macro_rules! on {
             use super::*;
 
             #[test]
-            fn a_release_comes_before_what_remains_of_a_repair() {
-                super::a_release_comes_before_what_remains_of_a_repair($kind);
+            fn a_release_precedes_the_rest_of_a_repair() {
+                super::a_release_precedes_the_rest_of_a_repair($kind);
             }
 
             #[test]
-            fn what_fails_is_tried_again_at_the_interval() {
-                super::what_fails_is_tried_again_at_the_interval($kind);
+            fn failed_resources_are_retried_at_the_interval() {
+                super::failed_resources_are_retried_at_the_interval($kind);
             }
 
             #[test]
-            fn what_is_parked_is_told() {
-                super::what_is_parked_is_told($kind);
+            fn parked_resources_are_reported() {
+                super::parked_resources_are_reported($kind);
             }
         }
     };

@@ -9,21 +9,21 @@ use orrery_store::{
 use crate::support::Backend;
 
 super::list_cases![
-    the_first_account_is_made_once,
+    the_first_account_is_created_once,
     the_last_administrator_cannot_be_lost,
     sessions_end,
     a_new_password_ends_other_sessions,
-    roles_hang_on_places,
+    roles_belong_to_scopes,
     tokens_are_found_by_hash_and_revoked,
-    others_than_administrators_are_noticed,
+    non_administrators_are_detected,
     deleting_an_account_takes_all_with_it,
-    deleted_places_take_their_grants_along,
+    deleted_scopes_take_their_grants_along,
     the_audit_log_is_a_chain,
     retention_leaves_the_audit_log_a_chain,
     audit_entries_are_filtered_and_paged,
-    secrets_belong_to_places_and_are_resealed,
-    values_are_remembered,
-    networks_of_logins_are_known_for_a_while,
+    secrets_belong_to_scopes_and_are_resealed,
+    meta_values_are_stored,
+    networks_of_logins_are_familiar_for_90_days,
     an_account_has_a_thousand_tokens_at_most,
 ];
 
@@ -35,7 +35,7 @@ fn account(uuid: [u8; 16], name: &str, admin: bool) -> NewAccount<'_> {
     NewAccount { uuid, name, password: Some("$hash"), issuer: None, admin }
 }
 
-fn make(store: &dyn Store, uuid: [u8; 16], name: &str, admin: bool) {
+fn create_account(store: &dyn Store, uuid: [u8; 16], name: &str, admin: bool) {
     store.records().create_account(&account(uuid, name, admin), NOW).unwrap();
 }
 
@@ -48,19 +48,19 @@ fn is_open(store: &dyn Store, hash: [u8; 32], now: i64) -> bool {
     store.records().session(&hash, Timestamp(now)).unwrap().is_some()
 }
 
-fn the_first_account_is_made_once(backend: Backend) {
+fn the_first_account_is_created_once(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     assert!(records.has_no_accounts().unwrap());
-    records.remember("ticket", "right").unwrap();
+    records.put_meta("ticket", "right").unwrap();
     let first = |ticket| {
         records.create_first_account(&account(ADA, "ada", true), Some(ticket), NOW).unwrap()
     };
     assert_eq!(first(("ticket", "wrong")), None);
-    let made = first(("ticket", "right")).unwrap();
-    assert_eq!((made.name.as_str(), made.admin, made.revision), ("ada", true, 1));
+    let created = first(("ticket", "right")).unwrap();
+    assert_eq!((created.name.as_str(), created.admin, created.revision), ("ada", true, 1));
     assert_eq!(first(("ticket", "right")), None);
-    assert_eq!(records.remembered("ticket").unwrap(), None, "it is used up");
+    assert_eq!(records.meta_value("ticket").unwrap(), None, "it is used up");
     let again = records.create_first_account(&account(BOB, "bob", true), None, NOW).unwrap();
     assert_eq!(again, None);
     let taken = records.create_account(&account(BOB, "ada", false), NOW).unwrap_err();
@@ -70,8 +70,8 @@ fn the_first_account_is_made_once(backend: Backend) {
 fn the_last_administrator_cannot_be_lost(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    make(&*store, ADA, "ada", true);
-    make(&*store, BOB, "bob", false);
+    create_account(&*store, ADA, "ada", true);
+    create_account(&*store, BOB, "bob", false);
     let refused = |result: orrery_store::Result<()>| {
         let error = result.unwrap_err();
         assert!(matches!(error, StoreError::LastAdministrator(_)), "{error}");
@@ -91,8 +91,8 @@ fn the_last_administrator_cannot_be_lost(backend: Backend) {
 
 fn sessions_end(backend: Backend) {
     let store = backend.fresh();
-    make(&*store, ADA, "ada", true);
-    make(&*store, BOB, "bob", false);
+    create_account(&*store, ADA, "ada", true);
+    create_account(&*store, BOB, "bob", false);
     begin_session(&*store, [1; 32], ADA, 2_000);
     assert!(is_open(&*store, [1; 32], 1_999));
     assert!(!is_open(&*store, [1; 32], 2_000));
@@ -113,8 +113,8 @@ fn sessions_end(backend: Backend) {
 
 fn a_new_password_ends_other_sessions(backend: Backend) {
     let store = backend.fresh();
-    make(&*store, ADA, "ada", true);
-    make(&*store, BOB, "bob", false);
+    create_account(&*store, ADA, "ada", true);
+    create_account(&*store, BOB, "bob", false);
     for (hash, account) in [([1; 32], ADA), ([2; 32], ADA), ([3; 32], BOB)] {
         begin_session(&*store, hash, account, 9_000);
     }
@@ -130,10 +130,10 @@ fn a_new_password_ends_other_sessions(backend: Backend) {
     assert!(store.records().set_password(&[7; 16], "$x", None, NOW).is_err());
 }
 
-fn roles_hang_on_places(backend: Backend) {
+fn roles_belong_to_scopes(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    make(&*store, ADA, "ada", false);
+    create_account(&*store, ADA, "ada", false);
     let same_id = [9; 16];
     let (project, environment) = (RoleScope::Project(same_id), RoleScope::Environment(same_id));
     records.assign_role(&ADA, project, "viewer", NOW).unwrap();
@@ -148,7 +148,7 @@ fn roles_hang_on_places(backend: Backend) {
     assert!(records.revoke_role(&ADA, environment, "viewer", NOW).is_err());
     records.revoke_role(&ADA, project, "viewer", NOW).unwrap();
     assert_eq!(records.role_assignments(Some(project)).unwrap(), []);
-    assert!(records.assign_role(&BOB, project, "viewer", NOW).is_err(), "nobody has that id");
+    assert!(records.assign_role(&BOB, project, "viewer", NOW).is_err(), "there is no such account");
 }
 
 fn token(uuid: [u8; 16], account: [u8; 16], created: i64) -> TokenRecord {
@@ -168,8 +168,8 @@ fn token(uuid: [u8; 16], account: [u8; 16], created: i64) -> TokenRecord {
 fn tokens_are_found_by_hash_and_revoked(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    make(&*store, ADA, "ada", false);
-    make(&*store, BOB, "bob", false);
+    create_account(&*store, ADA, "ada", false);
+    create_account(&*store, BOB, "bob", false);
     let (first, second) = (token([1; 16], ADA, 10), token([2; 16], ADA, 10));
     records.create_token(&[1; 32], &first).unwrap();
     records.create_token(&[2; 32], &second).unwrap();
@@ -193,12 +193,12 @@ fn tokens_are_found_by_hash_and_revoked(backend: Backend) {
     assert!(records.revoke_token(&[9; 16], NOW).is_err());
 }
 
-fn others_than_administrators_are_noticed(backend: Backend) {
+fn non_administrators_are_detected(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let only = |at: i64| records.has_only_administrators(Timestamp(at)).unwrap();
-    assert!(only(1), "nobody can do anything");
-    make(&*store, ADA, "ada", true);
+    assert!(only(1), "no account has rights");
+    create_account(&*store, ADA, "ada", true);
     assert!(only(1));
     let grants = |role: &str| serde_json::json!({"role": role, "verbs": ["GET", "PUT"]});
     let viewer = token([1; 16], ADA, 10);
@@ -222,7 +222,7 @@ fn others_than_administrators_are_noticed(backend: Backend) {
         records.revoke_token(&[number; 16], Timestamp(60)).unwrap();
         assert!(only(61), "{role}: it was revoked");
     }
-    make(&*store, BOB, "bob", false);
+    create_account(&*store, BOB, "bob", false);
     records.assign_role(&BOB, RoleScope::Everywhere, "viewer", NOW).unwrap();
     assert!(only(1), "it changes nothing");
     records.assign_role(&BOB, RoleScope::Project([8; 16]), "developer", NOW).unwrap();
@@ -236,13 +236,13 @@ fn others_than_administrators_are_noticed(backend: Backend) {
 fn deleting_an_account_takes_all_with_it(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    make(&*store, ADA, "ada", false);
+    create_account(&*store, ADA, "ada", false);
     begin_session(&*store, [1; 32], ADA, 9_000);
     records.create_token(&[2; 32], &token([1; 16], ADA, 10)).unwrap();
     records.assign_role(&ADA, RoleScope::Everywhere, "admin", NOW).unwrap();
-    let made = records.account(&ADA).unwrap();
+    let created = records.account(&ADA).unwrap();
     records.set_password(&ADA, "another", Some(&[1; 32]), NOW).unwrap();
-    let error = records.delete_account(&ADA, Some(made.revision), NOW).unwrap_err();
+    let error = records.delete_account(&ADA, Some(created.revision), NOW).unwrap_err();
     assert!(matches!(error, StoreError::Outdated { .. }), "{error}");
     assert!(is_open(&*store, [1; 32], 1_500), "nothing is gone");
     let now = records.account(&ADA).unwrap();
@@ -253,10 +253,10 @@ fn deleting_an_account_takes_all_with_it(backend: Backend) {
     assert!(records.delete_account(&ADA, None, NOW).is_err());
 }
 
-fn deleted_places_take_their_grants_along(backend: Backend) {
+fn deleted_scopes_take_their_grants_along(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    make(&*store, ADA, "ada", false);
+    create_account(&*store, ADA, "ada", false);
     let id = [9; 16];
     records.create_project(id, "shop", "", NOW).unwrap();
     records.assign_role(&ADA, RoleScope::Project(id), "admin", NOW).unwrap();
@@ -286,19 +286,19 @@ fn retention_leaves_the_audit_log_a_chain(backend: Backend) {
     let all: Vec<AuditEntry> = (1..=10).map(|at| entry("a", at)).collect();
     records.append_audit(&all).unwrap();
     let now = Timestamp(20);
-    assert_eq!(records.forget_audit(Timestamp(1), 100, now).unwrap(), 0, "none is that old");
-    assert_eq!(records.forget_audit(Timestamp(8), 3, now).unwrap(), 3, "a few at a time");
-    assert_eq!(records.forget_audit(Timestamp(8), 100, now).unwrap(), 3);
-    assert_eq!(records.forget_audit(Timestamp(8), 100, now).unwrap(), 0);
-    let left = records.audit(&AuditFilter::default(), None, 100).unwrap();
-    let ids: Vec<i64> = left.iter().map(|record| record.id).collect();
+    assert_eq!(records.expire_audit(Timestamp(1), 100, now).unwrap(), 0, "none is that old");
+    assert_eq!(records.expire_audit(Timestamp(8), 3, now).unwrap(), 3, "a few at a time");
+    assert_eq!(records.expire_audit(Timestamp(8), 100, now).unwrap(), 3);
+    assert_eq!(records.expire_audit(Timestamp(8), 100, now).unwrap(), 0);
+    let remaining = records.audit(&AuditFilter::default(), None, 100).unwrap();
+    let ids: Vec<i64> = remaining.iter().map(|record| record.id).collect();
     assert_eq!(ids, [12, 11, 10, 9, 8, 7]);
-    let good = AuditVerdict::Good { id: 12, hash: left[0].hash };
+    let good = AuditVerdict::Good { id: 12, hash: remaining[0].hash };
     assert_eq!(records.verify_audit(None, 100).unwrap(), good);
     records.append_audit(&[entry("b", 21)]).unwrap();
     let verdict = records.verify_audit(None, 100).unwrap();
     assert!(matches!(verdict, AuditVerdict::Good { id: 13, .. }), "{verdict:?}");
-    assert_eq!(records.forget_audit(Timestamp(100), 100, now).unwrap(), 6, "all but the last");
+    assert_eq!(records.expire_audit(Timestamp(100), 100, now).unwrap(), 6, "all but the last");
     let verdict = records.verify_audit(None, 100).unwrap();
     assert!(matches!(verdict, AuditVerdict::Good { id: 14, .. }), "{verdict:?}");
 }
@@ -342,7 +342,7 @@ fn audit_entries_are_filtered_and_paged(backend: Backend) {
     assert_eq!(ids(AuditFilter { since, until, ..all }, None, 10), [3, 2]);
 }
 
-fn secrets_belong_to_places_and_are_resealed(backend: Backend) {
+fn secrets_belong_to_scopes_and_are_resealed(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let environment = Some(store.default_environment().unwrap());
@@ -364,7 +364,7 @@ fn secrets_belong_to_places_and_are_resealed(backend: Backend) {
     records.delete_secret(environment, "db", NOW).unwrap();
     assert!(records.secret(environment, "db").is_err());
     assert!(records.delete_secret(environment, "db", NOW).is_err());
-    // Somebody with another key, who may only replace the last one that is left of the first.
+    // A process with another key, which may only replace the last secret sealed with the first.
     let mine = |sealed: &[u8]| sealed.starts_with(b"mine");
     let refused = records.put_secret(environment, "new", b"mine", &mine, NOW);
     assert!(matches!(refused, Err(StoreError::OtherKey)), "{refused:?}");
@@ -373,22 +373,22 @@ fn secrets_belong_to_places_and_are_resealed(backend: Backend) {
     records.put_secret(environment, "new", b"mine", &mine, NOW).unwrap();
 }
 
-fn values_are_remembered(backend: Backend) {
+fn meta_values_are_stored(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    assert_eq!(records.remembered("a").unwrap(), None);
-    records.remember("a", "1").unwrap();
-    records.remember("a", "2").unwrap();
-    assert_eq!(records.remembered("a").unwrap().as_deref(), Some("2"));
+    assert_eq!(records.meta_value("a").unwrap(), None);
+    records.put_meta("a", "1").unwrap();
+    records.put_meta("a", "2").unwrap();
+    assert_eq!(records.meta_value("a").unwrap().as_deref(), Some("2"));
 }
 
-/// Each account has a few networks of its own, the ones that were seen last, for 90 days.
-fn networks_of_logins_are_known_for_a_while(backend: Backend) {
+/// Each account has a few networks of its own, the most recent ones, for 90 days.
+fn networks_of_logins_are_familiar_for_90_days(backend: Backend) {
     const DAY: i64 = 86_400_000_000;
     let store = backend.fresh();
     let records = store.records();
-    make(&*store, ADA, "ada", true);
-    make(&*store, BOB, "bob", false);
+    create_account(&*store, ADA, "ada", true);
+    create_account(&*store, BOB, "bob", false);
     let log_in = |account: [u8; 16], network: &str, at: i64, n: u16| {
         let mut hash = [account[0]; 32];
         hash[..2].copy_from_slice(&n.to_be_bytes());
@@ -403,28 +403,28 @@ fn networks_of_logins_are_known_for_a_while(backend: Backend) {
     assert!(is_known("ada", "192.0.2.1", 91 * DAY) && !is_known("ada", "192.0.2.1", 92 * DAY));
     assert!(!is_known("bob", "192.0.2.1", DAY) && !is_known("eve", "192.0.2.1", DAY));
     assert!(records.identity_at("eve", "192.0.2.1", NOW).unwrap().0.is_none());
-    // One account with many networks forgets its own, never those of others.
+    // An account with many networks displaces its own, never those of others.
     for n in 0..200 {
         log_in(BOB, &format!("2001:db8:{n:x}::/64"), DAY + i64::from(n), n + 1);
     }
     let kept = (0..200).filter(|n| is_known("bob", &format!("2001:db8:{n:x}::/64"), 2 * DAY));
     assert_eq!(kept.collect::<Vec<u16>>(), (136..200).collect::<Vec<u16>>());
     assert!(is_known("ada", "192.0.2.1", 2 * DAY));
-    // A password that was set by its owner, in a session, keeps them; one that an administrator sets does not.
+    // A password set by its owner, in a session, keeps them; one set by an administrator does not.
     records.set_password(&ADA, "$new", Some(&[9; 32]), NOW).unwrap();
     assert!(is_known("ada", "192.0.2.1", 2 * DAY));
     records.set_password(&ADA, "$new", None, NOW).unwrap();
     assert!(!is_known("ada", "192.0.2.1", 2 * DAY));
-    assert_eq!(records.forget_familiar(Timestamp(100 * DAY)).unwrap(), 64);
+    assert_eq!(records.expire_networks(Timestamp(100 * DAY)).unwrap(), 64);
 }
 
-/// Those that are revoked or expired do not count, and are forgotten after 90 days.
+/// Revoked and expired ones do not count, and are deleted after 90 days.
 fn an_account_has_a_thousand_tokens_at_most(backend: Backend) {
     const DAY: i64 = 86_400_000_000;
     let store = backend.fresh();
     let records = store.records();
-    make(&*store, ADA, "ada", false);
-    make(&*store, BOB, "bob", false);
+    create_account(&*store, ADA, "ada", false);
+    create_account(&*store, BOB, "bob", false);
     let create = |n: u16, account: [u8; 16], at: i64| {
         let mut uuid = [account[0]; 16];
         uuid[..2].copy_from_slice(&n.to_be_bytes());
@@ -438,7 +438,7 @@ fn an_account_has_a_thousand_tokens_at_most(backend: Backend) {
         create(n, ADA, 10).unwrap();
     }
     let refused = create(1_000, ADA, 10).unwrap_err();
-    assert!(matches!(refused, StoreError::NotNow(_)), "{refused}");
+    assert!(matches!(refused, StoreError::Conflict(_)), "{refused}");
     assert!(refused.to_string().contains("revoke"), "{refused}");
     create(0, BOB, 10).unwrap();
     records.revoke_token(&first, Timestamp(11)).unwrap();

@@ -28,7 +28,7 @@ const fn named(name: &str) -> DocumentName<'_> {
     DocumentName { project: None, kind: "service", name }
 }
 
-/// Writes as somebody who has seen everything.
+/// Writes on the current snapshot.
 fn write(
     records: &Records<'_>,
     project: Option<&[u8; 16]>,
@@ -47,11 +47,11 @@ fn revisions(records: &Records<'_>, name: &str) -> Vec<(i64, Option<String>, i64
 fn documents_keep_every_revision(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    let made = write(&records, None, &[service("a", Some("1"))], 5).unwrap().remove(0);
-    assert_eq!((made.revision, made.created, made.changed), (1, at(5), at(5)));
-    assert_eq!((made.content.as_deref(), &*made.changed_by), (Some("1"), "user:ada"));
+    let created = write(&records, None, &[service("a", Some("1"))], 5).unwrap().remove(0);
+    assert_eq!((created.revision, created.created, created.changed), (1, at(5), at(5)));
+    assert_eq!((created.content.as_deref(), &*created.changed_by), (Some("1"), "user:ada"));
     let same = write(&records, None, &[service("a", Some("1"))], 6).unwrap().remove(0);
-    assert_eq!(same, made, "the same content is no revision");
+    assert_eq!(same, created, "the same content is no revision");
     let changed = write(&records, None, &[service("a", Some("2"))], 7).unwrap().remove(0);
     assert_eq!((changed.revision, changed.created, changed.changed), (2, at(5), at(7)));
     let gone = write(&records, None, &[service("a", None)], 8).unwrap().remove(0);
@@ -115,29 +115,32 @@ fn documents_of_a_project_are_its_own(backend: Backend) {
     records.create_project(zoo, "zoo", "", at(1)).unwrap();
     write(&records, None, &[service("a", Some("1")), service("b", Some("1"))], 1).unwrap();
     let own = [service("b", Some("2")), service("c", Some("2"))];
-    let made = write(&records, Some(&shop), &own, 2).unwrap();
-    assert_eq!((made[0].project, made[0].revision), (Some(shop), 1));
+    let created = write(&records, Some(&shop), &own, 2).unwrap();
+    assert_eq!((created[0].project, created[0].revision), (Some(shop), 1));
     let visible = |project: Option<&[u8; 16]>| -> Vec<(String, bool)> {
         let filter = DocumentFilter { project, ..DocumentFilter::default() };
         let found = records.list_documents(&filter, 10).unwrap();
         found.into_iter().map(|one| (one.name, one.project.is_some())).collect()
     };
-    let told = |names: &[(&str, bool)]| -> Vec<(String, bool)> {
+    let expected = |names: &[(&str, bool)]| -> Vec<(String, bool)> {
         names.iter().map(|(name, own)| ((*name).to_owned(), *own)).collect()
     };
-    assert_eq!(visible(None), told(&[("a", false), ("b", false)]));
-    assert_eq!(visible(Some(&zoo)), told(&[("a", false), ("b", false)]));
-    assert_eq!(visible(Some(&shop)), told(&[("a", false), ("b", true), ("c", true)]));
+    assert_eq!(visible(None), expected(&[("a", false), ("b", false)]));
+    assert_eq!(visible(Some(&zoo)), expected(&[("a", false), ("b", false)]));
+    assert_eq!(visible(Some(&shop)), expected(&[("a", false), ("b", true), ("c", true)]));
     let of_zoo = DocumentName { project: Some(&zoo), ..named("c") };
     assert!(matches!(records.document(of_zoo, None), Err(StoreError::NotFound { .. })));
     let nowhere = write(&records, Some(&[9; 16]), &[service("x", Some("1"))], 3);
     assert!(matches!(nowhere, Err(StoreError::NotFound { .. })), "{nowhere:?}");
     write(&records, Some(&shop), &[service("b", None)], 4).unwrap();
-    assert_eq!(visible(Some(&shop)), told(&[("a", false), ("b", false), ("c", true)]));
+    assert_eq!(visible(Some(&shop)), expected(&[("a", false), ("b", false), ("c", true)]));
     assert_eq!(records.document_snapshot().unwrap().documents.len(), 3);
     records.delete_project(&shop, None, at(5)).unwrap();
-    let left = records.document_snapshot().unwrap().documents;
-    assert!(left.iter().all(|one| one.project.is_none()) && left.len() == 2, "{left:?}");
+    let remaining = records.document_snapshot().unwrap().documents;
+    assert!(
+        remaining.iter().all(|one| one.project.is_none()) && remaining.len() == 2,
+        "{remaining:?}"
+    );
 }
 
 fn documents_come_in_pages(backend: Backend) {

@@ -1,4 +1,4 @@
-//! Compiles: one queue in each environment, one run at a time, and what becomes of runs that end without a word.
+//! Compiles: one queue per environment, one run at a time, and recovery of runs without a result.
 
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{
@@ -12,14 +12,14 @@ use crate::support::Backend;
 super::list_cases![
     compiles_are_served_in_order_and_one_at_a_time,
     requests_that_ask_for_the_same_share_a_run,
-    a_run_that_ends_without_a_word_is_done_again,
+    a_run_without_a_result_is_repeated,
     an_older_run_cannot_write,
-    stages_and_output_are_kept_in_order,
+    stages_and_output_are_stored_in_order,
     a_halted_environment_starts_nothing,
-    a_cancelled_run_frees_those_that_it_served,
-    old_compiles_are_forgotten_but_not_where_all_is_halted,
+    a_cancelled_run_requeues_merged_requests,
+    old_compiles_expire_except_in_halted_environments,
     compiles_are_listed_in_pages,
-    a_failure_is_told_once,
+    a_failure_is_notified_once,
 ];
 
 fn ask(store: &dyn Store, environment: EnvironmentKey, id: u8, at: i64, request: &CompileRequest) {
@@ -46,7 +46,7 @@ fn compiles_are_served_in_order_and_one_at_a_time(backend: Backend) {
     let environment = store.default_environment().unwrap();
     let other = store.create_environment("p", "e").unwrap().key;
     assert!(claim(&*store, environment, 1).is_none());
-    // Those with the smaller ids come later.
+    // Later ones have smaller ids.
     for (id, at) in [(9, 10), (8, 11), (7, 12)] {
         ask(&*store, environment, id, at, &with_variable(&id.to_string()));
         ask(&*store, environment, id, at + 1, &CompileRequest::default());
@@ -65,7 +65,7 @@ fn compiles_are_served_in_order_and_one_at_a_time(backend: Backend) {
     assert_eq!((done.success, done.version), (Some(true), Some(VersionNumber(4))));
     assert!(done.handled);
     assert_eq!(claim(&*store, environment, 41).unwrap().record.id, [8; 16]);
-    let of = |one: &orrery_store::Waiting| one.environment == environment;
+    let of = |one: &orrery_store::CompileQueueState| one.environment == environment;
     let waiting = store.records().waiting_compiles().unwrap().into_iter().find(of).unwrap();
     assert_eq!(waiting.last_completed, Some(Timestamp(40)));
     assert_eq!(waiting.requested, Timestamp(12));
@@ -81,8 +81,8 @@ fn requests_that_ask_for_the_same_share_a_run(backend: Backend) {
     let claimed = claim(&*store, environment, 20).unwrap();
     assert!(claimed.record.used.as_ref().unwrap().update && !claimed.record.request.update);
     let merged = store.records().compile(environment, &[3; 16]).unwrap();
-    assert_eq!((merged.substitute, merged.run_by()), (Some([1; 16]), [1; 16]));
-    // One that comes during the run waits for the next.
+    assert_eq!((merged.substitute, merged.serving_compile()), (Some([1; 16]), [1; 16]));
+    // A request during the run waits for the next.
     ask(&*store, environment, 4, 21, &update);
     end(&*store, &claimed, Some(7), 30);
     for id in [1, 3] {
@@ -93,21 +93,21 @@ fn requests_that_ask_for_the_same_share_a_run(backend: Backend) {
     assert_eq!(claim(&*store, environment, 31).unwrap().record.id, [2; 16]);
 }
 
-fn a_run_that_ends_without_a_word_is_done_again(backend: Backend) {
+fn a_run_without_a_result_is_repeated(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     ask(&*store, environment, 1, 10, &CompileRequest::default());
     ask(&*store, environment, 2, 11, &CompileRequest::default());
     let first = claim(&*store, environment, 20).unwrap();
     store.records().begin_stage(&first.run, 0, "Init", "", Timestamp(21)).unwrap();
-    store.records().keep_compile_alive(&first.run, Timestamp(150)).unwrap();
+    store.records().renew_compile(&first.run, Timestamp(150)).unwrap();
     assert!(claim(&*store, environment, 149).is_none());
     let again = claim(&*store, environment, 150).unwrap();
     assert_eq!((again.record.id, again.record.epoch), ([1; 16], first.record.epoch + 1));
     assert!(store.records().stages(&[1; 16]).unwrap().is_empty());
     store.records().abandon_compile(&again.run, Timestamp(160)).unwrap();
     let third = claim(&*store, environment, 161).unwrap();
-    // Nobody joins a run that may have stored its version.
+    // No request joins a run that may have stored its version.
     store.records().reserve_for_compile(&third.run, VersionNumber(5)).unwrap();
     ask(&*store, environment, 3, 165, &CompileRequest::default());
     let fourth = claim(&*store, environment, 900).unwrap();
@@ -128,7 +128,7 @@ fn an_older_run_cannot_write(backend: Backend) {
         records.begin_stage(&old.run, 0, "Init", "", Timestamp(501)),
         records.add_output(&old.run, 0, &[(false, "x".to_owned())], Timestamp(501)),
         records.end_stage(&old.run, 0, 0, Timestamp(501)),
-        records.keep_compile_alive(&old.run, Timestamp(900)),
+        records.renew_compile(&old.run, Timestamp(900)),
         records.reserve_for_compile(&old.run, VersionNumber(3)),
         records.complete_compile(&old.run, &Ok((None, None)), Timestamp(501)),
     ];
@@ -138,7 +138,7 @@ fn an_older_run_cannot_write(backend: Backend) {
     end(&*store, &new, None, 502);
 }
 
-fn stages_and_output_are_kept_in_order(backend: Backend) {
+fn stages_and_output_are_stored_in_order(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     ask(&*store, environment, 1, 10, &CompileRequest::default());
@@ -164,17 +164,17 @@ fn stages_and_output_are_kept_in_order(backend: Backend) {
 
 fn a_halted_environment_starts_nothing(backend: Backend) {
     let store = backend.fresh();
-    let made = store.create_environment("p", "e").unwrap();
-    store.records().set_halted(&made.uuid, true, Timestamp(5)).unwrap();
-    ask(&*store, made.key, 1, 10, &CompileRequest::default());
+    let created = store.create_environment("p", "e").unwrap();
+    store.records().set_halted(&created.uuid, true, Timestamp(5)).unwrap();
+    ask(&*store, created.key, 1, 10, &CompileRequest::default());
     assert!(store.records().waiting_compiles().unwrap().is_empty());
-    assert!(claim(&*store, made.key, 20).is_none());
-    assert_eq!(store.records().compile_queue(made.key).unwrap().len(), 1);
-    store.records().set_halted(&made.uuid, false, Timestamp(30)).unwrap();
-    assert!(claim(&*store, made.key, 31).is_some());
+    assert!(claim(&*store, created.key, 20).is_none());
+    assert_eq!(store.records().compile_queue(created.key).unwrap().len(), 1);
+    store.records().set_halted(&created.uuid, false, Timestamp(30)).unwrap();
+    assert!(claim(&*store, created.key, 31).is_some());
 }
 
-fn a_cancelled_run_frees_those_that_it_served(backend: Backend) {
+fn a_cancelled_run_requeues_merged_requests(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     for id in [1, 2] {
@@ -185,7 +185,7 @@ fn a_cancelled_run_frees_those_that_it_served(backend: Backend) {
     let cancelled = records.cancel_compile(environment, &[1; 16], "ada", Timestamp(25)).unwrap();
     assert_eq!(cancelled.success, Some(false));
     assert!(cancelled.data.unwrap().to_string().contains("ada"));
-    let refused = records.keep_compile_alive(&claimed.run, Timestamp(900));
+    let refused = records.renew_compile(&claimed.run, Timestamp(900));
     assert!(matches!(refused, Err(StoreError::StaleEpoch { .. })), "{refused:?}");
     assert_eq!(claim(&*store, environment, 26).unwrap().record.id, [2; 16]);
     let other = store.create_environment("p", "e").unwrap().key;
@@ -193,11 +193,11 @@ fn a_cancelled_run_frees_those_that_it_served(backend: Backend) {
     assert!(matches!(elsewhere, Err(StoreError::NotFound { .. })), "{elsewhere:?}");
 }
 
-fn old_compiles_are_forgotten_but_not_where_all_is_halted(backend: Backend) {
+fn old_compiles_expire_except_in_halted_environments(backend: Backend) {
     let store = backend.fresh();
     let (one, other) = ("one", "other");
-    let made = [one, other].map(|name| store.create_environment("p", name).unwrap());
-    for (number, environment) in made.iter().enumerate() {
+    let created = [one, other].map(|name| store.create_environment("p", name).unwrap());
+    for (number, environment) in created.iter().enumerate() {
         let id = u8::try_from(number).unwrap();
         ask(&*store, environment.key, id, 10, &CompileRequest::default());
         let claimed = claim(&*store, environment.key, 20).unwrap();
@@ -205,13 +205,13 @@ fn old_compiles_are_forgotten_but_not_where_all_is_halted(backend: Backend) {
         end(&*store, &claimed, None, 30);
         ask(&*store, environment.key, id + 10, 40, &CompileRequest::default());
     }
-    store.records().set_halted(&made[1].uuid, true, Timestamp(50)).unwrap();
-    assert_eq!(store.records().forget_compiles(Timestamp(30)).unwrap(), 0);
-    assert_eq!(store.records().forget_compiles(Timestamp(31)).unwrap(), 1);
+    store.records().set_halted(&created[1].uuid, true, Timestamp(50)).unwrap();
+    assert_eq!(store.records().expire_compiles(Timestamp(30)).unwrap(), 0);
+    assert_eq!(store.records().expire_compiles(Timestamp(31)).unwrap(), 1);
     assert!(store.records().stages(&[0; 16]).unwrap().is_empty());
     assert_eq!(store.records().stages(&[1; 16]).unwrap().len(), 1);
-    // What waits is no concern of this.
-    for environment in &made {
+    // Waiting compiles are not affected.
+    for environment in &created {
         assert_eq!(store.records().compile_queue(environment.key).unwrap().len(), 1);
     }
 }
@@ -241,7 +241,7 @@ fn compiles_are_listed_in_pages(backend: Backend) {
     assert_eq!(count(CompileFilter { success: Some(false), ..all }), 0);
 }
 
-fn a_failure_is_told_once(backend: Backend) {
+fn a_failure_is_notified_once(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     ask(&*store, environment, 1, 10, &CompileRequest::default());
@@ -259,7 +259,10 @@ fn a_failure_is_told_once(backend: Backend) {
     assert!(records.complete_compile(&claimed.run, &outcome, Timestamp(31)).is_err());
     let done = records.compile(environment, &[1; 16]).unwrap();
     assert_eq!((done.success, done.data), (Some(false), Some(json!({"errors": [1]}))));
-    let told =
+    let notifications =
         records.notifications(environment, &NotificationFilter::default(), None, 10).unwrap();
-    assert_eq!((told.len(), &*told[0].severity, told[0].compile), (1, "error", Some([1; 16])));
+    assert_eq!(
+        (notifications.len(), &*notifications[0].severity, notifications[0].compile),
+        (1, "error", Some([1; 16]))
+    );
 }

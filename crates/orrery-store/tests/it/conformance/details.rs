@@ -8,9 +8,9 @@ use crate::support::{Backend, deployed, lease, named, new_version, put, resource
 super::list_cases![
     details_of_many_come_in_their_order,
     resources_tell_their_history,
-    what_requires_a_resource_is_found,
-    what_is_released_is_not_deployed_before_it_is_taken_in,
-    what_requires_a_resource_comes_in_pages,
+    dependents_are_found,
+    a_pending_release_is_not_reported_as_deployed,
+    dependents_come_in_pages,
 ];
 
 fn details_of_many_come_in_their_order(backend: Backend) {
@@ -21,10 +21,10 @@ fn details_of_many_come_in_their_order(backend: Backend) {
     let wants = |number: usize| resource(&ids[number], u32::try_from(number).unwrap(), &[]);
     let all: Vec<_> = (0..ids.len()).map(wants).collect();
     put(&*store, environment, &all).unwrap();
-    // The last ones are not wanted any more, and never were deployed.
+    // The last ones are not managed any more, and never were deployed.
     put(&*store, environment, &all[..140]).unwrap();
     for count in [0, 1, 2, 3, 5, 64, 65, 150] {
-        // Backwards, one of them twice, and with one that there never was in the middle.
+        // Backwards, one of them twice, and with one that never existed in the middle.
         let mut asked: Vec<_> = (0..count).rev().map(Some).collect();
         if count > 2 {
             asked.insert(1, Some(2));
@@ -51,10 +51,11 @@ fn details_of_many_come_in_their_order(backend: Backend) {
     }
 }
 
-fn what_requires_a_resource_is_found(backend: Backend) {
+fn dependents_are_found(backend: Backend) {
     let store = backend.fresh();
     let (records, environment) = (store.records(), store.default_environment().unwrap());
-    // So many that the numbers of some are parts of those of others, and each with the three before it.
+    // So many that the numbers of some are parts of those of others, and each with the three before
+    // it.
     let ids: Vec<_> = (0..400).map(|number| named(&format!("{number:03}"))).collect();
     let requiring = |number: usize, count: usize| {
         let before: Vec<_> = ids[number.saturating_sub(count)..number].iter().collect();
@@ -77,7 +78,7 @@ fn what_requires_a_resource_is_found(backend: Backend) {
         assert_eq!(found(number, 10), names(number + 1..end), "{number}");
     }
     assert_eq!(found(7, 2), names(8..10), "the first of them");
-    // What is not wanted any more, and what requires less now, does not count.
+    // Removed resources, and dropped requirements, do not count.
     let fewer: Vec<_> = (0..200).map(|number| requiring(number, 1)).collect();
     put(&*store, environment, &fewer).unwrap();
     assert_eq!(found(7, 10), names(8..9));
@@ -86,10 +87,11 @@ fn what_requires_a_resource_is_found(backend: Backend) {
     assert!(matches!(unknown, Err(StoreError::NoResource(_))));
 }
 
-fn what_requires_a_resource_comes_in_pages(backend: Backend) {
+fn dependents_come_in_pages(backend: Backend) {
     let store = backend.fresh();
     let (records, environment) = (store.records(), store.default_environment().unwrap());
-    // Every other one requires the first, whose number is the end of those of some that the others require.
+    // Every other one requires the first, whose number is the end of those of some that the others
+    // require.
     let ids: Vec<_> = (0..1_200).map(|number| named(&format!("{number:04}"))).collect();
     let wants = |number: usize| {
         let requires = if number.is_multiple_of(2) { &ids[..1] } else { &ids[number - 1..number] };
@@ -142,7 +144,8 @@ fn resources_tell_their_history(backend: Backend) {
     assert_eq!(details.line.summary.id, b);
     assert_eq!(details.requires, [stored.keys[0]]);
     assert_eq!(details.attributes, first[1].attributes);
-    let standings = records.standings(environment, &[b.as_str(), "t::R[agent,name=no]"]).unwrap();
+    let standings =
+        records.newest_revisions(environment, &[b.as_str(), "t::R[agent,name=no]"]).unwrap();
     assert_eq!(standings.len(), 2);
     assert_eq!(standings[0].as_ref().unwrap().requires, [a.to_string()]);
     assert!(standings[1].is_none());
@@ -157,7 +160,7 @@ fn resources_tell_their_history(backend: Backend) {
     assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 2);
 }
 
-fn what_is_released_is_not_deployed_before_it_is_taken_in(backend: Backend) {
+fn a_pending_release_is_not_reported_as_deployed(backend: Backend) {
     let store = backend.fresh();
     let (records, environment) = (store.records(), store.default_environment().unwrap());
     let ids = ["changed", "gone", "same", "vague"].map(named);
@@ -169,7 +172,7 @@ fn what_is_released_is_not_deployed_before_it_is_taken_in(backend: Backend) {
     let lease = lease(&*store, environment);
     store.process_version(&lease, stored.number, &states).unwrap();
 
-    // By every way to ask for it.
+    // Through every query.
     let is_now = |expected: [Status; 4]| {
         let every = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
         let listed = records.list_resources(environment, &every, None, 10).unwrap();
@@ -212,7 +215,7 @@ fn what_is_released_is_not_deployed_before_it_is_taken_in(backend: Backend) {
     let ahead = [Status::Available, Status::Orphaned, Status::Deployed, Status::Undefined];
     is_now(ahead);
 
-    // What the engine says counts as soon as it has seen the version, also if that is something else.
+    // The engine's state counts as soon as it has processed the version, even if it differs.
     store.process_version(&lease, candidate.number, &[]).unwrap();
     is_now([Status::Deployed; 4]);
 }

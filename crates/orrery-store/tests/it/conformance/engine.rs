@@ -1,34 +1,34 @@
-//! What an engine needs: leases, marks, results, states.
+//! Engine operations: leases, begun actions, results, states.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use orrery_model::{
-    AttributeChange, Blocked, Change, ChangeKind, Fact, HandlerRun, LogLevel, LogLine,
+    AttributeDiff, Blocked, Change, ChangeKind, Fact, LastRunStatus, LogLevel, LogLine,
     OutcomeStatus, ResourceState, Timestamp,
 };
 use orrery_store::{
-    ActionKind, Lease, LeaseRequest, NewVersion, Renewal, ResultRecord, Started, StateRecord,
-    Store, StoreError,
+    ActionKind, Lease, LeaseRequest, NewVersion, RenewalOutcome, ResultRecord, StartedAction,
+    StateRecord, Store, StoreError,
 };
 
 use crate::support::{
-    Backend, action, deployed, holder, lease, named, new_version, nothing_of, put, simple,
+    Backend, action, deployed, empty_result, holder, lease, named, new_version, put, simple,
 };
 
 super::list_cases![
     a_lease_has_one_holder_and_a_new_epoch,
     an_expired_lease_can_be_taken,
-    leases_are_renewed_together_and_a_lost_one_is_told,
+    leases_are_renewed_together_and_a_lost_one_is_reported,
     nothing_is_written_under_an_old_epoch,
     states_are_read_as_they_were_written,
     a_processed_version_comes_with_its_states,
     results_make_a_log,
-    marks_of_a_start_end_with_the_result,
-    what_was_running_is_found_once,
-    old_actions_are_forgotten,
+    begun_actions_end_with_the_result,
+    running_actions_are_recovered_once,
+    old_actions_expire,
     facts_come_with_results_and_go_with_the_resource,
-    facts_are_kept_without_an_action,
+    facts_are_stored_without_an_action,
     threads_use_it_at_the_same_time,
 ];
 
@@ -51,7 +51,7 @@ fn a_lease_has_one_holder_and_a_new_epoch(backend: Backend) {
     lease(&*store, other);
 }
 
-/// Time passes for real here: some stores have a clock of their own.
+/// Real time passes here: some stores have a clock of their own.
 fn an_expired_lease_can_be_taken(backend: Backend) {
     const LASTS: Duration = Duration::from_millis(600);
     let store = backend.fresh();
@@ -68,16 +68,16 @@ fn an_expired_lease_can_be_taken(backend: Backend) {
     let first = acquire().unwrap();
     assert!(matches!(acquire(), Err(StoreError::Leased { .. })));
     std::thread::sleep(LASTS / 2);
-    assert_eq!(store.renew_leases(&[first], end(now())).unwrap(), Renewal::default());
+    assert_eq!(store.renew_leases(&[first], end(now())).unwrap(), RenewalOutcome::default());
     std::thread::sleep(LASTS * 3 / 4);
     assert!(matches!(acquire(), Err(StoreError::Leased { .. })), "it was renewed");
     std::thread::sleep(LASTS / 2);
     let second = acquire().unwrap();
     let renewal = store.renew_leases(&[first, second], end(now())).unwrap();
-    assert_eq!(renewal, Renewal { lost: vec![first], busy: Vec::new() });
+    assert_eq!(renewal, RenewalOutcome { lost: vec![first], busy: Vec::new() });
 }
 
-fn leases_are_renewed_together_and_a_lost_one_is_told(backend: Backend) {
+fn leases_are_renewed_together_and_a_lost_one_is_reported(backend: Backend) {
     const LASTS: i64 = 2_000_000;
     let store = backend.fresh();
     let request =
@@ -93,12 +93,15 @@ fn leases_are_renewed_together_and_a_lost_one_is_told(backend: Backend) {
     store.release_lease(&leases[42]).unwrap();
     let taken = store.acquire_lease(leases[42].environment(), &request).unwrap();
     let now = Timestamp(LASTS - 1);
-    // As time goes for stores that have a clock.
+    // Real time, for stores that have a clock.
     std::thread::sleep(Duration::from_millis(1_000).saturating_sub(began.elapsed()));
     let renewal = store.renew_leases(&leases, Timestamp(now.0 + LASTS)).unwrap();
-    assert_eq!(renewal, Renewal { lost: vec![leases[17], leases[42]], busy: Vec::new() });
-    assert_eq!(store.renew_leases(&[taken], Timestamp(now.0 + LASTS)).unwrap(), Renewal::default());
-    assert_eq!(store.renew_leases(&[], now).unwrap(), Renewal::default());
+    assert_eq!(renewal, RenewalOutcome { lost: vec![leases[17], leases[42]], busy: Vec::new() });
+    assert_eq!(
+        store.renew_leases(&[taken], Timestamp(now.0 + LASTS)).unwrap(),
+        RenewalOutcome::default()
+    );
+    assert_eq!(store.renew_leases(&[], now).unwrap(), RenewalOutcome::default());
     std::thread::sleep(Duration::from_millis(1_200));
     let later = LeaseRequest { now: Timestamp(LASTS + 1), ..request };
     for lease in [leases[0], leases[99], taken] {
@@ -117,8 +120,8 @@ fn nothing_is_written_under_an_old_epoch(backend: Backend) {
     let state = deployed(&resources[0], Timestamp(1));
     let attempts = |stale: &Lease| {
         let record = StateRecord { resource: stored.keys[0], state: &state };
-        let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
-        let started = Started {
+        let result = ResultRecord { state: Some(&state), ..empty_result(stored.keys[0]) };
+        let started = StartedAction {
             resource: stored.keys[0],
             kind: ActionKind::Deploy,
             version: stored.number,
@@ -127,10 +130,10 @@ fn nothing_is_written_under_an_old_epoch(backend: Backend) {
         let new = NewVersion { lease: Some(stale), ..new_version(&[]) };
         [
             store.record_results(stale, &[result]).err(),
-            store.begin(stale, &[started]).err(),
+            store.begin_actions(stale, &[started]).err(),
             store.process_version(stale, stored.number, &[record]).err(),
-            store.recover(stale).err(),
-            store.forget_actions(stale, Timestamp(9)).err(),
+            store.recover_actions(stale).err(),
+            store.expire_actions(stale, Timestamp(9)).err(),
             store.put_version(environment, &new).err(),
             store.release_lease(stale).err(),
         ]
@@ -165,7 +168,7 @@ fn states_are_read_as_they_were_written(backend: Backend) {
             undefined: false,
             blocked: Blocked::TemporarilyBlocked,
             deploying: false,
-            last_run: HandlerRun::Skipped,
+            last_run: LastRunStatus::Skipped,
             last_run_compliant: Some(false),
             last_outcome: Some(OutcomeStatus::SkippedForDependency),
             last_run_at: Some(Timestamp(-5)),
@@ -181,7 +184,7 @@ fn states_are_read_as_they_were_written(backend: Backend) {
             .keys
             .iter()
             .zip(states)
-            .map(|(key, state)| ResultRecord { state: Some(state), ..nothing_of(*key) })
+            .map(|(key, state)| ResultRecord { state: Some(state), ..empty_result(*key) })
             .collect();
         store.record_results(&lease, &results).unwrap();
     };
@@ -236,7 +239,7 @@ fn results_make_a_log(backend: Backend) {
     }];
     let change = Change {
         kind: ChangeKind::Updated,
-        attributes: vec![AttributeChange {
+        attributes: vec![AttributeDiff {
             name: "mode".to_owned(),
             current: serde_json::json!(1),
             desired: serde_json::json!([null, "x"]),
@@ -247,7 +250,7 @@ fn results_make_a_log(backend: Backend) {
         let (change, log) = if at == 2 { (&change, &log[..]) } else { (&plain, &[][..]) };
         let results = stored.keys.iter().map(|key| ResultRecord {
             action: Some(action(stored.number, at * 10, change, log)),
-            ..nothing_of(*key)
+            ..empty_result(*key)
         });
         store.record_results(&lease, &results.collect::<Vec<_>>()).unwrap();
     }
@@ -266,46 +269,46 @@ fn results_make_a_log(backend: Backend) {
     assert!(store.actions(environment, "t::R[agent,name=z]", None, 9).unwrap().is_empty());
 }
 
-fn started(store: &dyn Store, lease: &orrery_store::Lease, stored: &orrery_store::PutVersion) {
-    let starts: Vec<Started> = stored
+fn started(store: &dyn Store, lease: &orrery_store::Lease, stored: &orrery_store::PutOutcome) {
+    let starts: Vec<StartedAction> = stored
         .keys
         .iter()
-        .map(|key| Started {
+        .map(|key| StartedAction {
             resource: *key,
             kind: ActionKind::Deploy,
             version: stored.number,
             at: Timestamp(77),
         })
         .collect();
-    store.begin(lease, &starts).unwrap();
+    store.begin_actions(lease, &starts).unwrap();
 }
 
-fn marks_of_a_start_end_with_the_result(backend: Backend) {
+fn begun_actions_end_with_the_result(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let lease = lease(&*store, environment);
     let resources = simple(&["a", "b"]);
     let stored = put(&*store, environment, &resources).unwrap();
-    assert!(store.running(environment).unwrap().is_empty());
+    assert!(store.running_actions(environment).unwrap().is_empty());
     started(&*store, &lease, &stored);
-    assert_eq!(store.running(environment).unwrap().len(), 2);
+    assert_eq!(store.running_actions(environment).unwrap().len(), 2);
     let status = |name: &str| {
         let found = store.find_resource(environment, named(name).as_str()).unwrap();
         found.unwrap().status.as_str()
     };
     assert_eq!((status("a"), status("b")), ("deploying", "deploying"));
-    // A new intent while it runs is no result.
+    // A new intent during a run is not a result.
     let state = ResourceState { deploying: true, ..ResourceState::new(resources[1].hash, false) };
-    let record = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
+    let record = ResultRecord { state: Some(&state), ..empty_result(stored.keys[0]) };
     store.record_results(&lease, &[record]).unwrap();
     assert_eq!((status("a"), status("b")), ("deploying", "deploying"));
     let state = deployed(&resources[0], Timestamp(80));
-    let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
+    let result = ResultRecord { state: Some(&state), ..empty_result(stored.keys[0]) };
     store.record_results(&lease, &[result]).unwrap();
     assert_eq!((status("a"), status("b")), ("deployed", "deploying"));
 }
 
-fn what_was_running_is_found_once(backend: Backend) {
+fn running_actions_are_recovered_once(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let first = lease(&*store, environment);
@@ -316,14 +319,14 @@ fn what_was_running_is_found_once(backend: Backend) {
         kind: ActionKind::DryRun,
         ..action(stored.number, 78, &change, &[])
     };
-    let result = ResultRecord { action: Some(dry), ..nothing_of(stored.keys[0]) };
+    let result = ResultRecord { action: Some(dry), ..empty_result(stored.keys[0]) };
     store.record_results(&first, &[result]).unwrap();
     store.release_lease(&first).unwrap();
     let second = lease(&*store, environment);
-    let interrupted = store.recover(&second).unwrap();
+    let interrupted = store.recover_actions(&second).unwrap();
     assert_eq!(interrupted.len(), 1);
     assert_eq!((interrupted[0].resource, interrupted[0].at), (stored.keys[1], Timestamp(77)));
-    assert!(store.recover(&second).unwrap().is_empty());
+    assert!(store.recover_actions(&second).unwrap().is_empty());
     let log = store.actions(environment, named("b").as_str(), None, 9).unwrap();
     assert_eq!((log.len(), log[0].finished, log[0].outcome), (1, None, None));
     assert_eq!(log[0].started, Timestamp(77));
@@ -331,7 +334,7 @@ fn what_was_running_is_found_once(backend: Backend) {
     assert_eq!((log.len(), log[0].kind), (1, ActionKind::DryRun));
 }
 
-fn old_actions_are_forgotten(backend: Backend) {
+fn old_actions_expire(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let lease = lease(&*store, environment);
@@ -339,18 +342,18 @@ fn old_actions_are_forgotten(backend: Backend) {
     let change = Change::default();
     let record = |at| {
         let action = Some(action(stored.number, at, &change, &[]));
-        let result = ResultRecord { action, ..nothing_of(stored.keys[0]) };
+        let result = ResultRecord { action, ..empty_result(stored.keys[0]) };
         store.record_results(&lease, &[result]).unwrap();
     };
     (0..6).for_each(|at| record(at * 10));
-    assert_eq!(store.forget_actions(&lease, Timestamp(30)).unwrap(), 3);
+    assert_eq!(store.expire_actions(&lease, Timestamp(30)).unwrap(), 3);
     let starts = || -> Vec<i64> {
         let log = store.actions(environment, named("a").as_str(), None, 99).unwrap();
         log.iter().map(|action| action.started.0).collect()
     };
     assert_eq!(starts(), [50, 40, 30]);
-    assert_eq!(store.forget_actions(&lease, Timestamp(30)).unwrap(), 0);
-    assert_eq!(store.forget_actions(&lease, Timestamp(1000)).unwrap(), 3);
+    assert_eq!(store.expire_actions(&lease, Timestamp(30)).unwrap(), 0);
+    assert_eq!(store.expire_actions(&lease, Timestamp(1000)).unwrap(), 3);
     record(2000);
     assert_eq!(starts(), [2000]);
 }
@@ -374,7 +377,7 @@ fn facts_come_with_results_and_go_with_the_resource(backend: Backend) {
         let result = ResultRecord {
             action: Some(action(stored.number, 10, change, &[])),
             facts: &facts,
-            ..nothing_of(stored.keys[0])
+            ..empty_result(stored.keys[0])
         };
         let effect = store.record_results(&lease, &[result]).unwrap();
         (effect.changed, effect.resolved)
@@ -394,8 +397,8 @@ fn facts_come_with_results_and_go_with_the_resource(backend: Backend) {
     assert!(store.facts(environment, named("a").as_str()).unwrap().is_empty());
 }
 
-/// A run that found all as it should be has nothing for the log, and may have facts.
-fn facts_are_kept_without_an_action(backend: Backend) {
+/// A run without a change has nothing for the log, and may have facts.
+fn facts_are_stored_without_an_action(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let lease = lease(&*store, environment);
@@ -408,7 +411,7 @@ fn facts_are_kept_without_an_action(backend: Backend) {
     let new = NewVersion { unknowns: &unknowns, ..new_version(&resources) };
     let stored = store.put_version(environment, &new).unwrap();
     let facts = [Fact { name: "ip".to_owned(), value: "10.0.0.1".to_owned(), expires: true }];
-    let result = ResultRecord { facts: &facts, ..nothing_of(stored.keys[0]) };
+    let result = ResultRecord { facts: &facts, ..empty_result(stored.keys[0]) };
     let effect = store.record_results(&lease, &[result]).unwrap();
     assert_eq!((effect.changed, effect.resolved), (1, 1));
     let kept = store.facts(environment, named("a").as_str()).unwrap();
@@ -429,14 +432,14 @@ fn threads_use_it_at_the_same_time(backend: Backend) {
         for round in 1..=ROUNDS {
             // Each thread has two resources, which always have the same time.
             let results: Vec<_> = (2 * writer..2 * writer + 2)
-                .map(|place| (stored.keys[place], deployed(&resources[place], Timestamp(round))))
+                .map(|index| (stored.keys[index], deployed(&resources[index], Timestamp(round))))
                 .collect();
             let results: Vec<ResultRecord<'_>> = results
                 .iter()
                 .map(|(key, state)| ResultRecord {
                     state: Some(state),
                     action: Some(action(stored.number, round, &change, &[])),
-                    ..nothing_of(*key)
+                    ..empty_result(*key)
                 })
                 .collect();
             store.record_results(&lease, &results).unwrap();
@@ -448,8 +451,8 @@ fn threads_use_it_at_the_same_time(backend: Backend) {
             let see =
                 &mut |row: orrery_store::StateRow<'_>| times.push((row.key, row.state.last_run_at));
             store.read_states(environment, see).unwrap();
-            let time = |place: usize| {
-                let found = times.iter().find(|(key, _)| *key == stored.keys[place]);
+            let time = |index: usize| {
+                let found = times.iter().find(|(key, _)| *key == stored.keys[index]);
                 found.map(|(_, at)| *at)
             };
             assert_eq!((time(0), time(2)), (time(1), time(3)));

@@ -1,18 +1,18 @@
-//! What every store must do. Each case gets a store with nothing in it.
+//! Behaviour that every store must have. Each case gets an empty store.
 
 mod accounts;
-mod begun;
 mod cluster_documents;
 mod compiles;
 mod details;
+mod effects;
 mod engine;
-mod kept;
+mod handler_callbacks;
 mod queries;
 mod records;
 mod remote_agents;
 mod removal;
-mod small;
-mod told;
+mod server_records;
+mod settings_and_files;
 mod versions;
 
 use crate::support::Backend;
@@ -23,23 +23,23 @@ pub(crate) fn cases() -> Vec<Case> {
     [
         versions::CASES,
         accounts::CASES,
-        begun::CASES,
+        effects::CASES,
         cluster_documents::CASES,
         compiles::CASES,
         details::CASES,
         engine::CASES,
-        kept::CASES,
+        server_records::CASES,
         queries::CASES,
         records::CASES,
         removal::CASES,
         remote_agents::CASES,
-        small::CASES,
-        told::CASES,
+        settings_and_files::CASES,
+        handler_callbacks::CASES,
     ]
     .concat()
 }
 
-/// Names each function as a case of its own.
+/// Declares each function as a test case.
 macro_rules! list_cases {
     ($($name:ident),+ $(,)?) => {
         pub(crate) const CASES: &[super::Case] = &[$((stringify!($name), $name)),+];

@@ -1,10 +1,12 @@
-//! What people ask: lists, pages, counts.
+//! Queries: lists, pages, counts.
 
 use orrery_model::{Resource, ResourceState, Status, Timestamp};
-use orrery_store::{EnvironmentKey, ResourceFilter, ResultRecord, Store, StoreError, keys_of};
+use orrery_store::{
+    EnvironmentKey, ResourceFilter, ResultRecord, Store, StoreError, resource_keys,
+};
 
 use crate::support::{
-    Backend, Fresh, deployed, id, lease, named, nothing_of, put, resource, simple,
+    Backend, Fresh, deployed, empty_result, id, lease, named, put, resource, simple,
 };
 
 super::list_cases![
@@ -13,7 +15,7 @@ super::list_cases![
     statuses_are_derived_from_states,
     orphans_are_shown_on_request,
     one_resource_is_found_by_its_id,
-    all_that_is_wanted_of_a_resource_is_read,
+    the_desired_state_of_a_resource_is_read,
 ];
 
 const IDS: [&str; 7] = [
@@ -109,7 +111,7 @@ fn statuses_are_derived_from_states(backend: Backend) {
     resources[2].flags.undefined = true;
     let stored = put(&*store, environment, &resources).unwrap();
     let state = deployed(&resources[1], Timestamp(1));
-    let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[1]) };
+    let result = ResultRecord { state: Some(&state), ..empty_result(stored.keys[1]) };
     store.record_results(&lease, &[result]).unwrap();
     let counts = store.count_statuses(environment).unwrap();
     let expected = [(Status::Deployed, 1), (Status::Available, 1), (Status::Undefined, 1)];
@@ -135,7 +137,7 @@ fn orphans_are_shown_on_request(backend: Backend) {
     let stored = put(&*store, environment, &resources).unwrap();
     put(&*store, environment, &resources[..1]).unwrap();
     let orphan = ResourceState { intent: None, ..deployed(&resources[1], Timestamp(1)) };
-    let result = ResultRecord { state: Some(&orphan), ..nothing_of(stored.keys[1]) };
+    let result = ResultRecord { state: Some(&orphan), ..empty_result(stored.keys[1]) };
     store.record_results(&lease, &[result]).unwrap();
     let all = listed(&*store, environment, &ResourceFilter::default());
     assert_eq!(all, [named("a").to_string()]);
@@ -150,13 +152,13 @@ fn one_resource_is_found_by_its_id(backend: Backend) {
     assert_eq!((found.id.as_str(), found.status), (IDS[1], Status::Available));
     assert!(store.find_resource(environment, "a::B[one,name=").unwrap().is_none());
     assert!(store.find_resource(environment, "a::B[one,name=x]x").unwrap().is_none());
-    let keys = keys_of(&*store, environment, [&id(IDS[1])]).unwrap();
+    let keys = resource_keys(&*store, environment, [&id(IDS[1])]).unwrap();
     assert_eq!(keys[&id(IDS[1])], found.key);
-    let missing = keys_of(&*store, environment, [&id("a::B[no,name=x]")]).unwrap_err();
+    let missing = resource_keys(&*store, environment, [&id("a::B[no,name=x]")]).unwrap_err();
     assert!(matches!(missing, StoreError::NoResource(_)));
 }
 
-fn all_that_is_wanted_of_a_resource_is_read(backend: Backend) {
+fn the_desired_state_of_a_resource_is_read(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let mut first = vec![resource(&named("a"), 1, &[]), resource(&named("b"), 1, &[&named("a")])];
@@ -164,7 +166,7 @@ fn all_that_is_wanted_of_a_resource_is_read(backend: Backend) {
     first[0] = resource(&named("a"), 2, &[]);
     put(&*store, environment, &first).unwrap();
     put(&*store, environment, &first[..1]).unwrap();
-    // Also of one that is gone, as long as a version has it.
+    // Also for a removed resource, as long as a version has it.
     for wanted in &first {
         let found = store.read_resource(environment, wanted.id.as_str()).unwrap();
         assert_eq!(found.as_ref(), Some(wanted));

@@ -1,4 +1,4 @@
-//! What a server keeps beside the state of deploys: projects, environments, requests, and the change feed.
+//! Records of a server: projects, environments, requests, and the change feed.
 
 use orrery_model::Timestamp;
 use orrery_store::{
@@ -6,19 +6,19 @@ use orrery_store::{
     ResultRecord, Store, StoreError,
 };
 
-use crate::support::{Backend, deployed, lease, nothing_of, put, simple};
+use crate::support::{Backend, deployed, empty_result, lease, put, simple};
 
 super::list_cases![
     projects_have_names_and_revisions,
     a_project_with_environments_stays,
     environments_are_changed_and_moved,
-    a_halt_remembers_who_was_paused,
+    a_halt_restores_paused_agents,
     a_deletion_that_began_cannot_resume,
     requests_are_open_until_they_end,
-    every_change_is_noted_once,
-    the_feed_goes_on_where_one_stopped,
-    nothing_is_noted_that_did_not_happen,
-    numbers_of_what_was_deleted_are_not_given_again,
+    every_change_is_in_the_feed_once,
+    the_feed_continues_where_a_reader_stopped,
+    rolled_back_changes_are_not_in_the_feed,
+    numbers_of_deleted_rows_are_not_reused,
 ];
 
 const fn id(number: u8) -> [u8; 16] {
@@ -44,8 +44,8 @@ fn environment<'a>(number: u8, project: &'a [u8; 16], name: &'a str) -> NewEnvir
 fn projects_have_names_and_revisions(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    let made = records.create_project(id(1), "shop", "sells", at(5)).unwrap();
-    assert_eq!((&*made.name, &*made.description, made.created), ("shop", "sells", at(5)));
+    let created = records.create_project(id(1), "shop", "sells", at(5)).unwrap();
+    assert_eq!((&*created.name, &*created.description, created.created), ("shop", "sells", at(5)));
     for taken in [(id(1), "other"), (id(2), "shop")] {
         let error = records.create_project(taken.0, taken.1, "", at(5)).unwrap_err();
         assert!(matches!(error, StoreError::Exists { kind: "project", .. }), "{error}");
@@ -56,10 +56,10 @@ fn projects_have_names_and_revisions(backend: Backend) {
     assert_eq!(names, ["Zoo", "shop"], "in the order of bytes");
 
     let update = |expected, name| records.update_project(&id(1), expected, name, None, at(7));
-    let changed = update(Some(made.revision), Some("store")).unwrap();
+    let changed = update(Some(created.revision), Some("store")).unwrap();
     assert_eq!((&*changed.name, &*changed.description), ("store", "sells"));
-    assert!(changed.revision > made.revision);
-    let error = update(Some(made.revision), Some("late")).unwrap_err();
+    assert!(changed.revision > created.revision);
+    let error = update(Some(created.revision), Some("late")).unwrap_err();
     assert!(matches!(error, StoreError::Outdated { .. }), "{error}");
     assert!(matches!(update(None, Some("Zoo")), Err(StoreError::Exists { .. })));
     assert_eq!(update(None, Some("store")).unwrap().name, "store");
@@ -73,9 +73,9 @@ fn a_project_with_environments_stays(backend: Backend) {
     records.add_environment(&environment(2, &id(1), "live"), at(1)).unwrap();
     let error = records.delete_project(&id(1), None, at(2)).unwrap_err();
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
-    let made = records.create_project(id(3), "empty", "", at(1)).unwrap();
+    let created = records.create_project(id(3), "empty", "", at(1)).unwrap();
     let changed = records.update_project(&id(3), None, None, Some("x"), at(2)).unwrap();
-    let error = records.delete_project(&id(3), Some(made.revision), at(2)).unwrap_err();
+    let error = records.delete_project(&id(3), Some(created.revision), at(2)).unwrap_err();
     assert!(matches!(error, StoreError::Outdated { .. }), "{error}");
     assert_eq!(records.delete_project(&id(3), Some(changed.revision), at(2)).unwrap(), changed);
     assert!(matches!(records.project(&id(3)), Err(StoreError::NotFound { .. })));
@@ -86,9 +86,9 @@ fn environments_are_changed_and_moved(backend: Backend) {
     let records = store.records();
     records.create_project(id(1), "a", "", at(1)).unwrap();
     records.create_project(id(2), "b", "", at(1)).unwrap();
-    let made = records.add_environment(&environment(3, &id(1), "live"), at(4)).unwrap();
-    assert_eq!((made.project, &*made.project_name, made.created), (id(1), "a", at(4)));
-    assert!(!made.halted && !made.deleting);
+    let created = records.add_environment(&environment(3, &id(1), "live"), at(4)).unwrap();
+    assert_eq!((created.project, &*created.project_name, created.created), (id(1), "a", at(4)));
+    assert!(!created.halted && !created.deleting);
     let error = records.add_environment(&environment(4, &id(1), "live"), at(4)).unwrap_err();
     assert!(matches!(error, StoreError::Exists { .. }), "{error}");
     records.add_environment(&environment(4, &id(2), "live"), at(4)).unwrap();
@@ -100,12 +100,13 @@ fn environments_are_changed_and_moved(backend: Backend) {
     let error = records.update_environment(&id(3), None, &change, at(5)).unwrap_err();
     assert!(matches!(error, StoreError::Exists { .. }), "{error}");
     let change = EnvironmentChange { name: Some("moved"), branch: Some("main"), ..change };
-    let changed = records.update_environment(&id(3), Some(made.revision), &change, at(5)).unwrap();
+    let changed =
+        records.update_environment(&id(3), Some(created.revision), &change, at(5)).unwrap();
     assert_eq!((changed.project, &*changed.name, &*changed.branch), (id(2), "moved", "main"));
-    assert_eq!(changed.key, made.key);
-    let late = records.update_environment(&id(3), Some(made.revision), &change, at(6));
+    assert_eq!(changed.key, created.key);
+    let late = records.update_environment(&id(3), Some(created.revision), &change, at(6));
     assert!(matches!(late, Err(StoreError::Outdated { .. })));
-    assert_eq!(records.environment_of(made.key).unwrap(), changed);
+    assert_eq!(records.environment_by_key(created.key).unwrap(), changed);
 }
 
 fn paused(store: &dyn Store, environment: EnvironmentKey) -> Vec<(String, bool)> {
@@ -113,7 +114,7 @@ fn paused(store: &dyn Store, environment: EnvironmentKey) -> Vec<(String, bool)>
     agents.into_iter().map(|agent| (agent.name, agent.paused)).collect()
 }
 
-fn a_halt_remembers_who_was_paused(backend: Backend) {
+fn a_halt_restores_paused_agents(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     records.create_project(id(1), "p", "", at(1)).unwrap();
@@ -153,8 +154,8 @@ fn requests_are_open_until_they_end(backend: Backend) {
     assert!(second.key > first.key);
     assert_eq!(records.environments_with_requests().unwrap(), [environment]);
     assert!(records.open_requests(other).unwrap().is_empty());
-    records.take_request(first.key, at(3)).unwrap();
-    records.take_request(first.key, at(4)).unwrap();
+    records.accept_request(first.key, at(3)).unwrap();
+    records.accept_request(first.key, at(4)).unwrap();
     let open = records.open_requests(environment).unwrap();
     assert_eq!(open.iter().map(|one| one.taken).collect::<Vec<_>>(), [Some(at(3)), None]);
     assert_eq!((&open[0].payload, &*open[1].kind), (&payload, "repair"));
@@ -169,20 +170,20 @@ fn requests_are_open_until_they_end(backend: Backend) {
     assert!(matches!(records.request(&id(9)), Err(StoreError::NotFound { .. })));
 }
 
-/// Kinds and subjects of what was noted since.
-fn notes(records: &Records<'_>, since: ChangeSeq) -> Vec<(String, String)> {
-    let notes = records.changes(since, None, 100).unwrap();
-    notes.into_iter().map(|note| (note.kind, note.subject)).collect()
+/// Kinds and subjects of the changes since a sequence number.
+fn change_subjects(records: &Records<'_>, since: ChangeSeq) -> Vec<(String, String)> {
+    let changes = records.changes(since, None, 100).unwrap();
+    changes.into_iter().map(|change| (change.kind, change.subject)).collect()
 }
 
-fn every_change_is_noted_once(backend: Backend) {
+fn every_change_is_in_the_feed_once(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let environment = store.default_environment().unwrap();
     let lease = lease(&*store, environment);
     let mut since = records.latest_change().unwrap();
     let mut expect = |kind: &str, subject: &str| {
-        let found = notes(&records, since);
+        let found = change_subjects(&records, since);
         assert_eq!(found, [(kind.to_owned(), subject.to_owned())]);
         since = records.latest_change().unwrap();
     };
@@ -203,7 +204,7 @@ fn every_change_is_noted_once(backend: Backend) {
     let record = |count: usize| {
         let results: Vec<ResultRecord<'_>> = first.keys[..count]
             .iter()
-            .map(|key| ResultRecord { state: Some(&state), ..nothing_of(*key) })
+            .map(|key| ResultRecord { state: Some(&state), ..empty_result(*key) })
             .collect();
         store.record_results(&lease, &results).unwrap();
     };
@@ -229,7 +230,7 @@ fn every_change_is_noted_once(backend: Backend) {
     expect("parameter", "size");
 }
 
-fn the_feed_goes_on_where_one_stopped(backend: Backend) {
+fn the_feed_continues_where_a_reader_stopped(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let environment = store.default_environment().unwrap();
@@ -245,17 +246,19 @@ fn the_feed_goes_on_where_one_stopped(backend: Backend) {
         let page = records.changes(after, None, 2).unwrap();
         let Some(last) = page.last() else { break };
         after = last.seq;
-        seen.extend(page.into_iter().map(|note| note.subject));
+        seen.extend(page.into_iter().map(|change| change.subject));
     }
     assert_eq!(seen, ["0", "1", "2", "3", "4"]);
     assert_eq!(records.latest_change().unwrap(), after);
     assert!(records.oldest_change().unwrap() <= after);
     let of_other = records.changes(begin, Some(other), 10).unwrap();
     assert_eq!(of_other.len(), 2);
-    assert!(of_other.iter().all(|note| note.environment == Some(other) && note.at > at(1_000)));
+    assert!(
+        of_other.iter().all(|change| change.environment == Some(other) && change.at > at(1_000))
+    );
 }
 
-fn nothing_is_noted_that_did_not_happen(backend: Backend) {
+fn rolled_back_changes_are_not_in_the_feed(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let environment = store.default_environment().unwrap();
@@ -264,28 +267,29 @@ fn nothing_is_noted_that_did_not_happen(backend: Backend) {
     store.release_version(environment, missing, Timestamp(9)).unwrap_err();
     store.delete_version(environment, missing).unwrap_err();
     records.delete_project(&id(9), None, at(1)).unwrap_err();
-    assert!(notes(&records, begin).is_empty());
+    assert!(change_subjects(&records, begin).is_empty());
 }
 
-/// Who has read the feed up to a place, or knows an environment by its key, must not take something new for it.
-fn numbers_of_what_was_deleted_are_not_given_again(backend: Backend) {
+/// A reader with an old sequence number or environment key must not mistake a new object for the
+/// old one.
+fn numbers_of_deleted_rows_are_not_reused(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     records.create_project(id(1), "p", "", at(1)).unwrap();
     let first = records.add_environment(&environment(2, &id(1), "first"), at(1)).unwrap();
-    let asked = |key, number| {
+    let request = |key, number| {
         records.add_request(key, id(number), "deploy", &serde_json::json!({}), at(1)).unwrap()
     };
-    let before = asked(first.key, 11);
+    let before = request(first.key, 11);
     let seen = records.latest_change().unwrap();
-    while !records.erase_contents(first.key, at(2)).unwrap() {}
-    records.erase_environment(&id(2), at(2)).unwrap();
+    while !records.delete_environment_contents(first.key, at(2)).unwrap() {}
+    records.delete_environment(&id(2), at(2)).unwrap();
 
     let second = records.add_environment(&environment(3, &id(1), "second"), at(3)).unwrap();
     assert_ne!(second.key, first.key);
-    let after = asked(second.key, 12);
+    let after = request(second.key, 12);
     assert_ne!(after.key, before.key);
     let news = records.changes(seen, Some(second.key), 10).unwrap();
-    let kinds: Vec<&str> = news.iter().map(|note| &*note.kind).collect();
+    let kinds: Vec<&str> = news.iter().map(|change| &*change.kind).collect();
     assert_eq!(kinds, ["environment", "request"]);
 }

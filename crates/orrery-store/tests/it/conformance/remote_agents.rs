@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use orrery_model::Timestamp;
 use orrery_store::{
-    EnvironmentKey, Join, Joining, LiveGateway, NewAgentSession, NewInvitation, RemoteAgentRecord,
-    Store, StoreError,
+    EnvironmentKey, GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession, NewInvitation,
+    RemoteAgentRecord, Store, StoreError,
 };
 use serde_json::json;
 
@@ -13,16 +13,16 @@ use crate::support::Backend;
 
 super::list_cases![
     an_invitation_lets_one_machine_join_once,
-    invitations_expire_and_name_who_may_be_served,
+    invitations_expire_and_name_the_served_agents,
     an_agent_is_served_by_one_remote_agent,
     a_revoked_remote_agent_keeps_its_names_unless_they_are_released,
-    revoked_remote_agents_are_forgotten_when_nobody_waits_for_another,
+    revoked_remote_agents_are_deleted_unless_their_agents_wait,
     the_newest_session_counts,
-    a_gateway_that_is_not_seen_has_no_sessions,
-    there_are_no_sessions_at_gateways_that_nobody_knows,
+    a_gateway_without_heartbeat_has_no_sessions,
+    sessions_need_a_registered_gateway,
     remote_agents_are_listed_in_the_order_in_which_they_joined,
     a_deleted_environment_takes_its_remote_agents_along,
-    an_own_secret_is_kept_once_and_belongs_to_nobody,
+    an_installation_secret_is_stored_once,
 ];
 
 const NOW: Timestamp = Timestamp(1_000);
@@ -43,8 +43,8 @@ fn invite(store: &dyn Store, hash: [u8; 32], names: &[&str]) -> Result<(), Store
     store.records().create_invitation(environment, &new)
 }
 
-fn joining(id: u8, key: u8, names: &[&str]) -> Joining {
-    Joining {
+fn joining(id: u8, key: u8, names: &[&str]) -> JoiningAgent {
+    JoiningAgent {
         uuid: [id; 16],
         key: [key; 32],
         names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -53,13 +53,13 @@ fn joining(id: u8, key: u8, names: &[&str]) -> Joining {
     }
 }
 
-fn join(store: &dyn Store, hash: [u8; 32], joining: &Joining, at: i64) -> Join {
+fn join(store: &dyn Store, hash: [u8; 32], joining: &JoiningAgent, at: i64) -> JoinOutcome {
     store.records().join(&hash, joining, Timestamp(at)).unwrap()
 }
 
-fn joined(join: Join) -> RemoteAgentRecord {
+fn joined(join: JoinOutcome) -> RemoteAgentRecord {
     match join {
-        Join::Joined(agent) => *agent,
+        JoinOutcome::Joined(agent) => *agent,
         other => panic!("{other:?}"),
     }
 }
@@ -70,15 +70,15 @@ fn enrolled(store: &dyn Store, id: u8, names: &[&str]) -> RemoteAgentRecord {
     joined(join(store, [id; 32], &joining(id, id, &[]), 1_100))
 }
 
-/// Says that a gateway is alive; the answer is how many sessions of others are over.
+/// Records the heartbeat of a gateway; returns the number of ended sessions of others.
 fn alive(store: &dyn Store, id: u8, alive_for: Duration) -> usize {
     let peer_address = format!("10.0.0.{id}:8889");
-    let gateway = LiveGateway {
+    let gateway = GatewayHeartbeat {
         uuid: [id; 16],
         address: "balancer.example.com:8889",
         peer_address: &peer_address,
     };
-    store.records().gateway_is_alive(&gateway, alive_for).unwrap()
+    store.records().record_gateway_heartbeat(&gateway, alive_for).unwrap()
 }
 
 fn open(store: &dyn Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, bool)> {
@@ -96,7 +96,7 @@ fn open(store: &dyn Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, boo
 
 fn an_invitation_lets_one_machine_join_once(backend: Backend) {
     let store = backend.fresh();
-    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_100), Join::Unknown);
+    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_100), JoinOutcome::Unknown);
     invite(&*store, TOKEN, &["web2", "web1"]).unwrap();
     let first = joined(join(&*store, TOKEN, &joining(1, 1, &[]), 1_100));
     assert_eq!((first.uuid, first.names.clone()), ([1; 16], vec!["web1".into(), "web2".into()]));
@@ -104,18 +104,18 @@ fn an_invitation_lets_one_machine_join_once(backend: Backend) {
     assert_eq!((first.facts.clone(), first.version.as_str()), (json!({"host": "web1"}), "0.1.0"));
     let again = joined(join(&*store, TOKEN, &joining(2, 1, &[]), 1_150));
     assert_eq!(again, first, "the same key is the same agent");
-    assert_eq!(join(&*store, TOKEN, &joining(3, 9, &[]), 1_150), Join::Used);
+    assert_eq!(join(&*store, TOKEN, &joining(3, 9, &[]), 1_150), JoinOutcome::Used);
     let environment = store.default_environment().unwrap();
     store.records().revoke_remote_agent(environment, &[1; 16], None, NOW).unwrap();
-    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_160), Join::Revoked);
+    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_160), JoinOutcome::Revoked);
 }
 
-fn invitations_expire_and_name_who_may_be_served(backend: Backend) {
+fn invitations_expire_and_name_the_served_agents(backend: Backend) {
     let store = backend.fresh();
     invite(&*store, TOKEN, &["web1", "web2"]).unwrap();
     let other = join(&*store, TOKEN, &joining(1, 1, &["web1", "db1"]), 1_100);
-    assert_eq!(other, Join::NotInvited("db1".to_owned()));
-    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 2_000), Join::Expired);
+    assert_eq!(other, JoinOutcome::NotInvited("db1".to_owned()));
+    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 2_000), JoinOutcome::Expired);
     let agent = joined(join(&*store, TOKEN, &joining(1, 1, &["web2"]), 1_999));
     assert_eq!(agent.names, ["web2"]);
     let environment = store.default_environment().unwrap();
@@ -129,8 +129,8 @@ fn an_agent_is_served_by_one_remote_agent(backend: Backend) {
     invite(&*store, [8; 32], &["web1"]).unwrap();
     enrolled(&*store, 1, &["web1"]);
     let error = invite(&*store, [9; 32], &["db1", "web1"]).unwrap_err();
-    assert!(matches!(&error, StoreError::NotNow(text) if text.contains("\"web1\"")), "{error}");
-    let taken = Join::Taken { name: "web1".to_owned(), by: [1; 16] };
+    assert!(matches!(&error, StoreError::Conflict(text) if text.contains("\"web1\"")), "{error}");
+    let taken = JoinOutcome::Taken { name: "web1".to_owned(), by: [1; 16] };
     assert_eq!(join(&*store, [8; 32], &joining(2, 2, &[]), 1_100), taken);
     let environment = store.default_environment().unwrap();
     store.records().revoke_remote_agent(environment, &[1; 16], None, NOW).unwrap();
@@ -159,13 +159,17 @@ fn a_revoked_remote_agent_keeps_its_names_unless_they_are_released(backend: Back
     records.revoke_remote_agent(environment, &[1; 16], Some([8; 16]), NOW).unwrap();
     assert!(records.served_names(environment).unwrap().is_empty());
     records.revoke_remote_agent(environment, &[1; 16], Some([9; 16]), NOW).unwrap();
-    let asked = records.open_requests(environment).unwrap();
-    let asked: Vec<_> = asked.iter().map(|one| (one.kind.as_str(), &one.payload)).collect();
+    let requests = records.open_requests(environment).unwrap();
+    let requests: Vec<_> = requests.iter().map(|one| (one.kind.as_str(), &one.payload)).collect();
     let repair = json!({"agents": ["web1"]});
-    assert_eq!(asked, [("repair", &repair), ("repair", &repair)], "when it came, and when it went");
+    assert_eq!(
+        requests,
+        [("repair", &repair), ("repair", &repair)],
+        "when it came, and when it went"
+    );
 }
 
-fn revoked_remote_agents_are_forgotten_when_nobody_waits_for_another(backend: Backend) {
+fn revoked_remote_agents_are_deleted_unless_their_agents_wait(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let environment = store.default_environment().unwrap();
@@ -188,20 +192,20 @@ fn revoked_remote_agents_are_forgotten_when_nobody_waits_for_another(backend: Ba
     assert_eq!(served(), [None, Some(2), Some(6), None, Some(5)]);
     assert_eq!(records.remote_agent_serving(other, "good").unwrap(), None);
 
-    assert_eq!(records.forget_revoked_agents(other, Timestamp(1_400)).unwrap(), 0);
-    assert_eq!(records.forget_revoked_agents(environment, Timestamp(1_400)).unwrap(), 2);
+    assert_eq!(records.delete_revoked_agents(other, Timestamp(1_400)).unwrap(), 0);
+    assert_eq!(records.delete_revoked_agents(environment, Timestamp(1_400)).unwrap(), 2);
     assert_eq!(served(), [None, Some(2), Some(6), None, Some(5)]);
-    let left = records.remote_agents(environment, None, 10).unwrap();
-    assert_eq!(left.iter().map(|agent| agent.uuid[0]).collect::<Vec<_>>(), [2, 4, 5, 6]);
-    // Whoever comes back with what it had is no agent any more.
+    let remaining = records.remote_agents(environment, None, 10).unwrap();
+    assert_eq!(remaining.iter().map(|agent| agent.uuid[0]).collect::<Vec<_>>(), [2, 4, 5, 6]);
+    // A machine that reconnects with its old key is not an agent any more.
     assert_eq!(open(&*store, 1, 5, 5), None);
-    assert_eq!(join(&*store, [1; 32], &joining(1, 1, &[]), 1_500), Join::Used);
+    assert_eq!(join(&*store, [1; 32], &joining(1, 1, &[]), 1_500), JoinOutcome::Used);
 }
 
 fn the_newest_session_counts(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    assert_eq!(open(&*store, 1, 5, 1), None, "nobody knows this agent");
+    assert_eq!(open(&*store, 1, 5, 1), None, "the agent is unknown");
     enrolled(&*store, 1, &["web1"]);
     assert_eq!(open(&*store, 1, 5, 1), Some((1, false)));
     assert_eq!(open(&*store, 1, 6, 1), Some((2, false)), "the same process came elsewhere");
@@ -216,13 +220,13 @@ fn the_newest_session_counts(backend: Backend) {
     records.close_agent_session(&[1; 16], 3, Timestamp(1_600)).unwrap();
     let agent = records.remote_agent(&[1; 16]).unwrap();
     assert_eq!((agent.gateway, agent.seen), (None, Some(Timestamp(1_600))));
-    let notes = records.changes(seen, None, 10).unwrap();
-    assert_eq!(notes.len(), 1);
-    assert_eq!(notes[0].kind, "remote_agent");
-    assert_eq!(open(&*store, 1, 6, 3), Some((4, false)), "there was nobody to be displaced");
+    let changes = records.changes(seen, None, 10).unwrap();
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].kind, "remote_agent");
+    assert_eq!(open(&*store, 1, 6, 3), Some((4, false)), "no session was displaced");
 }
 
-fn a_gateway_that_is_not_seen_has_no_sessions(backend: Backend) {
+fn a_gateway_without_heartbeat_has_no_sessions(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     enrolled(&*store, 1, &["web1"]);
@@ -239,31 +243,31 @@ fn a_gateway_that_is_not_seen_has_no_sessions(backend: Backend) {
     assert_eq!(records.agent_session(&[1; 16]).unwrap().seen, Some(of(5).seen));
     let gateway = records.gateway_of_agent(&[1; 16], LONG).unwrap().unwrap();
     assert_eq!(&gateway, of(5));
-    // What is not seen for no time at all is dead.
+    // With a zero lifetime, every other gateway is dead.
     std::thread::sleep(Duration::from_millis(3));
     assert!(records.gateways(Duration::ZERO).unwrap().is_empty());
     assert_eq!(records.gateway_of_agent(&[1; 16], Duration::ZERO).unwrap(), None);
     let latest = records.latest_change().unwrap();
     assert_eq!(alive(&*store, 6, Duration::ZERO), 1);
-    let notes = records.changes(latest, None, 10).unwrap();
-    assert_eq!(notes.len(), 1);
-    assert_eq!(notes[0].kind, "remote_agent");
+    let changes = records.changes(latest, None, 10).unwrap();
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].kind, "remote_agent");
     let agent = records.remote_agent(&[1; 16]).unwrap();
     assert_eq!((agent.gateway, agent.seen), (None, Some(of(5).seen)), "it was seen no later");
     assert_eq!(records.remote_agent(&[2; 16]).unwrap().gateway, Some([6; 16]));
     assert_eq!(records.gateway_of_agent(&[1; 16], LONG).unwrap(), None);
-    records.gateway_is_gone(&[6; 16]).unwrap();
+    records.delete_gateway(&[6; 16]).unwrap();
     assert_eq!(records.agent_session(&[2; 16]).unwrap().gateway, None);
     assert!(records.gateways(LONG).unwrap().is_empty());
 }
 
-fn there_are_no_sessions_at_gateways_that_nobody_knows(backend: Backend) {
+fn sessions_need_a_registered_gateway(backend: Backend) {
     let store = backend.fresh();
     enrolled(&*store, 1, &["web1"]);
     let facts = json!({});
     let new = NewAgentSession { gateway: [5; 16], boot: [1; 16], version: "", facts: &facts };
     let opened = store.records().open_agent_session(&[1; 16], &new, NOW);
-    assert!(matches!(opened, Err(StoreError::NotNow(_))), "{opened:?}");
+    assert!(matches!(opened, Err(StoreError::Conflict(_))), "{opened:?}");
     assert_eq!(store.records().agent_session(&[1; 16]).unwrap().number, 0);
 }
 
@@ -288,30 +292,34 @@ fn a_deleted_environment_takes_its_remote_agents_along(backend: Backend) {
     enrolled(&*store, 1, &["web1"]);
     invite(&*store, TOKEN, &["db1"]).unwrap();
     let environment = store.environments().unwrap().remove(0);
-    while !store.records().erase_contents(environment.key, NOW).unwrap() {}
+    while !store.records().delete_environment_contents(environment.key, NOW).unwrap() {}
     assert!(store.records().remote_agent(&[1; 16]).is_ok(), "clearing keeps them");
-    store.records().erase_environment(&environment.uuid, NOW).unwrap();
+    store.records().delete_environment(&environment.uuid, NOW).unwrap();
     let error = store.records().remote_agent(&[1; 16]).unwrap_err();
     assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
-    assert_eq!(join(&*store, TOKEN, &joining(2, 2, &[]), 1_100), Join::Unknown);
+    assert_eq!(join(&*store, TOKEN, &joining(2, 2, &[]), 1_100), JoinOutcome::Unknown);
 }
 
-fn an_own_secret_is_kept_once_and_belongs_to_nobody(backend: Backend) {
+fn an_installation_secret_is_stored_once(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let records = store.records();
     let known = |_: &[u8]| true;
-    let kept = records.keep_own_secret("ca", b"first", &known, NOW).unwrap();
-    assert_eq!((kept.environment, &*kept.sealed), (Some(EnvironmentKey::NONE), &b"first"[..]));
-    let again = records.keep_own_secret("ca", b"second", &known, Timestamp(2_000)).unwrap();
-    assert_eq!(again, kept, "whoever comes second gets the first");
-    for place in [None, Some(environment)] {
-        assert!(records.secrets(place).unwrap().is_empty());
-        assert!(records.secret(place, "ca").is_err());
-        assert!(records.delete_secret(place, "ca", NOW).is_err());
+    let kept = records.put_own_secret_if_absent("ca", b"first", &known, NOW).unwrap();
+    assert_eq!(
+        (kept.environment, &*kept.sealed),
+        (Some(EnvironmentKey::INSTALLATION), &b"first"[..])
+    );
+    let again =
+        records.put_own_secret_if_absent("ca", b"second", &known, Timestamp(2_000)).unwrap();
+    assert_eq!(again, kept, "the second caller gets the first value");
+    for environment_or_all in [None, Some(environment)] {
+        assert!(records.secrets(environment_or_all).unwrap().is_empty());
+        assert!(records.secret(environment_or_all, "ca").is_err());
+        assert!(records.delete_secret(environment_or_all, "ca", NOW).is_err());
     }
     assert_eq!(records.all_secrets().unwrap(), std::slice::from_ref(&kept));
     let foreign = |sealed: &[u8]| sealed != b"first";
-    let error = records.keep_own_secret("ca", b"third", &foreign, NOW).unwrap_err();
+    let error = records.put_own_secret_if_absent("ca", b"third", &foreign, NOW).unwrap_err();
     assert!(matches!(error, StoreError::OtherKey), "{error}");
 }

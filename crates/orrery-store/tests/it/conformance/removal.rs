@@ -1,32 +1,32 @@
-//! The project that an environment is bound to, and what of its resources may still exist.
+//! Project bindings of environments, and unmanaged resources.
 
 use orrery_model::{
-    Attributes, Change, ChangeKind, OutcomeStatus, Remnant, Resource, ResourceState, Status,
-    Timestamp, VersionNumber,
+    Attributes, Change, ChangeKind, DeployedResource, OutcomeStatus, Resource, ResourceState,
+    Status, Timestamp, VersionNumber,
 };
 use orrery_store::{
-    ActionRecord, EnvironmentChange, EnvironmentKey, Lease, NewVersion, ProjectBinding,
-    RemnantScope, RemovalStage, ResourceFilter, ResourceQuery, ResultRecord, Scope, StateRecord,
-    Store, StoreError, keys_of,
+    ActionRecord, EnvironmentChange, EnvironmentKey, Lease, NewVersion, ProjectBinding, PutScope,
+    RemovalScope, RemovalStage, ResourceFilter, ResourceQuery, ResultRecord, StateRecord, Store,
+    StoreError, resource_keys,
 };
 
-use crate::support::{Backend, action, deployed, lease, named, new_version, nothing_of, put};
+use crate::support::{Backend, action, deployed, empty_result, lease, named, new_version, put};
 
 super::list_cases![
     the_first_project_binds_an_environment,
     a_binding_ends_with_what_it_was_for,
-    what_was_deployed_is_found_until_it_is_gone,
-    a_removal_that_was_begun_is_found_again,
-    what_a_deploy_did_not_create_is_adopted,
-    what_is_gone_is_listed_no_more,
-    stages_of_a_removal_are_told,
+    unmanaged_resources_are_listed_until_removed,
+    an_interrupted_removal_is_found_again,
+    resources_not_created_by_a_deploy_are_adopted,
+    removed_resources_are_not_listed,
+    removal_stages_are_reported,
 ];
 
 fn the_first_project_binds_an_environment(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
-    let bound = || store.records().environment_of(environment).unwrap().model_project;
-    let revision = store.records().environment_of(environment).unwrap().revision;
+    let bound = || store.records().environment_by_key(environment).unwrap().model_project;
+    let revision = store.records().environment_by_key(environment).unwrap().revision;
     let resources = file("/a", false, &[]);
     let resources = std::slice::from_ref(&resources);
     let with = |project| {
@@ -37,8 +37,8 @@ fn the_first_project_binds_an_environment(backend: Backend) {
     let refused = |project, declared: &str, by: &str| {
         let before = store.versions(environment).unwrap().len();
         match with(project).unwrap_err() {
-            StoreError::OtherProject { bound, declared: told } => {
-                assert_eq!((bound.as_str(), told.as_str()), (by, declared));
+            StoreError::OtherProject { bound, declared: actual } => {
+                assert_eq!((bound.as_str(), actual.as_str()), (by, declared));
             }
             error => panic!("{error:?}"),
         }
@@ -54,7 +54,7 @@ fn the_first_project_binds_an_environment(backend: Backend) {
     refused(ProjectBinding::Check("fleet"), "fleet", "notes");
     refused(ProjectBinding::Bind(""), "", "notes");
     assert_eq!(bound(), "notes");
-    // Clients that do not know of projects go on.
+    // Clients without projects continue to work.
     put(&*store, environment, resources).unwrap();
     assert_eq!(bound(), "notes");
     with(ProjectBinding::Rebind("fleet")).unwrap();
@@ -62,9 +62,9 @@ fn the_first_project_binds_an_environment(backend: Backend) {
     refused(ProjectBinding::Bind("notes"), "notes", "fleet");
     with(ProjectBinding::Unbind).unwrap();
     assert_eq!(bound(), "");
-    let after = store.records().environment_of(environment).unwrap().revision;
+    let after = store.records().environment_by_key(environment).unwrap().revision;
     assert_eq!(after, revision, "people did not change the environment");
-    // Other environments are not concerned.
+    // Other environments are not affected.
     let other = store.create_environment("p", "other").unwrap();
     let new = NewVersion { project: Some(ProjectBinding::Bind("a")), ..new_version(resources) };
     store.put_version(other.key, &new).unwrap();
@@ -73,16 +73,16 @@ fn the_first_project_binds_an_environment(backend: Backend) {
 
 fn a_binding_ends_with_what_it_was_for(backend: Backend) {
     let store = backend.fresh();
-    let made = store.create_environment("p", "e").unwrap();
+    let created = store.create_environment("p", "e").unwrap();
     let records = store.records();
-    let bound = || records.environment(&made.uuid).unwrap().model_project;
+    let bound = || records.environment(&created.uuid).unwrap().model_project;
     let bind = || {
         let new = NewVersion { project: Some(ProjectBinding::Bind("a")), ..new_version(&[]) };
-        store.put_version(made.key, &new).unwrap();
+        store.put_version(created.key, &new).unwrap();
         assert_eq!(bound(), "a");
     };
     let change = |change: EnvironmentChange<'_>| {
-        records.update_environment(&made.uuid, None, &change, Timestamp(1)).unwrap();
+        records.update_environment(&created.uuid, None, &change, Timestamp(1)).unwrap();
     };
     bind();
     change(EnvironmentChange { description: Some("d"), ..EnvironmentChange::default() });
@@ -96,7 +96,7 @@ fn a_binding_ends_with_what_it_was_for(backend: Backend) {
     assert_eq!(bound(), "b");
     change(EnvironmentChange { model_project: Some(""), ..EnvironmentChange::default() });
     bind();
-    while !records.erase_contents(made.key, Timestamp(2)).unwrap() {}
+    while !records.delete_environment_contents(created.key, Timestamp(2)).unwrap() {}
     assert_eq!(bound(), "");
 }
 
@@ -105,7 +105,7 @@ fn file(path: &str, purged: bool, requires: &[&str]) -> Resource {
     Resource::new(named(path), attributes, requires.iter().map(|path| named(path)).collect())
 }
 
-/// An engine that takes in versions and writes down how runs ended.
+/// An engine that processes versions and records outcomes of runs.
 struct Engine<'a> {
     store: &'a dyn Store,
     environment: EnvironmentKey,
@@ -117,9 +117,9 @@ impl Engine<'_> {
         put(self.store, self.environment, resources).unwrap().number
     }
 
-    fn keep(&self, version: VersionNumber, resource: &Resource, state: &ResourceState) {
-        let keys = keys_of(self.store, self.environment, [&resource.id]);
-        // One that no version wants has a key as well.
+    fn put_state(&self, version: VersionNumber, resource: &Resource, state: &ResourceState) {
+        let keys = resource_keys(self.store, self.environment, [&resource.id]);
+        // An unmanaged resource has a key as well.
         let key = keys.unwrap()[&resource.id];
         let records = [StateRecord { resource: key, state }];
         self.store.process_version(&self.lease, version, &records).unwrap();
@@ -132,14 +132,14 @@ impl Engine<'_> {
             last_success: is_good.then_some(Timestamp(7)),
             ..deployed(resource, Timestamp(7))
         };
-        self.keep(version, resource, &state);
+        self.put_state(version, resource, &state);
     }
 
-    fn found(&self, scope: RemnantScope) -> Vec<Remnant> {
-        self.store.records().remnants(self.environment, scope).unwrap()
+    fn found(&self, scope: RemovalScope) -> Vec<DeployedResource> {
+        self.store.records().unmanaged_resources(self.environment, scope).unwrap()
     }
 
-    fn names(&self, scope: RemnantScope) -> Vec<String> {
+    fn names(&self, scope: RemovalScope) -> Vec<String> {
         self.found(scope).iter().map(|one| one.resource.id.value().to_owned()).collect()
     }
 }
@@ -149,7 +149,7 @@ fn engine(store: &dyn Store) -> Engine<'_> {
     Engine { store, environment, lease: lease(store, environment) }
 }
 
-fn what_was_deployed_is_found_until_it_is_gone(backend: Backend) {
+fn unmanaged_resources_are_listed_until_removed(backend: Backend) {
     use OutcomeStatus::{Deployed, Failed, SkippedForDependency, Unavailable};
     let store = backend.fresh();
     let engine = engine(&*store);
@@ -165,25 +165,25 @@ fn what_was_deployed_is_found_until_it_is_gone(backend: Backend) {
         file("/unavailable", false, &[]),
     ];
     let first = engine.put(&all);
-    assert_eq!(engine.names(RemnantScope::All), [""; 0], "nothing has run");
+    assert_eq!(engine.names(RemovalScope::All), [""; 0], "nothing has run");
     let outcomes =
         [Deployed, Deployed, Failed, Deployed, Deployed, SkippedForDependency, Unavailable];
     for (resource, outcome) in all.iter().zip(outcomes) {
         engine.run(first, resource, outcome);
     }
-    assert_eq!(engine.names(RemnantScope::Unmanaged), [""; 0]);
-    // What failed and never was deployed is nothing to be removed.
+    assert_eq!(engine.names(RemovalScope::Unmanaged), [""; 0]);
+    // A resource that failed and was never deployed needs no removal.
     let deployed = ["/d/a", "/d", "/kept", "/set"];
-    assert_eq!(engine.names(RemnantScope::All), deployed);
+    assert_eq!(engine.names(RemovalScope::All), deployed);
 
     let second = engine.put(&all[3..4]);
-    assert_eq!(engine.names(RemnantScope::Unmanaged), ["/d/a", "/d", "/set"]);
-    let found = engine.found(RemnantScope::All);
+    assert_eq!(engine.names(RemovalScope::Unmanaged), ["/d/a", "/d", "/set"]);
+    let found = engine.found(RemovalScope::All);
     assert_eq!(
         found.iter().map(|one| one.is_managed).collect::<Vec<_>>(),
         [false, false, true, false]
     );
-    let expected = Remnant {
+    let expected = DeployedResource {
         resource: all[1].clone(),
         is_removal: false,
         is_managed: false,
@@ -192,31 +192,31 @@ fn what_was_deployed_is_found_until_it_is_gone(backend: Backend) {
     };
     assert_eq!(found[0], expected);
     assert_eq!(found[3].resource, all[4]);
-    // An engine that takes the version in knows nothing of it any more.
-    let forgotten = ResourceState { intent: None, ..ResourceState::new(all[1].hash, false) };
-    engine.keep(second, &all[1], &forgotten);
-    let expected = Remnant { was_managed: false, ..expected };
-    assert_eq!(engine.found(RemnantScope::Unmanaged)[0], expected);
-    // A candidate that takes it away changes nothing, whether it stays or not.
+    // An engine that processes the version deletes its state.
+    let without_intent = ResourceState { intent: None, ..ResourceState::new(all[1].hash, false) };
+    engine.put_state(second, &all[1], &without_intent);
+    let expected = DeployedResource { was_managed: false, ..expected };
+    assert_eq!(engine.found(RemovalScope::Unmanaged)[0], expected);
+    // A candidate without it changes nothing, whether it stays or not.
     let gone = [file("/d/a", true, &[]), all[3].clone()];
     let candidate = NewVersion { released: false, ..new_version(&gone) };
     let candidate = store.put_version(engine.environment, &candidate).unwrap().number;
-    assert_eq!(engine.names(RemnantScope::All), deployed);
+    assert_eq!(engine.names(RemovalScope::All), deployed);
     store.delete_version(engine.environment, candidate).unwrap();
-    assert_eq!(engine.found(RemnantScope::All)[0], expected);
+    assert_eq!(engine.found(RemovalScope::All)[0], expected);
 
     let third = engine.put(&gone);
     engine.run(third, &gone[0], Failed);
-    assert_eq!(engine.names(RemnantScope::All), deployed);
+    assert_eq!(engine.names(RemovalScope::All), deployed);
     engine.run(third, &gone[0], Deployed);
-    assert_eq!(engine.names(RemnantScope::All), ["/d", "/kept", "/set"]);
+    assert_eq!(engine.names(RemovalScope::All), ["/d", "/kept", "/set"]);
     engine.put(&all[3..4]);
-    assert_eq!(engine.names(RemnantScope::Unmanaged), ["/d", "/set"]);
-    // Whoever wants it again has it again.
+    assert_eq!(engine.names(RemovalScope::Unmanaged), ["/d", "/set"]);
+    // A later version has it again.
     let again = engine.put(&all[1..4].iter().map(alone).collect::<Vec<_>>());
     engine.run(again, &all[1], Deployed);
-    assert_eq!(engine.names(RemnantScope::Unmanaged), ["/d", "/set"]);
-    assert!(engine.names(RemnantScope::All).contains(&"/d/a".to_owned()));
+    assert_eq!(engine.names(RemovalScope::Unmanaged), ["/d", "/set"]);
+    assert!(engine.names(RemovalScope::All).contains(&"/d/a".to_owned()));
     assert!(second < again);
 }
 
@@ -224,7 +224,7 @@ fn alone(resource: &Resource) -> Resource {
     Resource { requires: Vec::new(), ..resource.clone() }
 }
 
-fn a_removal_that_was_begun_is_found_again(backend: Backend) {
+fn an_interrupted_removal_is_found_again(backend: Backend) {
     let store = backend.fresh();
     let engine = engine(&*store);
     let all = [file("/d", false, &[]), file("/d/a", false, &["/d"])];
@@ -233,38 +233,38 @@ fn a_removal_that_was_begun_is_found_again(backend: Backend) {
         engine.run(first, resource, OutcomeStatus::Deployed);
     }
     engine.put(&[]);
-    // The version that removes has the requirements the other way round, and its resources are new to the engine.
+    // The version that removes has reversed requirements, and its resources are new to the engine.
     let removal = [file("/d", true, &["/d/a"]), file("/d/a", true, &[])];
     let third = engine.put(&removal);
     for resource in &removal {
-        engine.keep(third, resource, &ResourceState::new(resource.hash, false));
+        engine.put_state(third, resource, &ResourceState::new(resource.hash, false));
     }
-    let found = engine.found(RemnantScope::All);
+    let found = engine.found(RemovalScope::All);
     assert_eq!(found.len(), 2, "none was removed yet");
     assert!(found.iter().all(|one| !one.is_removal && one.is_managed));
     assert_eq!(found[0].resource, all[1], "the requirements are those of the model");
     engine.run(third, &removal[1], OutcomeStatus::Deployed);
-    assert_eq!(engine.names(RemnantScope::All), ["/d"]);
-    // Of an environment that keeps no older version, the removal is all that is known.
+    assert_eq!(engine.names(RemovalScope::All), ["/d"]);
+    // In an environment without older versions, only the removal is stored.
     for old in [1, 2] {
         store.delete_version(engine.environment, VersionNumber(old)).unwrap();
     }
     engine.run(third, &removal[0], OutcomeStatus::Failed);
-    let found = engine.found(RemnantScope::All);
+    let found = engine.found(RemovalScope::All);
     assert_eq!(found.len(), 1);
     assert!(found[0].is_removal);
-    let empty = NewVersion { scope: Scope::All, ..new_version(&[]) };
+    let empty = NewVersion { scope: PutScope::All, ..new_version(&[]) };
     store.put_version(engine.environment, &empty).unwrap();
-    assert_eq!(engine.names(RemnantScope::Unmanaged), ["/d"]);
+    assert_eq!(engine.names(RemovalScope::Unmanaged), ["/d"]);
 }
 
 impl Engine<'_> {
-    /// Writes down a run that ended well, with what it changed.
+    /// Records a successful run with its change.
     fn change(&self, version: VersionNumber, resource: &Resource, kind: ChangeKind) {
         self.end(version, resource, kind, OutcomeStatus::Deployed);
     }
 
-    /// Writes down a run that failed, with what it changed before.
+    /// Records a failed run with the change that it made before.
     fn fail(&self, version: VersionNumber, resource: &Resource, kind: ChangeKind) {
         self.end(version, resource, kind, OutcomeStatus::Failed);
     }
@@ -276,26 +276,27 @@ impl Engine<'_> {
         kind: ChangeKind,
         outcome: OutcomeStatus,
     ) {
-        let key = keys_of(self.store, self.environment, [&resource.id]).unwrap()[&resource.id];
+        let key =
+            resource_keys(self.store, self.environment, [&resource.id]).unwrap()[&resource.id];
         let state = deployed(resource, Timestamp(7));
         let change = Change { kind, attributes: Vec::new() };
         let wants_absence = orrery_model::wants_absence(&resource.attributes);
         let action = ActionRecord { wants_absence, outcome, ..action(version, 7, &change, &[]) };
         let results = [
-            ResultRecord { state: Some(&state), ..nothing_of(key) },
-            ResultRecord { action: Some(action), ..nothing_of(key) },
+            ResultRecord { state: Some(&state), ..empty_result(key) },
+            ResultRecord { action: Some(action), ..empty_result(key) },
         ];
         self.store.record_results(&self.lease, &results).unwrap();
     }
 
     fn adopted(&self) -> Vec<String> {
-        let found = self.found(RemnantScope::All);
+        let found = self.found(RemovalScope::All);
         let adopted = found.iter().filter(|one| one.is_adopted);
         adopted.map(|one| one.resource.id.value().to_owned()).collect()
     }
 }
 
-fn what_a_deploy_did_not_create_is_adopted(backend: Backend) {
+fn resources_not_created_by_a_deploy_are_adopted(backend: Backend) {
     let store = backend.fresh();
     let engine = engine(&*store);
     let all = ["/created", "/found", "/updated"].map(|path| file(path, false, &[]));
@@ -304,17 +305,19 @@ fn what_a_deploy_did_not_create_is_adopted(backend: Backend) {
     engine.change(version, &all[1], ChangeKind::NoChange);
     engine.change(version, &all[2], ChangeKind::Updated);
     assert_eq!(engine.adopted(), ["/found", "/updated"]);
-    // Later runs find what the first one created, and neither they nor an engine that starts anew make it foreign.
+    // Later runs find the resource that the first one created; neither they nor a restarted engine
+    // make it foreign.
     engine.change(version, &all[0], ChangeKind::NoChange);
     engine.change(version, &all[0], ChangeKind::Updated);
-    engine.keep(version, &all[0], &ResourceState::new(all[0].hash, false));
+    engine.put_state(version, &all[0], &ResourceState::new(all[0].hash, false));
     engine.change(version, &all[0], ChangeKind::NoChange);
-    store.forget_actions(&engine.lease, Timestamp(i64::MAX)).unwrap();
+    store.expire_actions(&engine.lease, Timestamp(i64::MAX)).unwrap();
     assert_eq!(engine.adopted(), ["/found", "/updated"]);
-    // What was lost and created again is no longer what was found.
+    // A resource that was lost and created again is no longer adopted.
     engine.change(version, &all[1], ChangeKind::Created);
     assert_eq!(engine.adopted(), ["/updated"]);
-    // A run that created something before it failed created it, and one that failed otherwise tells nothing.
+    // A run that created something before it failed created it; another failed run determines
+    // nothing.
     for (resource, kind) in [(&all[2], ChangeKind::NoChange), (&all[0], ChangeKind::Updated)] {
         engine.fail(version, resource, kind);
     }
@@ -322,7 +325,7 @@ fn what_a_deploy_did_not_create_is_adopted(backend: Backend) {
     engine.fail(version, &all[2], ChangeKind::Created);
     engine.change(version, &all[2], ChangeKind::NoChange);
     assert!(engine.adopted().is_empty());
-    // What is removed and comes back by other hands is theirs.
+    // A resource that is removed and created again by others is adopted.
     let absent = file("/created", true, &[]);
     let version = engine.put(std::slice::from_ref(&absent));
     engine.change(version, &absent, ChangeKind::Purged);
@@ -331,7 +334,7 @@ fn what_a_deploy_did_not_create_is_adopted(backend: Backend) {
     assert_eq!(engine.adopted(), ["/created"]);
 }
 
-fn what_is_gone_is_listed_no_more(backend: Backend) {
+fn removed_resources_are_not_listed(backend: Backend) {
     let store = backend.fresh();
     let engine = engine(&*store);
     let all = ["/purged", "/gone", "/left"].map(|path| file(path, false, &[]));
@@ -340,12 +343,12 @@ fn what_is_gone_is_listed_no_more(backend: Backend) {
     let removal = [file("/purged", true, &[]), file("/gone", true, &[]), all[2].clone()];
     let version = engine.put(&removal);
     engine.change(version, &removal[0], ChangeKind::Purged);
-    // It was removed by other hands before.
+    // It was removed by others before.
     engine.change(version, &removal[1], ChangeKind::NoChange);
     let version = engine.put(&[]);
     for resource in &removal {
         let state = ResourceState { intent: None, ..deployed(resource, Timestamp(7)) };
-        engine.keep(version, resource, &state);
+        engine.put_state(version, resource, &state);
     }
     let counts = store.count_statuses(engine.environment).unwrap();
     assert_eq!(counts, [(Status::Orphaned, 1)].into());
@@ -356,7 +359,7 @@ fn what_is_gone_is_listed_no_more(backend: Backend) {
     let query = ResourceQuery { statuses, ..ResourceQuery::default() };
     let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
     assert_eq!(listed.lines.len(), 1);
-    // Unless somebody asks for it.
+    // Listed on request.
     let query = ResourceQuery { removed: true, ..query };
     let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
     let stages: Vec<_> =
@@ -366,17 +369,17 @@ fn what_is_gone_is_listed_no_more(backend: Backend) {
     let all_ids = [("", "\u{10ffff}")];
     let count = store.records().count_listed(engine.environment, &all_ids, true).unwrap();
     assert_eq!(count, 1);
-    // Its history can still be looked at.
+    // Its history can still be read.
     let gone = store.find_resource(engine.environment, removal[0].id.as_str()).unwrap();
     assert_eq!(gone.map(|one| one.status), Some(Status::Orphaned));
 }
 
-/// A version that removes says so of its resources, as soon as it is released.
-fn stages_of_a_removal_are_told(backend: Backend) {
+/// Resources of a removing version report their stage as soon as it is released.
+fn removal_stages_are_reported(backend: Backend) {
     let store = backend.fresh();
     let engine = engine(&*store);
     let all = ["/a", "/b", "/c"].map(|path| file(path, false, &[]));
-    // One that the model itself wants to be absent is deployed, and not removed.
+    // A resource that the model itself declares absent is deployed, not removed.
     let absent = file("/absent", true, &[]);
     let version = engine.put(&[&all[..], std::slice::from_ref(&absent)].concat());
     all.iter().for_each(|one| engine.change(version, one, ChangeKind::Created));
@@ -427,7 +430,7 @@ fn stages_of_a_removal_are_told(backend: Backend) {
         last_deployed: Some(removal[3].hash),
         ..deployed(&removal[3], Timestamp(7))
     };
-    engine.keep(version, &removal[3], &failed);
+    engine.put_state(version, &removal[3], &failed);
     assert_eq!(stages(), [None, None, done, pending]);
     assert_eq!(counts(), ((3, 1), (1, 1), (0, 0)));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use orrery_model::{Resource, ResourceFlags, Source, Timestamp, VersionNumber};
-use orrery_store::{NewVersion, Scope, StoreError, Unknown, load_version};
+use orrery_store::{NewVersion, PutScope, StoreError, Unknown, load_version};
 
 use crate::support::{Backend, deployed, id, lease, named, new_version, put, resource, simple};
 
@@ -24,8 +24,8 @@ super::list_cases![
     releases_go_forward_only,
     versions_in_use_are_not_deleted,
     deleting_the_newest_brings_the_one_before_back,
-    resources_without_a_version_are_forgotten,
-    keeping_some_versions_deletes_the_oldest,
+    resources_without_a_version_are_deleted,
+    retention_deletes_the_oldest_versions,
     environments_share_nothing,
     unknowns_belong_to_their_version,
 ];
@@ -159,15 +159,15 @@ fn a_moved_source_is_no_difference(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let mut resources = simple(&["a", "b"]);
-    let place = |line| Some(Source { file: "main.cf".into(), line, column: 1 });
-    resources[0].source = place(1);
+    let source = |line| Some(Source { file: "main.cf".into(), line, column: 1 });
+    resources[0].source = source(1);
     let first = put(&*store, environment, &resources).unwrap();
-    resources[0].source = place(2);
+    resources[0].source = source(2);
     resources[1].source = Some(Source { file: "other.cf".into(), line: 9, column: 4 });
     let ask = NewVersion { only_if_changed: true, ..new_version(&resources) };
     let second = store.put_version(environment, &ask).unwrap();
     assert!(!second.created);
-    // People want to know where it is now.
+    // The source location is the current one.
     let loaded = load_version(&*store, environment, first.number).unwrap();
     assert_eq!(loaded.resources, resources);
     resources[1].source = None;
@@ -256,9 +256,9 @@ fn impossible_versions_are_refused_and_leave_nothing(backend: Backend) {
 
 fn in_set(name: &str, value: u32, set: Option<&str>, requires: &[&str]) -> Resource {
     let requires: Vec<_> = requires.iter().map(|name| named(name)).collect();
-    let mut made = resource(&named(name), value, &requires.iter().collect::<Vec<_>>());
-    made.set = set.map(Into::into);
-    made
+    let mut created = resource(&named(name), value, &requires.iter().collect::<Vec<_>>());
+    created.set = set.map(Into::into);
+    created
 }
 
 fn a_put_of_some_sets_leaves_the_others(backend: Backend) {
@@ -277,7 +277,7 @@ fn a_put_of_some_sets_leaves_the_others(backend: Backend) {
         in_set("s2", 1, None, &[]),
     ];
     let sets = [Some("a".into()), Some("never seen".into())];
-    let scope = Scope::Sets(&sets);
+    let scope = PutScope::Sets(&sets);
     let partial = NewVersion { scope, only_if_changed: true, ..new_version(&given) };
     let stored = store.put_version(environment, &partial).unwrap();
     assert_eq!((stored.added, stored.changed, stored.removed, stored.total), (2, 1, 1, 5));
@@ -306,7 +306,7 @@ fn a_put_of_the_shared_set_leaves_the_others(backend: Backend) {
     put(&*store, environment, &all).unwrap();
     let given = [in_set("s2", 2, None, &[])];
     let sets = [None];
-    let partial = NewVersion { scope: Scope::Sets(&sets), ..new_version(&given) };
+    let partial = NewVersion { scope: PutScope::Sets(&sets), ..new_version(&given) };
     let stored = store.put_version(environment, &partial).unwrap();
     assert_eq!((stored.added, stored.changed, stored.removed, stored.total), (0, 1, 1, 2));
     let loaded = load_version(&*store, environment, stored.number).unwrap();
@@ -350,7 +350,7 @@ fn versions_in_use_are_not_deleted(backend: Backend) {
     }
     store.delete_version(environment, middle).unwrap();
     assert!(matches!(store.delete_version(environment, middle), Err(StoreError::NoVersion(_))));
-    assert_eq!(store.keep_versions(environment, 0).unwrap(), []);
+    assert_eq!(store.retain_versions(environment, 0).unwrap(), []);
 }
 
 fn deleting_the_newest_brings_the_one_before_back(backend: Backend) {
@@ -367,14 +367,14 @@ fn deleting_the_newest_brings_the_one_before_back(backend: Backend) {
     store.delete_version(environment, second.number).unwrap();
     assert_eq!(load_version(&*store, environment, first.number).unwrap().resources, before);
     assert!(store.find_resource(environment, named("new").as_str()).unwrap().is_none());
-    // Nothing is left of it: the first is the newest again.
+    // It is deleted completely: the first is the newest again.
     let ask = NewVersion { only_if_changed: true, ..new_version(&before) };
     let again = store.put_version(environment, &ask).unwrap();
     assert_eq!((again.created, again.number), (false, first.number));
     assert_eq!(put(&*store, environment, &after).unwrap().number, VersionNumber(3));
 }
 
-fn resources_without_a_version_are_forgotten(backend: Backend) {
+fn resources_without_a_version_are_deleted(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let lease = lease(&*store, environment);
@@ -383,7 +383,7 @@ fn resources_without_a_version_are_forgotten(backend: Backend) {
     let state = deployed(&resources[0], Timestamp(1));
     let result = orrery_store::ResultRecord {
         state: Some(&state),
-        ..crate::support::nothing_of(first.keys[0])
+        ..crate::support::empty_result(first.keys[0])
     };
     store.record_results(&lease, &[result]).unwrap();
     put(&*store, environment, &simple(&["b"])).unwrap();
@@ -396,7 +396,7 @@ fn resources_without_a_version_are_forgotten(backend: Backend) {
     assert_ne!(again.keys, first.keys);
 }
 
-fn keeping_some_versions_deletes_the_oldest(backend: Backend) {
+fn retention_deletes_the_oldest_versions(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let mut history = Vec::new();
@@ -404,7 +404,7 @@ fn keeping_some_versions_deletes_the_oldest(backend: Backend) {
         let resources = [resource(&named("a"), value, &[]), resource(&named("b"), value / 2, &[])];
         history.push((put(&*store, environment, &resources).unwrap().number, resources));
     }
-    let deleted = store.keep_versions(environment, 2).unwrap();
+    let deleted = store.retain_versions(environment, 2).unwrap();
     assert_eq!(deleted, [VersionNumber(1), VersionNumber(2), VersionNumber(3)]);
     for (number, resources) in &history[3..] {
         let loaded = load_version(&*store, environment, *number).unwrap();

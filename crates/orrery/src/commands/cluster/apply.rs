@@ -1,30 +1,32 @@
-//! Documents from files to a server: shown as a diff, confirmed, and stored together.
+//! Stores documents from files on a server: diff, confirmation, and one atomic request.
 
 use orrery_api::client::ClientError;
 use orrery_api::{
     DocumentChange, DocumentChangeKind, DocumentChanges, DocumentsApplied, NewClusterDocument,
 };
-use orrery_cluster::document::{Catalog, DocumentKind, FileId, Problem, ProblemKind, Severity};
+use orrery_cluster::document::{
+    Catalog, CatalogProblem, DocumentFileId, DocumentKind, ProblemKind, ProblemSeverity,
+};
 use orrery_compiler::diagnostic::Diagnostic;
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use similar::{ChangeTag, TextDiff};
 
-use super::stored::{self, Scope};
+use super::document_commands::{self, Scope};
 use super::{documents, problems, solve as solving};
-use crate::cli_cluster::{ChangeOptions, ImportDocuments};
+use crate::cli::cluster::{ChangeOptions, ImportDocuments};
+use crate::commands::error::CliError;
 use crate::commands::remote::{print_json, terminal};
 use crate::commands::report;
-use crate::commands::trouble::Trouble;
 use crate::remote::Remote;
-use crate::render::Shown;
+use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, style};
 
 /// `orrery cluster import`
-pub(super) fn import(options: &ImportDocuments) -> Result<Exit, Trouble> {
+pub(super) fn import(options: &ImportDocuments) -> Result<Exit, CliError> {
     let catalog = documents::read(&options.directory)?;
     let remote = options.server.open(None)?;
-    let scope = stored::scope_of(&remote, options.project.as_deref())?;
+    let scope = document_commands::scope_of(&remote, options.project.as_deref())?;
     apply(&remote, &scope, &catalog, &options.change, options.json)
 }
 
@@ -35,8 +37,8 @@ pub(super) fn apply(
     catalog: &Catalog,
     options: &ChangeOptions,
     json: bool,
-) -> Result<Exit, Trouble> {
-    let broken: Vec<Problem> = catalog.check().into_iter().filter(is_own_error).collect();
+) -> Result<Exit, CliError> {
+    let broken: Vec<CatalogProblem> = catalog.check().into_iter().filter(is_own_error).collect();
     if !broken.is_empty() {
         let diagnostics: Vec<Diagnostic> = broken.iter().map(problems::of_problem).collect();
         solving::show(catalog, &diagnostics);
@@ -61,22 +63,22 @@ pub(super) fn apply(
         }
     }
     if changed == 0 || options.dry_run {
-        tell(&planned, "would be ", json)?;
+        print_summary(&planned, "would be ", json)?;
         return Ok(if changed == 0 { Exit::Done } else { Exit::Pending });
     }
     terminal::agree(options.yes, &format!("change {}", style::count(changed, "document")))?;
-    // Exactly the change that was shown, or none.
+    // Apply exactly the change that was shown, or fail.
     for (document, change) in documents.iter_mut().zip(&planned.documents) {
         document.revision = Some(change.revision);
     }
     match send(documents, false) {
-        Ok(applied) => tell(&applied, "", json),
+        Ok(applied) => print_summary(&applied, "", json),
         Err(error) => refuse(catalog, &files, error),
     }
 }
 
-/// Errors that no document of the server can mend.
-fn is_own_error(problem: &Problem) -> bool {
+/// True for errors that no document on the server can resolve.
+fn is_own_error(problem: &CatalogProblem) -> bool {
     let is_own = matches!(
         problem.kind,
         ProblemKind::DocumentSyntax
@@ -86,12 +88,14 @@ fn is_own_error(problem: &Problem) -> bool {
             | ProblemKind::DuplicateField
             | ProblemKind::DuplicateDocument
     );
-    is_own && problem.severity == Severity::Error
+    is_own && problem.severity == ProblemSeverity::Error
 }
 
-/// The documents in the order of their files.
-fn documents_of(catalog: &Catalog) -> Result<(Vec<FileId>, Vec<NewClusterDocument>), Trouble> {
-    let mut found: Vec<(FileId, DocumentKind, Value)> = Vec::new();
+/// Documents in the order of their files.
+fn documents_of(
+    catalog: &Catalog,
+) -> Result<(Vec<DocumentFileId>, Vec<NewClusterDocument>), CliError> {
+    let mut found: Vec<(DocumentFileId, DocumentKind, Value)> = Vec::new();
     for kind in DocumentKind::ALL {
         for name in catalog.names(kind) {
             let content = catalog.file_of(kind, name).zip(catalog.canonical(kind, name));
@@ -101,31 +105,35 @@ fn documents_of(catalog: &Catalog) -> Result<(Vec<FileId>, Vec<NewClusterDocumen
     found.sort_by_key(|(file, ..)| *file);
     let mut documents = Vec::with_capacity(found.len());
     for (_, kind, content) in &found {
-        let content = to_raw_value(content).map_err(|error| Trouble::of(&error))?;
+        let content = to_raw_value(content).map_err(|error| CliError::from_error(&error))?;
         documents.push(NewClusterDocument { kind: kind.id().to_owned(), content, revision: None });
     }
     Ok((found.into_iter().map(|(file, ..)| file).collect(), documents))
 }
 
-/// Shows mistakes in the files themselves, if the server found some.
-fn refuse(catalog: &Catalog, files: &[FileId], error: ClientError) -> Result<Exit, Trouble> {
+/// Shows problems that the server found, at their locations in the files.
+fn refuse(
+    catalog: &Catalog,
+    files: &[DocumentFileId],
+    error: ClientError,
+) -> Result<Exit, CliError> {
     let found = error.problem().filter(|problem| !problem.documents.is_empty());
     let Some(problem) = found else { return Err(error.into()) };
     let all = problem.documents.iter();
     let diagnostics: Vec<Diagnostic> =
         all.map(|one| problems::of_server(catalog, files, one)).collect();
     solving::show(catalog, &diagnostics);
-    Err(Trouble::said(problem.detail.clone()))
+    Err(CliError::new(problem.detail.clone()))
 }
 
-fn show_warnings(catalog: &Catalog, files: &[FileId], planned: &DocumentsApplied) {
+fn show_warnings(catalog: &Catalog, files: &[DocumentFileId], planned: &DocumentsApplied) {
     let all = planned.warnings.iter();
     let warnings: Vec<Diagnostic> =
         all.map(|one| problems::of_server(catalog, files, one)).collect();
     let sources = problems::sources(catalog);
     let path = |name: &str| name.to_owned();
-    let shown = Shown { sources: &sources, path: &path, width: output::width() };
-    // Why rules contradict each other takes more than a line.
+    let shown = DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
+    // Conflicting rules need more than a line.
     let (unsolvable, others): (Vec<Diagnostic>, Vec<Diagnostic>) =
         warnings.into_iter().partition(|one| one.id == Some("unsolvable-template"));
     report::show_warnings(&shown, &others);
@@ -140,7 +148,7 @@ fn count(applied: &DocumentsApplied, is_meant: impl Fn(DocumentChangeKind) -> bo
 }
 
 /// `2 documents created, 1 updated, 5 unchanged`
-fn tell(applied: &DocumentsApplied, would: &str, json: bool) -> Result<Exit, Trouble> {
+fn print_summary(applied: &DocumentsApplied, would: &str, json: bool) -> Result<Exit, CliError> {
     if json {
         return print_json(applied);
     }
@@ -162,19 +170,19 @@ fn tell(applied: &DocumentsApplied, would: &str, json: bool) -> Result<Exit, Tro
         });
     }
     if parts.is_empty() {
-        parts.push("there are no documents".to_owned());
+        parts.push("no documents".to_owned());
     }
     output::say(&parts.join(", "));
     Ok(Exit::Done)
 }
 
-/// The change of one document with styles; nothing if there is none.
+/// Styled diff of one document; empty if it is unchanged.
 fn difference(change: &DocumentChange) -> String {
-    let name = style::harmless(&change.name);
+    let name = style::sanitize(&change.name);
     let noun = DocumentKind::from_id(&change.kind).map_or(&*change.kind, |kind| kind.noun());
     let pretty = |content: &Option<Value>| {
         let text = content.as_ref().map(|content| format!("{content:#}\n"));
-        style::harmless(&text.unwrap_or_default())
+        style::sanitize(&text.unwrap_or_default())
     };
     let (old, new) = (pretty(&change.before), pretty(&change.after));
     let mut text = match change.change {

@@ -2,22 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use orrery_cluster::document::{Catalog, DocumentKind, FileId, Problem, Severity};
+use orrery_cluster::document::{
+    Catalog, CatalogProblem, DocumentFileId, DocumentKind, ProblemSeverity,
+};
 use orrery_cluster::preview::{PreviewError, cost, error_json, layout_json, preview};
-use orrery_cluster::solver::{Limits, Request, Solution, smallest_size};
+use orrery_cluster::solver::{Request, SearchLimits, Solution, smallest_size};
 use orrery_compiler::diagnostic::Diagnostic;
 use serde_json::{Value, json};
 
 use super::{deadline, documents, problems, solve as solving};
-use crate::cli_cluster::CheckDocuments;
+use crate::cli::cluster::CheckDocuments;
+use crate::commands::error::CliError;
 use crate::commands::inspect::text;
 use crate::commands::report;
-use crate::commands::trouble::Trouble;
-use crate::render::Shown;
+use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, style};
 
-/// What became of one template.
-struct Checked<'c> {
+/// Result of checking one template.
+struct TemplateCheck<'c> {
     name: &'c str,
     /// The smallest size that fits, and its layout.
     smallest: Option<(u32, Solution)>,
@@ -26,23 +28,23 @@ struct Checked<'c> {
     failure: Option<PreviewError>,
 }
 
-pub(super) fn run(options: &CheckDocuments) -> Result<Exit, Trouble> {
-    solving::tell_programs(options.json, check(options))
+pub(super) fn run(options: &CheckDocuments) -> Result<Exit, CliError> {
+    solving::report_json_error(options.json, check(options))
 }
 
-fn check(options: &CheckDocuments) -> Result<Exit, Trouble> {
+fn check(options: &CheckDocuments) -> Result<Exit, CliError> {
     let catalog = documents::read(&options.directory)?;
     let problems = catalog.check();
-    let broken: BTreeSet<FileId> = problems
+    let broken: BTreeSet<DocumentFileId> = problems
         .iter()
-        .filter(|problem| problem.severity == Severity::Error)
-        .map(|problem| problem.place.file)
+        .filter(|problem| problem.severity == ProblemSeverity::Error)
+        .map(|problem| problem.location.file)
         .collect();
     let names = catalog.templates.keys().map(String::as_str);
     let solvable = names.filter(|name| can_be_solved(&catalog, name, &broken));
-    let checked: Vec<Checked<'_>> =
+    let checked: Vec<TemplateCheck<'_>> =
         solvable.map(|name| check_template(&catalog, name, options)).collect();
-    let is_failure = |one: &Checked<'_>| {
+    let is_failure = |one: &TemplateCheck<'_>| {
         one.failure.is_some() || one.sized.as_ref().is_some_and(|(_, solved)| solved.is_err())
     };
     let is_good = broken.is_empty() && !checked.iter().any(is_failure);
@@ -57,8 +59,8 @@ fn check(options: &CheckDocuments) -> Result<Exit, Trouble> {
     Ok(if is_good { Exit::Done } else { Exit::Error })
 }
 
-/// True for templates without problems that are meant to be used: those that others complete may lack something.
-fn can_be_solved(catalog: &Catalog, name: &str, broken: &BTreeSet<FileId>) -> bool {
+/// True for complete templates without problems. Abstract templates may lack something.
+fn can_be_solved(catalog: &Catalog, name: &str, broken: &BTreeSet<DocumentFileId>) -> bool {
     if !documents::files_of(catalog, name).is_disjoint(broken) {
         return false;
     }
@@ -69,19 +71,23 @@ fn can_be_solved(catalog: &Catalog, name: &str, broken: &BTreeSet<FileId>) -> bo
     })
 }
 
-fn check_template<'c>(catalog: &Catalog, name: &'c str, options: &CheckDocuments) -> Checked<'c> {
+fn check_template<'c>(
+    catalog: &Catalog,
+    name: &'c str,
+    options: &CheckDocuments,
+) -> TemplateCheck<'c> {
     let stop = deadline(options.timeout);
-    let limits = Limits { stop: Some(&stop), ..Limits::default() };
+    let limits = SearchLimits { stop: Some(&stop), ..SearchLimits::default() };
     let at = |size: u32| -> Result<Solution, PreviewError> {
         Ok(preview(catalog, &Request::new(name, size), limits)?.solution)
     };
-    let mut checked = Checked { name, smallest: None, sized: None, failure: None };
+    let mut checked = TemplateCheck { name, smallest: None, sized: None, failure: None };
     match smallest_size(catalog, &Request::new(name, 1), limits) {
         Ok(Some(size)) => match at(size) {
             Ok(solution) => checked.smallest = Some((size, solution)),
             Err(error) => checked.failure = Some(error),
         },
-        // No size fits: the reason is that of the smallest allowed.
+        // No size fits: reports the reason for the smallest allowed size.
         Ok(None) => {
             let resolved = catalog.resolve(name).ok().flatten();
             let size = resolved.and_then(|one| one.template.constraints.size.min).unwrap_or(1);
@@ -99,8 +105,8 @@ fn check_template<'c>(catalog: &Catalog, name: &'c str, options: &CheckDocuments
 
 fn report_of(
     catalog: &Catalog,
-    problems: &[Problem],
-    checked: &[Checked<'_>],
+    problems: &[CatalogProblem],
+    checked: &[TemplateCheck<'_>],
     is_good: bool,
 ) -> Value {
     let counts = DocumentKind::ALL
@@ -139,18 +145,18 @@ fn report_of(
 
 fn show(
     catalog: &Catalog,
-    problems: &[Problem],
-    checked: &[Checked<'_>],
+    problems: &[CatalogProblem],
+    checked: &[TemplateCheck<'_>],
     options: &CheckDocuments,
 ) -> bool {
     let sources = problems::sources(catalog);
     let path = |name: &str| name.to_owned();
-    let shown = Shown { sources: &sources, path: &path, width: output::width() };
-    let of = |severity: Severity| -> Vec<Diagnostic> {
+    let shown = DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
+    let of = |severity: ProblemSeverity| -> Vec<Diagnostic> {
         let of_severity = problems.iter().filter(|problem| problem.severity == severity);
         of_severity.map(problems::of_problem).collect()
     };
-    let (mut errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    let (mut errors, warnings) = (of(ProblemSeverity::Error), of(ProblemSeverity::Warning));
     for one in checked {
         let sized = one.sized.as_ref().and_then(|(_, solved)| solved.as_ref().err());
         for failure in one.failure.iter().chain(sized) {
@@ -167,7 +173,11 @@ fn show(
         let is_same =
             |(size, _): &(&u32, &Solution)| smallest.is_some_and(|(least, _)| least == *size);
         for (size, solution) in smallest.into_iter().chain(sized.filter(|sized| !is_same(sized))) {
-            rows.push(vec![one.name.to_owned(), size.to_string(), solving::in_words(solution)]);
+            rows.push(vec![
+                one.name.to_owned(),
+                size.to_string(),
+                solving::layout_summary(solution),
+            ]);
         }
     }
     let mut out = String::new();
@@ -182,7 +192,7 @@ fn show(
         0 => style::good("checked"),
         _ => style::error("failed"),
     };
-    let directory = style::harmless(&options.directory.display().to_string());
+    let directory = style::sanitize(&options.directory.display().to_string());
     let mut line =
         format!("{verdict} {directory}: {}", style::count(catalog.files.len(), "document"));
     for (count, noun) in [(errors.len(), "error"), (warnings.len(), "warning")] {

@@ -1,32 +1,32 @@
-//! Reads the documents of a directory that is laid out as published repositories of templates are.
+//! Reads documents from a directory with the layout of published template repositories.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use orrery_cluster::document::{Catalog, DocumentKind, FileId};
+use orrery_cluster::document::{Catalog, DocumentFileId, DocumentKind};
 use orrery_model::similar_names::closest;
 
-use crate::commands::trouble::Trouble;
+use crate::commands::error::CliError;
 use crate::style;
 
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
-/// Deeper directories are not followed.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 8;
-/// Larger files are no documents.
+/// Maximum size of a document.
 const FILE_MAX: u64 = 16 << 20;
 
 /// Reads all documents below a directory.
 ///
 /// # Errors
 /// The directory or a file cannot be read, or there is no document.
-pub(super) fn read(directory: &Path) -> Result<Catalog, Trouble> {
+pub(super) fn read(directory: &Path) -> Result<Catalog, CliError> {
     fs::read_dir(directory).map_err(|error| unreadable(directory, &error))?;
     refuse_misspelt(directory)?;
     let mut catalog = Catalog::default();
     for kind in DocumentKind::ALL {
-        // Without a dot in front, which says nothing.
+        // Removes a leading `./`.
         let folder: PathBuf = directory.join(kind.directory()).components().collect();
         let folder = folder.strip_prefix(".").map(Path::to_path_buf).unwrap_or(folder);
         if !folder.is_dir() {
@@ -36,9 +36,8 @@ pub(super) fn read(directory: &Path) -> Result<Catalog, Trouble> {
     }
     if catalog.files.is_empty() {
         let folders: Vec<&str> = DocumentKind::ALL.iter().map(DocumentKind::directory).collect();
-        let trouble =
-            Trouble::said(format!("there are no cluster documents in {}", directory.display()));
-        return Err(trouble.help(format!(
+        let error = CliError::new(format!("no cluster documents in {}", directory.display()));
+        return Err(error.help(format!(
             "documents are JSON or YAML files in the directories {}",
             folders.join(", ")
         )));
@@ -46,11 +45,12 @@ pub(super) fn read(directory: &Path) -> Result<Catalog, Trouble> {
     Ok(catalog)
 }
 
-/// Reads documents of one kind: files, and directories of them. A directory with a folder for the kind stands for that.
+/// Reads documents of one kind from files and directories. In a directory, prefers the subdirectory
+/// of that kind.
 ///
 /// # Errors
 /// As [`read`].
-pub(super) fn read_kind(paths: &[PathBuf], kind: DocumentKind) -> Result<Catalog, Trouble> {
+pub(super) fn read_kind(paths: &[PathBuf], kind: DocumentKind) -> Result<Catalog, CliError> {
     let mut catalog = Catalog::default();
     for path in paths {
         if path.is_dir() {
@@ -62,7 +62,7 @@ pub(super) fn read_kind(paths: &[PathBuf], kind: DocumentKind) -> Result<Catalog
         }
     }
     if catalog.files.is_empty() {
-        return Err(Trouble::said("there is no JSON or YAML file"));
+        return Err(CliError::new("no JSON or YAML file"));
     }
     Ok(catalog)
 }
@@ -72,12 +72,12 @@ pub(super) fn has_documents(directory: &Path) -> bool {
     DocumentKind::ALL.iter().any(|kind| directory.join(kind.directory()).is_dir())
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Trouble {
-    Trouble::said(format!("{} cannot be read: {error}", path.display()))
+fn unreadable(path: &Path, error: &io::Error) -> CliError {
+    CliError::new(format!("{} cannot be read: {error}", path.display()))
 }
 
-/// Documents in a folder whose name is nearly that of a kind would be overlooked.
-fn refuse_misspelt(directory: &Path) -> Result<(), Trouble> {
+/// Rejects misspelt names of document directories, which would be ignored.
+fn refuse_misspelt(directory: &Path) -> Result<(), CliError> {
     let known = DocumentKind::ALL.map(|kind| kind.directory());
     let entries = fs::read_dir(directory).map_err(|error| unreadable(directory, &error))?;
     let mut folders: Vec<PathBuf> =
@@ -91,12 +91,12 @@ fn refuse_misspelt(directory: &Path) -> Result<(), Trouble> {
         let mut files = Vec::new();
         let is_read = collect(&folder, directory, 0, &mut files).is_ok();
         if is_read && !files.is_empty() {
-            let trouble = Trouble::said(format!(
-                "{} is no directory of documents: its {} would be overlooked",
+            let error = CliError::new(format!(
+                "{} is not a document directory: its {} would be ignored",
                 folder.display(),
                 style::count(files.len(), "file")
             ));
-            return Err(trouble.help(format!("did you mean `{meant}`?")));
+            return Err(error.help(format!("did you mean `{meant}`?")));
         }
     }
     Ok(())
@@ -107,30 +107,30 @@ fn add_folder(
     kind: DocumentKind,
     folder: &Path,
     within: &Path,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let mut files = Vec::new();
     collect(folder, within, 0, &mut files)?;
     files.sort();
     files.iter().try_for_each(|path| add_file(catalog, kind, path))
 }
 
-fn add_file(catalog: &mut Catalog, kind: DocumentKind, path: &Path) -> Result<(), Trouble> {
+fn add_file(catalog: &mut Catalog, kind: DocumentKind, path: &Path) -> Result<(), CliError> {
     let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
-    // A pipe or a device may have no end.
+    // Pipes and devices may be endless.
     if !metadata.is_file() {
-        return Err(Trouble::said(format!("{} is no regular file", path.display())));
+        return Err(CliError::new(format!("{} is not a regular file", path.display())));
     }
     if metadata.len() > FILE_MAX {
         let text = format!("{} has more than {} MiB", path.display(), FILE_MAX >> 20);
-        return Err(Trouble::said(text));
+        return Err(CliError::new(text));
     }
     let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     catalog.add(kind, &path.display().to_string(), text);
     Ok(())
 }
 
-/// The files of a template, and of all that it extends and includes.
-pub(super) fn files_of(catalog: &Catalog, template: &str) -> BTreeSet<FileId> {
+/// Files of a template and of everything that it extends and includes.
+pub(super) fn files_of(catalog: &Catalog, template: &str) -> BTreeSet<DocumentFileId> {
     let mut files = BTreeSet::new();
     let mut document = catalog.templates.get(template);
     while let Some(current) = document {
@@ -146,13 +146,13 @@ pub(super) fn files_of(catalog: &Catalog, template: &str) -> BTreeSet<FileId> {
     files
 }
 
-/// Finds the documents of a folder. Links may not lead out of the directory that was named.
+/// Finds the documents in a directory. Links must not lead out of it.
 fn collect(
     folder: &Path,
     within: &Path,
     depth: usize,
     files: &mut Vec<PathBuf>,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, &error))? {
         let path = entry.map_err(|error| unreadable(folder, &error))?.path();
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
@@ -163,7 +163,7 @@ fn collect(
         }
         if path.is_symlink() && !is_below(&path, within) {
             let text = format!("{} leads out of {}", path.display(), within.display());
-            return Err(Trouble::said(text).help("copy the file, or name its own directory"));
+            return Err(CliError::new(text).help("copy the file, or use its own directory"));
         }
         if is_directory {
             if depth < DEPTH_MAX {

@@ -1,4 +1,4 @@
-//! A small drawing of a cluster: a box for each kind of node, what depends on others above them.
+//! ASCII drawing of a cluster: a box for each kind of node, dependents above their dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use orrery_api::ClusterPreview;
 
 use crate::style;
 
-/// Boxes beside each other take no more than this.
+/// Maximum width of a row of boxes.
 const WIDTH_MAX: usize = 96;
 const GAP: usize = 2;
 
-/// A box: its lines, and whether something below is needed.
+/// A box: its lines, and whether it has dependencies below.
 struct Picture {
     lines: Vec<String>,
     width: usize,

@@ -1,32 +1,32 @@
-//! `orrery cluster`: documents of a directory, checked and solved without a server, and templates solved by one.
+//! `orrery cluster`: checks and solves documents of a directory locally, or templates on a server.
 
 mod apply;
 mod check;
+mod document_commands;
 mod documents;
 mod drawing;
+mod plan_text;
+mod preview_text;
 mod problems;
 mod solve;
-mod solved;
-mod stages;
-mod stored;
 
 use std::time::{Duration, Instant};
 
 use crate::Exit;
-use crate::cli_cluster::{ClusterAction, ClusterGroup};
-use crate::commands::trouble;
+use crate::cli::cluster::{ClusterAction, ClusterGroup};
+use crate::commands::error;
 
-pub(super) use stored::manage;
+pub(super) use document_commands::manage;
 
 pub(crate) fn run(options: &ClusterGroup) -> Exit {
-    trouble::finish(match &options.action {
+    error::finish(match &options.action {
         ClusterAction::Check(options) => check::run(options),
         ClusterAction::Solve(options) => solve::run(options),
         ClusterAction::Import(options) => apply::import(options),
     })
 }
 
-/// Says when a search has to end.
+/// Returns a function that is true once the time is over.
 fn deadline(seconds: u64) -> impl Fn() -> bool {
     let end = Instant::now().checked_add(Duration::from_secs(seconds));
     move || end.is_some_and(|end| Instant::now() >= end)

@@ -1,10 +1,10 @@
-//! Problems of documents, and reasons for no layout, as diagnostics and as JSON.
+//! Problems of documents and solver failures, as diagnostics and JSON.
 
 use orrery_api::{ClusterConflict, DocumentPlace, DocumentProblem};
-use orrery_cluster::document::{self, Catalog, Problem, line_column};
+use orrery_cluster::document::{self, Catalog, CatalogProblem, line_column};
 use orrery_cluster::planner::PlanError;
 use orrery_cluster::preview::PreviewError;
-use orrery_cluster::solver::{Infeasible, Invalid, Place, ResizeError, SolveError};
+use orrery_cluster::solver::{Infeasible, Invalid, ResizeError, RuleLocation, SolveError};
 use orrery_compiler::diagnostic::{self, Diagnostic, Severity};
 use orrery_compiler::source::Sources;
 use orrery_syntax::ast::{FileId, Loc};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::pages;
 
-/// The texts of a catalog, with the same numbers.
+/// Sources of a catalog, with the same file ids.
 pub(super) fn sources(catalog: &Catalog) -> Sources {
     let mut sources = Sources::default();
     for file in &catalog.files {
@@ -25,11 +25,11 @@ fn offset(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-fn place(place: &document::Place, label: &str) -> diagnostic::Place {
+fn source_label(place: &document::DocumentLocation, label: &str) -> diagnostic::SourceLabel {
     let file = FileId(offset(place.file.0));
     let (start, end) = (offset(place.span.start), offset(place.span.end));
     let loc = Loc { file, start, end, column: true };
-    diagnostic::Place { loc, highlight: None, label: label.to_owned() }
+    diagnostic::SourceLabel { loc, highlight: None, label: label.to_owned() }
 }
 
 fn error(id: &'static str, message: String) -> Diagnostic {
@@ -46,19 +46,19 @@ fn error(id: &'static str, message: String) -> Diagnostic {
     }
 }
 
-pub(super) fn of_problem(problem: &Problem) -> Diagnostic {
+pub(super) fn of_problem(problem: &CatalogProblem) -> Diagnostic {
     let mut diagnostic = error(problem.kind.diagnostic_id(), problem.message.clone());
-    if problem.severity == document::Severity::Warning {
+    if problem.severity == document::ProblemSeverity::Warning {
         diagnostic.severity = Severity::Warning;
     }
-    diagnostic.primary = Some(place(&problem.place, &problem.label));
+    diagnostic.primary = Some(source_label(&problem.location, &problem.label));
     let related = problem.related.iter();
-    diagnostic.related = related.map(|(at, label)| place(at, label)).collect();
+    diagnostic.related = related.map(|(at, label)| source_label(at, label)).collect();
     diagnostic.help.clone_from(&problem.help);
     diagnostic
 }
 
-/// The id of a reason for no layout.
+/// Diagnostic id of a solver failure.
 fn diagnostic_id(error: &PreviewError) -> &'static str {
     match error {
         PreviewError::Solve(SolveError::Invalid(_)) => "unsuitable-request",
@@ -79,7 +79,7 @@ fn diagnostic_id(error: &PreviewError) -> &'static str {
     }
 }
 
-/// Why a template has no layout, in one or more diagnostics.
+/// Diagnostics for a template without a layout.
 pub(super) fn of_error(template: &str, failure: &PreviewError) -> Vec<Diagnostic> {
     let id = diagnostic_id(failure);
     match failure {
@@ -100,8 +100,8 @@ pub(super) fn of_error(template: &str, failure: &PreviewError) -> Vec<Diagnostic
 
 fn of_invalid(id: &'static str, template: &str, invalid: &Invalid) -> Diagnostic {
     let mut diagnostic = error(id, format!("template {template}: {}", invalid.message));
-    let source = invalid.place.as_ref().and_then(|place| place.source.as_ref());
-    diagnostic.primary = source.map(|source| place(source, ""));
+    let source = invalid.location.as_ref().and_then(|place| place.source.as_ref());
+    diagnostic.primary = source.map(|source| source_label(source, ""));
     diagnostic.help.clone_from(&invalid.help);
     diagnostic
 }
@@ -118,13 +118,13 @@ fn of_infeasible(id: &'static str, template: &str, infeasible: &Infeasible) -> D
     };
     let mut diagnostic = error(id, message);
     for rule in &infeasible.conflict {
-        let Place { source, .. } = &rule.place;
+        let RuleLocation { source, .. } = &rule.location;
         let label = rule.kind.to_string();
         match source {
             Some(source) if diagnostic.primary.is_none() => {
-                diagnostic.primary = Some(place(source, &label));
+                diagnostic.primary = Some(source_label(source, &label));
             }
-            Some(source) => diagnostic.related.push(place(source, &label)),
+            Some(source) => diagnostic.related.push(source_label(source, &label)),
             None => diagnostic.notes.push(label),
         }
     }
@@ -133,7 +133,7 @@ fn of_infeasible(id: &'static str, template: &str, infeasible: &Infeasible) -> D
     diagnostic
 }
 
-/// Why a server finds no layout.
+/// Diagnostic for a conflict that a server found.
 pub(super) fn of_conflict(template: &str, conflict: &ClusterConflict) -> Diagnostic {
     let nodes = if conflict.size == 1 { "node" } else { "nodes" };
     let message = format!("template {template} has no layout with {} {nodes}", conflict.size);
@@ -145,10 +145,11 @@ pub(super) fn of_conflict(template: &str, conflict: &ClusterConflict) -> Diagnos
     diagnostic
 }
 
-/// A problem that a server found in documents which were sent to it, in the order of `sent`, or in others.
+/// Diagnostic for a problem that a server found, in the uploaded documents (in the order of `sent`)
+/// or in others.
 pub(super) fn of_server(
     catalog: &Catalog,
-    sent: &[document::FileId],
+    sent: &[document::DocumentFileId],
     problem: &DocumentProblem,
 ) -> Diagnostic {
     let mut diagnostic = error("", problem.message.clone());
@@ -159,7 +160,10 @@ pub(super) fn of_server(
     let own = |at: &DocumentPlace| {
         let file = *sent.get(at.index?)?;
         let span = catalog.span_of(file, &at.path)?;
-        Some(place(&document::Place { file, span, path: String::new() }, &at.label))
+        Some(source_label(
+            &document::DocumentLocation { file, span, path: String::new() },
+            &at.label,
+        ))
     };
     diagnostic.primary = own(&problem.place);
     if diagnostic.primary.is_none() {
@@ -175,22 +179,22 @@ pub(super) fn of_server(
     diagnostic
 }
 
-/// A problem for programs.
-pub(super) fn json_of(catalog: &Catalog, problem: &Problem) -> Value {
-    let place = |place: &document::Place| {
+/// JSON form of a problem.
+pub(super) fn json_of(catalog: &Catalog, problem: &CatalogProblem) -> Value {
+    let located = |place: &document::DocumentLocation| {
         let file = catalog.file(place.file);
         let (line, column) = line_column(&file.text, place.span.start);
         json!({"file": file.name, "line": line, "column": column, "path": place.path})
     };
-    let mut value = place(&problem.place);
+    let mut value = located(&problem.location);
     value["id"] = json!(problem.kind.diagnostic_id());
     value["severity"] = json!(match problem.severity {
-        document::Severity::Error => "error",
-        document::Severity::Warning => "warning",
+        document::ProblemSeverity::Error => "error",
+        document::ProblemSeverity::Warning => "warning",
     });
     value["message"] = json!(problem.message);
     let related = problem.related.iter().map(|(at, label)| {
-        let mut value = place(at);
+        let mut value = located(at);
         value["label"] = json!(label);
         value
     });

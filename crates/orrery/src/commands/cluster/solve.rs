@@ -1,42 +1,47 @@
-//! `orrery cluster solve`: the cluster that a template gives for a size.
+//! `orrery cluster solve`: solves a template for a number of nodes.
 
 use std::path::Path;
 
 use orrery_api::{ClusterPreview, SolveAnswer, SolveRequest, SolveSettings};
-use orrery_cluster::document::{Catalog, DocumentKind, FileId, Problem, Severity};
+use orrery_cluster::document::{
+    Catalog, CatalogProblem, DocumentFileId, DocumentKind, ProblemSeverity,
+};
 use orrery_cluster::preview::{PreviewError, error_json, preview, preview_from};
-use orrery_cluster::solver::{Limits, Mode, Request, Solution};
+use orrery_cluster::solver::{Request, SearchLimits, Solution, SolverMode};
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_model::similar_names::closest;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{deadline, documents, problems, solved, stored};
-use crate::cli_cluster::SolveTemplate;
+use super::{deadline, document_commands, documents, preview_text, problems};
+use crate::cli::cluster::SolveTemplate;
+use crate::commands::error::CliError;
 use crate::commands::report;
-use crate::commands::trouble::Trouble;
 use crate::remote::Remote;
-use crate::render::Shown;
+use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, style};
 
 /// The working directory.
 const HERE: &str = ".";
-/// Seconds that a server searches, at most.
+/// Maximum search time on a server, in seconds.
 const TIMEOUT_MAX: u64 = 30;
 const KEYS: [&str; 4] = ["provider", "hardwaretype", "imagetype", "services"];
 
-pub(super) fn run(options: &SolveTemplate) -> Result<Exit, Trouble> {
-    tell_programs(options.json, solve(options))
+pub(super) fn run(options: &SolveTemplate) -> Result<Exit, CliError> {
+    report_json_error(options.json, solve(options))
 }
 
 fn directory_of(options: &SolveTemplate) -> &Path {
     options.documents.as_deref().unwrap_or(Path::new(HERE))
 }
 
-/// Writes a failure to standard output, if programs read it.
-pub(super) fn tell_programs(json: bool, answer: Result<Exit, Trouble>) -> Result<Exit, Trouble> {
+/// Writes a failure as JSON to standard output, if requested.
+pub(super) fn report_json_error(
+    json: bool,
+    answer: Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
     match answer {
-        Err(Trouble::Said { message, help }) if json => {
+        Err(CliError::Message { message, help }) if json => {
             let report = json!({"status": "error", "message": message, "help": help});
             let _ = output::print(|out| writeln!(out, "{report:#}"));
             Ok(Exit::Error)
@@ -45,7 +50,7 @@ pub(super) fn tell_programs(json: bool, answer: Result<Exit, Trouble>) -> Result
     }
 }
 
-fn solve(options: &SolveTemplate) -> Result<Exit, Trouble> {
+fn solve(options: &SolveTemplate) -> Result<Exit, CliError> {
     if let Some(remote) = server_of(options)? {
         return solve_on(&remote, options);
     }
@@ -63,7 +68,7 @@ fn solve(options: &SolveTemplate) -> Result<Exit, Trouble> {
         return Ok(refuse_documents(&catalog, options, &broken));
     }
     let stop = deadline(options.timeout);
-    let limits = Limits { stop: Some(&stop), ..Limits::default() };
+    let limits = SearchLimits { stop: Some(&stop), ..SearchLimits::default() };
     let found = match existing_of(options)? {
         Some(existing) => preview_from(&catalog, &request, &existing, limits),
         None => preview(&catalog, &request, limits),
@@ -75,8 +80,8 @@ fn solve(options: &SolveTemplate) -> Result<Exit, Trouble> {
                 output::print(|out| writeln!(out, "{report:#}"))
             } else {
                 let preview: ClusterPreview =
-                    serde_json::from_value(report).map_err(|error| Trouble::of(&error))?;
-                output::print_styled(&solved::in_words(&preview))
+                    serde_json::from_value(report).map_err(|error| CliError::from_error(&error))?;
+                output::print_styled(&preview_text::render(&preview))
             };
             Ok(if is_written { Exit::Done } else { Exit::Error })
         }
@@ -84,20 +89,20 @@ fn solve(options: &SolveTemplate) -> Result<Exit, Trouble> {
     }
 }
 
-/// The nodes of the cluster that exists.
-fn existing_of<T: DeserializeOwned>(options: &SolveTemplate) -> Result<Option<T>, Trouble> {
+/// Nodes of the existing cluster.
+fn existing_of<T: DeserializeOwned>(options: &SolveTemplate) -> Result<Option<T>, CliError> {
     let Some(path) = &options.from else { return Ok(None) };
     let wrong = |error: &dyn std::fmt::Display| {
-        let trouble = Trouble::said(format!("{} is no layout: {error}", path.display()));
-        trouble.help("it has to be what `orrery cluster solve --json` wrote")
+        let error = CliError::new(format!("{} is not a layout: {error}", path.display()));
+        error.help("expected the output of `orrery cluster solve --json`")
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
     serde_json::from_str(&text).map(Some).map_err(|error| wrong(&error))
 }
 
-/// The server that solves the template, unless documents of a directory are meant: those that are named, or those of the
-/// working directory if no server is named.
-fn server_of(options: &SolveTemplate) -> Result<Option<Remote>, Trouble> {
+/// Server that solves the template, unless documents of a directory are used: the given ones, or those of the
+/// working directory if no server is selected by an option.
+fn server_of(options: &SolveTemplate) -> Result<Option<Remote>, CliError> {
     let is_here = documents::has_documents(Path::new(HERE)) && options.project.is_none();
     let is_local = options.local || options.documents.is_some();
     if is_local || (is_here && !options.server.is_named()) {
@@ -110,7 +115,7 @@ fn server_of(options: &SolveTemplate) -> Result<Option<Remote>, Trouble> {
     Ok(found)
 }
 
-fn solve_on(remote: &Remote, options: &SolveTemplate) -> Result<Exit, Trouble> {
+fn solve_on(remote: &Remote, options: &SolveTemplate) -> Result<Exit, CliError> {
     let Request { template, size, services, provider, hardware, image, .. } = request_of(options)?;
     let settings = SolveSettings { provider, hardwaretype: hardware, imagetype: image, services };
     let request = SolveRequest {
@@ -121,16 +126,16 @@ fn solve_on(remote: &Remote, options: &SolveTemplate) -> Result<Exit, Trouble> {
         compatible: options.compatible,
         timeout: Some(options.timeout.clamp(1, TIMEOUT_MAX)),
     };
-    let scope = stored::scope_of(remote, options.project.as_deref())?;
+    let scope = document_commands::scope_of(remote, options.project.as_deref())?;
     let answer: Value = remote.client.post_once(&scope.path(&["solve"]), &request)?;
     let read: SolveAnswer =
-        serde_json::from_value(answer.clone()).map_err(|error| Trouble::of(&error))?;
+        serde_json::from_value(answer.clone()).map_err(|error| CliError::from_error(&error))?;
     if options.json {
         let _ = output::print(|out| writeln!(out, "{answer:#}"));
     }
     match read {
         SolveAnswer::Solved(preview) => {
-            let is_written = options.json || output::print_styled(&solved::in_words(&preview));
+            let is_written = options.json || output::print_styled(&preview_text::render(&preview));
             Ok(if is_written { Exit::Done } else { Exit::Error })
         }
         SolveAnswer::Unsolvable(conflict) => {
@@ -141,16 +146,16 @@ fn solve_on(remote: &Remote, options: &SolveTemplate) -> Result<Exit, Trouble> {
         }
         SolveAnswer::Interrupted { message } => match options.json {
             true => Ok(Exit::Error),
-            false => Err(Trouble::said(format!("template {}: {message}", options.template))),
+            false => Err(CliError::new(format!("template {}: {message}", options.template))),
         },
     }
 }
 
-/// Errors of the files that may hold a template which is not found: the one that is called like it, or else all template files
-/// without a readable name, unless a similar name shows that a spelling mistake is more likely.
-fn unreadable_templates(catalog: &Catalog, template: &str) -> Vec<Problem> {
-    let mut files: Vec<FileId> = catalog.unnamed(DocumentKind::ClusterTemplate).collect();
-    let is_called_so = |file: &FileId| {
+/// Errors of files that may contain a missing template: the file with its name, or else all
+/// template files without a readable name, unless a similar name makes a typo more likely.
+fn unreadable_templates(catalog: &Catalog, template: &str) -> Vec<CatalogProblem> {
+    let mut files: Vec<DocumentFileId> = catalog.unnamed(DocumentKind::ClusterTemplate).collect();
+    let is_called_so = |file: &DocumentFileId| {
         let stem = Path::new(&catalog.file(*file).name).file_stem();
         stem.is_some_and(|stem| stem == template)
     };
@@ -159,14 +164,14 @@ fn unreadable_templates(catalog: &Catalog, template: &str) -> Vec<Problem> {
     } else if closest(template, catalog.names(DocumentKind::ClusterTemplate)).is_some() {
         return Vec::new();
     }
-    let is_meant = |problem: &Problem| {
-        problem.severity == Severity::Error && files.contains(&problem.place.file)
+    let is_meant = |problem: &CatalogProblem| {
+        problem.severity == ProblemSeverity::Error && files.contains(&problem.location.file)
     };
     catalog.check().into_iter().filter(is_meant).collect()
 }
 
-/// Errors of the documents that the request uses. What is wrong elsewhere is no matter here.
-fn broken_documents(catalog: &Catalog, request: &Request) -> Vec<Problem> {
+/// Errors of the documents that the request uses; errors elsewhere do not matter.
+fn broken_documents(catalog: &Catalog, request: &Request) -> Vec<CatalogProblem> {
     let mut used = documents::files_of(catalog, &request.template);
     let resolved = catalog.resolve(&request.template).ok().flatten();
     let defaults = resolved.iter().flat_map(|one| one.template.defaults.service_names());
@@ -177,13 +182,13 @@ fn broken_documents(catalog: &Catalog, request: &Request) -> Vec<Problem> {
     used.extend(catalog.hardware_types.values().map(|document| document.file));
     used.extend(catalog.image_types.values().map(|document| document.file));
     used.extend(catalog.providers.values().map(|document| document.file));
-    let is_meant = |problem: &Problem| {
-        problem.severity == Severity::Error && used.contains(&problem.place.file)
+    let is_meant = |problem: &CatalogProblem| {
+        problem.severity == ProblemSeverity::Error && used.contains(&problem.location.file)
     };
     catalog.check().into_iter().filter(is_meant).collect()
 }
 
-fn refuse_documents(catalog: &Catalog, options: &SolveTemplate, broken: &[Problem]) -> Exit {
+fn refuse_documents(catalog: &Catalog, options: &SolveTemplate, broken: &[CatalogProblem]) -> Exit {
     if options.json {
         let problems: Vec<Value> =
             broken.iter().map(|problem| problems::json_of(catalog, problem)).collect();
@@ -199,32 +204,32 @@ fn refuse_documents(catalog: &Catalog, options: &SolveTemplate, broken: &[Proble
 pub(super) fn show(catalog: &Catalog, diagnostics: &[Diagnostic]) {
     let sources = problems::sources(catalog);
     let path = |name: &str| name.to_owned();
-    let shown = Shown { sources: &sources, path: &path, width: output::width() };
+    let shown = DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
     report::show_errors(&shown, diagnostics);
 }
 
-fn unknown_template(catalog: &Catalog, options: &SolveTemplate) -> Trouble {
+fn unknown_template(catalog: &Catalog, options: &SolveTemplate) -> CliError {
     let directory = directory_of(options).display();
-    let name = style::harmless(&options.template);
-    let trouble = Trouble::said(format!("there is no template {name} in {directory}"));
+    let name = style::sanitize(&options.template);
+    let error = CliError::new(format!("no template {name} in {directory}"));
     let names: Vec<&str> = catalog.names(DocumentKind::ClusterTemplate).collect();
     match (closest(&options.template, names.iter().copied()), names.as_slice()) {
-        (Some(name), _) => trouble.help(format!("did you mean `{name}`?")),
-        (None, []) => trouble,
-        (None, names) => trouble.help(format!("the templates there are {}", names.join(", "))),
+        (Some(name), _) => error.help(format!("did you mean `{name}`?")),
+        (None, []) => error,
+        (None, names) => error.help(format!("available templates: {}", names.join(", "))),
     }
 }
 
-fn request_of(options: &SolveTemplate) -> Result<Request, Trouble> {
+fn request_of(options: &SolveTemplate) -> Result<Request, CliError> {
     let mut request = Request::new(&*options.template, options.size);
     if options.compatible {
-        request.mode = Mode::Compatible;
+        request.mode = SolverMode::Compatible;
     }
     for setting in &options.set {
         let wrong = |text: String| {
-            Trouble::said(text).help(format!("settings are KEY=VALUE with {}", KEYS.join(", ")))
+            CliError::new(text).help(format!("settings are KEY=VALUE with {}", KEYS.join(", ")))
         };
-        let setting = style::harmless(setting);
+        let setting = style::sanitize(setting);
         let Some((key, value)) = setting.split_once('=') else {
             return Err(wrong(format!("--set {setting} has no value")));
         };
@@ -237,7 +242,7 @@ fn request_of(options: &SolveTemplate) -> Result<Request, Trouble> {
                 let names = value.split(',').map(|name| name.trim().to_owned());
                 request.services = Some(names.filter(|name| !name.is_empty()).collect());
             }
-            key => return Err(wrong(format!("there is no setting {key}"))),
+            key => return Err(wrong(format!("no setting {key}"))),
         }
     }
     Ok(request)
@@ -254,7 +259,7 @@ fn refuse(catalog: &Catalog, options: &SolveTemplate, error: &PreviewError) -> E
 }
 
 /// `1 large (base, postgresql), 2 small (app, base)`
-pub(super) fn in_words(solution: &Solution) -> String {
+pub(super) fn layout_summary(solution: &Solution) -> String {
     let groups = solution.groups.iter().map(|group| {
         let services: Vec<&str> = group.layout.services.iter().map(String::as_str).collect();
         format!("{} {} ({})", group.count, group.layout.hardware, services.join(", "))

@@ -1,31 +1,32 @@
-//! Edits by hand to resources that are to be removed: found by a dry run before the removal is confirmed.
+//! Manual edits of resources that are to be removed, found by a dry run before the confirmation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_api::DryRunChange;
-use orrery_executor::{Desired, Planned, Setup, plan};
+use orrery_executor::{DesiredState, EngineSetup, PlanEntry, plan};
 use orrery_model::{
     ChangeKind, Inventory, Outcome, Removal, Resource, ResourceState, VersionNumber,
 };
 use orrery_store::Store as _;
 use rustc_hash::FxHashMap;
 
-use crate::cli_deploy::RunOptions;
+use crate::cli::deploy::RunOptions;
+use crate::commands::error::CliError;
 use crate::commands::remote::dry_run;
-use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
 
-use super::{Handlers, Opened, setup};
+use super::{Handlers, LocalStore, setup};
 
 /// Attributes that differ from the last deploy, by resource id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Edits(BTreeMap<String, Vec<String>>);
 
 impl Edits {
-    /// Looks at what is to be removed here. Resources of handlers in Python are not looked at: their code starts when they are removed.
+    /// Checks the resources that are removed locally. Skips those of Python handlers, whose host
+    /// starts only for the removal.
     pub(super) fn find_here(
-        opened: &Opened,
+        opened: &LocalStore,
         removal: &Removal,
         run: &RunOptions,
         inventory: Inventory,
@@ -45,14 +46,16 @@ impl Edits {
             known.insert(row.id.to_owned(), row.state.clone());
         })?;
         let states = resources.iter().map(|one| known.remove(one.id.as_str())).collect();
-        let setup =
-            Setup { keeper: None, ..setup(&Handlers::native(), run, Some(opened), inventory) };
+        let setup = EngineSetup {
+            store_handle: None,
+            ..setup(&Handlers::native(), run, Some(opened), inventory)
+        };
         let ids: Vec<String> = resources.iter().map(|one| one.id.to_string()).collect();
-        let desired = Desired { version: VersionNumber(0), resources, keys: Vec::new() };
+        let desired = DesiredState { version: VersionNumber(0), resources, keys: Vec::new() };
         let answers = plan(setup, desired, states, &mut |_| true)?;
         let mut edits = BTreeMap::new();
         for (id, answer) in ids.into_iter().zip(answers) {
-            if let Planned::Asked(Outcome { change, .. }) = answer
+            if let PlanEntry::Evaluated(Outcome { change, .. }) = answer
                 && change.kind == ChangeKind::Purged
                 && !change.attributes.is_empty()
             {
@@ -62,12 +65,12 @@ impl Edits {
         Ok(Edits(edits))
     }
 
-    /// Has a server look at what a stored version removes.
+    /// Checks the resources that a stored version removes, by a dry run on the server.
     pub(super) fn find_on_server(
         of: &RemoteEnvironment,
         version: u32,
         quiet: bool,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, CliError> {
         let found = dry_run::follow(of, version, quiet, &Interrupt::ignored())?;
         let names = |change: DryRunChange| -> Option<(String, Vec<String>)> {
             let names: Vec<String> = change
@@ -81,7 +84,7 @@ impl Edits {
         Ok(Edits(found.changes.into_iter().filter_map(names).collect()))
     }
 
-    /// The note on a resource in a plan, if it was edited.
+    /// Note on an edited resource in a plan.
     pub(super) fn note_on(&self, id: &str) -> Option<String> {
         let names = self.0.get(id)?;
         Some(format!("edited since it was deployed: {}", names.join(", ")))

@@ -1,26 +1,26 @@
-//! Commands that run handlers: deploy, plan, repair, watch. What they have in common is here: from a project
-//! to its resources, and from those to a running engine.
+//! Commands that run handlers: deploy, plan, repair, watch, destroy. This module has their shared
+//! steps: compiling a project and starting an engine.
 
-pub(super) mod bar;
 mod destroy;
 mod edits;
-pub(super) mod forecast;
-mod hosted;
+pub(super) mod follow_operation;
+mod handlers;
+mod local_run;
 pub(super) mod new_attributes;
 pub(super) mod on_server;
-mod pass;
-pub(super) mod placing;
 mod plan;
 pub(super) mod plan_order;
+pub(super) mod plan_report;
 mod progress;
+pub(super) mod progress_bar;
 mod prune;
-pub(super) mod reconnecting;
+pub(super) mod reconnect;
 mod removal;
 mod repair;
 mod results;
 mod server_report;
 pub(super) mod unmanaged;
-pub(super) mod waiting;
+pub(super) mod unplaced;
 mod watch;
 
 use std::path::PathBuf;
@@ -28,35 +28,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::export::{Exported, LeftOutResources, Note};
-use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents, Workers};
+use orrery_compiler::export::{ExcludedResources, ExportResult, ExportWarning};
+use orrery_executor::{
+    DesiredState, EngineSetup, LocalTargets, StoreHandle, StoredContents, StoredStates,
+    WorkerLimits,
+};
 use orrery_handlers::{Contents, LocalTarget, Permit, Registry};
-use orrery_host::code::CodeSet;
+use orrery_host::code_store::CodeSet;
 use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, REMOVES, Scope,
-    SqliteStore, Store, StoreError, Unknown,
+    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, PutScope,
+    REMOVAL_COUNT, SqliteStore, Store, StoreError, Unknown,
 };
 
 pub(super) use destroy::run as destroy;
-pub(super) use pass::run as deploy;
+pub(super) use local_run::run as deploy;
 pub(super) use plan::run as plan;
 pub(super) use repair::run as repair;
 pub(super) use watch::run as watch;
 
 use crate::cli::ProjectOptions;
-use crate::cli_deploy::{LimitOptions, RunOptions, Selection, Takeover};
-use crate::code::{DeployingMachine, Work};
+use crate::cli::deploy::{LimitOptions, RunOptions, Selection, Takeover};
+use crate::commands::error::{CliError, finish};
 use crate::commands::report;
-use crate::commands::trouble::{Trouble, finish};
-use crate::render::Shown;
+use crate::compile_session::{CompileSession, DeployingMachine};
+use crate::render::DiagnosticRenderer;
 use crate::state::{StateOptions, now};
 use crate::{Exit, output, projects, style};
 
-use hosted::{Handlers, Place};
+use handlers::{Handlers, LocalPaths};
 
-/// Says what went wrong, with all its causes, and how the command ends.
+/// Reports an error with all its causes.
 pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -64,51 +67,52 @@ pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
         text.push_str(&format!(": {error}"));
         cause = error.source();
     }
-    output::say(&format!("{}: {}", style::error("error"), style::harmless(&text)));
+    output::say(&format!("{}: {}", style::error("error"), style::sanitize(&text)));
     Exit::Error
 }
 
-/// A project that was compiled and exported.
-pub(super) struct Prepared {
+/// A compiled and exported project.
+pub(super) struct CompiledProject {
     pub(super) project: PathBuf,
     pub(super) resources: Vec<Resource>,
     pub(super) unknowns: Vec<Unknown>,
-    /// How many resources are left out: they could not be exported, or have no handler.
+    /// Number of resources that could not be exported or have no handler.
     pub(super) problems: usize,
-    /// Resources of the model that are left out: they are still wanted.
-    pub(super) left_out: LeftOutResources,
-    /// The code of modules that has handlers, if there is any.
+    /// Resources of the model that are not in the version. They must not be pruned.
+    pub(super) left_out: ExcludedResources,
+    /// Module code with handlers, if any.
     pub(super) code: Option<CodeSet>,
-    /// Patterns of agents that the project declares to be this machine.
+    /// Patterns of agents that the project declares as this machine.
     pub(super) local_agents: Vec<String>,
 }
 
-impl Prepared {
-    /// Says why nothing will happen, if there is nothing to deploy.
-    fn tell_if_empty(&self, quiet: bool) {
+impl CompiledProject {
+    /// Warns if there is nothing to deploy.
+    fn warn_if_empty(&self, quiet: bool) {
         if !quiet {
-            super::compile::tell_if_no_resources(self.resources.len(), self.problems);
+            super::compile::warn_if_no_resources(self.resources.len(), self.problems);
         }
     }
 }
 
-/// Compiles the project and makes resources of its instances. Errors are shown.
+/// Compiles and exports the project, and shows its errors.
 pub(super) fn prepare(
     given: &ProjectOptions,
     limits: &LimitOptions,
     quiet: bool,
     state: &StateOptions,
-) -> Result<Prepared, Exit> {
+) -> Result<CompiledProject, Exit> {
     let mut work = super::compile::compile(given, limits, Some(state));
     let exported = work.export(&Registry::native(), DeployingMachine::This);
     let code = work.code();
     let local_agents = work.local_agents();
-    let Work { project, compiled, host, .. } = work;
+    let CompileSession { project, compiled, host, .. } = work;
     if !quiet && !output::print(|out| out.write_all(compiled.output.as_bytes())) {
         return Err(Exit::Error);
     }
     let path = |name: &str| projects::path_from_here(&project, name);
-    let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
+    let shown =
+        DiagnosticRenderer { sources: &compiled.sources, path: &path, width: output::width() };
     let warnings: Vec<Diagnostic> = compiled
         .warnings
         .iter()
@@ -123,38 +127,38 @@ pub(super) fn prepare(
     };
     let exported = exported.map_err(|error| failed(&error))?;
     let (count, left_out) = (exported.left_out(), exported.left_out_resources());
-    let Exported { resources, unknowns, problems, notes, .. } = exported;
-    for note in &notes {
+    let ExportResult { resources, unknowns, problems, warnings, .. } = exported;
+    for warning in &warnings {
         output::say(&format!(
             "{}: {}",
             style::warning("warning"),
-            style::harmless(&note.to_string())
+            style::sanitize(&warning.to_string())
         ));
     }
     let diagnostics: Vec<Diagnostic> = problems.iter().map(Diagnostic::from).collect();
     report::show_errors(&shown, &diagnostics);
-    // What a large model leaves behind is not needed any more, but tidying it up takes longer than keeping it.
-    let without_handler: usize = notes
+    // Leaks the model: freeing a large one takes longer than the rest of the command.
+    let without_handler: usize = warnings
         .iter()
-        .map(|note| match note {
-            Note::NoHandler { count, .. } => *count,
+        .map(|warning| match warning {
+            ExportWarning::NoHandler { count, .. } => *count,
             _ => 0,
         })
         .sum();
     let problems = count + without_handler;
     std::mem::forget(compiled);
     drop(host);
-    let unknown = |one: orrery_compiler::export::Unknown| Unknown {
+    let unknown = |one: orrery_compiler::export::UnknownAttribute| Unknown {
         name: one.attribute.to_string(),
         source: if one.fact_of.is_some() { "fact" } else { "plugin" }.to_owned(),
         resource: one.fact_of,
     };
     let unknowns = unknowns.into_iter().map(unknown).collect();
-    Ok(Prepared { project, resources, unknowns, problems, left_out, code, local_agents })
+    Ok(CompiledProject { project, resources, unknowns, problems, left_out, code, local_agents })
 }
 
-/// An open store, its only environment, and the right to write to it.
-pub(super) struct Opened {
+/// The open local store, its only environment, and the lease.
+pub(super) struct LocalStore {
     pub(super) store: Arc<SqliteStore>,
     pub(super) environment: EnvironmentKey,
     pub(super) lease: Lease,
@@ -164,34 +168,34 @@ pub(super) fn open(
     state: &StateOptions,
     project: &std::path::Path,
     command: &str,
-) -> Result<Opened, orrery_store::StoreError> {
+) -> Result<LocalStore, orrery_store::StoreError> {
     let store = state.open(project, command)?;
     let environment = store.default_environment()?;
     let holder = orrery_store::Holder::this_process(format!("orrery {command}"), now());
     let request = LeaseRequest { holder, now: now(), expires: None };
     let lease = store.acquire_lease(environment, &request)?;
-    let interrupted = orrery_executor::note_interrupted(&store, &lease, now())?;
+    let interrupted = orrery_executor::record_interrupted(&store, &lease, now())?;
     tracing::debug!(interrupted, "the state is open");
-    Ok(Opened { store: Arc::new(store), environment, lease })
+    Ok(LocalStore { store: Arc::new(store), environment, lease })
 }
 
-/// Refuses a project that the state does not belong to.
+/// Rejects a project that the state is not bound to.
 fn check_project(
-    opened: &Opened,
+    opened: &LocalStore,
     project: &std::path::Path,
     takeover: Takeover,
 ) -> Result<(), StoreError> {
     compare_projects(&opened.store, opened.environment, project, takeover)
 }
 
-/// The same for whoever only looks.
+/// Checks the binding without the right to write.
 fn compare_projects(
     store: &SqliteStore,
     environment: EnvironmentKey,
     project: &std::path::Path,
     takeover: Takeover,
 ) -> Result<(), StoreError> {
-    let bound = store.records().environment_of(environment)?.model_project;
+    let bound = store.records().environment_by_key(environment)?.model_project;
     let declared = projects::name_of(project);
     match bound.is_empty() || bound == declared || takeover.rebind {
         true => Ok(()),
@@ -199,28 +203,29 @@ fn compare_projects(
     }
 }
 
-/// A store that was opened while the model was compiled, with what it knows of the resources.
-pub(super) type OpenedEarly = Option<Result<(Opened, KnownStates), orrery_store::StoreError>>;
+/// Store that was opened during the compile, with the states of its resources.
+pub(super) type PreopenedStore =
+    Option<Result<(LocalStore, StoredStates), orrery_store::StoreError>>;
 
-/// Compiles the project, and opens its store meanwhile if there is one already. Errors of the model are shown;
-/// those of the store count only after them.
+/// Compiles the project and meanwhile opens its store, if it exists. Errors of the model are shown
+/// first; those of the store are returned.
 pub(super) fn prepare_and_open(
     given: &ProjectOptions,
     limits: &LimitOptions,
     quiet: bool,
     state: &StateOptions,
     command: &str,
-) -> Result<(Prepared, OpenedEarly), Exit> {
+) -> Result<(CompiledProject, PreopenedStore), Exit> {
     let project = projects::directory(given.project.as_deref(), &given.main).ok();
     let existing = project.filter(|project| state.file(project).exists());
     std::thread::scope(|scope| {
         let opening = existing.and_then(|project| {
             let read = move || {
                 let opened = open(state, &project, command)?;
-                let states = KnownStates::read(&*opened.store, opened.environment)?;
+                let states = StoredStates::read(&*opened.store, opened.environment)?;
                 Ok((opened, states))
             };
-            // Without a thread, it is opened later.
+            // Without a thread, the store is opened later.
             std::thread::Builder::new().name("opener".to_owned()).spawn_scoped(scope, read).ok()
         });
         let prepared = prepare(given, limits, quiet, state);
@@ -229,24 +234,24 @@ pub(super) fn prepare_and_open(
     })
 }
 
-/// What a version is for.
+/// Message and removals of a version.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Purpose<'a> {
-    /// For people.
+    /// Message for users.
     pub(super) message: &'a str,
-    /// Resources that it removes.
+    /// Number of resources that the version removes.
     pub(super) removes: usize,
 }
 
 impl<'a> Purpose<'a> {
-    /// The purpose of a version that has what is wanted, and nothing else.
+    /// Purpose of a version that removes nothing.
     pub(super) fn deploy(message: &'a str) -> Self {
         Purpose { message, removes: 0 }
     }
 }
 
-impl Opened {
-    /// Keeps the resources as a version, unless the newest has the same.
+impl LocalStore {
+    /// Stores the resources as a version, unless the newest version is equal.
     pub(super) fn put(
         &self,
         resources: Vec<Resource>,
@@ -255,19 +260,19 @@ impl Opened {
         local_agents: &[String],
         purpose: Purpose<'_>,
         project: Option<ProjectBinding<'_>>,
-    ) -> Result<(Desired, bool), orrery_store::StoreError> {
+    ) -> Result<(DesiredState, bool), orrery_store::StoreError> {
         let mut info = serde_json::json!({ "message": purpose.message });
         if purpose.removes > 0 {
-            info[REMOVES] = purpose.removes.into();
+            info[REMOVAL_COUNT] = purpose.removes.into();
         }
         if !local_agents.is_empty() {
             info[LOCAL_AGENTS] = local_agents.into();
         }
-        // Where resources are applied is a part of what is wanted, and so is whether the version removes.
+        // Placement and removals are part of the desired state.
         let newest = self.store.versions(self.environment)?.pop();
         let only_if_changed = newest.is_none_or(|newest| {
             orrery_store::local_agents(&newest.info) == local_agents
-                && (orrery_store::removes(&newest.info) > 0) == (purpose.removes > 0)
+                && (orrery_store::removal_count(&newest.info) > 0) == (purpose.removes > 0)
         });
         if let Some(code) = code {
             info["code"] = code.into();
@@ -278,7 +283,7 @@ impl Opened {
                 number: None,
                 made_at: now(),
                 info: &info,
-                scope: Scope::All,
+                scope: PutScope::All,
                 base: None,
                 resources: &resources,
                 unknowns,
@@ -288,23 +293,23 @@ impl Opened {
                 project,
             },
         )?;
-        Ok((Desired { version: put.number, resources, keys: put.keys }, put.created))
+        Ok((DesiredState { version: put.number, resources, keys: put.keys }, put.created))
     }
 
-    pub(super) fn keeper(&self) -> Keeper {
-        // The lock of the file is the lease here: nobody takes over while this process lives.
+    pub(super) fn store_handle(&self) -> StoreHandle {
+        // The file lock is the lease here: no other process can take over while this one lives.
         let permit = Permit::unlimited();
-        Keeper { store: Arc::clone(&self.store) as Arc<dyn Store>, lease: self.lease, permit }
+        StoreHandle { store: Arc::clone(&self.store) as Arc<dyn Store>, lease: self.lease, permit }
     }
 }
 
-/// What an engine needs, for the agents that are this machine.
+/// Engine setup for the agents on this machine.
 fn setup(
     handlers: &Handlers,
     run: &RunOptions,
-    opened: Option<&Opened>,
+    opened: Option<&LocalStore>,
     inventory: Inventory,
-) -> Setup {
+) -> EngineSetup {
     let contents: Arc<dyn Contents> = match opened {
         Some(opened) => Arc::new(StoredContents {
             store: Arc::clone(&opened.store) as Arc<dyn Store>,
@@ -312,20 +317,20 @@ fn setup(
         }),
         None => Arc::new(orrery_handlers::NoContents),
     };
-    Setup {
+    EngineSetup {
         registry: Arc::clone(&handlers.registry),
         targets: Arc::new(LocalTargets::new(LocalTarget::default(), inventory)),
         contents,
         secrets: Arc::new(orrery_handlers::LocalSecrets),
         settings: settings(run),
-        workers: Workers::asked_for(run.jobs, handlers.workers()),
+        workers: WorkerLimits::from_setting(run.jobs, handlers.workers()),
         log_level: LogLevel::Debug,
-        keeper: opened.map(Opened::keeper),
+        store_handle: opened.map(LocalStore::store_handle),
         listener: None,
     }
 }
 
-/// One pass: nothing is tried again by itself.
+/// Settings of a single run: no retries.
 fn settings(run: &RunOptions) -> Settings {
     Settings {
         deploy_interval: Interval::Off,
@@ -340,7 +345,7 @@ impl Selection {
         self.agents.is_empty() && self.filter.is_none()
     }
 
-    /// Whether a resource is meant.
+    /// True if the resource is selected.
     pub(super) fn covers(&self, resource: &Resource) -> bool {
         self.covers_id(&resource.id)
     }
@@ -350,25 +355,25 @@ impl Selection {
         agent && self.filter.as_ref().is_none_or(|pattern| pattern.matches(id))
     }
 
-    /// Whoever selects something that is not there has made a mistake, and does not want to hear that all is well.
-    pub(super) fn refuse_if_none_of(&self, resources: &[Resource]) -> Result<(), Trouble> {
+    /// Rejects a selection without a match, which would otherwise report success.
+    pub(super) fn check_selects_some(&self, resources: &[Resource]) -> Result<(), CliError> {
         match resources.iter().any(|resource| self.covers(resource)) {
             true => Ok(()),
-            false => self.refuse_to_select_nothing(),
+            false => self.nothing_selected(),
         }
     }
 
-    /// The same, where it is known that no resource is meant.
-    pub(super) fn refuse_to_select_nothing(&self) -> Result<(), Trouble> {
+    /// Rejects a selection that is known to match nothing.
+    pub(super) fn nothing_selected(&self) -> Result<(), CliError> {
         if self.is_all() {
             return Ok(());
         }
-        let trouble = Trouble::said("no resource of the model is selected");
-        let help = "`orrery compile --resources` shows them; --agent wants the exact name of an agent, --filter a part of an id";
-        Err(trouble.help(help))
+        let error = CliError::new("no resource selected");
+        let help = "`orrery compile --resources` lists them; --agent takes an exact agent name, --filter a part of an id";
+        Err(error.help(help))
     }
 
-    /// What is not meant.
+    /// Filter of the resources that are not selected.
     pub(super) fn others(&self, resources: &[Resource]) -> Filter {
         let others = resources.iter().filter(|resource| !self.covers(resource));
         Filter::ids(others.map(|resource| resource.id.clone()))

@@ -1,14 +1,14 @@
-//! The attributes of something that is to be created, folded where they are long.
+//! Attributes of a resource that is to be created, folded where they are long.
 
 use serde_json::{Map, Value};
 
 use crate::commands::inspect::text;
 use crate::style;
 
-/// Lines of a text that are shown; `--all` shows every one.
+/// Maximum number of lines of a text without `--all`.
 const LINES_MAX: usize = 5;
 
-/// Attributes that say how a resource is handled, and nothing about what comes into being.
+/// Attributes that control the handler instead of describing the created object.
 const HANDLING: [&str; 11] = [
     "content_seperator",
     "managed",
@@ -23,11 +23,11 @@ const HANDLING: [&str; 11] = [
     "version",
 ];
 
-/// What to say of a command that runs at every deploy.
+/// Note on a command that runs at every deploy.
 pub(in crate::commands) const RUNS_ALWAYS: &str =
     "runs at every deploy: it has no `creates`, `unless`, `onlyif` or `once`";
 
-/// Attributes whose values handlers ask for when they run.
+/// Attributes with late-bound values.
 fn referenced(attributes: &Map<String, Value>) -> Vec<&str> {
     let mutators = attributes.get("mutators").and_then(Value::as_array);
     let arguments = mutators.into_iter().flatten().filter_map(|mutator| mutator["args"].as_array());
@@ -36,7 +36,7 @@ fn referenced(attributes: &Map<String, Value>) -> Vec<&str> {
     paths.map(|path| path.split(['.', '[']).next().unwrap_or(path)).collect()
 }
 
-/// The lines of all attributes that are worth one. `identity` is the one that the id shows.
+/// Lines of all attributes with a value. `identity` is the attribute in the id.
 pub(super) fn lines(attributes: &Map<String, Value>, identity: &str, all: bool) -> Vec<String> {
     let referenced = referenced(attributes);
     let is_shown = |(name, value): &(&String, &Value)| {
@@ -45,7 +45,7 @@ pub(super) fn lines(attributes: &Map<String, Value>, identity: &str, all: bool) 
             Value::Array(items) => items.is_empty(),
             Value::Object(entries) => entries.is_empty(),
             Value::Bool(is_set) => *name == "purged" && !is_set,
-            // Left to the machine, such as an owner; an empty file is worth telling.
+            // Empty values are left to the machine, such as an owner; an empty file is shown.
             Value::String(text) => text.is_empty() && *name != "content",
             Value::Number(_) => false,
         };
@@ -55,7 +55,7 @@ pub(super) fn lines(attributes: &Map<String, Value>, identity: &str, all: bool) 
     let mut lines = Vec::new();
     for (name, value) in attributes.iter().filter(is_shown) {
         let is_secret = referenced.contains(&name.as_str());
-        let name = style::harmless(name);
+        let name = style::sanitize(name);
         if is_secret {
             lines.push(format!("{name}: ***"));
             continue;
@@ -66,7 +66,7 @@ pub(super) fn lines(attributes: &Map<String, Value>, identity: &str, all: bool) 
                 lines.extend(text_lines(text, all));
             }
             _ if all => {
-                lines.push(format!("{name}: {}", style::harmless(&value.to_string())));
+                lines.push(format!("{name}: {}", style::sanitize(&value.to_string())));
             }
             _ => lines.push(format!("{name}: {}", text::value(value))),
         }
@@ -76,9 +76,9 @@ pub(super) fn lines(attributes: &Map<String, Value>, identity: &str, all: bool) 
 
 fn text_lines(text: &str, all: bool) -> Vec<String> {
     let count = text.lines().count();
-    // A fold that hides a single line takes one itself.
+    // Folding a single line saves nothing.
     let shown = if all || count <= LINES_MAX + 1 { count } else { LINES_MAX };
-    let line = |line: &str| style::added(&format!("  + {}", style::harmless(&text::short(line))));
+    let line = |line: &str| style::added(&format!("  + {}", style::sanitize(&text::short(line))));
     let mut lines: Vec<String> = text.lines().take(shown).map(line).collect();
     if count > shown {
         lines.push(format!("  … {}", style::count(count - shown, "more line")));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handler_asks_for_is_hidden() {
+    fn late_bound_values_are_redacted() {
         let given = json!({
             "content": null,
             "mutators": [{"type": "core::Replace", "args": [

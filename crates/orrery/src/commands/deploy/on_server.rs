@@ -1,5 +1,5 @@
-//! The same commands for an environment on a server: the model is compiled here and pushed, the server does the work, and the command
-//! waits and tells.
+//! Deploy, plan and repair for an environment on a server: compiles locally, uploads the version,
+//! and follows the server.
 
 use std::path::Path;
 
@@ -9,93 +9,103 @@ use orrery_api::{
 };
 use orrery_store::ResourceQuery;
 
-use crate::cli_deploy::{Repair, Selection, Takeover, Wanted};
+use crate::cli::deploy::{DeployOptions, Repair, Selection, Takeover};
+use crate::commands::error::{CliError, finish};
 use crate::commands::export::{ExportError, Push, info, store};
+use crate::commands::inspect::deployment::Deployment as _;
 use crate::commands::inspect::find;
 use crate::commands::inspect::on_server::OnServer;
-use crate::commands::inspect::source::Deployment as _;
 use crate::commands::remote::dry_run;
-use crate::commands::trouble::{Trouble, finish};
-use crate::remote::{RemoteEnvironment, WhereChoice};
+use crate::remote::{DeploymentChoice, RemoteEnvironment};
 use crate::signals::Interrupt;
 use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
-use super::forecast::Form;
-use super::placing::Unplaced;
+use super::follow_operation::{FollowedOperation, number};
+use super::plan_report::PlanFormat;
 use super::prune;
 use super::unmanaged::Unmanaged;
-use super::waiting::{Run, number};
+use super::unplaced::Unplaced;
 
-/// The environment on a server that is meant, if one is.
+/// Returns the selected environment on a server, if any.
 pub(super) fn chosen(
-    place: &WhereChoice,
+    choice: &DeploymentChoice,
     state: &StateOptions,
     project: Option<&Path>,
-) -> Result<Option<RemoteEnvironment>, Trouble> {
-    // Whoever names the place of a local state means that.
-    if state.data.is_some() { Ok(None) } else { place.remote(project) }
+) -> Result<Option<RemoteEnvironment>, CliError> {
+    // --data selects the local state.
+    if state.data.is_some() { Ok(None) } else { choice.remote(project) }
 }
 
-pub(super) fn deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str, yes: bool) -> Exit {
-    let done = match wanted.prune {
-        true => prune::on_a_server(of, wanted, message, yes),
-        false => try_deploy(of, wanted, message),
+pub(super) fn deploy(
+    of: &RemoteEnvironment,
+    deploy_options: &DeployOptions,
+    message: &str,
+    yes: bool,
+) -> Exit {
+    let done = match deploy_options.prune {
+        true => prune::on_a_server(of, deploy_options, message, yes),
+        false => try_deploy(of, deploy_options, message),
     };
     match done {
         Ok(exit) => exit,
-        Err(error) => error.tell(wanted.json),
+        Err(error) => error.report(deploy_options.json),
     }
 }
 
-fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<Exit, ExportError> {
+fn try_deploy(
+    of: &RemoteEnvironment,
+    deploy_options: &DeployOptions,
+    message: &str,
+) -> Result<Exit, ExportError> {
     refuse_if_halted(of)?;
-    refuse_selection(&wanted.selection)?;
-    let binding = wanted.takeover.upload_binding();
+    refuse_selection(&deploy_options.selection)?;
+    let binding = deploy_options.takeover.upload_binding();
     let new = VersionUpload { info: info(message), binding, ..VersionUpload::default() };
-    deploy_upload(of, wanted, how_to_push(wanted).make(of, new)?, None)
+    deploy_upload(of, deploy_options, push_options(deploy_options).prepare_upload(of, new)?, None)
 }
 
-/// A server cannot deploy a part of a version.
-pub(super) fn refuse_selection(selection: &Selection) -> Result<(), Trouble> {
+/// Rejects a selection: a server cannot deploy a part of a version.
+pub(super) fn refuse_selection(selection: &Selection) -> Result<(), CliError> {
     if !selection.is_all() {
-        let trouble = Trouble::said("a server deploys all of a version");
-        let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too, also with --pending for what is not deployed";
-        return Err(trouble.help(help));
+        let error = CliError::new("a server deploys whole versions");
+        let help = "omit --agent and --filter; `orrery repair` accepts them on a server, with --pending for resources that are not deployed";
+        return Err(error.help(help));
     }
     Ok(())
 }
 
-/// An upload that can be looked at: its environment belongs to its project only when it is deployed.
+/// Upload for a dry run: the environment is bound to its project only by a deploy.
 pub(super) fn unbound(model: &VersionUpload, takeover: Takeover) -> VersionUpload {
     let project = model.project.clone().filter(|_| !takeover.rebind);
     let binding = if project.is_some() { UploadBinding::Check } else { UploadBinding::Bind };
     VersionUpload { project, binding, ..model.clone() }
 }
 
-/// Pushes what a project came to, and waits until it is deployed. `removal` is what it was found to remove, if that was asked for.
+/// Uploads a version and waits until it is deployed. `removal` is its removal plan, if requested.
 pub(super) fn deploy_upload(
     of: &RemoteEnvironment,
-    wanted: &Wanted,
+    deploy_options: &DeployOptions,
     (upload, coded): (VersionUpload, Vec<String>),
     removal: Option<&RemovalPlan>,
 ) -> Result<Exit, ExportError> {
     let new = VersionUpload { release: Some(true), only_if_changed: true, verify: true, ..upload };
     let unplaced = Unplaced::on_server(of, &new, &coded)?;
-    if !wanted.json {
-        unplaced.tell();
+    if !deploy_options.json {
+        unplaced.report();
     }
     let stored = store(of, &new)?;
     let version = stored.version.number;
-    if !wanted.json {
+    if !deploy_options.json {
         let count = style::count(number(stored.version.total), "resource");
-        let place = style::harmless(&of.place());
-        let as_before = if stored.created_now { "" } else { ", as before" };
+        let place = style::sanitize(&of.display_name());
+        let as_before = if stored.created_now { "" } else { ", unchanged" };
         output::say(&format!("version {version} of {place}: {count}{as_before}"));
     }
     let begun = match stored.operation {
         Some(begun) => begun,
-        // A newer version was released meanwhile. The server says so, unless that is gone again.
+        // A newer version was released meanwhile. The server reports that, unless the newer one is
+        // gone again.
         None => {
             let at = of.path(&["versions", &version.to_string(), "release"]);
             let wish = ReleaseRequest { deploy: true, verify: true };
@@ -103,40 +113,47 @@ pub(super) fn deploy_upload(
             released.operation.ok_or_else(|| superseded(version))?
         }
     };
-    // The engine takes up a released version at once: what it did until now belongs to this, too.
+    // The engine starts a released version at once: runs since the upload belong to this deploy.
     let since = if stored.created_now { &stored.version.created } else { &begun.created };
     let since = since.parse().unwrap_or_default();
-    if let Some(project) = stored.rebound_from.as_ref().filter(|_| !wanted.json) {
-        let project = style::harmless(project);
-        output::say(&format!("{}: taken over from the project {project}", style::help("note")));
+    if let Some(project) = stored.rebound_from.as_ref().filter(|_| !deploy_options.json) {
+        let project = style::sanitize(project);
+        output::say(&format!("{}: taken over from project {project}", style::help("note")));
     }
     let unmanaged = Unmanaged::of_server(stored.unmanaged);
-    let (json, selection) = (wanted.json, &wanted.selection);
-    let run = Run { of, json, selection, unplaced: &unplaced, unmanaged: &unmanaged, removal };
+    let (json, selection) = (deploy_options.json, &deploy_options.selection);
+    let run = FollowedOperation {
+        of,
+        json,
+        selection,
+        unplaced: &unplaced,
+        unmanaged: &unmanaged,
+        removal,
+    };
     let exit = run.follow(&begun, version, since)?;
-    if !wanted.json {
-        unmanaged.tell();
+    if !deploy_options.json {
+        unmanaged.report();
     }
     Ok(exit)
 }
 
-/// A version that was stored, but not released: somebody else's was, meanwhile.
-fn superseded(version: u32) -> Trouble {
-    let trouble = Trouble::said(format!("version {version} is not released: a newer one is"));
-    trouble.help("`orrery version list` shows which")
+/// Error for a stored version that another release has superseded.
+fn superseded(version: u32) -> CliError {
+    let error = CliError::new(format!("version {version} was not released: a newer version is"));
+    error.help("`orrery version list` lists the versions")
 }
 
-/// What a release or a roll-back has to ask for along with the version, so that it can be waited for: in one step with it, so that no
-/// handler runs twice.
+/// Deploy request that accompanies a release or rollback. Both are one step, so that the deploy can
+/// be followed and no handler runs twice.
 pub(in crate::commands) const DEPLOY_ALONG: ReleaseRequest =
     ReleaseRequest { deploy: true, verify: false };
 
-/// Does something that releases a version along with [`DEPLOY_ALONG`], and waits until that is deployed.
+/// Releases a version with [`DEPLOY_ALONG`] and waits until it is deployed.
 pub(in crate::commands) fn release(
     of: &RemoteEnvironment,
     json: bool,
-    release: impl FnOnce() -> Result<(u32, Option<Operation>), Trouble>,
-) -> Result<Exit, Trouble> {
+    release: impl FnOnce() -> Result<(u32, Option<Operation>), CliError>,
+) -> Result<Exit, CliError> {
     refuse_if_halted(of)?;
     let before: ResourceCounts = of.client.get(&of.path(&["resource-counts"]))?;
     let (version, begun) = release()?;
@@ -144,70 +161,75 @@ pub(in crate::commands) fn release(
     let since = before.counted_at.parse().unwrap_or_default();
     let (selection, unplaced) = (&Selection::default(), &Unplaced::default());
     let unmanaged = &Unmanaged::default();
-    let run = Run { of, json, selection, unplaced, unmanaged, removal: None };
+    let run = FollowedOperation { of, json, selection, unplaced, unmanaged, removal: None };
     run.follow(&begun, version, since)
 }
 
-pub(super) fn how_to_push(wanted: &Wanted) -> Push<'_> {
+pub(super) fn push_options(deploy_options: &DeployOptions) -> Push<'_> {
     Push {
-        project: &wanted.project,
-        limits: &wanted.limits,
+        project: &deploy_options.project,
+        limits: &deploy_options.limits,
         exporters: &[],
         verbose: false,
-        quiet: wanted.json,
-        takeover: wanted.takeover,
-        prune: wanted.prune,
+        quiet: deploy_options.json,
+        takeover: deploy_options.takeover,
+        prune: deploy_options.prune,
     }
 }
 
-pub(super) fn plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool, form: Form) -> Exit {
-    match try_plan(of, wanted, keep, form) {
+pub(super) fn plan(
+    of: &RemoteEnvironment,
+    deploy_options: &DeployOptions,
+    keep: bool,
+    form: PlanFormat,
+) -> Exit {
+    match try_plan(of, deploy_options, keep, form) {
         Ok(exit) => exit,
-        Err(error) => error.tell(wanted.json),
+        Err(error) => error.report(deploy_options.json),
     }
 }
 
 fn try_plan(
     of: &RemoteEnvironment,
-    wanted: &Wanted,
+    deploy_options: &DeployOptions,
     keep: bool,
-    form: Form,
+    form: PlanFormat,
 ) -> Result<Exit, ExportError> {
     let new = VersionUpload {
         info: info("orrery plan"),
         release: Some(false),
-        prune: wanted.prune,
-        include_adopted: wanted.include_adopted,
+        prune: deploy_options.prune,
+        include_adopted: deploy_options.include_adopted,
         ..VersionUpload::default()
     };
-    let (upload, coded) = how_to_push(wanted).make(of, new)?;
-    let upload = unbound(&upload, wanted.takeover);
-    let unplaced = Unplaced::on_server(of, &upload, &coded)?.of_selected(&wanted.selection);
-    if !wanted.json {
-        unplaced.tell();
+    let (upload, coded) = push_options(deploy_options).prepare_upload(of, new)?;
+    let upload = unbound(&upload, deploy_options.takeover);
+    let unplaced = Unplaced::on_server(of, &upload, &coded)?.of_selected(&deploy_options.selection);
+    if !deploy_options.json {
+        unplaced.report();
     }
-    // From here on there may be a version to be deleted: whoever is in a hurry is heard when its number is known.
-    let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
+    // From here on there may be a version to delete: Ctrl-C is handled once its number is known.
+    let interrupt = Interrupt::listen().map_err(|error| CliError::from_error(&error))?;
     let version = store(of, &upload)?.version.number;
-    let found = dry_run::follow(of, version, wanted.json, &interrupt);
+    let found = dry_run::follow(of, version, deploy_options.json, &interrupt);
     let resources = upload.resources.into_iter().map(dry_run::Desired::from).collect();
-    // Whatever came of it: nobody asked for a version.
+    // A plan leaves no version behind, whatever its outcome.
     let removed = match keep {
         true => Ok(()),
         false => of.client.delete::<()>(&of.path(&["versions", &version.to_string()])),
     };
     let mut found = found?;
     removed?;
-    let selection = &wanted.selection;
+    let selection = &deploy_options.selection;
     found.changes.retain(|change| {
         change.resource.parse().is_ok_and(|id: orrery_model::ResourceId| selection.covers_id(&id))
     });
     if found.changes.is_empty() {
-        selection.refuse_to_select_nothing()?;
+        selection.nothing_selected()?;
     }
     let exit = dry_run::show_with(&found, resources, unplaced.groups(), form)?;
-    if keep && !wanted.json {
-        output::say(&format!("it is kept: orrery version release {version}"));
+    if keep && !deploy_options.json {
+        output::say(&format!("version kept: orrery version release {version}"));
     }
     Ok(exit)
 }
@@ -216,7 +238,7 @@ pub(super) fn repair(of: &RemoteEnvironment, options: &Repair) -> Exit {
     finish(try_repair(of, options))
 }
 
-fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble> {
+fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, CliError> {
     refuse_if_halted(of)?;
     let server = OnServer::new(of.clone());
     let Some(version) = server.processed()? else { return Err(server.nothing_deployed()) };
@@ -224,15 +246,15 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
     let selection = &options.selection;
     if selection.filter.is_some() {
         let mut ids = Vec::new();
-        server.each(&ResourceQuery::default(), None, find::PAGE, &mut |seen| {
+        server.visit(&ResourceQuery::default(), None, find::PAGE, &mut |seen| {
             if selection.covers_id(&seen.id) {
                 ids.push(seen.id.to_string());
             }
             Ok(true)
         })?;
         if ids.is_empty() {
-            let trouble = Trouble::said(format!("no resource of {} is selected", of.place()));
-            return Err(trouble.help("`orrery resources` lists those that there are"));
+            let error = CliError::new(format!("no resource of {} is selected", of.display_name()));
+            return Err(error.help("`orrery resources` lists the resources"));
         }
         request.ids = Some(ids);
     } else if !selection.agents.is_empty() {
@@ -242,14 +264,15 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
     let begun: Operation = of.client.post(&of.path(&[action]), &request)?;
     let since = begun.created.parse().unwrap_or_default();
     let (unplaced, unmanaged) = (&Unplaced::default(), &Unmanaged::default());
-    let run = Run { of, json: options.json, selection, unplaced, unmanaged, removal: None };
+    let run =
+        FollowedOperation { of, json: options.json, selection, unplaced, unmanaged, removal: None };
     run.follow(&begun, version.0, since)
 }
 
-pub(super) fn refuse_if_halted(of: &RemoteEnvironment) -> Result<(), Trouble> {
+pub(super) fn refuse_if_halted(of: &RemoteEnvironment) -> Result<(), CliError> {
     if of.is_halted()? {
-        let trouble = Trouble::said(format!("{} is halted: nothing is deployed there", of.place()));
-        return Err(trouble.help(format!("orrery environment resume -e {}", of.name())));
+        let error = CliError::new(format!("{} is halted: nothing is deployed", of.display_name()));
+        return Err(error.help(format!("orrery environment resume -e {}", of.name())));
     }
     Ok(())
 }

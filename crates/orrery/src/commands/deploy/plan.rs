@@ -1,55 +1,58 @@
-//! `orrery plan`: what a deploy would change, why, and how risky that is.
+//! `orrery plan`: changes of a deploy with their causes and risks.
 
-use orrery_executor::{Cause, Desired, Planned, Risk, plan};
+use orrery_executor::{ChangeCause, DesiredState, PlanEntry, Risk, plan};
 use orrery_model::{
-    ChangeKind, LogLevel, Outcome, OutcomeStatus, Remnant, Resource, ResourceId, ResourceState,
-    VersionNumber,
+    ChangeKind, DeployedResource, LogLevel, Outcome, OutcomeStatus, Resource, ResourceId,
+    ResourceState, VersionNumber,
 };
-use orrery_scheduler::DryRunAnswer;
-use orrery_store::{BegunEffect, EffectChoice, RemnantScope, Store, StoreError};
+use orrery_scheduler::DryRunSkip;
+use orrery_store::{BegunEffect, EffectVerdict, RemovalScope, Store, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::Exit;
-use crate::cli_deploy::{Plan, Wanted};
+use crate::cli::deploy::{DeployOptions, Plan};
 use crate::commands::effects;
 use crate::signals::Interrupt;
 
-use super::forecast::{Entry, Forecast, Form, What};
-use super::placing::Unplaced;
 use super::plan_order::{Required, by_dependency, held_up};
-use super::progress::Display;
+use super::plan_report::{PlanFormat, PlanReport, PlanReportEntry, PlannedChange};
+use super::progress::RunDisplay;
 use super::removal::with_adopted;
 use super::unmanaged::refuse_to_prune;
+use super::unplaced::Unplaced;
 use super::{
-    Handlers, Place, Prepared, compare_projects, failed, finish, on_server, prepare, prune, setup,
+    CompiledProject, Handlers, LocalPaths, compare_projects, failed, finish, on_server, prepare,
+    prune, setup,
 };
 
 pub(in crate::commands) fn run(options: &Plan) -> Exit {
     let (keep, all) = (options.keep, options.all);
-    let options = &options.wanted;
-    let form = Form { json: options.json, all };
-    match on_server::chosen(&options.place, &options.state, options.project.project.as_deref()) {
+    let options = &options.deploy_options;
+    let form = PlanFormat { json: options.json, all };
+    match on_server::chosen(&options.deployment, &options.state, options.project.project.as_deref())
+    {
         Ok(Some(of)) => {
             return match options.run.refuse_on_server() {
                 Ok(()) => on_server::plan(&of, options, keep, form),
-                Err(trouble) => finish(Err(trouble)),
+                Err(error) => finish(Err(error)),
             };
         }
         Ok(None) => {}
-        Err(trouble) => return finish(Err(trouble)),
+        Err(error) => return finish(Err(error)),
     }
     let prepared = match prepare(&options.project, &options.limits, options.json, &options.state) {
         Ok(prepared) => prepared,
         Err(exit) => return exit,
     };
-    prepared.tell_if_empty(options.json || options.prune);
-    let Prepared { project, mut resources, problems, left_out, code, local_agents, .. } = prepared;
+    prepared.warn_if_empty(options.json || options.prune);
+    let CompiledProject { project, mut resources, problems, left_out, code, local_agents, .. } =
+        prepared;
     if options.prune
-        && let Err(trouble) = refuse_to_prune(&left_out)
+        && let Err(error) = refuse_to_prune(&left_out)
     {
-        return finish(Err(trouble));
+        return finish(Err(error));
     }
-    let Known { states: known, effects, remnants } = match known_states(options, &project) {
+    let DeployHistory { states: known, effects, remnants } = match read_history(options, &project) {
         Ok(known) => known,
         Err(error) => return failed(&error),
     };
@@ -63,11 +66,12 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         )
         .resources;
     }
-    if let Err(trouble) = options.selection.refuse_if_none_of(&resources) {
-        return finish(Err(trouble));
+    if let Err(error) = options.selection.check_selects_some(&resources) {
+        return finish(Err(error));
     }
-    let place = Place { project: &project, state: &options.state, run: &options.run, opened: None };
-    let handlers = match Handlers::of(code, &place) {
+    let paths =
+        LocalPaths { project: &project, state: &options.state, run: &options.run, opened: None };
+    let handlers = match Handlers::for_code(code, &paths) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
@@ -77,20 +81,20 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
     };
     let mut removed: Vec<String> = removed(&known, &resources);
     removed.retain(|id| !id.parse().is_ok_and(|id: ResourceId| left_out.may_have(&id)));
-    // Requirements are looked at too, since what they would change matters to those that are selected.
+    // Includes requirements: their changes affect the selected resources.
     let states: Vec<Option<ResourceState>> =
         resources.iter().map(|resource| known.get(resource.id.as_str()).cloned()).collect();
     let desired =
-        Desired { version: VersionNumber(0), resources: resources.clone(), keys: Vec::new() };
-    let mut display = Display::only_bar(options.json);
+        DesiredState { version: VersionNumber(0), resources: resources.clone(), keys: Vec::new() };
+    let mut display = RunDisplay::only_bar(options.json);
     let mut watch = |progress: &orrery_executor::Progress| {
         display.show(progress);
-        !interrupt.is_asked()
+        !interrupt.is_requested()
     };
     let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
     let unplaced = unplaced.of_selected(&options.selection);
     if !options.json {
-        unplaced.tell();
+        unplaced.report();
     }
     let setup = setup(&handlers, &options.run, None, unplaced.inventory.clone());
     let answers = plan(setup, desired, states.clone(), &mut watch);
@@ -99,8 +103,8 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Ok(answers) => answers,
         Err(error) => return failed(&error),
     };
-    let mut forecast = Forecast { left_out: problems, removed, ..Forecast::default() };
-    forecast.unavailable = unplaced.groups();
+    let mut report = PlanReport { left_out: problems, removed, ..PlanReport::default() };
+    report.unavailable = unplaced.groups();
     let without_machine = unplaced.ids();
     let required: Vec<Required<'_>> = resources
         .iter()
@@ -116,38 +120,41 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         }
         if options.selection.covers(resource) {
             if let Some(cause) = held_up.get(resource.id.as_str()) {
-                forecast.entries.push(Entry::skipped(resource.id.as_str(), cause));
+                report.entries.push(PlanReportEntry::skipped(resource.id.as_str(), cause));
                 continue;
             }
             match unsettled(resource, &effects)
-                .unwrap_or_else(|| foreseen(resource, state.as_ref(), answer))
+                .unwrap_or_else(|| plan_entry(resource, state.as_ref(), answer))
             {
-                Some(entry) => forecast.entries.push(entry),
-                None => forecast.same += 1,
+                Some(entry) => report.entries.push(entry),
+                None => report.same += 1,
             }
         }
     }
     display.close();
-    forecast.sort(&by_dependency(required));
-    let exit = forecast.show(form, display.elapsed(), serde_json::Value::Null);
-    if interrupt.is_asked() { Exit::Error } else { exit }
+    report.sort(&by_dependency(required));
+    let exit = report.show(form, display.elapsed(), serde_json::Value::Null);
+    if interrupt.is_requested() { Exit::Error } else { exit }
 }
 
-/// What is known of earlier deploys.
+/// State of earlier deploys.
 #[derive(Default)]
-struct Known {
-    /// By the ids of resources.
+struct DeployHistory {
+    /// By resource id.
     states: FxHashMap<String, ResourceState>,
-    /// Effects that must not be repeated and whose results are not recorded, by the ids of resources.
+    /// Effects that must not be repeated and have no recorded outcome, by resource id.
     effects: FxHashMap<String, BegunEffect>,
-    /// What can be pruned.
-    remnants: Vec<Remnant>,
+    /// Resources that can be pruned.
+    remnants: Vec<DeployedResource>,
 }
 
-/// What is kept; nothing if nothing was ever deployed.
-fn known_states(options: &Wanted, project: &std::path::Path) -> Result<Known, StoreError> {
-    let mut known = Known::default();
-    let store = match options.state.look(project) {
+/// Reads the stored state; empty if nothing was deployed.
+fn read_history(
+    options: &DeployOptions,
+    project: &std::path::Path,
+) -> Result<DeployHistory, StoreError> {
+    let mut known = DeployHistory::default();
+    let store = match options.state.open_read_only(project) {
         Ok(store) => store,
         Err(StoreError::Missing { .. }) => return Ok(known),
         Err(error) => return Err(error),
@@ -162,7 +169,7 @@ fn known_states(options: &Wanted, project: &std::path::Path) -> Result<Known, St
     known.effects = begun.into_iter().map(|effect| (effect.name.clone(), effect)).collect();
     known.remnants = match options.prune {
         true => with_adopted(
-            store.records().remnants(environment.key, RemnantScope::All)?,
+            store.records().unmanaged_resources(environment.key, RemovalScope::All)?,
             options.include_adopted,
         ),
         false => Vec::new(),
@@ -170,73 +177,78 @@ fn known_states(options: &Wanted, project: &std::path::Path) -> Result<Known, St
     Ok(known)
 }
 
-/// Resources that were wanted and are not any more.
+/// Ids of deployed resources that are no longer in the model.
 fn removed(known: &FxHashMap<String, ResourceState>, resources: &[Resource]) -> Vec<String> {
-    let wanted = |id: &str| resources.binary_search_by(|one| one.id.as_str().cmp(id)).is_ok();
+    let deploy_options =
+        |id: &str| resources.binary_search_by(|one| one.id.as_str().cmp(id)).is_ok();
     let mut removed: Vec<String> = known
         .iter()
-        .filter(|(id, state)| state.intent.is_some() && !wanted(id))
+        .filter(|(id, state)| state.intent.is_some() && !deploy_options(id))
         .map(|(id, _)| id.clone())
         .collect();
     removed.sort_unstable();
     removed
 }
 
-/// What would become of a resource whose effect must not be repeated and was begun before: `Some(None)` if it counts as done,
-/// `None` if it would be run as any other.
+/// Planned change of a resource with an unrepeatable effect that was started: `Some(None)` if it
+/// counts as done, `None` if it runs normally.
 fn unsettled(
     resource: &Resource,
     effects: &FxHashMap<String, BegunEffect>,
-) -> Option<Option<Entry>> {
+) -> Option<Option<PlanReportEntry>> {
     let effect = effects.get(resource.id.as_str())?;
     match effect.choice {
-        Some(EffectChoice::RunAgain) => None,
-        Some(EffectChoice::Done) => Some(None),
+        Some(EffectVerdict::RunAgain) => None,
+        Some(EffectVerdict::Done) => Some(None),
         None => {
-            let message = effects::foreseen(&effect.started.to_string());
-            Some(Some(entry(resource, What::Unclear(message))))
+            let message = effects::pending_decision(&effect.started.to_string());
+            Some(Some(entry(resource, PlannedChange::Unclear(message))))
         }
     }
 }
 
-/// What would become of a resource, unless it stays as it is.
-fn foreseen(resource: &Resource, state: Option<&ResourceState>, answer: &Planned) -> Option<Entry> {
+/// Entry of a resource in the plan, unless it is unchanged.
+fn plan_entry(
+    resource: &Resource,
+    state: Option<&ResourceState>,
+    answer: &PlanEntry,
+) -> Option<PlanReportEntry> {
     let what = match answer {
-        Planned::Asked(Outcome { status: OutcomeStatus::Deployed, change, .. }) => {
+        PlanEntry::Evaluated(Outcome { status: OutcomeStatus::Deployed, change, .. }) => {
             if change.kind == ChangeKind::NoChange {
                 return None;
             }
-            let cause = Cause::of(resource, state, change);
-            What::Change {
+            let cause = ChangeCause::for_change(resource, state, change);
+            PlannedChange::Change {
                 kind: change.kind,
                 attributes: change.attributes.clone(),
                 cause: Some(cause.as_str().to_owned()),
-                risk: Some(Risk::of(resource, change, cause)),
+                risk: Some(Risk::for_change(resource, change, cause)),
             }
         }
-        Planned::Asked(outcome) => {
+        PlanEntry::Evaluated(outcome) => {
             let line = outcome.log.iter().rfind(|line| line.level >= LogLevel::Warning);
             let line = line.or(outcome.log.last());
             let message = line.map_or(outcome.status.as_str(), |line| &line.message);
-            What::Unclear(message.to_owned())
+            PlannedChange::Unclear(message.to_owned())
         }
-        Planned::NotAsked(DryRunAnswer::Undefined) => {
-            What::Unclear("something about it is not known yet".to_owned())
+        PlanEntry::NotEvaluated(DryRunSkip::Undefined) => {
+            PlannedChange::Unclear("it has unknown attributes".to_owned())
         }
-        Planned::NotAsked(DryRunAnswer::SkippedForUndefined) => {
-            What::Unclear("something that it requires is not known yet".to_owned())
+        PlanEntry::NotEvaluated(DryRunSkip::SkippedForUndefined) => {
+            PlannedChange::Unclear("a requirement has unknown attributes".to_owned())
         }
-        Planned::NotAsked(DryRunAnswer::AgentDown) => {
-            What::Unclear("its agent is paused".to_owned())
+        PlanEntry::NotEvaluated(DryRunSkip::AgentDown) => {
+            PlannedChange::Unclear("its agent is paused".to_owned())
         }
-        Planned::Unanswered => What::Unclear("it was not asked".to_owned()),
+        PlanEntry::Cancelled => PlannedChange::Unclear("the dry run was cancelled".to_owned()),
     };
     Some(entry(resource, what))
 }
 
-fn entry(resource: &Resource, what: What) -> Entry {
+fn entry(resource: &Resource, what: PlannedChange) -> PlanReportEntry {
     let source = resource.source.as_ref().map(ToString::to_string);
-    // The compiler has written what is read here.
+    // Attributes written by the compiler are valid JSON.
     let desired = resource.attributes.read().unwrap_or_default();
-    Entry { id: resource.id.to_string(), source, what, desired }
+    PlanReportEntry { id: resource.id.to_string(), source, what, desired }
 }

@@ -1,20 +1,20 @@
-//! The order in which a plan lists resources: what is required comes before what requires it, right before it where that is
-//! possible, and otherwise names are in their natural order, agent by agent.
+//! Order of resources in a plan: requirements directly before their dependents where possible,
+//! otherwise by agent and in natural order.
 
 use std::collections::BTreeSet;
 
 use orrery_model::ResourceId;
 use rustc_hash::FxHashMap;
 
-use crate::natural;
+use crate::natural_order;
 
-/// A resource with what it requires.
+/// A resource with its requirements.
 pub(in crate::commands) struct Required<'a> {
     pub(in crate::commands) id: &'a str,
     pub(in crate::commands) requires: Vec<&'a str>,
 }
 
-/// Resources that require one of these, near or far, each with the one that holds it up.
+/// Transitive dependents of these resources, each with the resource that blocks it.
 pub(in crate::commands) fn held_up(
     by: &BTreeSet<String>,
     resources: &[Required<'_>],
@@ -38,7 +38,7 @@ pub(in crate::commands) fn held_up(
     found
 }
 
-/// The place of each resource, by id.
+/// Position of each resource, by id.
 pub(in crate::commands) fn by_dependency(
     mut resources: Vec<Required<'_>>,
 ) -> FxHashMap<String, usize> {
@@ -57,7 +57,7 @@ pub(in crate::commands) fn by_dependency(
     let mut places: FxHashMap<String, usize> = FxHashMap::default();
     let mut is_seen = vec![false; resources.len()];
     for root in 0..resources.len() {
-        // Each with how many of its requirements were visited; chains may be long, so this is no recursion.
+        // Each with the number of visited requirements. Iterative, since chains may be long.
         let mut open: Vec<(usize, usize)> = Vec::new();
         if !std::mem::replace(&mut is_seen[root], true) {
             open.push((root, 0));
@@ -81,16 +81,15 @@ pub(in crate::commands) fn by_dependency(
     places
 }
 
-/// By agent, then by id.
+/// Orders by agent, then by id.
 pub(super) fn by_name(one: &str, other: &str) -> std::cmp::Ordering {
     fn agent(id: &str) -> Option<ResourceId> {
         id.parse().ok()
     }
     match (agent(one), agent(other)) {
-        (Some(a), Some(b)) => {
-            natural::compare(a.agent(), b.agent()).then_with(|| natural::compare(one, other))
-        }
-        _ => natural::compare(one, other),
+        (Some(a), Some(b)) => natural_order::compare(a.agent(), b.agent())
+            .then_with(|| natural_order::compare(one, other)),
+        _ => natural_order::compare(one, other),
     }
 }
 
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_comes_first_and_numbers_count_as_numbers() {
+    fn requirements_come_first_and_numbers_sort_by_value() {
         let found = order(&[
             ("s::File[b,path=/d/f]", &["s::Dir[b,path=/d]"]),
             ("s::Dir[b,path=/d]", &[]),

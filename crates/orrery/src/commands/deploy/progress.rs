@@ -1,45 +1,45 @@
-//! Showing how far an engine is: a bar on a terminal, a line for each change everywhere, and what went wrong at the end.
+//! Progress of a local engine: a bar on a terminal, a line per change, and failures at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use orrery_executor::{Engine, Finished, Progress, Tally};
+use orrery_executor::{Engine, FinishedRun, Progress, Tally};
 use orrery_model::ResourceId;
 use orrery_scheduler::{Event, Filter};
 
 use crate::signals::Interrupt;
 use crate::style;
 
-use super::bar::{Bar, State};
+use super::progress_bar::{Bar, State};
 use super::results::{CHANGES_MAX, RunResult, closing_lines};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// When a run that did not end well is shown.
+/// Time at which failures are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failures {
-    /// Behind everything else, grouped by their causes.
+    /// At the end, grouped by cause.
     AtTheEnd,
-    /// As they happen: there is no end to wait for.
+    /// Immediately: the run has no end.
     AtOnce,
 }
 
-/// What is shown of a run.
-pub(super) struct Display {
+/// Display of a run.
+pub(super) struct RunDisplay {
     bar: Bar,
     quiet: bool,
     failures: Failures,
     lines: usize,
     untold: usize,
-    /// The last run of each resource that did not end well.
+    /// The last failed run of each resource.
     bad: BTreeMap<String, RunResult>,
-    /// Resources that were reported before the run began.
+    /// Resources that were reported before the run.
     reported: BTreeSet<ResourceId>,
 }
 
-impl Display {
+impl RunDisplay {
     pub(super) fn new(quiet: bool, failures: Failures) -> Self {
-        Display {
+        RunDisplay {
             bar: Bar::new(quiet),
             quiet,
             failures,
@@ -50,15 +50,15 @@ impl Display {
         }
     }
 
-    /// Shows nothing more of resources that were reported before.
+    /// Hides resources that were reported before.
     pub(super) fn without(mut self, reported: BTreeSet<ResourceId>) -> Self {
         self.reported = reported;
         self
     }
 
-    /// Shows a bar and nothing else.
+    /// Shows only a bar.
     pub(super) fn only_bar(quiet: bool) -> Self {
-        Display { bar: Bar::new(quiet), ..Display::new(true, Failures::AtTheEnd) }
+        RunDisplay { bar: Bar::new(quiet), ..RunDisplay::new(true, Failures::AtTheEnd) }
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -67,15 +67,15 @@ impl Display {
 
     pub(super) fn show(&mut self, progress: &Progress) {
         for warning in &progress.warnings {
-            self.bar.say(&format!("{}: {}", style::warning("warning"), style::harmless(warning)));
+            self.bar.say(&format!("{}: {}", style::warning("warning"), style::sanitize(warning)));
         }
         if !self.quiet {
-            progress.finished.iter().for_each(|finished| self.tell(finished));
+            progress.finished.iter().for_each(|finished| self.print_finished(finished));
         }
         self.bar.draw(&state_of(progress));
     }
 
-    fn tell(&mut self, finished: &Finished) {
+    fn print_finished(&mut self, finished: &FinishedRun) {
         if self.reported.contains(&finished.id) {
             return;
         }
@@ -105,10 +105,10 @@ impl Display {
     }
 }
 
-/// The line for changes that are not listed.
+/// Line about changes that are not listed.
 pub(super) fn more_changes(count: usize) -> String {
     let more = style::count(count, "more change");
-    format!("… and {more}; `orrery log RESOURCE` tells of each, --json lists them all")
+    format!("… and {more}; `orrery log RESOURCE` shows each, --json lists all")
 }
 
 fn state_of(progress: &Progress) -> State {
@@ -127,18 +127,18 @@ fn state_of(progress: &Progress) -> State {
         running: progress
             .slowest
             .iter()
-            .map(|one| (one.id.to_string(), Some(one.for_so_long)))
+            .map(|one| (one.id.to_string(), Some(one.elapsed)))
             .collect(),
     }
 }
 
-/// Waits until an engine is done, or until it was asked to end and has. All that was worth telling is given to
-/// `collect`, too.
+/// Waits until the engine is done, or has stopped after an interrupt. Passes finished runs to
+/// `collect`.
 pub(super) fn follow(
     engine: &Engine,
-    display: &mut Display,
+    display: &mut RunDisplay,
     interrupt: &Interrupt,
-    collect: &mut dyn FnMut(&Finished),
+    collect: &mut dyn FnMut(&FinishedRun),
 ) -> bool {
     let mut stopping = false;
     loop {
@@ -149,11 +149,11 @@ pub(super) fn follow(
             display.close();
             return stopping;
         }
-        if interrupt.is_asked() && !stopping {
+        if interrupt.is_requested() && !stopping {
             stopping = true;
-            let text = "stopping: waiting for running handlers to end; press Ctrl-C again to leave";
+            let text = "stopping: waiting for running handlers to end; press Ctrl-C again to exit";
             display.bar.say(text);
-            engine.tell(Event::Cancel(Filter::all()));
+            engine.handle_event(Event::Cancel(Filter::all()));
         }
     }
 }

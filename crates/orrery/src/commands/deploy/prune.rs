@@ -1,43 +1,44 @@
-//! `orrery deploy --prune`: makes the model real, and removes what it does not have any more.
+//! `orrery deploy --prune`: deploys the model and removes what is no longer in it.
 
 use orrery_api::VersionUpload;
-use orrery_executor::{declared_addresses, recovery_with};
-use orrery_handlers::Abilities;
-use orrery_host::code::CodeSet;
+use orrery_executor::{declared_addresses, recover_with};
+use orrery_handlers::HandlerCapabilities;
+use orrery_host::code_store::CodeSet;
 use orrery_model::{Removal, plan_removal};
 use orrery_store::StoreError;
 
-use crate::cli_deploy::{Selection, Wanted};
+use crate::cli::deploy::{DeployOptions, Selection};
+use crate::commands::error::CliError;
 use crate::commands::export::{ExportError, info};
 use crate::commands::remote::terminal;
-use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
 use super::edits::Edits;
-use super::pass::Pass;
-use super::placing::{Unplaced, inventory_here};
-use super::removal::{self, Afterwards, Candidate};
+use super::local_run::LocalRun;
+use super::removal::{self, Candidate, FollowUpVersion};
 use super::unmanaged::{Unmanaged, refuse_to_prune};
+use super::unplaced::{Unplaced, inventory_here};
 use super::{
-    Handlers, Opened, Place, Prepared, Purpose, failed, finish, on_server, open, prepare_and_open,
+    CompiledProject, Handlers, LocalPaths, LocalStore, Purpose, failed, finish, on_server, open,
+    prepare_and_open,
 };
 
-/// Says what is removed, and asks whether that is meant.
+/// Shows the removals and asks for confirmation.
 fn confirm(
     plan: &orrery_api::RemovalPlan,
     edits: &Edits,
     place: &str,
     yes: bool,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     removal::show(plan, edits);
     let count = style::count(plan.removed.len(), "resource");
-    terminal::confirm(yes, &format!("remove {count} of {}", style::harmless(place)))
+    terminal::confirm(yes, &format!("remove {count} of {}", style::sanitize(place)))
 }
 
-/// What of the deployed resources the model does not have any more, and how it goes.
+/// Removal plan of deployed resources that are no longer in the model.
 pub(super) fn plan_here(
-    known: Vec<orrery_model::Remnant>,
+    known: Vec<orrery_model::DeployedResource>,
     resources: &[orrery_model::Resource],
     code: Option<&CodeSet>,
     selection: &Selection,
@@ -49,21 +50,28 @@ pub(super) fn plan_here(
     known.retain(|one| is_wanted(&one.resource.id) || selection.covers(&one.resource));
     let hosted = code.map(|code| code.handlers.clone()).unwrap_or_default();
     let inventory = inventory_here(declared_addresses(resources), local_agents);
-    let abilities = Abilities::new(hosted).with_inventory(inventory).on_this_machine();
-    plan_removal(resources.to_vec(), &known, &abilities)
+    let capabilities = HandlerCapabilities::new(hosted).with_inventory(inventory).on_this_machine();
+    plan_removal(resources.to_vec(), &known, &capabilities)
 }
 
-/// Deploys here and prunes.
-pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
-    let Wanted { project, state, selection, run, limits, json, .. } = wanted;
+/// Deploys and prunes locally.
+pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> Exit {
+    let DeployOptions { project, state, selection, run, limits, json, .. } = deploy_options;
     let (prepared, opened) = match prepare_and_open(project, limits, *json, state, "deploy") {
         Ok(found) => found,
         Err(exit) => return exit,
     };
-    let Prepared { project, mut resources, unknowns, problems, left_out, code, local_agents } =
-        prepared;
-    if let Err(trouble) = refuse_to_prune(&left_out) {
-        return finish(Err(trouble));
+    let CompiledProject {
+        project,
+        mut resources,
+        unknowns,
+        problems,
+        left_out,
+        code,
+        local_agents,
+    } = prepared;
+    if let Err(error) = refuse_to_prune(&left_out) {
+        return finish(Err(error));
     }
     resources.sort_by(|a, b| a.id.cmp(&b.id));
     let opened = opened.unwrap_or_else(|| {
@@ -72,27 +80,30 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
         Ok((opened, states))
     });
     let planned = opened.and_then(|(opened, states)| {
-        let known = removal::with_adopted(removal::known(&opened)?, wanted.include_adopted);
+        let known = removal::with_adopted(
+            removal::deployed_remnants(&opened)?,
+            deploy_options.include_adopted,
+        );
         Ok((opened, states, known))
     });
     let (opened, states, known) = match planned {
         Ok(found) => found,
         Err(error) => return failed(&error),
     };
-    if let Err(error) = super::check_project(&opened, &project, wanted.takeover) {
+    if let Err(error) = super::check_project(&opened, &project, deploy_options.takeover) {
         return failed(&error);
     }
     let removal = plan_here(known, &resources, code.as_ref(), selection, &local_agents);
-    let plan = removal::plan_of(&removal);
+    let plan = removal::removal_plan(&removal);
     let name = projects::name_of(&project);
     if plan.removed.is_empty() {
-        if let Err(trouble) = selection.refuse_if_none_of(&resources) {
-            return finish(Err(trouble));
+        if let Err(error) = selection.check_selects_some(&resources) {
+            return finish(Err(error));
         }
         if !plan.kept.is_empty() {
             removal::show(&plan, &Edits::default());
         } else if !json {
-            crate::commands::compile::tell_if_no_resources(resources.len(), problems);
+            crate::commands::compile::warn_if_no_resources(resources.len(), problems);
         }
     } else {
         let inventory = inventory_here(declared_addresses(&removal.resources), &local_agents);
@@ -104,12 +115,12 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
             return finish(Err(refusal));
         }
     }
-    let place = Place { project: &project, state, run, opened: Some(&opened) };
-    let handlers = match Handlers::of(code, &place) {
+    let paths = LocalPaths { project: &project, state, run, opened: Some(&opened) };
+    let handlers = match Handlers::for_code(code, &paths) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
-    let binding = wanted.takeover.binding(&name);
+    let binding = deploy_options.takeover.binding(&name);
     let hash = handlers.code.as_deref();
     let unplaced = Unplaced::here(&removal.resources, &local_agents, &handlers.registry);
     let unplaced = unplaced.of_selected(selection);
@@ -124,7 +135,7 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
             Some(binding),
         )?;
         let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
-        let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
+        let start = recover_with(&*opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     };
     let (start, created, unmanaged) = match started() {
@@ -141,9 +152,9 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
     }
     let (json, unmanaged) = (*json, &unmanaged);
     let (pending, removal) = (false, Some(&plan));
-    let pass = Pass { selection, run, json, problems, pending, unplaced, unmanaged, removal };
-    let exit = pass.go(&opened, start, &handlers);
-    let after = Afterwards {
+    let pass = LocalRun { selection, run, json, problems, pending, unplaced, unmanaged, removal };
+    let exit = pass.run_to_end(&opened, start, &handlers);
+    let after = FollowUpVersion {
         resources,
         unknowns: &unknowns,
         code: hash,
@@ -154,50 +165,51 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
     let exit = match conclude(&opened, &plan, after) {
         Ok(0) => exit,
         Ok(left) => {
-            removal::tell_left(left, "deploy --prune");
+            removal::report_remaining(left, "deploy --prune");
             exit
         }
         Err(error) => failed(&error),
     };
     if !json {
-        unmanaged.tell();
+        unmanaged.report();
     }
-    place.tidy_up(handlers.code.as_deref());
+    paths.remove_unused(handlers.code.as_deref());
     exit
 }
 
-/// Takes what is gone out of the newest version, if all of it is; answers how much is left.
+/// Drops the removed resources from the newest version once all are gone; returns the number that
+/// remain.
 fn conclude(
-    opened: &Opened,
+    opened: &LocalStore,
     plan: &orrery_api::RemovalPlan,
-    after: Afterwards<'_>,
+    after: FollowUpVersion<'_>,
 ) -> Result<usize, StoreError> {
-    let left = removal::left_here(opened, plan)?;
+    let left = removal::count_remaining(opened, plan)?;
     if left == 0 && !plan.removed.is_empty() {
-        after.keep(opened, "deploy")?;
+        after.store_and_process(opened, "deploy")?;
     }
     Ok(left)
 }
 
-/// Deploys on a server and prunes.
+/// Deploys and prunes on a server.
 pub(super) fn on_a_server(
     of: &RemoteEnvironment,
-    wanted: &Wanted,
+    deploy_options: &DeployOptions,
     message: &str,
     yes: bool,
 ) -> Result<Exit, ExportError> {
     on_server::refuse_if_halted(of)?;
-    on_server::refuse_selection(&wanted.selection)?;
-    let binding = wanted.takeover.upload_binding();
+    on_server::refuse_selection(&deploy_options.selection)?;
+    let binding = deploy_options.takeover.upload_binding();
     let new = VersionUpload { info: info(message), binding, ..VersionUpload::default() };
-    let (model, coded) = on_server::how_to_push(wanted).make(of, new)?;
+    let (model, coded) = on_server::push_options(deploy_options).prepare_upload(of, new)?;
     let candidate = Candidate::store(
         of,
         &VersionUpload {
             prune: true,
-            include_adopted: wanted.include_adopted,
+            include_adopted: deploy_options.include_adopted,
             release: Some(false),
-            ..on_server::unbound(&model, wanted.takeover)
+            ..on_server::unbound(&model, deploy_options.takeover)
         },
     )?;
     if candidate.plan.removed.is_empty() {
@@ -206,20 +218,20 @@ pub(super) fn on_a_server(
         }
         let plan = candidate.plan.clone();
         candidate.discard()?;
-        return on_server::deploy_upload(of, wanted, (model, coded), Some(&plan));
+        return on_server::deploy_upload(of, deploy_options, (model, coded), Some(&plan));
     }
-    let edits = Edits::find_on_server(of, candidate.version, wanted.json);
-    let answer = edits.and_then(|edits| confirm(&candidate.plan, &edits, &of.place(), yes));
+    let edits = Edits::find_on_server(of, candidate.version, deploy_options.json);
+    let answer = edits.and_then(|edits| confirm(&candidate.plan, &edits, &of.display_name(), yes));
     let candidate = candidate.confirmed(answer)?;
-    let done = candidate.carry_out(wanted.json)?;
+    let done = candidate.carry_out(deploy_options.json)?;
     if done.left > 0 {
-        removal::tell_left(done.left, "deploy --prune");
+        removal::report_remaining(done.left, "deploy --prune");
         return Ok(done.exit);
     }
     let after = VersionUpload { release: Some(true), only_if_changed: true, ..model };
     let stored = crate::commands::export::store(of, &after)?;
-    if !wanted.json {
-        Unmanaged::of_server(stored.unmanaged).tell();
+    if !deploy_options.json {
+        Unmanaged::of_server(stored.unmanaged).report();
     }
     Ok(done.exit)
 }

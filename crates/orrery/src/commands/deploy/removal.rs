@@ -1,38 +1,39 @@
-//! What pruning and destroying have in common: the plan that is shown, the version that removes, and the version after it.
+//! Shared steps of pruning and destroying: the plan, the removing version, and the version after
+//! it.
 
 use std::collections::BTreeSet;
 
 use orrery_api::{
     KeptResource, ReleaseRequest, RemovalPlan, VersionReleased, VersionStored, VersionUpload,
 };
-use orrery_executor::KnownStates;
-use orrery_model::{KeptReason, Remnant, Removal, Resource, ResourceState, Status};
+use orrery_executor::StoredStates;
+use orrery_model::{DeployedResource, Removal, Resource, ResourceState, RetainReason, Status};
 use orrery_store::{
-    LeaseRequest, ProjectBinding, RemnantScope, ResourceKey, ResourceQuery, StateRecord, Store,
+    LeaseRequest, ProjectBinding, RemovalScope, ResourceKey, ResourceQuery, StateRecord, Store,
     StoreError, Unknown,
 };
 
-use crate::cli_deploy::Selection;
+use crate::cli::deploy::Selection;
+use crate::commands::error::CliError;
 use crate::commands::export::store;
+use crate::commands::inspect::deployment::Deployment as _;
 use crate::commands::inspect::find;
 use crate::commands::inspect::on_server::OnServer;
-use crate::commands::inspect::source::Deployment as _;
-use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
 use crate::state::now;
 use crate::{Exit, output, style};
 
 use super::edits::Edits;
-use super::placing::Unplaced;
+use super::follow_operation::FollowedOperation;
 use super::unmanaged::Unmanaged;
-use super::waiting::Run;
-use super::{Opened, Purpose};
+use super::unplaced::Unplaced;
+use super::{LocalStore, Purpose};
 
-/// Resources of a plan that are shown at most.
+/// Maximum number of listed resources.
 const SHOWN_MAX: usize = 200;
 
-/// The plan of a removal, as it is told.
-pub(super) fn plan_of(removal: &Removal) -> RemovalPlan {
+/// Removal plan for reports.
+pub(super) fn removal_plan(removal: &Removal) -> RemovalPlan {
     let kept = removal.kept.iter();
     RemovalPlan {
         removed: removal.removed.iter().map(ToString::to_string).collect(),
@@ -40,14 +41,14 @@ pub(super) fn plan_of(removal: &Removal) -> RemovalPlan {
             .map(|kept| KeptResource {
                 id: kept.id.to_string(),
                 reason: kept.reason.to_string(),
-                adopted: kept.reason == KeptReason::Adopted,
+                adopted: kept.reason == RetainReason::Adopted,
             })
             .collect(),
     }
 }
 
-/// Shows what is removed and what stays. Resources that were edited come first, so that no fold hides them; the rest is in the order
-/// of its removal.
+/// Shows removed and kept resources. Edited resources come first, so that folding never hides them;
+/// the rest is in order of removal.
 pub(super) fn show(plan: &RemovalPlan, edits: &Edits) {
     let mut lines: Vec<String> = Vec::new();
     let more = |total: usize| {
@@ -57,14 +58,14 @@ pub(super) fn show(plan: &RemovalPlan, edits: &Edits) {
     let (edited, others): (Vec<_>, Vec<_>) = notes.partition(|(_, note)| note.is_some());
     let edited_count = edited.len();
     for (id, note) in edited.into_iter().chain(others).take(SHOWN_MAX) {
-        let note = note.map(|note| format!(" ({})", style::harmless(&note)));
-        let (sign, id) = (style::removed("-"), style::harmless(id));
+        let note = note.map(|note| format!(" ({})", style::sanitize(&note)));
+        let (sign, id) = (style::removed("-"), style::sanitize(id));
         lines.push(format!("{sign} {id}{}", style::warning(&note.unwrap_or_default())));
     }
     lines.extend(more(plan.removed.len()));
     for kept in plan.kept.iter().take(SHOWN_MAX) {
-        let id = style::harmless(&kept.id);
-        let reason = style::harmless(&kept.reason);
+        let id = style::sanitize(&kept.id);
+        let reason = style::sanitize(&kept.reason);
         lines.push(format!("{} {id} (left in place: {reason})", style::warning("·")));
     }
     lines.extend(more(plan.kept.len()));
@@ -82,40 +83,46 @@ pub(super) fn show(plan: &RemovalPlan, edits: &Edits) {
     }
     lines.push(format!("{}: {}", style::heading("plan"), counts.join(", ")));
     if plan.kept.iter().any(|kept| kept.adopted) {
-        let help = "--include-adopted also removes what existed before its first recorded deploy";
+        let help = "--include-adopted also removes resources that existed before their first recorded deploy";
         lines.push(format!("{}: {help}", style::help("help")));
     }
     lines.iter().for_each(|line| output::say(line));
 }
 
-/// Says what a removal did not achieve.
-pub(super) fn tell_left(left: usize, again: &str) {
+/// Reports resources that are not removed yet.
+pub(super) fn report_remaining(left: usize, again: &str) {
     let count = style::count(left, "resource");
     let verb = if left == 1 { "is" } else { "are" };
     let word = style::warning("warning");
-    output::say(&format!("{word}: {count} {verb} not removed yet; `orrery {again}` tries again"));
+    output::say(&format!("{word}: {count} {verb} not removed yet; `orrery {again}` retries"));
 }
 
-/// Everything that was deployed here and may still exist.
-pub(super) fn known(opened: &Opened) -> Result<Vec<Remnant>, StoreError> {
-    opened.store.records().remnants(opened.environment, RemnantScope::All)
+/// Deployed resources that may still exist.
+pub(super) fn deployed_remnants(opened: &LocalStore) -> Result<Vec<DeployedResource>, StoreError> {
+    opened.store.records().unmanaged_resources(opened.environment, RemovalScope::All)
 }
 
-/// The same, with what was adopted counted as created.
-pub(super) fn with_adopted(mut known: Vec<Remnant>, include: bool) -> Vec<Remnant> {
+/// The same, with adopted resources treated as created.
+pub(super) fn with_adopted(
+    mut known: Vec<DeployedResource>,
+    include: bool,
+) -> Vec<DeployedResource> {
     known.iter_mut().for_each(|remnant| remnant.is_adopted &= !include);
     known
 }
 
-/// Those of a plan that may still exist here.
-pub(super) fn left_here(opened: &Opened, plan: &RemovalPlan) -> Result<usize, StoreError> {
+/// Number of resources of a plan that may still exist.
+pub(super) fn count_remaining(
+    opened: &LocalStore,
+    plan: &RemovalPlan,
+) -> Result<usize, StoreError> {
     let removed: BTreeSet<&str> = plan.removed.iter().map(String::as_str).collect();
-    let known = known(opened)?;
+    let known = deployed_remnants(opened)?;
     Ok(known.iter().filter(|one| removed.contains(one.resource.id.as_str())).count())
 }
 
-/// The version after a removal: what is wanted, and nothing else.
-pub(super) struct Afterwards<'a> {
+/// The version after a removal, without the removed resources.
+pub(super) struct FollowUpVersion<'a> {
     pub(super) resources: Vec<Resource>,
     pub(super) unknowns: &'a [Unknown],
     pub(super) code: Option<&'a str>,
@@ -124,15 +131,20 @@ pub(super) struct Afterwards<'a> {
     pub(super) project: ProjectBinding<'a>,
 }
 
-impl Afterwards<'_> {
-    /// Stores it here and takes it in, which no engine has to do: nothing is left to be run.
-    pub(super) fn keep(self, opened: &Opened, command: &str) -> Result<(), StoreError> {
+impl FollowUpVersion<'_> {
+    /// Stores the version and marks it as processed: no engine is needed, since nothing is left to
+    /// run.
+    pub(super) fn store_and_process(
+        self,
+        opened: &LocalStore,
+        command: &str,
+    ) -> Result<(), StoreError> {
         let holder = orrery_store::Holder::this_process(format!("orrery {command}"), now());
         let request = LeaseRequest { holder, now: now(), expires: None };
         let lease = opened.store.acquire_lease(opened.environment, &request)?;
         let store = std::sync::Arc::clone(&opened.store);
-        let opened = Opened { store, environment: opened.environment, lease };
-        let wanted: BTreeSet<String> =
+        let opened = LocalStore { store, environment: opened.environment, lease };
+        let deploy_options: BTreeSet<String> =
             self.resources.iter().map(|resource| resource.id.to_string()).collect();
         let (desired, _) = opened.put(
             self.resources,
@@ -144,7 +156,7 @@ impl Afterwards<'_> {
         )?;
         let mut gone: Vec<(ResourceKey, ResourceState)> = Vec::new();
         opened.store.read_states(opened.environment, &mut |row| {
-            if row.state.intent.is_some() && !wanted.contains(row.id) {
+            if row.state.intent.is_some() && !deploy_options.contains(row.id) {
                 gone.push((row.key, ResourceState { intent: None, ..row.state.clone() }));
             }
         })?;
@@ -155,31 +167,31 @@ impl Afterwards<'_> {
     }
 }
 
-/// The states that a local engine starts from.
-pub(super) fn states(opened: &Opened) -> Result<KnownStates, StoreError> {
-    KnownStates::read(&*opened.store, opened.environment)
+/// States that a local engine starts from.
+pub(super) fn states(opened: &LocalStore) -> Result<StoredStates, StoreError> {
+    StoredStates::read(&*opened.store, opened.environment)
 }
 
-/// A version on a server that removes, before it is released.
+/// A removing version on a server, before its release.
 pub(super) struct Candidate<'a> {
     pub(super) of: &'a RemoteEnvironment,
     pub(super) version: u32,
     pub(super) plan: RemovalPlan,
 }
 
-/// How a removal on a server ended.
-pub(super) struct Removed {
+/// Result of a removal on a server.
+pub(super) struct RemovalResult {
     pub(super) exit: Exit,
-    /// Resources that are not known to be gone.
+    /// Number of resources that may still exist.
     pub(super) left: usize,
 }
 
 impl<'a> Candidate<'a> {
-    /// Stores what was worked out here, without releasing it. The server adds what has to go.
+    /// Stores the version without releasing it. The server adds the removals.
     pub(super) fn store(
         of: &'a RemoteEnvironment,
         upload: &VersionUpload,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, CliError> {
         let VersionStored { version, removal, .. } = store(of, upload)?;
         Ok(Candidate { of, version: version.number, plan: removal.unwrap_or_default() })
     }
@@ -191,13 +203,13 @@ impl<'a> Candidate<'a> {
         self.of.path(&parts)
     }
 
-    /// Takes it back: nothing was done.
-    pub(super) fn discard(self) -> Result<(), Trouble> {
+    /// Deletes the version.
+    pub(super) fn discard(self) -> Result<(), CliError> {
         Ok(self.of.client.delete::<()>(&self.path(&[]))?)
     }
 
-    /// Takes it back if its removal is not wanted.
-    pub(super) fn confirmed(self, answer: Result<(), Trouble>) -> Result<Self, Trouble> {
+    /// Deletes the version unless its removals are confirmed.
+    pub(super) fn confirmed(self, answer: Result<(), CliError>) -> Result<Self, CliError> {
         match answer {
             Ok(()) => Ok(self),
             Err(refusal) => {
@@ -207,18 +219,18 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Releases it, waits, and tells.
-    pub(super) fn carry_out(&self, json: bool) -> Result<Removed, Trouble> {
+    /// Releases the version, waits and reports.
+    pub(super) fn carry_out(&self, json: bool) -> Result<RemovalResult, CliError> {
         let wish = ReleaseRequest { deploy: true, verify: true };
         let released: VersionReleased = self.of.client.post(&self.path(&["release"]), &wish)?;
         let begun = released.operation.ok_or_else(|| {
-            let text = format!("version {} is not released: a newer one is", self.version);
-            Trouble::said(text).help("`orrery version list` shows which")
+            let text = format!("version {} was not released: a newer version is", self.version);
+            CliError::new(text).help("`orrery version list` lists the versions")
         })?;
         let since = begun.created.parse().unwrap_or_default();
         let (selection, unmanaged) = (Selection::default(), Unmanaged::default());
         let unplaced = Unplaced::default();
-        let run = Run {
+        let run = FollowedOperation {
             of: self.of,
             json,
             selection: &selection,
@@ -230,10 +242,10 @@ impl<'a> Candidate<'a> {
         let mut left: BTreeSet<&str> = self.plan.removed.iter().map(String::as_str).collect();
         let deployed =
             ResourceQuery { statuses: vec![Status::Deployed], ..ResourceQuery::default() };
-        OnServer::new(self.of.clone()).each(&deployed, None, find::PAGE, &mut |seen| {
+        OnServer::new(self.of.clone()).visit(&deployed, None, find::PAGE, &mut |seen| {
             left.remove(seen.id.as_str());
             Ok(true)
         })?;
-        Ok(Removed { exit, left: left.len() })
+        Ok(RemovalResult { exit, left: left.len() })
     }
 }

@@ -1,23 +1,23 @@
-//! Results of a deploy as people read them: what was changed, what was skipped because of what, and failures last, so that
-//! they are never scrolled away.
+//! Results of a deploy for users: changes, skipped resources by cause, and failures last, so that
+//! they stay visible.
 
 use std::collections::BTreeMap;
 
-use orrery_executor::Finished;
-use orrery_model::{AttributeChange, Change, ChangeKind, OutcomeStatus};
+use orrery_executor::FinishedRun;
+use orrery_model::{AttributeDiff, Change, ChangeKind, OutcomeStatus};
 use rustc_hash::FxHashMap;
 
 use crate::commands::inspect::text;
-use crate::{natural, style};
+use crate::{natural_order, style};
 
-/// More lines of changes than this tell nothing new; they are counted, and in the log of each resource.
+/// Maximum number of listed changes; the log of each resource has all of them.
 pub(super) const CHANGES_MAX: usize = 200;
-/// Failures that are shown with their messages.
+/// Maximum number of failures with messages.
 const FAILURES_MAX: usize = 50;
-/// Skipped resources with one cause that are named.
+/// Maximum number of named resources that one cause skipped.
 const NAMED_MAX: usize = 3;
 
-/// A run that changed something or did not end well.
+/// A run that changed something or failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RunResult {
     pub(super) id: String,
@@ -25,13 +25,13 @@ pub(super) struct RunResult {
     pub(super) change: Change,
     pub(super) message: Option<String>,
     pub(super) hint: Option<String>,
-    /// Of a skipped resource: the requirements that are not deployed.
+    /// Requirements of a skipped resource that are not deployed.
     pub(super) blocked_by: Vec<String>,
 }
 
-impl From<&Finished> for RunResult {
-    fn from(finished: &Finished) -> Self {
-        let Finished { id, status, change, message, hint, blocked_by, .. } = finished;
+impl From<&FinishedRun> for RunResult {
+    fn from(finished: &FinishedRun) -> Self {
+        let FinishedRun { id, status, change, message, hint, blocked_by, .. } = finished;
         RunResult {
             id: id.to_string(),
             status: *status,
@@ -48,7 +48,7 @@ impl RunResult {
         self.status == OutcomeStatus::Deployed
     }
 
-    /// The line of a resource, and below it why it did not end well.
+    /// Line of a resource, followed by the reason of a failure.
     pub(super) fn lines(&self) -> Vec<String> {
         let only = |name: &str| {
             let attributes = &self.change.attributes;
@@ -72,10 +72,10 @@ impl RunResult {
             (OutcomeStatus::Unavailable, _) => style::error("unavailable"),
             (OutcomeStatus::NonCompliant, _) => style::warning("non-compliant"),
         };
-        let mut line = format!("{word} {}", style::harmless(&self.id));
+        let mut line = format!("{word} {}", style::sanitize(&self.id));
         let about = self.about();
         if !about.is_empty() && !only("executed") && !only("reload") {
-            line.push_str(&format!(" ({})", style::harmless(&about.join(", "))));
+            line.push_str(&format!(" ({})", style::sanitize(&about.join(", "))));
         }
         let mut lines = vec![line];
         lines.extend(self.reasons());
@@ -90,13 +90,12 @@ impl RunResult {
         message.into_iter().chain(hint).collect()
     }
 
-    /// Names of the attributes that were changed. That something new has attributes needs no mention, and neither does that a
-    /// command ran.
+    /// Names of the changed attributes. Omits those of created resources and of commands that ran.
     fn about(&self) -> Vec<&str> {
         if self.change.kind != ChangeKind::Updated && self.is_good() {
             return Vec::new();
         }
-        let word = |change: &'_ AttributeChange| match &*change.name {
+        let word = |change: &'_ AttributeDiff| match &*change.name {
             "executed" => "ran",
             "reload" => "reloaded",
             "purged" if change.desired == true => "exists",
@@ -112,11 +111,11 @@ impl RunResult {
 }
 
 fn indented(text: &str) -> String {
-    style::harmless(text).replace('\n', "\n  ")
+    style::sanitize(text).replace('\n', "\n  ")
 }
 
-/// What did not end well, to be shown after everything else: skipped resources by their cause, then unavailable ones by
-/// their reason, and failures at the very end.
+/// Failures, printed last: skipped resources by cause, then unavailable ones by reason, then failed
+/// ones.
 pub(super) fn closing_lines(results: &[RunResult]) -> Vec<String> {
     let bad: Vec<&RunResult> = results.iter().filter(|result| !result.is_good()).collect();
     let by_id: FxHashMap<&str, &RunResult> =
@@ -141,12 +140,12 @@ pub(super) fn closing_lines(results: &[RunResult]) -> Vec<String> {
     let mut lines: Vec<String> = others.iter().flat_map(|result| result.lines()).collect();
     for (cause, ids) in &skipped {
         let status = by_id.get(cause).map_or("is not deployed", |cause| has_become(cause.status));
-        lines.extend(skipped_lines(ids, &format!("{} {status}", style::harmless(cause))));
+        lines.extend(skipped_lines(ids, &format!("{} {status}", style::sanitize(cause))));
     }
     for group in unavailable.values() {
         lines.extend(unavailable_lines(group));
     }
-    failed.sort_by(|one, other| natural::compare(&one.id, &other.id));
+    failed.sort_by(|one, other| natural_order::compare(&one.id, &other.id));
     lines.extend(failed.iter().take(FAILURES_MAX).flat_map(|result| result.lines()));
     if failed.len() > FAILURES_MAX {
         let more = style::grouped(failed.len() - FAILURES_MAX);
@@ -165,10 +164,10 @@ fn has_become(status: OutcomeStatus) -> &'static str {
     }
 }
 
-/// The requirement that is to blame in the end: the first one that was not merely skipped itself.
+/// Root cause of a skip: the first requirement that was not itself skipped.
 fn root_cause<'a>(skipped: &'a RunResult, by_id: &FxHashMap<&str, &'a RunResult>) -> &'a str {
     let mut at = skipped;
-    // Requirements form no circle, but a result that comes from elsewhere may say anything.
+    // Requirements have no cycles, but results from a server are untrusted.
     for _ in 0..by_id.len() {
         let Some(cause) = at.blocked_by.iter().min_by_key(|id| blame(by_id.get(id.as_str())))
         else {
@@ -182,7 +181,7 @@ fn root_cause<'a>(skipped: &'a RunResult, by_id: &FxHashMap<&str, &'a RunResult>
     &at.id
 }
 
-/// How far from the root of the trouble a requirement is: one that failed is the nearest.
+/// Rank of a requirement as a cause: failed ones come first.
 fn blame(result: Option<&&RunResult>) -> u8 {
     match result.map(|result| result.status) {
         Some(OutcomeStatus::Failed) => 0,
@@ -196,13 +195,13 @@ fn blame(result: Option<&&RunResult>) -> u8 {
 fn skipped_lines(ids: &[&str], because: &str) -> Vec<String> {
     let word = style::warning("skipped");
     let mut ids = ids.to_vec();
-    ids.sort_by(|one, other| natural::compare(one, other));
+    ids.sort_by(|one, other| natural_order::compare(one, other));
     match &ids[..] {
-        [one] => vec![format!("{word} {} because {because}", style::harmless(one))],
+        [one] => vec![format!("{word} {} because {because}", style::sanitize(one))],
         many if many.len() <= NAMED_MAX => {
             let count = style::count(many.len(), "resource");
             let mut lines = vec![format!("{word} {count} because {because}:")];
-            lines.extend(many.iter().map(|id| format!("  {}", style::harmless(id))));
+            lines.extend(many.iter().map(|id| format!("  {}", style::sanitize(id))));
             lines
         }
         many => {
@@ -216,8 +215,8 @@ fn unavailable_lines(group: &[&RunResult]) -> Vec<String> {
     let [first, _, ..] = group else { return group.iter().flat_map(|one| one.lines()).collect() };
     let count = style::count(group.len(), "resource");
     let mut ids: Vec<&str> = group.iter().map(|one| &*one.id).collect();
-    ids.sort_by(|one, other| natural::compare(one, other));
-    let names = style::harmless(&text::some_of(&ids));
+    ids.sort_by(|one, other| natural_order::compare(one, other));
+    let names = style::sanitize(&text::some_of(&ids));
     let mut lines = vec![format!("{} {count}: {names}", style::error("unavailable"))];
     lines.extend(first.reasons());
     lines

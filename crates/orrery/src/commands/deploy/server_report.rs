@@ -1,4 +1,5 @@
-//! What a server did for an operation: exact counts, the runs that changed something, and resources that are not deployed.
+//! Results of an operation on a server: exact counts, runs with changes, and resources that are not
+//! deployed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,23 +8,23 @@ use orrery_api::client::{ClientError, query};
 use orrery_api::{Operation, OperationReport, OperationResult, ResourceSummary};
 use orrery_executor::Tally;
 use orrery_model::{
-    AttributeChange, Change, ChangeKind, OutcomeStatus, ResourceId, Status, Timestamp,
+    AttributeDiff, Change, ChangeKind, OutcomeStatus, ResourceId, Status, Timestamp,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
 
-use crate::cli_deploy::Selection;
+use crate::cli::deploy::Selection;
 use crate::commands::inspect::text;
 use crate::remote::RemoteEnvironment;
 use crate::style;
 
-use super::pass::End;
+use super::follow_operation::number;
+use super::local_run::RunSummary;
 use super::results::{CHANGES_MAX, RunResult};
-use super::waiting::number;
 
-/// Resources that are read at once.
+/// Page size.
 const PAGE: &str = "1000";
-/// Runs that did not end well and are told of on a terminal; the counts have all of them.
+/// Maximum number of failures that are fetched for a terminal; the counts are complete.
 const BAD_MAX: usize = 20_000;
 /// Statuses of resources that are not deployed.
 const BAD: [Status; 8] = [
@@ -41,25 +42,26 @@ const BAD: [Status; 8] = [
 pub(super) struct ServerResult {
     id: String,
     status: Status,
-    /// Absent if it did not run.
+    /// `None` if it did not run.
     pub(super) run: Option<RunResult>,
     took: Option<Duration>,
 }
 
-/// What is asked for.
-pub(super) struct Report<'a> {
+/// Query for the results of an operation.
+pub(super) struct ServerReport<'a> {
     pub(super) of: &'a RemoteEnvironment,
     pub(super) selection: &'a Selection,
     pub(super) begun: &'a Operation,
-    /// When it began, for what is known by its time only.
+    /// Start of the operation, for runs that are found by time.
     pub(super) since: Timestamp,
 }
 
-type Found = (End, Vec<ServerResult>);
+type ReportResult = (RunSummary, Vec<ServerResult>);
 
-impl Report<'_> {
-    /// The result of work that has ended. `all`: every change is listed, else as many as a terminal shows.
-    pub(super) fn read(&self, all: bool) -> Result<Found, ClientError> {
+impl ServerReport<'_> {
+    /// Results of a finished operation. `all`: fetches every change, not only as many as a terminal
+    /// shows.
+    pub(super) fn read(&self, all: bool) -> Result<ReportResult, ClientError> {
         let counts: OperationReport = self.of.client.get(&self.path("report"))?;
         let changes_max = if all { usize::MAX } else { CHANGES_MAX };
         let bad_max = if all { usize::MAX } else { BAD_MAX };
@@ -81,18 +83,21 @@ impl Report<'_> {
             results.retain(|result| !ids.contains(&*result.id));
             results.extend(bad);
         }
-        Ok((End { tally, unknown: unknown(count), problems: 0, interrupted: false }, results))
+        Ok((
+            RunSummary { tally, unknown: unknown(count), problems: 0, interrupted: false },
+            results,
+        ))
     }
 
-    /// The result so far of work that goes on.
-    pub(super) fn read_unfinished(&self, version: u32) -> Result<Found, ClientError> {
+    /// Results so far of a running operation.
+    pub(super) fn read_unfinished(&self, version: u32) -> Result<ReportResult, ClientError> {
         let verifies = self.begun.kind == "repair" || self.begun.request["verify"] == true;
         let active = query(&self.of.path(&["versions"]), &[("status", Some("active"))]);
         let active =
             self.of.client.list::<orrery_api::VersionSummary>(&active).next().transpose()?;
         let is_taken_in = active.is_some_and(|active| active.number == version);
         let mut counts: BTreeMap<Status, u64> = BTreeMap::new();
-        self.each(&[], |_, summary, status| {
+        self.visit_resources(&[], |_, summary, status| {
             let last_run = summary.last_run_at.as_deref().and_then(|at| at.parse().ok());
             let has_run = last_run.is_some_and(|at: Timestamp| at >= self.since);
             let had_its_turn = is_taken_in
@@ -120,7 +125,7 @@ impl Report<'_> {
             purged: changed(ChangeKind::Purged),
             ..bad_tally(count)
         };
-        let end = End { tally, unknown: unknown(count), problems: 0, interrupted: true };
+        let end = RunSummary { tally, unknown: unknown(count), problems: 0, interrupted: true };
         Ok((end, results))
     }
 
@@ -128,7 +133,7 @@ impl Report<'_> {
         self.of.path(&["operations", &self.begun.id.to_string(), rest])
     }
 
-    /// Runs of the operation, each resource once, in the order of their first runs.
+    /// Runs of the operation, one per resource, in the order of their first runs.
     fn runs(&self, only: &str, most: usize) -> Result<Vec<ServerResult>, ClientError> {
         let only = Some(only).filter(|only| *only != "all");
         let path = query(&self.path("results"), &[("only", only), ("limit", Some(PAGE))]);
@@ -137,7 +142,7 @@ impl Report<'_> {
         for result in self.of.client.list::<OperationResult>(&path) {
             let result = ServerResult::from(result?);
             match at.get(&result.id) {
-                Some(&at) => found[at].take_in(result),
+                Some(&at) => found[at].merge(result),
                 None if found.len() >= most => break,
                 None => {
                     at.insert(result.id.clone(), found.len());
@@ -148,12 +153,12 @@ impl Report<'_> {
         Ok(found)
     }
 
-    /// Resources that are not deployed, with their runs if they had one in this operation.
+    /// Resources that are not deployed, with their runs in this operation.
     fn bad(&self, runs: Vec<ServerResult>, most: usize) -> Result<Vec<ServerResult>, ClientError> {
         let mut runs: FxHashMap<String, ServerResult> =
             runs.into_iter().map(|run| (run.id.clone(), run)).collect();
         let mut found = Vec::new();
-        self.each(&BAD, |id, summary, status| {
+        self.visit_resources(&BAD, |id, summary, status| {
             if found.len() >= most {
                 return;
             }
@@ -166,8 +171,8 @@ impl Report<'_> {
         Ok(found)
     }
 
-    /// Visits resources that are meant.
-    fn each(
+    /// Visits selected resources.
+    fn visit_resources(
         &self,
         statuses: &[Status],
         mut visit: impl FnMut(&ResourceId, &ResourceSummary, Status),
@@ -196,7 +201,7 @@ fn bad_tally(count: impl Fn(Status) -> u64) -> Tally {
         unavailable: count(Status::Unavailable),
         skipped: count(Status::Skipped),
         non_compliant: count(Status::NonCompliant),
-        // What has not been tried, since its agent is paused or the environment was halted meanwhile.
+        // Not started, because the agent is paused or the environment is halted.
         cancelled: count(Status::Available) + count(Status::Deploying),
         ..Tally::default()
     }
@@ -209,7 +214,7 @@ fn unknown(count: impl Fn(Status) -> u64) -> usize {
 impl From<OperationResult> for ServerResult {
     fn from(result: OperationResult) -> Self {
         let OperationResult { resource, run, message, hint, blocked_by } = result;
-        let attribute = |one: orrery_api::AttributeChange| AttributeChange {
+        let attribute = |one: orrery_api::AttributeChange| AttributeDiff {
             name: one.name,
             current: one.current,
             desired: one.desired,
@@ -244,13 +249,13 @@ impl ServerResult {
         &self.id
     }
 
-    /// A resource that did not run now; its last outcome is of an earlier run.
+    /// A resource without a run in this operation.
     fn earlier(summary: &ResourceSummary, status: Status) -> Self {
         ServerResult { id: summary.id.clone(), status, run: None, took: None }
     }
 
-    /// Takes in a later run of the same resource. What was created and then updated was created.
-    fn take_in(&mut self, later: ServerResult) {
+    /// Merges a later run of the same resource: created and then updated counts as created.
+    fn merge(&mut self, later: ServerResult) {
         let kind = |result: &ServerResult| {
             result.run.as_ref().filter(|run| run.is_good()).map_or(0, |run| match run.change.kind {
                 ChangeKind::NoChange => 0,
@@ -265,10 +270,10 @@ impl ServerResult {
         }
     }
 
-    /// The line of a resource that did not run.
+    /// Line of a resource that did not run.
     pub(super) fn line(&self) -> String {
         let status = text::coloured(self.status, self.status.as_str());
-        format!("{status} {}", style::harmless(&self.id))
+        format!("{status} {}", style::sanitize(&self.id))
     }
 
     pub(super) fn as_json(&self) -> Value {

@@ -1,36 +1,37 @@
-//! What a deploy says about resources that it no longer manages.
+//! Report about resources that a deploy no longer manages.
 
 use orrery_api::UnmanagedResources;
-use orrery_compiler::export::LeftOutResources;
-use orrery_executor::{Desired, declared_addresses};
-use orrery_handlers::Abilities;
+use orrery_compiler::export::ExcludedResources;
+use orrery_executor::{DesiredState, declared_addresses};
+use orrery_handlers::HandlerCapabilities;
 use orrery_model::{PathIndex, wants_absence};
-use orrery_store::{RemnantScope, Store as _, StoreError};
+use orrery_store::{RemovalScope, Store as _, StoreError};
 use serde_json::{Value, json};
 
-use crate::commands::trouble::Trouble;
+use crate::commands::error::CliError;
 use crate::{output, style};
 
-use super::Opened;
-use super::placing::inventory_here;
+use super::LocalStore;
+use super::unplaced::inventory_here;
 
-/// Ids that are shown to people at most.
+/// Maximum number of listed ids.
 const SHOWN_MAX: usize = 10;
 
-/// Resources that were deployed, may still exist, and are in no version any more.
+/// Deployed resources that may still exist and are in no version.
 #[derive(Clone, Debug, Default)]
 pub(in crate::commands) struct Unmanaged(UnmanagedResources);
 
 impl Unmanaged {
-    /// Those of a local project, without what the model has and the version lacks. To be asked after its version is stored, and before that is taken in by an engine.
+    /// Unmanaged resources of a local project, without those that the model has but could not
+    /// export. Call it after the version is stored and before an engine processes it.
     pub(super) fn of_local(
-        opened: &Opened,
-        desired: &Desired,
+        opened: &LocalStore,
+        desired: &DesiredState,
         local_agents: &[String],
-        left_out: &LeftOutResources,
+        left_out: &ExcludedResources,
     ) -> Result<Self, StoreError> {
-        let scope = RemnantScope::Unmanaged;
-        let mut found = opened.store.records().remnants(opened.environment, scope)?;
+        let scope = RemovalScope::Unmanaged;
+        let mut found = opened.store.records().unmanaged_resources(opened.environment, scope)?;
         found.retain(|remnant| !left_out.may_have(&remnant.resource.id));
         if found.is_empty() {
             return Ok(Unmanaged::default());
@@ -38,10 +39,10 @@ impl Unmanaged {
         let resources = &desired.resources;
         let present = resources.iter().filter(|one| !wants_absence(&one.attributes));
         let inventory = inventory_here(declared_addresses(resources), local_agents);
-        let abilities = Abilities::new([]).with_inventory(inventory).on_this_machine();
-        let paths = PathIndex::new(present.map(|one| &one.id).chain(&left_out.ids), &abilities);
+        let capabilities = HandlerCapabilities::new([]).with_inventory(inventory).on_this_machine();
+        let paths = PathIndex::new(present.map(|one| &one.id).chain(&left_out.ids), &capabilities);
         let orrery_handlers::Unmanaged { ids, removable } =
-            orrery_handlers::Unmanaged::new(&found, &paths, &abilities);
+            orrery_handlers::Unmanaged::new(&found, &paths, &capabilities);
         Ok(Unmanaged(UnmanagedResources {
             total: ids.len() as u64,
             removable: removable as u64,
@@ -49,13 +50,13 @@ impl Unmanaged {
         }))
     }
 
-    /// Those that a server told of.
-    pub(in crate::commands) fn of_server(told: UnmanagedResources) -> Self {
-        Unmanaged(told)
+    /// Unmanaged resources that a server reported.
+    pub(in crate::commands) fn of_server(resources: UnmanagedResources) -> Self {
+        Unmanaged(resources)
     }
 
-    /// Says it to people, if there is something to say.
-    pub(in crate::commands) fn tell(&self) {
+    /// Prints the report, if there are any.
+    pub(in crate::commands) fn report(&self) {
         for line in self.lines() {
             output::say(&line);
         }
@@ -66,8 +67,8 @@ impl Unmanaged {
         let total = usize::try_from(*total).unwrap_or(usize::MAX);
         let (count, are) = match total {
             0 => return Vec::new(),
-            1 => ("1 resource".to_owned(), "is no longer managed and stays as it is"),
-            _ => (style::count(total, "resource"), "are no longer managed and stay as they are"),
+            1 => ("1 resource".to_owned(), "is no longer managed and is left in place"),
+            _ => (style::count(total, "resource"), "are no longer managed and are left in place"),
         };
         let remedy = match *removable {
             0 => "",
@@ -77,35 +78,35 @@ impl Unmanaged {
         };
         let mut lines = vec![format!("{}: {count} {are}{remedy}", style::help("note"))];
         let shown = ids.iter().take(SHOWN_MAX);
-        lines.extend(shown.map(|id| format!("  {}", style::harmless(id))));
+        lines.extend(shown.map(|id| format!("  {}", style::sanitize(id))));
         let more = total.saturating_sub(ids.len().min(SHOWN_MAX));
         if more > 0 {
             let more = style::grouped(more);
             lines.push(format!(
-                "  … and {more} more; `orrery resources --status orphaned` has them"
+                "  … and {more} more; `orrery resources --status orphaned` lists them"
             ));
         }
         lines
     }
 
-    /// The same for programs.
+    /// JSON form.
     pub(in crate::commands) fn as_json(&self) -> Value {
         json!(self.0)
     }
 }
 
-/// Refuses to prune while the model has resources that its version lacks: they look like resources that it no longer has.
-pub(in crate::commands) fn refuse_to_prune(left_out: &LeftOutResources) -> Result<(), Trouble> {
+/// Rejects --prune while resources of the model are left out: they would look unmanaged.
+pub(in crate::commands) fn refuse_to_prune(left_out: &ExcludedResources) -> Result<(), CliError> {
     if left_out.is_empty() {
         return Ok(());
     }
     let count = style::count(left_out.len(), "resource");
     let are = if left_out.len() == 1 { "is" } else { "are" };
     let text = format!(
-        "{count} of the model {are} left out: --prune could remove what is still wanted, so nothing is changed"
+        "{count} of the model {are} left out: --prune could remove resources that are still in the model; nothing was changed"
     );
-    let help = "mend what is reported above, or leave out --prune: the rest is deployed and nothing is removed";
-    Err(Trouble::said(text).help(help))
+    let help = "fix the problems reported above, or omit --prune to deploy the rest without removing anything";
+    Err(CliError::new(text).help(help))
 }
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_managed_is_folded() {
+    fn unmanaged_resources_are_folded() {
         assert_eq!(lines(0, 0), "");
         let one = lines(1, 1);
         assert!(one.contains("1 resource is no longer managed"), "{one}");

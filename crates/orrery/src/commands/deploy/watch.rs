@@ -1,4 +1,4 @@
-//! `orrery watch`: deploys, stays, and keeps it so.
+//! `orrery watch`: deploys, and keeps the deployment compliant until interrupted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -7,45 +7,45 @@ use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use orrery_executor::{Engine, recovery};
+use orrery_executor::{Engine, recover};
 use orrery_handlers::Registry;
 use orrery_model::{Resource, ResourceId};
 use orrery_scheduler::{Event, Filter, Interval};
 
-use crate::cli_deploy::Watch;
-use crate::commands::trouble::Trouble;
-use crate::remote::WhereChoice;
+use crate::cli::deploy::Watch;
+use crate::commands::error::CliError;
+use crate::remote::DeploymentChoice;
 use crate::signals::Interrupt;
 use crate::{Exit, output, projects, style};
 
-use super::placing::Unplaced;
-use super::progress::{Display, Failures};
+use super::progress::{Failures, RunDisplay};
 use super::unmanaged::Unmanaged;
-use super::{Handlers, Place, Prepared, Purpose, failed, finish, open, prepare, setup};
+use super::unplaced::Unplaced;
+use super::{CompiledProject, Handlers, LocalPaths, Purpose, failed, finish, open, prepare, setup};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Whoever writes a file often does so in several steps; it is looked at when it has been quiet for so long.
+/// A file is checked once it has been unchanged for this time: programs write in several steps.
 const QUIET_FOR: Duration = Duration::from_millis(150);
-/// How often directories that were not there are looked for.
+/// Interval at which missing directories are looked for.
 const DIRECTORIES_EVERY: Duration = Duration::from_millis(300);
 
-/// Whoever has chosen an environment on a server does not expect that this machine is changed.
-fn refuse_if_on_server(options: &Watch) -> Result<(), Trouble> {
-    let place = WhereChoice { local: options.local, ..WhereChoice::default() };
+/// Rejects a selected environment on a server: this command changes the local machine.
+fn refuse_if_on_server(options: &Watch) -> Result<(), CliError> {
+    let choice = DeploymentChoice { local: options.local, ..DeploymentChoice::default() };
     let is_local =
-        options.state.data.is_some() || !place.is_remote(options.project.project.as_deref())?;
+        options.state.data.is_some() || !choice.is_remote(options.project.project.as_deref())?;
     if is_local {
         return Ok(());
     }
-    let trouble = Trouble::said(
-        "an environment on a server is chosen, and `orrery watch` deploys on this machine",
+    let error = CliError::new(
+        "an environment on a server is selected, but `orrery watch` deploys on this machine",
     );
-    Err(trouble.help("--local does that; a server keeps what is deployed there by itself"))
+    Err(error.help("use --local to deploy here; a server keeps its deployments compliant itself"))
 }
 
 pub(in crate::commands) fn run(options: &Watch) -> Exit {
-    if let Err(trouble) = refuse_if_on_server(options) {
-        return finish(Err(trouble));
+    if let Err(error) = refuse_if_on_server(options) {
+        return finish(Err(error));
     }
     let interval = |text: &str| text.parse::<Interval>();
     let intervals = (interval(&options.deploy_interval), interval(&options.repair_interval));
@@ -57,25 +57,25 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Ok(prepared) => prepared,
         Err(exit) => return exit,
     };
-    prepared.tell_if_empty(false);
-    let Prepared { project, resources, unknowns, problems, left_out, code, local_agents } =
+    prepared.warn_if_empty(false);
+    let CompiledProject { project, resources, unknowns, problems, left_out, code, local_agents } =
         prepared;
     let opened = match open(&options.state, &project, "watch") {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
     };
-    let place = Place {
+    let paths = LocalPaths {
         project: &project,
         state: &options.state,
         run: &options.run,
         opened: Some(&opened),
     };
-    let handlers = match Handlers::of(code, &place) {
+    let handlers = match Handlers::for_code(code, &paths) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
     let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
-    unplaced.tell();
+    unplaced.report();
     let name = projects::name_of(&project);
     let binding = Some(options.takeover.binding(&name));
     let code = handlers.code.as_deref();
@@ -83,11 +83,11 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         .put(resources, &unknowns, code, &local_agents, Purpose::deploy("orrery deploy"), binding)
         .and_then(|(desired, _)| {
             let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
-            Ok((recovery(&*opened.store, opened.environment, desired)?, unmanaged))
+            Ok((recover(&*opened.store, opened.environment, desired)?, unmanaged))
         });
     let start = match start {
         Ok((start, unmanaged)) => {
-            unmanaged.tell();
+            unmanaged.report();
             start
         }
         Err(error) => return failed(&error),
@@ -96,11 +96,11 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Ok(interrupt) => interrupt,
         Err(error) => return failed(&error),
     };
-    let files = match Files::watch(&start.desired.resources, &handlers.registry) {
+    let files = match FileWatcher::watch(&start.desired.resources, &handlers.registry) {
         Ok(files) => Some(files),
         Err(error) => {
             output::say(&format!(
-                "{}: changes of files are not noticed at once: {error}",
+                "{}: cannot watch files for changes: {error}",
                 style::warning("warning")
             ));
             None
@@ -111,16 +111,16 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         0 => String::new(),
         problems => format!(", {problems} left out"),
     };
-    output::say(&format!("watching {count}{left_out}; Ctrl-C ends"));
+    output::say(&format!("watching {count}{left_out}; Ctrl-C to stop"));
     let mut setup = setup(&handlers, &options.run, Some(&opened), unplaced.inventory);
     setup.settings.deploy_interval = deploy_interval;
     setup.settings.repair_interval = repair_interval;
-    let first = vec![Event::Repair(Filter::all())];
+    let first = vec![Event::Verify(Filter::all())];
     let engine = match Engine::start(setup, start, first) {
         Ok(engine) => engine,
         Err(error) => return failed(&error),
     };
-    stay(&engine, files, &interrupt);
+    run_until_interrupted(&engine, files, &interrupt);
     let ended = engine.finish();
     handlers.close();
     let released = orrery_store::Store::release_lease(&*opened.store, &opened.lease);
@@ -136,9 +136,9 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     }
 }
 
-/// Keeps the engine going until somebody asks for the end, and running handlers have ended.
-fn stay(engine: &Engine, mut files: Option<Files>, interrupt: &Interrupt) {
-    let mut display = Display::new(false, Failures::AtOnce);
+/// Runs the engine until an interrupt, and until running handlers have ended.
+fn run_until_interrupted(engine: &Engine, mut files: Option<FileWatcher>, interrupt: &Interrupt) {
+    let mut display = RunDisplay::new(false, Failures::AtOnce);
     let mut stopping = false;
     loop {
         let looked = Instant::now();
@@ -147,36 +147,36 @@ fn stay(engine: &Engine, mut files: Option<Files>, interrupt: &Interrupt) {
         if engine.has_failed() || (stopping && progress.running == 0) {
             break;
         }
-        if interrupt.is_asked() && !stopping {
+        if interrupt.is_requested() && !stopping {
             stopping = true;
-            engine.tell(Event::Halt);
+            engine.handle_event(Event::Halt);
         }
-        let touched = files.as_mut().map(Files::touched).unwrap_or_default();
+        let touched = files.as_mut().map(FileWatcher::touched).unwrap_or_default();
         if !touched.is_empty() && !stopping {
-            engine.tell(Event::Repair(Filter::ids(touched)));
+            engine.handle_event(Event::Verify(Filter::ids(touched)));
         }
         if progress.idle && !stopping {
-            // An idle engine answers at once.
+            // An idle engine returns at once.
             std::thread::sleep(LOOK_EVERY.saturating_sub(looked.elapsed()));
         }
     }
     display.close();
 }
 
-/// Managed paths, and what happens to them.
-struct Files {
+/// Watches managed paths.
+struct FileWatcher {
     watcher: RecommendedWatcher,
     events: Receiver<notify::Result<notify::Event>>,
     resources: HashMap<PathBuf, Vec<ResourceId>>,
-    /// Directories that hold managed paths, and whether they are watched. One that is not there, or was
-    /// removed, is watched as soon as it is there again.
+    /// Directories of managed paths, and whether they are watched. A missing or removed directory
+    /// is watched as soon as it exists.
     directories: BTreeMap<PathBuf, bool>,
     looked_at: Instant,
-    /// Touched paths, and when that last happened.
+    /// Changed paths and the time of their last change.
     pending: HashMap<PathBuf, Instant>,
 }
 
-impl Files {
+impl FileWatcher {
     fn watch(resources: &[Resource], registry: &Registry) -> notify::Result<Self> {
         let (sender, events) = channel();
         let watcher = notify::recommended_watcher(sender)?;
@@ -189,7 +189,7 @@ impl Files {
         }
         let directories = paths.keys().filter_map(|path| path.parent());
         let directories = directories.map(|directory| (directory.to_owned(), false)).collect();
-        let mut files = Files {
+        let mut files = FileWatcher {
             watcher,
             events,
             resources: paths,
@@ -202,7 +202,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Watches directories that are there and not watched yet. Answers which.
+    /// Starts watching existing directories that are not watched yet, and returns them.
     fn watch_directories(&mut self) -> notify::Result<Vec<PathBuf>> {
         let mut new = Vec::new();
         for (directory, is_watched) in &mut self.directories {
@@ -216,22 +216,22 @@ impl Files {
         Ok(new)
     }
 
-    /// Resources whose paths were changed, and have been quiet since.
+    /// Resources whose paths were changed and have been quiet since.
     fn touched(&mut self) -> Vec<ResourceId> {
         let now = Instant::now();
         while let Ok(event) = self.events.try_recv() {
             match event {
-                // The kernel had too many changes to tell them all.
-                Ok(event) if event.need_rescan() => self.all_in(None, now),
-                Ok(event) => self.take_in(event, now),
-                Err(error) => tracing::debug!(%error, "a change of a file was not understood"),
+                // The kernel dropped events.
+                Ok(event) if event.need_rescan() => self.touch_all_in(None, now),
+                Ok(event) => self.record_event(event, now),
+                Err(error) => tracing::debug!(%error, "unexpected file event"),
             }
         }
         if self.looked_at.elapsed() >= DIRECTORIES_EVERY {
             match self.watch_directories() {
-                // What happened before it was watched was not noticed.
-                Ok(new) => new.iter().for_each(|directory| self.all_in(Some(directory), now)),
-                Err(error) => tracing::warn!(%error, "a directory cannot be watched"),
+                // Changes before the watch started were not seen.
+                Ok(new) => new.iter().for_each(|directory| self.touch_all_in(Some(directory), now)),
+                Err(error) => tracing::warn!(%error, "cannot watch directory"),
             }
         }
         let quiet: Vec<PathBuf> = self
@@ -249,7 +249,7 @@ impl Files {
         touched
     }
 
-    fn take_in(&mut self, event: notify::Event, now: Instant) {
+    fn record_event(&mut self, event: notify::Event, now: Instant) {
         let reads = matches!(event.kind, EventKind::Access(kind)
             if kind != AccessKind::Close(AccessMode::Write));
         if reads {
@@ -259,7 +259,7 @@ impl Files {
             matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)));
         for path in event.paths {
             if gone && let Some(is_watched) = self.directories.get_mut(&path) {
-                // The watch goes with the directory, or away with it; there may be none left to remove.
+                // The watch may already be gone with the directory.
                 let _ = self.watcher.unwatch(&path);
                 *is_watched = false;
             }
@@ -269,8 +269,8 @@ impl Files {
         }
     }
 
-    /// Counts all paths as touched, or those in a directory.
-    fn all_in(&mut self, directory: Option<&Path>, now: Instant) {
+    /// Marks all paths, or those in a directory, as changed.
+    fn touch_all_in(&mut self, directory: Option<&Path>, now: Instant) {
         let is_meant = |path: &&PathBuf| directory.is_none() || path.parent() == directory;
         self.pending.extend(self.resources.keys().filter(is_meant).map(|path| (path.clone(), now)));
     }

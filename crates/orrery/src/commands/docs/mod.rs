@@ -1,8 +1,8 @@
-//! `orrery docs`: what models can say, from the declarations of the modules themselves.
+//! `orrery docs`: documentation from the declarations of modules.
 
 #[cfg(test)]
 mod page;
-mod shown;
+mod terminal;
 
 use orrery_compiler::documentation::Documentation;
 use orrery_compiler::error::CompileError;
@@ -12,40 +12,45 @@ use orrery_compiler::project::Options;
 use serde_json::json;
 
 use crate::cli::Docs;
-use crate::commands::trouble::{Trouble, finish};
+use crate::commands::error::{CliError, finish};
 use crate::{Exit, output, projects};
 
 pub(crate) fn run(options: &Docs) -> Exit {
     finish(show(options))
 }
 
-fn show(options: &Docs) -> Result<Exit, Trouble> {
-    let (found, _) = builtin().map_err(Trouble::Project)?;
+fn show(options: &Docs) -> Result<Exit, CliError> {
+    let (found, _) = builtin().map_err(CliError::Project)?;
     let found = match of_project(options) {
-        // A model that cannot be read is no reason to say nothing about the modules inside.
+        // If the project cannot be read, built-in modules are still shown.
         Some(Ok(own)) => merged(found, own),
         Some(Err(_)) | None => found,
     };
     let Some(name) = &options.name else {
-        return printed(options, &shown::list(&found, None), || shown::list_json(&found, None));
+        return printed(options, &terminal::list(&found, None), || {
+            terminal::list_json(&found, None)
+        });
     };
     if found.entities.contains_key(name) {
-        let text = shown::entity(&found, name);
-        return printed(options, &text, || shown::entity_json(&found, name));
+        let text = terminal::entity(&found, name);
+        return printed(options, &text, || terminal::entity_json(&found, name));
     }
     if let Some(found) = found.types.get(name) {
         let json =
             json!({ "type": found.name, "definition": found.definition, "text": found.text });
-        return printed(options, &shown::refinement(found), || json);
+        return printed(options, &terminal::refinement(found), || json);
     }
     if found.namespaces.contains_key(name) {
-        let text = shown::list(&found, Some(name));
-        return printed(options, &text, || shown::list_json(&found, Some(name)));
+        let text = terminal::list(&found, Some(name));
+        return printed(options, &text, || terminal::list_json(&found, Some(name)));
     }
-    let trouble = Trouble::said(format!("there is no type or module {name}"));
-    Err(trouble.help(match found.closest(name) {
+    let error = CliError::new(format!("no type or module {name}"));
+    Err(error.help(match found.closest(name) {
         Some(close) => format!("did you mean `orrery docs {close}`?"),
-        None => "`orrery docs` lists the types; those of installed modules are shown in a project that imports them".to_owned(),
+        None => {
+            "`orrery docs` lists the types; installed modules appear in a project that imports them"
+                .to_owned()
+        }
     }))
 }
 
@@ -53,7 +58,7 @@ fn printed(
     options: &Docs,
     text: &str,
     json: impl FnOnce() -> serde_json::Value,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     let written = match options.json {
         true => output::print(|out| writeln!(out, "{:#}", json())),
         false => output::print_styled(text),
@@ -61,7 +66,7 @@ fn printed(
     Ok(if written { Exit::Done } else { Exit::Error })
 }
 
-/// The documentation of the modules that are inside the binary, and the names of those with resources.
+/// Documentation of built-in modules, and the names of those with resources.
 fn builtin() -> Result<(Documentation, Vec<String>), Box<CompileError>> {
     let registry = orrery_handlers::Registry::native();
     let resources = registry.declarations().map(|one| one.entity.to_string()).collect();
@@ -82,7 +87,7 @@ fn builtin() -> Result<(Documentation, Vec<String>), Box<CompileError>> {
     Ok((read(&files, &Options::new("p"))?, resources))
 }
 
-/// The documentation of what the project around here uses, if there is one.
+/// Documentation of the current project's modules, if there is a project.
 fn of_project(options: &Docs) -> Option<Result<Documentation, Box<CompileError>>> {
     let found = projects::options(&options.project).ok()?;
     (options.project.project.is_some() || found.project_dir.join("project.yml").is_file())
@@ -92,27 +97,27 @@ fn of_project(options: &Docs) -> Option<Result<Documentation, Box<CompileError>>
 fn read(files: &dyn Files, options: &Options) -> Result<Documentation, Box<CompileError>> {
     let mut loader = Loader::new(files, options)?;
     let loaded = loader.load_all();
-    // What could be read is worth showing, even if an import leads nowhere.
+    // An unresolved import still leaves documentation to show.
     if loader.loaded.len() < 2 {
         loaded?;
     }
-    Ok(Documentation::of(&loader))
+    Ok(Documentation::from_loader(&loader))
 }
 
-/// A module of the project goes before the one inside the binary.
+/// Modules of the project override built-in ones.
 fn merged(mut found: Documentation, own: Documentation) -> Documentation {
     found.extend(own);
     found
 }
 
-/// The page of the guide about resources, with everything below its own words made from the declarations.
+/// The guide page about resources: its own introduction, followed by generated sections.
 #[cfg(test)]
 fn guide(own_words: &str) -> String {
     let (found, resources) = builtin().unwrap_or_else(|error| panic!("{}", error.text));
     page::guide(&found, &resources, own_words)
 }
 
-/// The root of the sources.
+/// Root of the repository.
 #[cfg(test)]
 fn repository() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -125,7 +130,7 @@ mod tests {
     const PAGE: &str = "docs/guide/resources.md";
 
     #[test]
-    fn the_guide_says_what_the_declarations_say() {
+    fn the_guide_matches_the_declarations() {
         let path = repository().join(PAGE);
         let text = std::fs::read_to_string(&path).unwrap();
         let (own_words, _) = text.split_once(page::BEGIN).expect("the page has a marker");
@@ -134,10 +139,7 @@ mod tests {
             std::fs::write(&path, expected).unwrap();
             return;
         }
-        assert!(
-            text == expected,
-            "{PAGE} is not what the models say: ORRERY_BLESS=1 writes it anew"
-        );
+        assert!(text == expected, "{PAGE} is out of date: ORRERY_BLESS=1 regenerates it");
     }
 
     #[test]
@@ -145,7 +147,7 @@ mod tests {
         let (found, resources) = builtin().unwrap_or_else(|error| panic!("{}", error.text));
         assert!(resources.len() > 10);
         for name in resources {
-            let entity = found.whole(&name).unwrap();
+            let entity = found.with_inherited(&name).unwrap();
             assert!(entity.example.is_some(), "{name} has no example");
             for attribute in entity.attributes {
                 assert!(!attribute.text.is_empty(), "{name}.{} has no text", attribute.name);

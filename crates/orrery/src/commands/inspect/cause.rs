@@ -1,74 +1,74 @@
-//! Why a resource was last run, as far as what was kept tells, in the words of plans.
+//! Cause of the last run of a resource, from the stored history, in the terms of plans.
 
-use orrery_executor::Cause as Planned;
-use orrery_executor::runs_always;
+use orrery_executor::ChangeCause;
+use orrery_executor::runs_at_every_deploy;
 use orrery_model::{ChangeKind, OutcomeStatus, VersionNumber};
 use orrery_store::{Action, ActionKind};
 use serde_json::{Value, json};
 
-use super::source::{Deployment, Seen};
-use super::{Trouble, text};
+use super::deployment::{Deployment, ResourceView};
+use super::{CliError, text};
 use crate::commands::deploy::new_attributes::RUNS_ALWAYS;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cause {
-    /// Nothing was known of it before.
+    /// The first recorded run.
     First,
-    /// What is wanted had changed since the run before.
+    /// The desired state had changed.
     Intent { from: VersionNumber, to: VersionNumber, attributes: Vec<String> },
-    /// The version was made to remove it.
+    /// The version removes the resource.
     Removal { version: VersionNumber },
-    /// The run before had not ended well.
+    /// The previous run had failed.
     Again { outcome: Option<OutcomeStatus> },
-    /// It had ended well before, and had changed since.
+    /// The previous run succeeded, and the resource had drifted.
     Drift { attributes: Vec<String> },
-    /// Something that it requires had changed.
+    /// A requirement had changed.
     Dependency { changed: Vec<String> },
-    /// A command that has no condition.
+    /// A command without conditions.
     EveryDeploy,
-    /// A command whose conditions held.
+    /// A command whose conditions were met.
     Condition,
-    /// It was looked at, and there was something to tell.
+    /// A verification that logged something.
     Verified,
 }
 
 impl Cause {
-    /// The cause of the latest deploy; `actions` are the latest first.
+    /// Cause of the latest deploy; `actions` are newest first.
     pub(crate) fn of_last(
-        look: &dyn Deployment,
-        resource: &Seen,
+        deployment: &dyn Deployment,
+        resource: &ResourceView,
         actions: &[Action],
-    ) -> Result<Option<Self>, Trouble> {
+    ) -> Result<Option<Self>, CliError> {
         let mut deploys = actions.iter().filter(|action| action.kind == ActionKind::Deploy);
         let Some(last) = deploys.next() else { return Ok(None) };
         let Some(before) = deploys.next() else {
-            // Older entries may have been forgotten.
+            // Older entries may have been deleted.
             let known = resource.last_success.is_some_and(|success| success < last.started);
             let cause = match known {
-                true => Cause::without_intent(look, resource, last, None)?,
+                true => Cause::without_intent(deployment, resource, last, None)?,
                 false => Cause::First,
             };
             return Ok(Some(cause));
         };
         if before.version != last.version
             && let Some(attributes) =
-                look.changed_attributes(&resource.id, before.version, last.version)?
+                deployment.changed_attributes(&resource.id, before.version, last.version)?
         {
-            // The model does not have what a removal purges.
+            // `purged` is added by the removal; the model does not have it.
             if resource.removal.is_some() && attributes == ["purged"] {
                 return Ok(Some(Cause::Removal { version: last.version }));
             }
             return Ok(Some(Cause::Intent { from: before.version, to: last.version, attributes }));
         }
-        Ok(Some(Cause::without_intent(look, resource, last, Some(before))?))
+        Ok(Some(Cause::without_intent(deployment, resource, last, Some(before))?))
     }
 
     fn without_intent(
-        look: &dyn Deployment,
-        resource: &Seen,
+        deployment: &dyn Deployment,
+        resource: &ResourceView,
         last: &Action,
         before: Option<&Action>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, CliError> {
         let changes = &last.change.attributes;
         let only = |name: &str| !changes.is_empty() && changes.iter().all(|one| one.name == name);
         if only("reload") {
@@ -85,8 +85,8 @@ impl Cause {
             return Ok(Cause::Verified);
         }
         if only("executed") {
-            let attributes = look.attributes(&resource.id)?.unwrap_or_default();
-            return Ok(match runs_always(resource.id.entity(), &attributes) {
+            let attributes = deployment.attributes(&resource.id)?.unwrap_or_default();
+            return Ok(match runs_at_every_deploy(resource.id.entity(), &attributes) {
                 true => Cause::EveryDeploy,
                 false => Cause::Condition,
             });
@@ -100,27 +100,29 @@ impl Cause {
             let names: Vec<&str> = attributes.iter().map(String::as_str).collect();
             if names.is_empty() { String::new() } else { format!(": {}", text::some_of(&names)) }
         };
-        let word = Planned::as_str;
+        let word = ChangeCause::as_str;
         match self {
-            Cause::First => format!("{}: it was not deployed before", word(Planned::New)),
+            Cause::First => format!("{}: not deployed before", word(ChangeCause::New)),
             Cause::Intent { to, attributes, .. } => {
-                format!("{} in version {to}{}", word(Planned::Model), of(attributes))
+                format!("{} in version {to}{}", word(ChangeCause::Model), of(attributes))
             }
             Cause::Removal { version } => format!("version {version} removes it"),
             Cause::Again { outcome } => {
-                let outcome = outcome.map_or("cut off", |outcome| outcome.as_str());
-                format!("{}: the run before was {outcome}", word(Planned::Failed))
+                let outcome = outcome.map_or("interrupted", |outcome| outcome.as_str());
+                format!("{}: the previous run was {outcome}", word(ChangeCause::Failed))
             }
-            Cause::Drift { attributes } => format!("{}{}", word(Planned::Drift), of(attributes)),
+            Cause::Drift { attributes } => {
+                format!("{}{}", word(ChangeCause::Drift), of(attributes))
+            }
             Cause::Dependency { changed } if changed.is_empty() => {
-                format!("{}: something that it requires changed", word(Planned::Dependency))
+                format!("{}: a requirement changed", word(ChangeCause::Dependency))
             }
             Cause::Dependency { changed } => {
-                format!("{}{} changed", word(Planned::Dependency), of(changed))
+                format!("{}{} changed", word(ChangeCause::Dependency), of(changed))
             }
             Cause::EveryDeploy => RUNS_ALWAYS.to_owned(),
-            Cause::Condition => word(Planned::Condition).to_owned(),
-            Cause::Verified => "verified: nothing had to change".to_owned(),
+            Cause::Condition => word(ChangeCause::Condition).to_owned(),
+            Cause::Verified => "verified, unchanged".to_owned(),
         }
     }
 

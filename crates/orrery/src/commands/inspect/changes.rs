@@ -1,24 +1,24 @@
-//! Attributes that differ, as text: short values in a line, texts of several lines as a unified diff. Plans, logs and
-//! comparisons of versions all show them like this.
+//! Renders changed attributes: short values in one line, multi-line texts as a unified diff. Shared
+//! by plans, logs and version comparisons.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use orrery_model::{AttributeChange, Resource};
+use orrery_model::{AttributeDiff, Resource};
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
 
 use super::text;
 use crate::style;
 
-/// Two values longer than this together do not fit on one line.
+/// Maximum combined length of two values on one line.
 const LINE_MAX: usize = 80;
 
-/// Texts that are large and differ everywhere are compared less exactly after this time.
+/// Time after which a diff becomes approximate.
 const COMPARE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// One attribute that differs. `None`: the attribute is not there.
+/// A changed attribute. `None`: the attribute is absent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Difference {
     pub(crate) name: String,
@@ -26,7 +26,7 @@ pub(crate) struct Difference {
     pub(crate) after: Option<Value>,
 }
 
-/// What differs between two forms of a resource: attributes first, then where it stands among others.
+/// Differences between two revisions of a resource: attributes, then requirements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Differences {
     pub(crate) attributes: Vec<Difference>,
@@ -35,7 +35,7 @@ pub(crate) struct Differences {
 }
 
 impl Differences {
-    /// At least one side is there; a side that is not has no attributes.
+    /// At least one side must be present; an absent side has no attributes.
     pub(crate) fn between(before: Option<&Resource>, after: Option<&Resource>) -> Self {
         let (old, new) = (attributes(before), attributes(after));
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -48,7 +48,7 @@ impl Differences {
                 after: new.get(name).cloned(),
             })
             .collect();
-        // These are part of a resource, but not of its attributes.
+        // Properties of a resource that are not attributes.
         let set =
             |side: Option<&Resource>| side.and_then(|side| side.set.as_deref().map(Value::from));
         let undefined = |side: Option<&Resource>| {
@@ -73,7 +73,7 @@ impl Differences {
         }
     }
 
-    /// Lines with styles, each with `indent` blanks in front.
+    /// Writes styled lines with an indent.
     pub(crate) fn write(&self, out: &mut String, indent: usize) {
         for difference in &self.attributes {
             difference.write(out, indent);
@@ -81,7 +81,7 @@ impl Differences {
         let added = self.requires_added.iter().map(|id| (id, true));
         let all = added.chain(self.requires_removed.iter().map(|id| (id, false)));
         for (id, is_added) in all {
-            let id = style::harmless(id);
+            let id = style::sanitize(id);
             let line = if is_added {
                 style::added(&format!("+ requires {id}"))
             } else {
@@ -93,21 +93,21 @@ impl Differences {
 }
 
 fn attributes(side: Option<&Resource>) -> Map<String, Value> {
-    // The store keeps what was an object when it came.
+    // Stored attributes are always an object.
     side.and_then(|side| side.attributes.read().ok()).unwrap_or_default()
 }
 
-impl From<&AttributeChange> for Difference {
-    fn from(change: &AttributeChange) -> Self {
-        let AttributeChange { name, current, desired } = change;
-        // A value that is not there is null there.
+impl From<&AttributeDiff> for Difference {
+    fn from(change: &AttributeDiff) -> Self {
+        let AttributeDiff { name, current, desired } = change;
+        // In a change, null stands for an absent value.
         let before = Some(current.clone()).filter(|value| !value.is_null() || desired.is_null());
         Difference { name: name.clone(), before, after: Some(desired.clone()) }
     }
 }
 
-/// What a change means that is no attribute of the model, but a handler's word for what it does.
-fn in_words(change: &AttributeChange) -> Option<String> {
+/// Text for a change that is not an attribute of the model but an action of the handler.
+fn in_words(change: &AttributeDiff) -> Option<String> {
     let desired = &change.desired;
     match &*change.name {
         "reload" => {
@@ -124,11 +124,11 @@ fn in_words(change: &AttributeChange) -> Option<String> {
     }
 }
 
-/// Writes what a run changed, or would change.
-pub(crate) fn write_change(change: &AttributeChange, out: &mut String, indent: usize) {
+/// Writes an actual or planned change.
+pub(crate) fn write_change(change: &AttributeDiff, out: &mut String, indent: usize) {
     match in_words(change) {
         Some(words) => {
-            let _ = writeln!(out, "{:indent$}{}", "", style::harmless(&words));
+            let _ = writeln!(out, "{:indent$}{}", "", style::sanitize(&words));
         }
         None => Difference::from(change).write(out, indent),
     }
@@ -136,7 +136,7 @@ pub(crate) fn write_change(change: &AttributeChange, out: &mut String, indent: u
 
 impl Difference {
     pub(crate) fn write(&self, out: &mut String, indent: usize) {
-        let name = style::harmless(&self.name);
+        let name = style::sanitize(&self.name);
         let pad = " ".repeat(indent);
         if let Some((before, after)) = self.as_texts() {
             let _ = writeln!(out, "{pad}{name}:");
@@ -163,7 +163,7 @@ impl Difference {
         let _ = writeln!(out, "{pad}{line}");
     }
 
-    /// Both sides as texts, if one of them has several lines. What is not there, or null, is empty.
+    /// Both sides as texts, if one has several lines. Absent and null sides are empty.
     fn as_texts(&self) -> Option<(&str, &str)> {
         fn side(value: Option<&Value>) -> Option<&str> {
             match value {
@@ -186,7 +186,7 @@ fn write_text_diff(out: &mut String, indent: usize, before: &str, after: &str) {
         let _ = writeln!(out, "{pad}{}", hunk.header());
         for change in hunk.iter_changes() {
             let line = change.value().strip_suffix('\n').unwrap_or(change.value());
-            let line = format!("{}{}", change.tag(), style::harmless(line));
+            let line = format!("{}{}", change.tag(), style::sanitize(line));
             let line = match change.tag() {
                 ChangeTag::Delete => style::removed(&line),
                 ChangeTag::Insert => style::added(&line),
@@ -234,15 +234,15 @@ mod tests {
         let text = shown(Some(Value::Null), Some(json!("a\nb")));
         let lines = ["  content:", "    @@ -0,0 +1,2 @@", "    +a", "    +b"];
         assert_eq!(text, lines.join("\n") + "\n    \\ No newline at end of text\n");
-        // What differs is only the end.
+        // Only the final newline differs.
         let text = shown(Some(json!("a\n")), Some(json!("a")));
         assert!(text.contains("-a\n"), "{text}");
     }
 
     #[test]
-    fn words_of_handlers_are_told_in_words() {
+    fn handler_actions_are_described() {
         let words = |name: &str, current: Value, desired: Value| {
-            let change = AttributeChange { name: name.to_owned(), current, desired };
+            let change = AttributeDiff { name: name.to_owned(), current, desired };
             let mut out = String::new();
             write_change(&change, &mut out, 0);
             plain(&out)
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_makes_a_resource_is_compared() {
+    fn all_parts_of_a_resource_are_compared() {
         let id: ResourceId = "a::B[c,d=e]".parse().unwrap();
         let other: ResourceId = "a::B[c,d=f]".parse().unwrap();
         let resource = |attributes: &str, requires: Vec<ResourceId>| {

@@ -1,4 +1,4 @@
-//! `orrery diff`: what changed from one version to another, written as it is read.
+//! `orrery diff`: differences between two versions, streamed.
 
 use std::io::{self, Write};
 
@@ -6,38 +6,38 @@ use orrery_model::VersionNumber;
 use serde_json::{Value, json};
 
 use super::changes::Difference;
-use super::source::{ChangeOf, Changed};
-use super::{Look, Trouble, json, paper};
-use crate::cli_inspect::Diff;
+use super::deployment::{Changed, DifferenceKind};
+use super::{CliError, OpenDeployment, json, styled_stdout};
+use crate::cli::inspect::Diff;
 use crate::{Exit, output, style};
 
-pub(crate) fn run(look: &Look, options: &Diff) -> Result<Exit, Trouble> {
-    let (from, to) = choose(look, options)?;
-    show(look, (from, to), options.short, options.look.json)
+pub(crate) fn run(deployment: &OpenDeployment, options: &Diff) -> Result<Exit, CliError> {
+    let (from, to) = choose(deployment, options)?;
+    show(deployment, (from, to), options.short, options.inspect.json)
 }
 
-/// How the second version differs from the first.
+/// Shows the differences from one version to another.
 pub(crate) fn show(
-    look: &Look,
+    deployment: &OpenDeployment,
     (from, to): (VersionNumber, VersionNumber),
     short: bool,
     as_json: bool,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     let mut counts = Counts::default();
-    let mut out = paper();
-    // A visit cannot be ended early; after an error, nothing more is written.
+    let mut out = styled_stdout();
+    // A visit cannot be stopped; after an error, nothing more is written.
     let mut written: io::Result<()> = Ok(());
     if as_json {
         write!(out, "{{\"from\": {from}, \"to\": {to}, \"resources\": [")?;
     }
-    look.differences(from, to, &mut |difference| {
+    deployment.differences(from, to, &mut |difference| {
         counts.add(&difference);
         if written.is_ok() {
             let text = if as_json {
                 let comma = if counts.total() > 1 { "," } else { "" };
                 format!("{comma}\n  {}", form(&difference))
             } else {
-                as_text(look, &difference, short)
+                as_text(deployment, &difference, short)
             };
             written = out.write_all(text.as_bytes());
         }
@@ -65,9 +65,9 @@ struct Counts {
 impl Counts {
     fn add(&mut self, difference: &Changed) {
         match difference.change {
-            ChangeOf::Added => self.added += 1,
-            ChangeOf::Removed => self.removed += 1,
-            ChangeOf::Changed => self.changed += 1,
+            DifferenceKind::Added => self.added += 1,
+            DifferenceKind::Removed => self.removed += 1,
+            DifferenceKind::Changed => self.changed += 1,
         }
     }
 
@@ -76,14 +76,17 @@ impl Counts {
     }
 }
 
-/// The two versions; both are there.
-fn choose(look: &Look, options: &Diff) -> Result<(VersionNumber, VersionNumber), Trouble> {
+/// Returns the two versions, which exist.
+fn choose(
+    deployment: &OpenDeployment,
+    options: &Diff,
+) -> Result<(VersionNumber, VersionNumber), CliError> {
     let versions: Vec<VersionNumber> =
-        look.versions()?.into_iter().map(|version| version.number).collect();
+        deployment.versions()?.into_iter().map(|version| version.number).collect();
     for number in [Some(options.first), options.second].into_iter().flatten() {
         if !versions.contains(&VersionNumber(number)) {
-            let trouble = Trouble::said(format!("there is no version {number}"));
-            return Err(trouble.help("`orrery versions` lists those that are kept"));
+            let error = CliError::new(format!("no version {number}"));
+            return Err(error.help("`orrery versions` lists the stored versions"));
         }
     }
     let first = VersionNumber(options.first);
@@ -93,24 +96,24 @@ fn choose(look: &Look, options: &Diff) -> Result<(VersionNumber, VersionNumber),
     match versions.into_iter().rfind(|version| *version < first) {
         Some(before) => Ok((before, first)),
         None => {
-            let trouble = Trouble::said(format!("there is no version before {first}"));
-            Err(trouble.help("name two versions to compare"))
+            let error = CliError::new(format!("no version before {first}"));
+            Err(error.help("name two versions to compare"))
         }
     }
 }
 
-fn as_text(look: &Look, difference: &Changed, short: bool) -> String {
+fn as_text(deployment: &OpenDeployment, difference: &Changed, short: bool) -> String {
     let Changed { id, change, differences, source } = difference;
-    let id = style::harmless(id.as_str());
+    let id = style::sanitize(id.as_str());
     let mut text = match change {
-        ChangeOf::Added => style::added(&format!("+ {id}")),
-        ChangeOf::Removed => style::removed(&format!("- {id}")),
-        ChangeOf::Changed => style::warning(&format!("~ {id}")),
+        DifferenceKind::Added => style::added(&format!("+ {id}")),
+        DifferenceKind::Removed => style::removed(&format!("- {id}")),
+        DifferenceKind::Changed => style::warning(&format!("~ {id}")),
     };
-    // What is removed is known by its name.
-    let more = !short && *change != ChangeOf::Removed;
+    // Removed resources are listed without attributes.
+    let more = !short && *change != DifferenceKind::Removed;
     if let Some(source) = source.as_ref().filter(|_| more) {
-        text += &format!("  ({})", look.place(source));
+        text += &format!("  ({})", deployment.location(source));
     }
     text.push('\n');
     if more {
@@ -133,9 +136,9 @@ fn form(difference: &Changed) -> Value {
     json!({
         "id": id.as_str(),
         "change": match change {
-            ChangeOf::Added => "added",
-            ChangeOf::Removed => "removed",
-            ChangeOf::Changed => "changed",
+            DifferenceKind::Added => "added",
+            DifferenceKind::Removed => "removed",
+            DifferenceKind::Changed => "changed",
         },
         "attributes": differences.attributes.iter().map(attribute).collect::<Vec<_>>(),
         "requires_added": differences.requires_added,
@@ -147,7 +150,7 @@ fn form(difference: &Changed) -> Value {
 fn closing(from: VersionNumber, to: VersionNumber, counts: &Counts) -> String {
     let number = style::grouped;
     if counts.total() == 0 {
-        return format!("version {to} is the same as version {from}");
+        return format!("version {to} is equal to version {from}");
     }
     format!(
         "version {from} to {to}: {}, {}, {}",

@@ -1,18 +1,18 @@
-//! `orrery facts`: what handlers learned about resources.
+//! `orrery facts`: facts of resources.
 
 use orrery_model::Pattern;
 use orrery_store::Parameter;
 use serde_json::{Value, json};
 
-use super::{Look, Trouble, find, json, print_json, text};
-use crate::cli_inspect::Facts;
+use super::{CliError, OpenDeployment, find, json, print_json, text};
+use crate::cli::inspect::Facts;
 use crate::{Exit, output, style};
 
 const HEADINGS: [&str; 4] = ["NAME", "VALUE", "UPDATED", "RESOURCE"];
 
-pub(crate) fn run(look: &Look, options: &Facts) -> Result<Exit, Trouble> {
-    let facts = read(look, options.resource.as_deref())?;
-    if options.look.json {
+pub(crate) fn run(deployment: &OpenDeployment, options: &Facts) -> Result<Exit, CliError> {
+    let facts = read(deployment, options.resource.as_deref())?;
+    if options.inspect.json {
         let list: Vec<Value> = facts.iter().map(json::fact).collect();
         print_json(&json!({ "facts": list }))?;
         return Ok(Exit::Done);
@@ -21,10 +21,10 @@ pub(crate) fn run(look: &Look, options: &Facts) -> Result<Exit, Trouble> {
     rows.extend(facts.iter().map(|fact| {
         let id = fact.resource.as_ref().map_or("-", |id| id.as_str());
         vec![
-            style::harmless(&fact.name),
+            style::sanitize(&fact.name),
             text::log_value(&Value::from(fact.value.as_str())),
             text::moment(fact.updated),
-            style::harmless(id),
+            style::sanitize(id),
         ]
     }));
     let mut out = String::new();
@@ -39,24 +39,24 @@ pub(crate) fn run(look: &Look, options: &Facts) -> Result<Exit, Trouble> {
     Ok(Exit::Done)
 }
 
-fn read(look: &Look, asked: Option<&str>) -> Result<Vec<Parameter>, Trouble> {
-    let Some(asked) = asked else { return look.facts(None) };
-    if look.find(asked)?.is_some() {
-        return look.facts(Some(asked));
+fn read(deployment: &OpenDeployment, asked: Option<&str>) -> Result<Vec<Parameter>, CliError> {
+    let Some(asked) = asked else { return deployment.facts(None) };
+    if deployment.find(asked)?.is_some() {
+        return deployment.facts(Some(asked));
     }
     let pattern = Pattern::new(asked);
-    let mut facts = look.facts(None)?;
+    let mut facts = deployment.facts(None)?;
     facts.retain(|fact| fact.resource.as_ref().is_some_and(|id| pattern.matches(id)));
     let mut is_meant = !facts.is_empty();
     if !is_meant {
-        find::each(look, &find::everything(), None, |resource| {
+        find::visit(deployment, &find::everything(), None, |resource| {
             is_meant = pattern.matches(&resource.id);
             Ok(!is_meant)
         })?;
     }
     if !is_meant {
-        // It says what there is instead.
-        find::one(look, asked)?;
+        // Fails with suggestions.
+        find::find_one(deployment, asked)?;
     }
     Ok(facts)
 }

@@ -1,59 +1,59 @@
-//! From what people type to resources: a whole id, a part that only one has, or a pattern.
+//! Finds a resource by id, unique part of an id, or pattern.
 
 use orrery_model::{Pattern, ResourceId, Status, VersionedId, shell_word};
 use orrery_store::ResourceQuery;
 
-use super::source::Seen;
-use super::{Look, Trouble};
+use super::deployment::ResourceView;
+use super::{CliError, OpenDeployment};
 
-/// Resources that are read at once.
+/// Page size.
 pub(crate) const PAGE: usize = 5000;
 
-/// How many of several candidates are named.
+/// Maximum number of listed candidates.
 const CANDIDATES_MAX: usize = 10;
 
-/// How many similar names are suggested, and how similar they must be, of 1.
+/// Maximum number of suggestions, and their minimum similarity.
 const SIMILAR_MAX: usize = 3;
 const SIMILAR_LEAST: f32 = 0.6;
 
-/// How many are compared with a name that nothing has: a suggestion is not worth more time.
+/// Maximum number of ids that are compared for suggestions.
 const SIMILAR_SEARCHED: usize = 200_000;
 
-/// Visits resources in the order of ids, until `visit` says no.
-pub(crate) fn each(
-    look: &Look,
+/// Visits resources sorted by id, until `visit` returns false.
+pub(crate) fn visit(
+    deployment: &OpenDeployment,
     query: &ResourceQuery,
     after: Option<&str>,
-    mut visit: impl FnMut(Seen) -> Result<bool, Trouble>,
-) -> Result<(), Trouble> {
-    look.each(query, after, PAGE, &mut visit)
+    mut visit: impl FnMut(ResourceView) -> Result<bool, CliError>,
+) -> Result<(), CliError> {
+    deployment.visit(query, after, PAGE, &mut visit)
 }
 
-/// The one resource that is meant.
-pub(crate) fn one(look: &Look, asked: &str) -> Result<Seen, Trouble> {
+/// Finds the resource that the argument denotes.
+pub(crate) fn find_one(deployment: &OpenDeployment, asked: &str) -> Result<ResourceView, CliError> {
     let versioned = asked.parse::<VersionedId>().ok();
     let id = versioned.as_ref().map_or(asked, |versioned| versioned.id.as_str());
-    if let Some(found) = look.find(id)? {
+    if let Some(found) = deployment.find(id)? {
         return Ok(found);
     }
     let (mut found, mut gone) = (Candidates::default(), Candidates::default());
     let pattern = Pattern::new(asked);
     let query = ResourceQuery { removed: true, ..everything() };
-    each(look, &query, None, |resource| {
+    visit(deployment, &query, None, |resource| {
         if pattern.matches(&resource.id) {
             let is_gone = resource.status == Status::Orphaned;
             if is_gone { &mut gone } else { &mut found }.add(resource, asked);
         }
         Ok(true)
     })?;
-    // What is no longer wanted is meant only if nothing else fits as well.
+    // Orphaned resources match only if nothing else matches as well.
     if found.count == 0 || (found.exact_count == 0 && gone.exact_count > 0) {
         found.extend(gone);
     }
     match found {
         Candidates { mut exact, .. } if exact.len() == 1 => Ok(exact.remove(0)),
         Candidates { mut all, count: 1, .. } => Ok(all.remove(0)),
-        Candidates { count: 0, .. } => Err(unknown(asked, &similar(look, asked)?)),
+        Candidates { count: 0, .. } => Err(unknown_resource(asked, &similar(deployment, asked)?)),
         Candidates { exact, all, .. } if exact.is_empty() => {
             Err(ambiguous(asked, found.count, &all))
         }
@@ -61,23 +61,23 @@ pub(crate) fn one(look: &Look, asked: &str) -> Result<Seen, Trouble> {
     }
 }
 
-/// Also what is no longer wanted.
+/// Query that includes orphaned resources.
 pub(crate) fn everything() -> ResourceQuery {
     ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() }
 }
 
-/// What might be meant: the first few of it.
+/// The first matching resources.
 #[derive(Default)]
 struct Candidates {
-    all: Vec<Seen>,
+    all: Vec<ResourceView>,
     count: usize,
-    /// Those whose value is the text itself: `/etc/motd` is meant, not `/etc/motd.d`.
-    exact: Vec<Seen>,
+    /// Resources whose value equals the text: `/etc/motd`, not `/etc/motd.d`.
+    exact: Vec<ResourceView>,
     exact_count: usize,
 }
 
 impl Candidates {
-    fn add(&mut self, resource: Seen, asked: &str) {
+    fn add(&mut self, resource: ResourceView, asked: &str) {
         self.count += 1;
         if resource.id.value() == asked {
             self.exact_count += 1;
@@ -102,11 +102,11 @@ impl Candidates {
     }
 }
 
-/// Ids that look like what was typed, the most similar first.
-fn similar(look: &Look, asked: &str) -> Result<Vec<ResourceId>, Trouble> {
+/// Similar ids, most similar first.
+fn similar(deployment: &OpenDeployment, asked: &str) -> Result<Vec<ResourceId>, CliError> {
     let (mut kept, mut batch): (Vec<ResourceId>, Vec<ResourceId>) = (Vec::new(), Vec::new());
     let mut left = SIMILAR_SEARCHED;
-    each(look, &everything(), None, |resource| {
+    visit(deployment, &everything(), None, |resource| {
         batch.push(resource.id);
         left -= 1;
         if batch.len() >= PAGE {
@@ -121,7 +121,7 @@ fn similar(look: &Look, asked: &str) -> Result<Vec<ResourceId>, Trouble> {
 }
 
 fn most_similar(asked: &str, ids: &[ResourceId]) -> Vec<ResourceId> {
-    // Who types a bracket means an id; who does not means a value.
+    // Text with a bracket is an id, otherwise a value.
     let is_id = asked.contains('[');
     let name = |id: &'_ ResourceId| if is_id { id.to_string() } else { id.value().to_owned() };
     let names: Vec<String> = ids.iter().map(name).collect();
@@ -129,7 +129,7 @@ fn most_similar(asked: &str, ids: &[ResourceId]) -> Vec<ResourceId> {
     let close = similar::get_close_matches(asked, &borrowed, SIMILAR_MAX, SIMILAR_LEAST);
     let mut found: Vec<ResourceId> = Vec::new();
     for close in close {
-        // Several agents can have a value.
+        // Several agents can have the same value.
         let same = ids.iter().zip(&names).filter(|(_, name)| *name == close).map(|(id, _)| id);
         found.extend(same.filter(|id| !found.contains(id)).cloned().collect::<Vec<_>>());
     }
@@ -137,20 +137,20 @@ fn most_similar(asked: &str, ids: &[ResourceId]) -> Vec<ResourceId> {
     found
 }
 
-fn unknown(asked: &str, similar: &[ResourceId]) -> Trouble {
-    let trouble = Trouble::said(format!("there is no resource {asked}"));
+fn unknown_resource(asked: &str, similar: &[ResourceId]) -> CliError {
+    let error = CliError::new(format!("no resource {asked}"));
     match similar {
-        [] => trouble.help("`orrery resources` lists them all"),
-        [one] => trouble.help(format!("did you mean {one}?")),
+        [] => error.help("`orrery resources` lists all resources"),
+        [one] => error.help(format!("did you mean {one}?")),
         several => {
             let lines: Vec<String> = several.iter().map(|id| format!("\n  {id}")).collect();
-            trouble.help(format!("did you mean one of these?{}", lines.concat()))
+            error.help(format!("did you mean one of these?{}", lines.concat()))
         }
     }
 }
 
-fn ambiguous(asked: &str, count: usize, matching: &[Seen]) -> Trouble {
-    let mut text = format!("{asked} can mean {count} resources:");
+fn ambiguous(asked: &str, count: usize, matching: &[ResourceView]) -> CliError {
+    let mut text = format!("{asked} matches {count} resources:");
     for resource in matching {
         text += &format!("\n  {}", resource.id);
     }
@@ -158,7 +158,7 @@ fn ambiguous(asked: &str, count: usize, matching: &[Seen]) -> Trouble {
         let left = count - matching.len();
         text += &format!("\n  … and {left} more: orrery resources --filter {}", shell_word(asked));
     }
-    Trouble::said(text).help("name one by its id, or by a part that no other one has")
+    CliError::new(text).help("use an id, or a unique part of it")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! From the words of the API to those of the model: what a server answers, read for the commands that look.
+//! Converts API types to model types for the commands that inspect.
 
 use orrery_api::{
     ResourceDetails, ResourceDifference, ResourceSummary, SourcePlace, VersionSummary,
@@ -6,69 +6,68 @@ use orrery_api::{
 use orrery_model::{LogLevel, OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
 use orrery_store::{ActionKind, Parameter, ParameterSource, RemovalStage, VersionInfo};
 
-use super::Trouble;
+use super::CliError;
 use super::changes::{Difference, Differences};
-use super::source::{ChangeOf, Changed, Seen};
+use super::deployment::{Changed, DifferenceKind, ResourceView};
 
 pub(super) const LEVELS: [LogLevel; 5] =
     [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
 pub(super) const KINDS: [ActionKind; 4] =
     [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
 
-/// What a word of the API stands for.
+/// Parses an enum value of the API.
 pub(super) fn word<T: Copy>(
     what: &str,
     word: &str,
     all: &[T],
     name: impl Fn(T) -> &'static str,
-) -> Result<T, Trouble> {
+) -> Result<T, CliError> {
     all.iter()
         .copied()
         .find(|one| name(*one) == word)
-        .ok_or_else(|| newer(&format!("the {what} {word}")))
+        .ok_or_else(|| unsupported(&format!("the {what} {word}")))
 }
 
-/// What a newer server says, and this program does not know.
-pub(super) fn newer(what: &str) -> Trouble {
-    let trouble =
-        Trouble::said(format!("the server tells of {what}, which this program does not know"));
-    trouble.help("the server may be newer than this program")
+/// Error for a value that a newer server may send.
+pub(super) fn unsupported(what: &str) -> CliError {
+    let error = CliError::new(format!("unknown value from the server: {what}"));
+    error.help("the server may be newer than this `orrery`")
 }
 
-pub(super) fn state(name: &str) -> Result<Status, Trouble> {
+pub(super) fn state(name: &str) -> Result<Status, CliError> {
     word("status", name, &Status::ALL, Status::as_str)
 }
 
-pub(super) fn time(text: &str) -> Result<Timestamp, Trouble> {
-    text.parse().map_err(|_| newer(&format!("the time {text}")))
+pub(super) fn time(text: &str) -> Result<Timestamp, CliError> {
+    text.parse().map_err(|_| unsupported(&format!("the time {text}")))
 }
 
-pub(super) fn maybe_time(text: Option<&String>) -> Result<Option<Timestamp>, Trouble> {
+pub(super) fn maybe_time(text: Option<&String>) -> Result<Option<Timestamp>, CliError> {
     text.map(|text| time(text)).transpose()
 }
 
-pub(super) fn outcome(name: Option<&String>) -> Result<Option<OutcomeStatus>, Trouble> {
+pub(super) fn outcome(name: Option<&String>) -> Result<Option<OutcomeStatus>, CliError> {
     name.map(|name| word("outcome", name, &OutcomeStatus::ALL, OutcomeStatus::as_str)).transpose()
 }
 
-fn removal(name: &str) -> Result<RemovalStage, Trouble> {
+fn removal(name: &str) -> Result<RemovalStage, CliError> {
     match name {
         "pending" => Ok(RemovalStage::Pending),
         "done" => Ok(RemovalStage::Done),
-        _ => Err(newer(&format!("the removal {name}"))),
+        _ => Err(unsupported(&format!("the removal {name}"))),
     }
 }
 
-pub(super) fn place(place: &SourcePlace) -> Source {
+pub(super) fn source_location(place: &SourcePlace) -> Source {
     Source { file: place.file.as_str().into(), line: place.line, column: place.column }
 }
 
-pub(super) fn id_of(text: &str) -> Result<ResourceId, Trouble> {
-    text.parse().map_err(|_| newer(&format!("the resource {text}")))
+pub(super) fn id_of(text: &str) -> Result<ResourceId, CliError> {
+    text.parse().map_err(|_| unsupported(&format!("the resource {text}")))
 }
 
-pub(super) fn seen(summary: &ResourceSummary) -> Result<Seen, Trouble> {
-    Ok(Seen {
+pub(super) fn view_from_summary(summary: &ResourceSummary) -> Result<ResourceView, CliError> {
+    Ok(ResourceView {
         id: id_of(&summary.id)?,
         status: state(&summary.status)?,
         last_run_at: maybe_time(summary.last_run_at.as_ref())?,
@@ -76,17 +75,20 @@ pub(super) fn seen(summary: &ResourceSummary) -> Result<Seen, Trouble> {
         last_success: None,
         attempts: summary.attempts,
         parked: summary.parked,
-        source: summary.source.as_ref().map(place),
+        source: summary.source.as_ref().map(source_location),
         removal: summary.removal.as_deref().map(removal).transpose()?,
     })
 }
 
-pub(super) fn seen_in(details: &ResourceDetails) -> Result<Seen, Trouble> {
+pub(super) fn view_from_details(details: &ResourceDetails) -> Result<ResourceView, CliError> {
     let axes = &details.state;
-    Ok(Seen { last_success: maybe_time(axes.last_success.as_ref())?, ..seen(&details.summary)? })
+    Ok(ResourceView {
+        last_success: maybe_time(axes.last_success.as_ref())?,
+        ..view_from_summary(&details.summary)?
+    })
 }
 
-pub(super) fn version(summary: VersionSummary) -> Result<VersionInfo, Trouble> {
+pub(super) fn version(summary: VersionSummary) -> Result<VersionInfo, CliError> {
     Ok(VersionInfo {
         number: VersionNumber(summary.number),
         made_at: time(&summary.created)?,
@@ -100,7 +102,7 @@ pub(super) fn version(summary: VersionSummary) -> Result<VersionInfo, Trouble> {
     })
 }
 
-pub(super) fn parameter(one: orrery_api::Parameter) -> Result<Parameter, Trouble> {
+pub(super) fn parameter(one: orrery_api::Parameter) -> Result<Parameter, CliError> {
     Ok(Parameter {
         metadata: serde_json::Map::new(),
         resource: one.resource.as_deref().map(id_of).transpose()?,
@@ -117,16 +119,16 @@ pub(super) fn parameter(one: orrery_api::Parameter) -> Result<Parameter, Trouble
     })
 }
 
-pub(super) fn changed(found: ResourceDifference) -> Result<Changed, Trouble> {
+pub(super) fn changed(found: ResourceDifference) -> Result<Changed, CliError> {
     let change = match found.status.as_str() {
-        "added" => ChangeOf::Added,
-        "deleted" => ChangeOf::Removed,
-        _ => ChangeOf::Changed,
+        "added" => DifferenceKind::Added,
+        "deleted" => DifferenceKind::Removed,
+        _ => DifferenceKind::Changed,
     };
     let attributes = found.changes.into_iter().map(|one| Difference {
         name: one.name,
-        before: Some(one.current).filter(|_| change != ChangeOf::Added),
-        after: Some(one.desired).filter(|_| change != ChangeOf::Removed),
+        before: Some(one.current).filter(|_| change != DifferenceKind::Added),
+        after: Some(one.desired).filter(|_| change != DifferenceKind::Removed),
     });
     Ok(Changed {
         id: id_of(&found.id)?,
@@ -136,6 +138,6 @@ pub(super) fn changed(found: ResourceDifference) -> Result<Changed, Trouble> {
             requires_added: found.requires_added,
             requires_removed: found.requires_removed,
         },
-        source: found.source.as_ref().map(place),
+        source: found.source.as_ref().map(source_location),
     })
 }

@@ -1,10 +1,10 @@
-//! The JSON forms that several commands share.
+//! JSON forms that several commands share.
 
 use orrery_model::{Source, Timestamp};
 use orrery_store::{Action, Parameter, ParameterSource, RemovalStage, VersionInfo};
 use serde_json::{Value, json};
 
-use super::source::Seen;
+use super::deployment::ResourceView;
 use super::text;
 
 pub(crate) fn time(at: Option<Timestamp>) -> Value {
@@ -18,7 +18,7 @@ pub(crate) fn source(source: Option<&Source>) -> Value {
     )
 }
 
-pub(crate) fn resource(resource: &Seen) -> Value {
+pub(crate) fn resource(resource: &ResourceView) -> Value {
     json!({
         "id": resource.id.as_str(),
         "type": resource.id.entity(),

@@ -1,15 +1,15 @@
-//! The state of a local project, open for reading.
+//! State of a local project, open for reading.
 //!
-//! To say what will become of a resource, a scheduler is brought to where the engine would start from, but halted, so that it
-//! decides and does nothing; what it says is what a deploy would do.
+//! To predict the next steps of a resource, a halted scheduler is recovered from the state that the
+//! engine would start from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use orrery_api::UnknownEffect;
-use orrery_executor::{Desired, declared_address, recovery};
+use orrery_executor::{DesiredState, declared_address, recover};
 use orrery_model::{ResourceId, Status, VersionNumber};
-use orrery_scheduler::{Because, Event, Interval, ResourceIndex, Scheduler, Settings};
+use orrery_scheduler::{Event, Interval, ResourceIndex, Scheduler, Settings, StateReason};
 use orrery_store::{
     Action, Agent, EnvironmentKey, Holder, Parameter, ResourceQuery, SqliteStore, Store,
     StoreError, VersionInfo, current_writer, load_version, local_agents,
@@ -17,21 +17,21 @@ use orrery_store::{
 use serde_json::{Map, Value, json};
 
 use super::changes::Differences;
-use super::source::{
-    AgentSeen, AtWork, ChangeOf, Changed, Counts, Deployment, Next, Outlook, Seen, Step, Visit,
-    rank,
+use super::deployment::{
+    ActiveRun, AgentView, BlockingRequirement, Changed, Counts, Deployment, DifferenceKind,
+    NextStep, NextSteps, ResourceView, Visit, rank,
 };
-use super::{Trouble, find, json, status, text, unknown};
-use crate::cli_inspect::LookOptions;
-use crate::commands::deploy::placing::inventory_here;
+use super::{CliError, find, json, status, text, undefined_values};
+use crate::cli::inspect::InspectOptions;
+use crate::commands::deploy::unplaced::inventory_here;
 use crate::commands::effects;
 use crate::projects::{self, MAIN_FILE};
 use crate::state;
 
-/// How far the requirements that are not as wanted are followed.
+/// Maximum length of the chain of blocking requirements.
 pub(super) const PATH_MAX: usize = 16;
 
-/// Resources that are read at once.
+/// Page size.
 const PAGE: usize = 5000;
 
 pub(crate) struct Local {
@@ -41,38 +41,38 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// The project's directory, and its state.
-    pub(super) fn open(options: &LookOptions) -> Result<(PathBuf, Self), Trouble> {
+    /// Returns the project directory and its state.
+    pub(super) fn open(options: &InspectOptions) -> Result<(PathBuf, Self), CliError> {
         let project = match projects::directory(options.project.as_deref(), MAIN_FILE) {
             Ok(project) => project,
-            // Whoever names the state needs no project.
+            // --data alone needs no project.
             Err(_) if options.project.is_none() && options.state.data.is_some() => {
                 PathBuf::from(".")
             }
-            Err(error) => return Err(Trouble::Project(error)),
+            Err(error) => return Err(CliError::Project(error)),
         };
         let file = options.state.file(&project);
-        let store = options.state.look(&project)?;
+        let store = options.state.open_read_only(&project)?;
         let environment = store.default_environment().map_err(|error| match error {
-            // There is none, and to make one is not for those who look.
+            // There is no state, and a reader does not create one.
             StoreError::ReadOnly { .. } => nothing_deployed(&file),
             error => error.into(),
         })?;
         Ok((project, Local { file, store, environment }))
     }
 
-    fn writer(&self) -> Result<Option<Holder>, Trouble> {
+    fn writer(&self) -> Result<Option<Holder>, CliError> {
         Ok(current_writer(&self.file)?)
     }
 
     /// A scheduler that knows what the engine would know at its start. It is halted, and without intervals:
     /// those are for an engine that stays.
-    fn scheduler(&self, version: &VersionInfo) -> Result<Scheduler, Trouble> {
+    fn scheduler(&self, version: &VersionInfo) -> Result<Scheduler, CliError> {
         let resources = load_version(&self.store, self.environment, version.number)?.resources;
         let mut keys = Vec::with_capacity(resources.len());
         self.store.read_version(self.environment, version.number, &mut |row| keys.push(row.key))?;
-        let desired = Desired { version: version.number, resources, keys };
-        let mut start = recovery(&self.store, self.environment, desired)?;
+        let desired = DesiredState { version: version.number, resources, keys };
+        let mut start = recover(&self.store, self.environment, desired)?;
         start.recovery.halted = true;
         let settings = Settings {
             deploy_interval: Interval::Off,
@@ -85,31 +85,35 @@ impl Local {
         Ok(scheduler)
     }
 
-    /// What a resource waits for of which something is not known.
+    /// Unknown values that block a resource.
     fn unknown_in(
         &self,
         id: &ResourceId,
         version: VersionNumber,
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Option<String>, CliError> {
         let resources = load_version(&self.store, self.environment, version)?.resources;
         let Some(found) = resources.iter().find(|resource| resource.id == *id) else {
             return Ok(None);
         };
         let unknowns = self.store.unknowns(self.environment, version)?;
-        // Here they are called by the attribute that they are for, and the fact has no name.
+        // Local unknowns are named by their attribute; the fact has no name.
         let waiting = unknowns.iter().filter(|(_, resolved)| !resolved);
         let mut missing: Vec<String> = waiting
             .filter_map(|(one, _)| {
-                Some(unknown::called("a fact", Some(one.resource.as_ref()?.as_str())))
+                Some(undefined_values::describe("a fact", Some(one.resource.as_ref()?.as_str())))
             })
             .collect();
         missing.dedup();
-        Ok(Some(unknown::told(&found.attributes, &missing, version)))
+        Ok(Some(undefined_values::explain(&found.attributes, &missing, version)))
     }
 
-    /// The chain of requirements that are not as wanted, down to the one that is to blame.
-    fn path(&self, scheduler: &Scheduler, from: ResourceIndex) -> Result<Vec<Step>, Trouble> {
-        let mut steps: Vec<Step> = Vec::new();
+    /// Chain of blocking requirements, down to the root cause.
+    fn path(
+        &self,
+        scheduler: &Scheduler,
+        from: ResourceIndex,
+    ) -> Result<Vec<BlockingRequirement>, CliError> {
+        let mut steps: Vec<BlockingRequirement> = Vec::new();
         let mut at = from;
         while steps.len() < PATH_MAX {
             let mut bad: Vec<(u8, &str, ResourceIndex, Status)> = scheduler
@@ -128,12 +132,12 @@ impl Local {
                 Some(seen) => status::message(self, seen)?,
                 None => None,
             };
-            // What merely waits says so by the next step.
+            // The next entry explains a requirement that only waits.
             let waits = matches!(status, Status::Skipped | Status::SkippedForUndefined);
             let leads_on = scheduler.requirements(index).into_iter().any(|index| {
                 scheduler.state(index).is_some_and(|state| rank(state.status()).is_some())
             });
-            steps.push(Step {
+            steps.push(BlockingRequirement {
                 id: id.to_owned(),
                 status,
                 message: message.filter(|_| !(waits && leads_on)),
@@ -150,30 +154,30 @@ impl Local {
     }
 }
 
-fn nothing_deployed(file: &std::path::Path) -> Trouble {
+fn nothing_deployed(file: &std::path::Path) -> CliError {
     let file = file.display();
-    Trouble::said(format!("{file} holds no version: nothing was deployed here yet"))
+    CliError::new(format!("{file} contains no version: nothing was deployed here yet"))
 }
 
 impl Deployment for Local {
-    fn nothing_deployed(&self) -> Trouble {
+    fn nothing_deployed(&self) -> CliError {
         nothing_deployed(&self.file)
     }
 
-    fn versions(&self) -> Result<Vec<VersionInfo>, Trouble> {
+    fn versions(&self) -> Result<Vec<VersionInfo>, CliError> {
         Ok(self.store.versions(self.environment)?)
     }
 
-    fn processed(&self) -> Result<Option<VersionNumber>, Trouble> {
+    fn processed(&self) -> Result<Option<VersionNumber>, CliError> {
         Ok(self.store.processed_version(self.environment)?)
     }
 
-    fn unknown_effects(&self) -> Result<Vec<UnknownEffect>, Trouble> {
+    fn unknown_effects(&self) -> Result<Vec<UnknownEffect>, CliError> {
         let found = self.store.records().unknown_effects(self.environment)?;
         Ok(found.into_iter().map(effects::from_store).collect())
     }
 
-    fn counts(&self) -> Result<Counts, Trouble> {
+    fn counts(&self) -> Result<Counts, CliError> {
         let mut counts = Counts::default();
         for group in self.store.records().count_resources(self.environment)? {
             *counts.by_status.entry(group.status).or_default() += group.count;
@@ -189,7 +193,7 @@ impl Deployment for Local {
         Ok(counts)
     }
 
-    fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
+    fn agents(&self) -> Result<Vec<AgentView>, CliError> {
         let found = self.store.agents(self.environment)?;
         let versions = self.store.versions(self.environment)?;
         let released = versions.iter().rfind(|version| version.released);
@@ -209,17 +213,17 @@ impl Deployment for Local {
             .map(|count| count.agent.as_str())
             .collect();
         let seen = |Agent { name, paused }: Agent| {
-            let placement = inventory.place(&name);
+            let placement = inventory.placement_of(&name);
             let down = !placement.has_machine() && refused.contains(name.as_str());
             let reason = down.then(|| placement.reason(&name));
-            AgentSeen { name, paused, down, reason, placement: placement.as_str().to_owned() }
+            AgentView { name, paused, down, reason, placement: placement.as_str().to_owned() }
         };
         Ok(found.into_iter().map(seen).collect())
     }
 
-    fn at_work(&self) -> Result<Option<AtWork>, Trouble> {
-        Ok(self.writer()?.map(|holder| AtWork {
-            text: format!("{holder} is at work"),
+    fn at_work(&self) -> Result<Option<ActiveRun>, CliError> {
+        Ok(self.writer()?.map(|holder| ActiveRun {
+            text: format!("{holder} is running"),
             json: json!({
                 "command": holder.command,
                 "pid": holder.pid,
@@ -229,13 +233,13 @@ impl Deployment for Local {
         }))
     }
 
-    fn each(
+    fn visit(
         &self,
         query: &ResourceQuery,
         after: Option<&str>,
         batch: usize,
         visit: &mut Visit<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CliError> {
         let mut after = after.map(str::to_owned);
         let batch = batch.clamp(1, PAGE);
         loop {
@@ -253,7 +257,7 @@ impl Deployment for Local {
         }
     }
 
-    fn find(&self, id: &str) -> Result<Option<Seen>, Trouble> {
+    fn find(&self, id: &str) -> Result<Option<ResourceView>, CliError> {
         match self.store.records().resource_line(self.environment, id) {
             Ok(line) => Ok(Some(line.into())),
             Err(StoreError::NoResource(_)) => Ok(None),
@@ -261,16 +265,16 @@ impl Deployment for Local {
         }
     }
 
-    fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, Trouble> {
+    fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, CliError> {
         Ok(self.store.actions(self.environment, id, None, limit)?)
     }
 
-    fn facts(&self, of: Option<&str>) -> Result<Vec<Parameter>, Trouble> {
+    fn facts(&self, of: Option<&str>) -> Result<Vec<Parameter>, CliError> {
         if let Some(id) = of {
             return Ok(self.store.facts(self.environment, id)?);
         }
         let mut facts = Vec::new();
-        self.each(&find::everything(), None, PAGE, &mut |resource| {
+        self.visit(&find::everything(), None, PAGE, &mut |resource| {
             facts.extend(self.store.facts(self.environment, resource.id.as_str())?);
             Ok(true)
         })?;
@@ -282,13 +286,13 @@ impl Deployment for Local {
         from: VersionNumber,
         to: VersionNumber,
         visit: &mut dyn FnMut(Changed),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CliError> {
         self.store.diff_versions(self.environment, from, to, &mut |difference| {
             let (before, after) = (difference.before, difference.after);
             let change = match (&before, &after) {
-                (None, _) => ChangeOf::Added,
-                (_, None) => ChangeOf::Removed,
-                _ => ChangeOf::Changed,
+                (None, _) => DifferenceKind::Added,
+                (_, None) => DifferenceKind::Removed,
+                _ => DifferenceKind::Changed,
             };
             let differences = Differences::between(before.as_ref(), after.as_ref());
             let source = after.or(before).and_then(|side| side.source);
@@ -302,7 +306,7 @@ impl Deployment for Local {
         id: &ResourceId,
         from: VersionNumber,
         to: VersionNumber,
-    ) -> Result<Option<Vec<String>>, Trouble> {
+    ) -> Result<Option<Vec<String>>, CliError> {
         let mut found = None;
         let read = self.store.diff_versions(self.environment, from, to, &mut |difference| {
             if difference.id != *id {
@@ -316,13 +320,13 @@ impl Deployment for Local {
             }
         });
         match read {
-            // A version of long ago may be gone; then nobody knows.
+            // The version may have been deleted.
             Ok(()) | Err(StoreError::NoVersion(_)) => Ok(found),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, Trouble> {
+    fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, CliError> {
         let versions = self.store.versions(self.environment)?;
         let Some(version) = versions.iter().rfind(|version| version.released) else {
             return Ok(None);
@@ -332,12 +336,16 @@ impl Deployment for Local {
         Ok(found.and_then(|resource| resource.attributes.read().ok()))
     }
 
-    fn outlook(&self, resource: &Seen, version: &VersionInfo) -> Result<Outlook, Trouble> {
+    fn next_steps(
+        &self,
+        resource: &ResourceView,
+        version: &VersionInfo,
+    ) -> Result<NextSteps, CliError> {
         let scheduler = self.scheduler(version)?;
-        let mut outlook = Outlook::default();
+        let mut outlook = NextSteps::default();
         let Some(index) = scheduler.index_of(resource.id.as_str()) else {
-            let text = format!("nothing: version {} does not have it", version.number);
-            outlook.next.push(Next::new("not_wanted", text));
+            let text = format!("nothing: it is not in version {}", version.number);
+            outlook.next.push(NextStep::new("not_wanted", text));
             return Ok(outlook);
         };
         let mut status = resource.status;
@@ -349,10 +357,11 @@ impl Deployment for Local {
         outlook.status = Some(status);
         if status == Status::Deploying {
             let next = match self.writer()? {
-                Some(_) => Next::new("running", "its handler runs now"),
-                None => {
-                    Next::new("cut_off", "its handler was cut off; the next deploy verifies it")
-                }
+                Some(_) => NextStep::new("running", "its handler is running"),
+                None => NextStep::new(
+                    "cut_off",
+                    "its handler was interrupted; the next deploy verifies it",
+                ),
             };
             outlook.next.push(next);
             return Ok(outlook);
@@ -360,7 +369,8 @@ impl Deployment for Local {
         if matches!(status, Status::Skipped | Status::SkippedForUndefined | Status::Available) {
             outlook.path = self.path(&scheduler, index)?;
         }
-        let because = scheduler.why(index).map(|why| why.because).unwrap_or_default();
+        let because =
+            scheduler.explain(index).map(|explanation| explanation.reasons).unwrap_or_default();
         outlook.next.extend(because.iter().filter_map(next));
         if status == Status::Undefined
             && let Some(next) = outlook.next.iter_mut().find(|next| next.kind == "undefined")
@@ -369,52 +379,55 @@ impl Deployment for Local {
             next.text = text;
         }
         if outlook.next.is_empty() {
-            // The scheduler was halted, and had no more to say than that.
+            // A halted scheduler has no further reason.
             let is_good = matches!(status, Status::Deployed | Status::Orphaned);
-            let rest = if is_good { Because::Settled } else { Because::NothingPlanned };
+            let rest = if is_good { StateReason::Settled } else { StateReason::NothingPlanned };
             outlook.next.extend(next(&rest));
         }
         let agent = resource.id.agent();
         let is_paused = scheduler.agent_of(agent).is_some_and(|agent| scheduler.is_paused(agent));
         if is_paused && outlook.next.iter().all(|next| next.kind != "agent_paused") {
-            outlook.next.extend(next(&Because::AgentPaused { agent: agent.into() }));
+            outlook.next.extend(next(&StateReason::AgentPaused { agent: agent.into() }));
         }
         Ok(outlook)
     }
 }
 
-/// What the scheduler says, as what will come.
-pub(super) fn next(because: &Because) -> Option<Next> {
+/// Converts the scheduler's reason to a next step.
+pub(super) fn next(because: &StateReason) -> Option<NextStep> {
     let (kind, text) = match because {
-        // That is only true of the scheduler that was asked.
-        Because::Halted => return None,
-        Because::Queued { .. } => ("next_deploy", "the next deploy runs it".to_owned()),
-        Because::WaitingOn { resources, .. } => {
+        // Only true of this halted scheduler.
+        StateReason::Halted => return None,
+        StateReason::Queued { .. } => ("next_deploy", "the next deploy runs it".to_owned()),
+        StateReason::WaitingOn { resources, .. } => {
             let names: Vec<&str> = resources.iter().map(|id| id.as_str()).collect();
             let names = text::some_of(&names);
             ("next_deploy", format!("the next deploy runs it, after {names}"))
         }
-        Because::Undefined { path } => match path.as_slice() {
-            [_, .., last] => ("undefined", format!("it is deployed when {last} is known")),
-            _ => ("undefined", "it is deployed when all of its attributes are known".to_owned()),
+        StateReason::Undefined { path } => match path.as_slice() {
+            [_, .., last] => ("undefined", format!("it is deployed once {last} is known")),
+            _ => ("undefined", "it is deployed once all its attributes are known".to_owned()),
         },
-        Because::AgentPaused { .. } => ("agent_paused", because.to_string()),
-        Because::WaitingForRecovery { bad } => {
+        StateReason::AgentPaused { .. } => ("agent_paused", because.to_string()),
+        StateReason::WaitingForRecovery { bad } => {
             let names: Vec<&str> = bad.iter().map(|id| id.as_str()).collect();
             let names = text::some_of(&names);
-            ("waiting_for_recovery", format!("it is tried as soon as {names} is deployed"))
+            ("waiting_for_recovery", format!("it is retried as soon as {names} is deployed"))
         }
-        Because::Parked { .. } => ("parked", because.to_string()),
-        Because::Settled => {
+        StateReason::Parked { .. } => ("parked", because.to_string()),
+        StateReason::Settled => {
             ("settled", "nothing: it matches the model; `orrery repair` verifies it".to_owned())
         }
-        Because::NothingPlanned => (
+        StateReason::NothingPlanned => (
             "nothing_planned",
-            "it is not tried by itself; `orrery deploy` or `orrery repair` tries it".to_owned(),
+            "it is not retried automatically; `orrery deploy` or `orrery repair` retries it"
+                .to_owned(),
         ),
-        Because::Running { .. } | Because::Outdated => ("running", because.to_string()),
-        Because::GroupFull { .. } => ("group_full", because.to_string()),
-        Because::NextTimer { .. } | Because::NextCron { .. } => ("timer", because.to_string()),
+        StateReason::Running { .. } | StateReason::Outdated => ("running", because.to_string()),
+        StateReason::GroupFull { .. } => ("group_full", because.to_string()),
+        StateReason::NextTimer { .. } | StateReason::NextCron { .. } => {
+            ("timer", because.to_string())
+        }
     };
-    Some(Next { kind, text })
+    Some(NextStep { kind, text })
 }

@@ -1,4 +1,4 @@
-//! `orrery log`: what was done to a resource, the latest first.
+//! `orrery log`: actions on a resource, newest first.
 
 use std::fmt::Write as _;
 
@@ -7,23 +7,27 @@ use orrery_store::Action;
 use serde_json::{Value, json};
 
 use super::changes::write_change;
-use super::removed::Removed;
-use super::{Look, Trouble, find, json, print_json, text};
-use crate::cli_inspect::Log;
+use super::removal_record::RemovalRecord;
+use super::{CliError, OpenDeployment, find, json, print_json, text};
+use crate::cli::inspect::Log;
 use crate::{Exit, output, style};
 
-pub(crate) fn run(look: &Look, options: &Log, verbose: bool) -> Result<Exit, Trouble> {
-    let resource = find::one(look, &options.resource)?;
+pub(crate) fn run(
+    deployment: &OpenDeployment,
+    options: &Log,
+    verbose: bool,
+) -> Result<Exit, CliError> {
+    let resource = find::find_one(deployment, &options.resource)?;
     let id = resource.id.as_str();
-    let mut actions = look.actions(id, options.limit + 1)?;
+    let mut actions = deployment.actions(id, options.limit + 1)?;
     let more = actions.len() > options.limit;
-    let removed = Removed::find(&**look, &resource, &actions)?;
+    let removed = RemovalRecord::find(&**deployment, &resource, &actions)?;
     actions.truncate(options.limit);
-    if options.look.json {
+    if options.inspect.json {
         let actions: Vec<Value> = actions.iter().map(json::action).collect();
         let mut form = json!({ "resource": json::resource(&resource), "actions": actions });
         form["more"] = more.into();
-        form["removed"] = removed.as_ref().map_or(Value::Null, Removed::as_json);
+        form["removed"] = removed.as_ref().map_or(Value::Null, RemovalRecord::as_json);
         print_json(&form)?;
         return Ok(Exit::Done);
     }
@@ -37,13 +41,13 @@ pub(crate) fn run(look: &Look, options: &Log, verbose: bool) -> Result<Exit, Tro
     if !output::print_styled(&out) {
         return Ok(Exit::Error);
     }
-    let id = style::harmless(id);
+    let id = style::sanitize(id);
     let entries = match actions.len() {
         0 => "no entry".to_owned(),
         1 => "1 entry".to_owned(),
         count => format!("{} entries", style::grouped(count)),
     };
-    let rest = if more { "; there are older ones: --limit N" } else { "" };
+    let rest = if more { "; more with --limit N" } else { "" };
     let removed = removed.map(|removed| format!("; removed {}", removed.as_text()));
     output::say(&format!("{id}: {entries}{}{rest}", removed.unwrap_or_default()));
     Ok(Exit::Done)
@@ -62,7 +66,7 @@ fn write_action(out: &mut String, action: &Action, verbose: bool) {
             let _ = writeln!(out, " ({})", style::duration(finished.since(action.started)));
         }
         _ => {
-            let _ = writeln!(out, "{}", style::warning("cut off, the engine ended before it did"));
+            let _ = writeln!(out, "{}", style::warning("interrupted: the engine ended first"));
         }
     }
     for change in &action.change.attributes {
@@ -81,20 +85,20 @@ fn write_line(out: &mut String, line: &LogLine) {
         LogLevel::Warning => style::warning(&word),
         LogLevel::Error | LogLevel::Critical => style::error(&word),
     };
-    let message = style::harmless(&line.message).replace('\n', "\n    ");
+    let message = style::sanitize(&line.message).replace('\n', "\n    ");
     let _ = write!(out, "  {}  {level}  {message}", text::clock(line.at));
-    // A text of several lines, such as what a command printed, stands below.
+    // Multi-line values, such as command output, are printed below the line.
     let is_block = |value: &Value| {
         value.as_str().is_some_and(|text| text.trim_end_matches('\n').contains('\n'))
     };
     for (name, value) in line.values.iter().filter(|(_, value)| !is_block(value)) {
-        let _ = write!(out, "  {}={}", style::harmless(name), text::log_value(value));
+        let _ = write!(out, "  {}={}", style::sanitize(name), text::log_value(value));
     }
     out.push('\n');
     for (name, value) in line.values.iter().filter(|(_, value)| is_block(value)) {
-        let _ = writeln!(out, "    {}:", style::harmless(name));
+        let _ = writeln!(out, "    {}:", style::sanitize(name));
         for text in value.as_str().unwrap_or_default().lines() {
-            let _ = writeln!(out, "      {}", style::harmless(text));
+            let _ = writeln!(out, "      {}", style::sanitize(text));
         }
     }
 }

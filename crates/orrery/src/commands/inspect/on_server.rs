@@ -1,4 +1,4 @@
-//! An environment on a server, asked through the API.
+//! Deployment in an environment on a server, read through the API.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,26 @@ use orrery_api::{
     UnknownEffect, UnknownEffects, VersionSummary,
 };
 use orrery_model::{
-    AttributeChange, Change, ChangeKind, LogLevel, LogLine, ResourceId, Status, Timestamp,
+    AttributeDiff, Change, ChangeKind, LogLevel, LogLine, ResourceId, Status, Timestamp,
     VersionNumber,
 };
-use orrery_scheduler::Because;
+use orrery_scheduler::StateReason;
 use orrery_store::{Action, ActionKey, Parameter, ResourceQuery, VersionInfo};
 use serde_json::{Map, Value, json};
 
+use super::deployment::{
+    ActiveRun, AgentView, BlockingRequirement, Changed, Counts, Deployment, NextStep, NextSteps,
+    ResourceView, Visit, rank,
+};
 use super::from_api::{
-    KINDS, LEVELS, changed, maybe_time, outcome, parameter, seen, seen_in, state, time, version,
-    word,
+    KINDS, LEVELS, changed, maybe_time, outcome, parameter, state, time, version,
+    view_from_details, view_from_summary, word,
 };
-use super::source::{
-    AgentSeen, AtWork, Changed, Counts, Deployment, Next, Outlook, Seen, Step, Visit, rank,
-};
-use super::{Trouble, local, status, text, unknown};
-use crate::commands::deploy::waiting;
+use super::{CliError, local, status, text, undefined_values};
+use crate::commands::deploy::follow_operation;
 use crate::remote::RemoteEnvironment;
 
-/// How often all resources are verified, as the server calls it.
+/// Server setting with the verification interval.
 const REPAIR_INTERVAL: &str = "autostart_agent_repair_interval";
 
 pub(crate) struct OnServer {
@@ -45,12 +46,12 @@ impl OnServer {
         self.of.path(&parts)
     }
 
-    fn details(&self, id: &str) -> Result<Option<ResourceDetails>, Trouble> {
+    fn details(&self, id: &str) -> Result<Option<ResourceDetails>, CliError> {
         Ok(self.of.client.find(&self.resource(id, &[]))?)
     }
 
-    /// Lines of the log by action, oldest first, down to the action of this number.
-    fn lines(&self, id: &str, oldest: i64) -> Result<BTreeMap<i64, Vec<LogLine>>, Trouble> {
+    /// Log lines by action, oldest first, back to action `oldest`.
+    fn lines(&self, id: &str, oldest: i64) -> Result<BTreeMap<i64, Vec<LogLine>>, CliError> {
         let mut lines: BTreeMap<i64, Vec<LogLine>> = BTreeMap::new();
         for line in self.of.client.list::<ResourceLogLine>(&self.resource(id, &["logs"])).large() {
             let line = line?;
@@ -64,14 +65,14 @@ impl OnServer {
                 values: line.values,
             });
         }
-        // They come the latest first.
+        // The API returns the newest first.
         lines.values_mut().for_each(|lines| lines.reverse());
         Ok(lines)
     }
 
-    /// The chain of requirements that are not as wanted, down to the one that is to blame.
-    fn requirements(&self, from: &ResourceDetails) -> Result<Vec<Step>, Trouble> {
-        let mut steps: Vec<Step> = Vec::new();
+    /// Chain of blocking requirements, down to the root cause.
+    fn requirements(&self, from: &ResourceDetails) -> Result<Vec<BlockingRequirement>, CliError> {
+        let mut steps: Vec<BlockingRequirement> = Vec::new();
         let mut requires = from.requires.clone();
         while steps.len() < local::PATH_MAX {
             let mut bad = Vec::new();
@@ -88,9 +89,9 @@ impl OnServer {
             for one in &details.requires {
                 leads_on |= rank(state(&one.status)?).is_some();
             }
-            let seen = seen_in(&details)?;
+            let seen = view_from_details(&details)?;
             let message = status::message(self, &seen)?;
-            steps.push(Step {
+            steps.push(BlockingRequirement {
                 id,
                 status,
                 message: message.filter(|_| !(waits && leads_on)),
@@ -106,25 +107,25 @@ impl OnServer {
         Ok(steps)
     }
 
-    /// What a resource waits for of which something is not known.
+    /// Unknown values that block a resource.
     fn unknown_in(
         &self,
         details: &ResourceDetails,
         version: VersionNumber,
-    ) -> Result<String, Trouble> {
+    ) -> Result<String, CliError> {
         let at = self.of.path(&["versions", &version.to_string(), "unknowns"]);
         let mut missing = Vec::new();
         for one in self.of.client.list::<Unknown>(&at) {
             let one = one?;
             if !one.resolved {
-                missing.push(unknown::called(&one.name, one.resource.as_deref()));
+                missing.push(undefined_values::describe(&one.name, one.resource.as_deref()));
             }
         }
-        Ok(unknown::told(&details.attributes, &missing, version))
+        Ok(undefined_values::explain(&details.attributes, &missing, version))
     }
 
-    /// When an interval that began with the last run of a resource is over; `None` if it is switched off.
-    fn interval(&self, setting: &str, seen: &Seen) -> Result<Option<String>, Trouble> {
+    /// End of an interval since the last run of a resource; `None` if the interval is disabled.
+    fn interval(&self, setting: &str, seen: &ResourceView) -> Result<Option<String>, CliError> {
         let setting: Setting = self.of.client.get(&self.of.path(&["settings", setting]))?;
         let interval = match &setting.value {
             Value::String(text) => text.clone(),
@@ -146,58 +147,58 @@ impl OnServer {
         })
     }
 
-    /// What comes next for a resource that nothing holds back.
+    /// Next step of a resource that is not blocked.
     fn next(
         &self,
         details: &ResourceDetails,
-        seen: &Seen,
-        path: &[Step],
+        seen: &ResourceView,
+        path: &[BlockingRequirement],
         version: VersionNumber,
-    ) -> Result<Next, Trouble> {
-        let said = |because: &Because| {
-            local::next(because).unwrap_or_else(|| Next::new("halted", because.to_string()))
+    ) -> Result<NextStep, CliError> {
+        let said = |because: &StateReason| {
+            local::next(because).unwrap_or_else(|| NextStep::new("halted", because.to_string()))
         };
         Ok(match seen.status {
-            Status::Orphaned => Next::new("not_wanted", "nothing: no version wants it any more"),
-            Status::Deploying => Next::new("running", "its handler runs now"),
+            Status::Orphaned => NextStep::new("not_wanted", "nothing: it is in no version"),
+            Status::Deploying => NextStep::new("running", "its handler is running"),
             Status::Available => match path.first() {
-                Some(step) => Next::new("queued", format!("it is deployed after {}", step.id)),
-                None => Next::new("queued", "it is deployed as soon as its turn comes"),
+                Some(step) => NextStep::new("queued", format!("it is deployed after {}", step.id)),
+                None => NextStep::new("queued", "it is deployed as soon as its turn comes"),
             },
             Status::Undefined | Status::SkippedForUndefined => match path.last() {
                 Some(step) => {
-                    Next::new("undefined", format!("it is deployed when {} is known", step.id))
+                    NextStep::new("undefined", format!("it is deployed once {} is known", step.id))
                 }
-                None => Next::new("undefined", self.unknown_in(details, version)?),
+                None => NextStep::new("undefined", self.unknown_in(details, version)?),
             },
             Status::Deployed => match self.interval(REPAIR_INTERVAL, seen)? {
-                None => said(&Because::Settled),
-                Some(when) => Next::new(
-                    "settled",
-                    format!("it matches the model; it is verified again {when}"),
-                ),
+                None => said(&StateReason::Settled),
+                Some(when) => {
+                    NextStep::new("settled", format!("it matches the model; it is verified {when}"))
+                }
             },
-            _ if details.state.parked => said(&Because::Parked { attempts: seen.attempts }),
+            _ if details.state.parked => said(&StateReason::Parked { attempts: seen.attempts }),
             Status::Skipped if !path.is_empty() => {
                 let names: Vec<&str> = path.iter().take(1).map(|step| step.id.as_str()).collect();
-                let text = format!("it is tried as soon as {} is deployed", text::some_of(&names));
-                Next::new("waiting_for_recovery", text)
+                let text =
+                    format!("it is retried as soon as {} is deployed", text::some_of(&names));
+                NextStep::new("waiting_for_recovery", text)
             }
             _ => match maybe_time(details.next_run_at.as_ref())? {
-                None => said(&Because::NothingPlanned),
+                None => said(&StateReason::NothingPlanned),
                 Some(at) => {
                     let when = match at <= crate::state::now() {
                         true => "as soon as its turn comes".to_owned(),
                         false => format!("at {} ({})", text::moment(at), text::until(at)),
                     };
-                    Next::new(
+                    NextStep::new(
                         "timer",
                         match seen.status {
                             Status::Unavailable => format!(
-                                "it waits for a machine: it is tried as soon as {} can be reached, and {when}",
+                                "it waits for a machine: it is retried as soon as {} can be reached, and {when}",
                                 seen.id.agent()
                             ),
-                            _ => format!("it is tried again {when}"),
+                            _ => format!("it is retried {when}"),
                         },
                     )
                 }
@@ -207,12 +208,13 @@ impl OnServer {
 }
 
 impl Deployment for OnServer {
-    fn nothing_deployed(&self) -> Trouble {
-        let trouble = Trouble::said(format!("{} has no released version yet", self.of.place()));
-        trouble.help("`orrery deploy` in a project makes one")
+    fn nothing_deployed(&self) -> CliError {
+        let error =
+            CliError::new(format!("{} has no released version yet", self.of.display_name()));
+        error.help("`orrery deploy` in a project creates one")
     }
 
-    fn versions(&self) -> Result<Vec<VersionInfo>, Trouble> {
+    fn versions(&self) -> Result<Vec<VersionInfo>, CliError> {
         let pages = self.of.client.list::<VersionSummary>(&self.of.path(&["versions"])).large();
         let mut found = Vec::new();
         for one in pages {
@@ -222,31 +224,31 @@ impl Deployment for OnServer {
         Ok(found)
     }
 
-    fn processed(&self) -> Result<Option<VersionNumber>, Trouble> {
+    fn processed(&self) -> Result<Option<VersionNumber>, CliError> {
         let active = query(&self.of.path(&["versions"]), &[("status", Some("active"))]);
         let first = self.of.client.list::<VersionSummary>(&active).next().transpose()?;
         Ok(first.map(|version| VersionNumber(version.number)))
     }
 
-    fn unknown_effects(&self) -> Result<Vec<UnknownEffect>, Trouble> {
+    fn unknown_effects(&self) -> Result<Vec<UnknownEffect>, CliError> {
         let found: UnknownEffects = self.of.client.get(&self.of.path(&["unknown-effects"]))?;
         Ok(found.items)
     }
 
-    fn counts(&self) -> Result<Counts, Trouble> {
+    fn counts(&self) -> Result<Counts, CliError> {
         let counts: ResourceCounts = self.of.client.get(&self.of.path(&["resource-counts"]))?;
         let by_status = counts.by_status.iter().map(|(name, count)| Ok((state(name)?, *count)));
         Ok(Counts {
-            by_status: by_status.collect::<Result<_, Trouble>>()?,
+            by_status: by_status.collect::<Result<_, CliError>>()?,
             parked: counts.parked,
             removed: counts.removed,
             verified_since: maybe_time(counts.verified_since.as_ref())?,
         })
     }
 
-    fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
+    fn agents(&self) -> Result<Vec<AgentView>, CliError> {
         let pages = self.of.client.list::<orrery_api::Agent>(&self.of.path(&["agents"])).large();
-        // Those of the server's own machine are down while no engine is needed; that is nothing to tell of.
+        // Agents on the server's own machine are down while no engine runs; that is normal.
         let agent = |one: orrery_api::Agent| {
             let lacks_machine = one.status == "unavailable";
             let is_unreachable = one.transitioning == Transitioning::Error;
@@ -256,7 +258,7 @@ impl Deployment for OnServer {
                 true => Some(one.placement.reason),
                 false => message.filter(|_| is_unreachable),
             };
-            AgentSeen {
+            AgentView {
                 down: lacks_machine || is_away || is_unreachable,
                 reason,
                 name: one.name,
@@ -268,13 +270,13 @@ impl Deployment for OnServer {
     }
 
     fn environment(&self) -> Option<String> {
-        Some(self.of.place())
+        Some(self.of.display_name())
     }
 
-    fn at_work(&self) -> Result<Option<AtWork>, Trouble> {
+    fn at_work(&self) -> Result<Option<ActiveRun>, CliError> {
         if self.of.is_halted()? {
             let text = format!("{} is halted: nothing is deployed", self.of.name());
-            return Ok(Some(AtWork { text, json: json!({ "halted": true }) }));
+            return Ok(Some(ActiveRun { text, json: json!({ "halted": true }) }));
         }
         let latest = query(&self.of.path(&["operations"]), &[("limit", Some("20"))]);
         for operation in self.of.client.list::<Operation>(&latest).take(20) {
@@ -282,30 +284,30 @@ impl Deployment for OnServer {
             if operation.transitioning == Transitioning::Yes {
                 let since = text::moment(time(&operation.created)?);
                 let kind = operation.kind.replace('_', " ");
-                let waits = waiting::reason(&operation);
+                let waits = follow_operation::reason(&operation);
                 let text = match &waits {
-                    None => format!("the server is at work: {kind} since {since}"),
+                    None => format!("the server is deploying: {kind} since {since}"),
                     Some(reason) => format!("{kind} since {since}: {reason}"),
                 };
                 let json = json!({
                     "operation": operation.id, "kind": operation.kind, "since": operation.created,
                     "waits": waits,
                 });
-                return Ok(Some(AtWork { text, json }));
+                return Ok(Some(ActiveRun { text, json }));
             }
         }
-        let at_work = || AtWork { text: "the server is at work".to_owned(), json: json!({}) };
+        let at_work = || ActiveRun { text: "the server is deploying".to_owned(), json: json!({}) };
         let deploying = self.counts()?.by_status.get(&Status::Deploying).copied().unwrap_or(0);
         Ok((deploying > 0).then(at_work))
     }
 
-    fn each(
+    fn visit(
         &self,
         wanted: &ResourceQuery,
         after: Option<&str>,
         batch: usize,
         visit: &mut Visit<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CliError> {
         let statuses: Vec<&str> = wanted.statuses.iter().map(|status| status.as_str()).collect();
         let statuses = statuses.join(",");
         let limit = batch.clamp(1, 1000).to_string();
@@ -322,26 +324,26 @@ impl Deployment for OnServer {
         );
         for summary in self.of.client.list::<ResourceSummary>(&path) {
             let summary = summary?;
-            // Where a page continues is known to the server only; an id is not it.
+            // Page cursors are opaque; skip to the given id here.
             if after.is_some_and(|after| summary.id.as_str() <= after) {
                 continue;
             }
-            if !visit(seen(&summary)?)? {
+            if !visit(view_from_summary(&summary)?)? {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    fn find(&self, id: &str) -> Result<Option<Seen>, Trouble> {
-        // What is no id is a part of one, and not to be found like this.
+    fn find(&self, id: &str) -> Result<Option<ResourceView>, CliError> {
+        // A partial id cannot be looked up directly.
         if id.parse::<ResourceId>().is_err() {
             return Ok(None);
         }
-        self.details(id)?.map(|details| seen_in(&details)).transpose()
+        self.details(id)?.map(|details| view_from_details(&details)).transpose()
     }
 
-    fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, Trouble> {
+    fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, CliError> {
         let path = self.resource(id, &["actions"]);
         let page = query(&path, &[("limit", Some(&limit.clamp(1, 1000).to_string()))]);
         let found = self.of.client.list::<ResourceAction>(&page).take(limit);
@@ -354,7 +356,7 @@ impl Deployment for OnServer {
             false => BTreeMap::new(),
         };
         let action = |one: ResourceAction| {
-            let attributes = one.changes.into_iter().map(|change| AttributeChange {
+            let attributes = one.changes.into_iter().map(|change| AttributeDiff {
                 name: change.name,
                 current: change.current,
                 desired: change.desired,
@@ -376,7 +378,7 @@ impl Deployment for OnServer {
         found.into_iter().map(action).collect()
     }
 
-    fn facts(&self, of: Option<&str>) -> Result<Vec<Parameter>, Trouble> {
+    fn facts(&self, of: Option<&str>) -> Result<Vec<Parameter>, CliError> {
         let path = query(&self.of.path(&["facts"]), &[("resource", of)]);
         let pages = self.of.client.list::<orrery_api::Parameter>(&path).large();
         pages.map(|one| parameter(one?)).collect()
@@ -387,7 +389,7 @@ impl Deployment for OnServer {
         from: VersionNumber,
         to: VersionNumber,
         visit: &mut dyn FnMut(Changed),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CliError> {
         let (from, to) = (from.to_string(), to.to_string());
         let path = self.of.path(&["versions", &from, "compare", &to]);
         for one in self.of.client.list::<ResourceDifference>(&path).large() {
@@ -401,8 +403,8 @@ impl Deployment for OnServer {
         id: &ResourceId,
         from: VersionNumber,
         to: VersionNumber,
-    ) -> Result<Option<Vec<String>>, Trouble> {
-        // The latest first: each entry holds from its version on.
+    ) -> Result<Option<Vec<String>>, CliError> {
+        // Newest first: each entry applies from its version on.
         let path = self.resource(id.as_str(), &["history"]);
         let (mut before, mut after): (Option<ResourceHistoryEntry>, Option<ResourceHistoryEntry>) =
             (None, None);
@@ -428,8 +430,8 @@ impl Deployment for OnServer {
         Ok(Some(names.into_iter().filter(differ).cloned().collect()))
     }
 
-    fn is_wanted(&self, id: &ResourceId, released: &VersionInfo) -> Result<bool, Trouble> {
-        // The latest first: each entry holds from its version on.
+    fn is_in_released(&self, id: &ResourceId, released: &VersionInfo) -> Result<bool, CliError> {
+        // Newest first: each entry applies from its version on.
         let path = self.resource(id.as_str(), &["history"]);
         for entry in self.of.client.list::<ResourceHistoryEntry>(&path) {
             if entry?.version <= released.number.0 {
@@ -439,17 +441,21 @@ impl Deployment for OnServer {
         Ok(false)
     }
 
-    fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, Trouble> {
+    fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, CliError> {
         let details = self.details(id.as_str())?;
         Ok(details.and_then(|details| details.attributes.read().ok()))
     }
 
-    fn outlook(&self, resource: &Seen, version: &VersionInfo) -> Result<Outlook, Trouble> {
+    fn next_steps(
+        &self,
+        resource: &ResourceView,
+        version: &VersionInfo,
+    ) -> Result<NextSteps, CliError> {
         let Some(details) = self.details(resource.id.as_str())? else {
-            let next = Next::new("not_wanted", "nothing: it is not known any more");
-            return Ok(Outlook { next: vec![next], ..Outlook::default() });
+            let next = NextStep::new("not_wanted", "nothing: it is unknown");
+            return Ok(NextSteps { next: vec![next], ..NextSteps::default() });
         };
-        let seen = seen_in(&details)?;
+        let seen = view_from_details(&details)?;
         let path = match seen.status {
             Status::Skipped | Status::SkippedForUndefined | Status::Available => {
                 self.requirements(&details)?
@@ -458,7 +464,7 @@ impl Deployment for OnServer {
         };
         let mut next = Vec::new();
         if self.of.is_halted()? {
-            next.push(Next::new("halted", format!("nothing: {} is halted", self.of.name())));
+            next.push(NextStep::new("halted", format!("nothing: {} is halted", self.of.name())));
         } else {
             next.push(self.next(&details, &seen, &path, version.number)?);
         }
@@ -466,10 +472,10 @@ impl Deployment for OnServer {
         let known: Option<orrery_api::Agent> =
             self.of.client.find(&self.of.path(&["agents", agent]))?;
         if known.is_some_and(|agent| agent.paused) {
-            // Nothing of a paused agent runs, whatever the time.
+            // A paused agent runs nothing.
             next.retain(|next| !matches!(next.kind, "timer" | "queued"));
-            next.extend(local::next(&Because::AgentPaused { agent: agent.into() }));
+            next.extend(local::next(&StateReason::AgentPaused { agent: agent.into() }));
         }
-        Ok(Outlook { status: Some(seen.status), path, next })
+        Ok(NextSteps { status: Some(seen.status), path, next })
     }
 }

@@ -1,4 +1,4 @@
-//! `orrery resources`: a list, read and written page by page.
+//! `orrery resources`: a list, streamed page by page.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -7,36 +7,36 @@ use orrery_model::{Pattern, Status};
 use orrery_store::ResourceQuery;
 use serde_json::Value;
 
-use super::source::Seen;
-use super::{Look, Paper, Trouble, find, json, paper, text};
-use crate::cli_inspect::Resources;
+use super::deployment::ResourceView;
+use super::{CliError, OpenDeployment, StyledStdout, find, json, styled_stdout, text};
+use crate::cli::inspect::Resources;
 use crate::{Exit, output, style};
 
-/// Lines are kept until there are so many, so that their columns can be aligned.
+/// Number of buffered lines for the alignment of columns.
 const LINES_ALIGNED: usize = 1000;
 
-pub(crate) fn run(look: &Look, options: &Resources) -> Result<Exit, Trouble> {
+pub(crate) fn run(deployment: &OpenDeployment, options: &Resources) -> Result<Exit, CliError> {
     let mut list = List {
         counts: BTreeMap::new(),
         removed: 0,
         shown: 0,
         next: None,
-        form: if options.look.json {
+        form: if options.inspect.json {
             Form::Json(BufWriter::with_capacity(1 << 16, io::stdout().lock()))
         } else {
-            Form::Table { out: paper(), lines: Vec::new(), width: 0, headed: false }
+            Form::Table { out: styled_stdout(), lines: Vec::new(), width: 0, headed: false }
         },
     };
     list.form.begin()?;
-    read(look, options, &mut list)?;
+    read(deployment, options, &mut list)?;
     list.form.end(list.next.as_deref())?;
-    if !options.look.json {
-        list.tell();
+    if !options.inspect.json {
+        list.print_summary();
     }
     Ok(Exit::Done)
 }
 
-fn read(look: &Look, options: &Resources, list: &mut List) -> Result<(), Trouble> {
+fn read(deployment: &OpenDeployment, options: &Resources, list: &mut List) -> Result<(), CliError> {
     let query = ResourceQuery {
         agent: options.agent.clone(),
         entity: options.entity.clone(),
@@ -45,12 +45,12 @@ fn read(look: &Look, options: &Resources, list: &mut List) -> Result<(), Trouble
     };
     let pattern = options.filter.clone().map(Pattern::new);
     let mut last = None;
-    find::each(look, &query, options.after.as_deref(), |resource| {
+    find::visit(deployment, &query, options.after.as_deref(), |resource| {
         if pattern.as_ref().is_some_and(|pattern| !pattern.matches(&resource.id)) {
             return Ok(true);
         }
         if options.limit == Some(list.shown) {
-            // There is more: that is all there was to know about this one.
+            // One resource more than the limit: the list is not complete.
             list.next = last.take();
             return Ok(false);
         }
@@ -63,11 +63,11 @@ fn read(look: &Look, options: &Resources, list: &mut List) -> Result<(), Trouble
 }
 
 struct List {
-    /// Without those that were removed.
+    /// Without removed resources.
     counts: BTreeMap<Status, u64>,
     removed: u64,
     shown: usize,
-    /// The last one shown, if there are more behind it.
+    /// The last listed resource, if there are more.
     next: Option<String>,
     form: Form,
 }
@@ -75,17 +75,17 @@ struct List {
 enum Form {
     Json(BufWriter<io::StdoutLock<'static>>),
     Table {
-        out: Paper,
-        /// Each with its status, the word for that, and the rest.
+        out: StyledStdout,
+        /// Status, status word, and the rest of the line.
         lines: Vec<(Status, &'static str, String)>,
-        /// Of the first column; it grows if it must.
+        /// Width of the first column; it can grow.
         width: usize,
         headed: bool,
     },
 }
 
 impl List {
-    fn show(&mut self, resource: &Seen) -> Result<(), Trouble> {
+    fn show(&mut self, resource: &ResourceView) -> Result<(), CliError> {
         match resource.is_removed() {
             true => self.removed += 1,
             false => *self.counts.entry(resource.status).or_default() += 1,
@@ -98,7 +98,7 @@ impl List {
             }
             Form::Table { lines, width, .. } => {
                 let run = resource.last_run_at.map_or_else(|| "-".to_owned(), text::moment);
-                let id = style::harmless(resource.id.as_str());
+                let id = style::sanitize(resource.id.as_str());
                 *width = (*width).max(resource.word().len());
                 lines.push((resource.status, resource.word(), format!("{run:<20}  {id}")));
                 if lines.len() >= LINES_ALIGNED {
@@ -109,9 +109,9 @@ impl List {
         Ok(())
     }
 
-    fn tell(&self) {
+    fn print_summary(&self) {
         if let Some(next) = &self.next {
-            let next = style::harmless(next);
+            let next = style::sanitize(next);
             output::say(&format!("more results: --after '{next}'"));
         }
         let resources = style::count(self.shown, "resource");
@@ -123,7 +123,7 @@ impl List {
 }
 
 impl Form {
-    fn begin(&mut self) -> Result<(), Trouble> {
+    fn begin(&mut self) -> Result<(), CliError> {
         match self {
             Form::Json(out) => Ok(write!(out, "{{\"resources\": [")?),
             Form::Table { width, .. } => {
@@ -133,7 +133,7 @@ impl Form {
         }
     }
 
-    fn flush_lines(&mut self) -> Result<(), Trouble> {
+    fn flush_lines(&mut self) -> Result<(), CliError> {
         let Form::Table { out, lines, width, headed } = self else { return Ok(()) };
         if !*headed && !lines.is_empty() {
             *headed = true;
@@ -147,7 +147,7 @@ impl Form {
         Ok(())
     }
 
-    fn end(&mut self, next: Option<&str>) -> Result<(), Trouble> {
+    fn end(&mut self, next: Option<&str>) -> Result<(), CliError> {
         self.flush_lines()?;
         match self {
             Form::Json(out) => {

@@ -1,4 +1,4 @@
-//! `orrery status`: the deployment on one screen.
+//! `orrery status`: overview of the deployment.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,18 +8,18 @@ use orrery_model::{Status, Timestamp, VersionNumber};
 use orrery_store::{ActionKind, ResourceQuery, VersionInfo};
 use serde_json::{Value, json};
 
-use super::source::{AgentSeen, AtWork, Counts, Deployment, Seen};
-use super::unfinished::unfinished_removal;
-use super::{Look, Trouble, json, print_json, text, unreleased};
-use crate::cli_inspect::ShowStatus;
+use super::deployment::{ActiveRun, AgentView, Counts, Deployment, ResourceView};
+use super::unfinished_removal::unfinished_removal;
+use super::{CliError, OpenDeployment, json, print_json, text, unreleased};
+use crate::cli::inspect::ShowStatus;
 use crate::commands::effects;
 use crate::{Exit, output, style};
 
-/// How many resources are shown with what is wrong, and how many agents by name.
+/// Maximum number of problems and of agents that are listed.
 const PROBLEMS_MAX: usize = 10;
 const AGENTS_MAX: usize = 8;
 
-/// States that want attention, the worst first.
+/// Statuses that need attention, worst first.
 const PROBLEMS: [Status; 6] = [
     Status::Failed,
     Status::Unavailable,
@@ -29,52 +29,53 @@ const PROBLEMS: [Status; 6] = [
     Status::SkippedForUndefined,
 ];
 
-/// How many of the last actions are searched for a deploy.
+/// Number of recent actions that are searched for a deploy.
 const ACTIONS_MAX: usize = 10;
 
 struct Overview {
     version: VersionInfo,
-    /// A newer version that is not released.
+    /// A newer, unreleased version.
     candidate: Option<VersionInfo>,
     processed: Option<VersionNumber>,
-    /// Without those that were removed.
+    /// Without removed resources.
     counts: BTreeMap<Status, u64>,
-    /// Resources that the version removes and that are gone.
+    /// Number of removed resources.
     removed: u64,
     parked: u64,
     verified_since: Option<Timestamp>,
     place: Option<String>,
-    agents: Vec<AgentSeen>,
-    writer: Option<AtWork>,
-    problems: Vec<(Seen, Option<String>)>,
+    agents: Vec<AgentView>,
+    writer: Option<ActiveRun>,
+    problems: Vec<(ResourceView, Option<String>)>,
     problem_count: u64,
-    /// Those of the parked resources, if there are any.
+    /// Unknown effects of parked resources.
     unknown_effects: Vec<UnknownEffect>,
 }
 
-pub(crate) fn run(look: &Look, options: &ShowStatus) -> Result<Exit, Trouble> {
-    let overview = Overview::read(look)?;
-    if options.look.json {
+pub(crate) fn run(deployment: &OpenDeployment, options: &ShowStatus) -> Result<Exit, CliError> {
+    let overview = Overview::read(deployment)?;
+    if options.inspect.json {
         print_json(&overview.as_json())?;
-    } else if !output::print_styled(&overview.as_text(look)) {
+    } else if !output::print_styled(&overview.as_text(deployment)) {
         return Ok(Exit::Error);
     }
-    if !options.look.json {
+    if !options.inspect.json {
         output::say(&overview.closing());
     }
     Ok(if overview.is_done() { Exit::Done } else { Exit::Pending })
 }
 
 impl Overview {
-    fn read(look: &Look) -> Result<Self, Trouble> {
-        let (version, candidate) = look.released()?;
-        let processed = look.processed()?;
-        let Counts { by_status: mut counts, parked, removed, verified_since } = look.counts()?;
+    fn read(deployment: &OpenDeployment) -> Result<Self, CliError> {
+        let (version, candidate) = deployment.released()?;
+        let processed = deployment.processed()?;
+        let Counts { by_status: mut counts, parked, removed, verified_since } =
+            deployment.counts()?;
         if let Some(deployed) = counts.get_mut(&Status::Deployed) {
             *deployed = deployed.saturating_sub(removed);
         }
-        let agents = look.agents()?;
-        let writer = look.at_work()?;
+        let agents = deployment.agents()?;
+        let writer = deployment.at_work()?;
         let count = |status: &Status| counts.get(status).copied().unwrap_or(0);
         let problem_count = PROBLEMS.iter().map(count).sum();
         let mut problems = Vec::new();
@@ -84,17 +85,17 @@ impl Overview {
                 break;
             }
             let query = ResourceQuery { statuses: vec![status], ..ResourceQuery::default() };
-            look.each(&query, None, room, &mut |resource| {
-                let message = message(&**look, &resource)?;
+            deployment.visit(&query, None, room, &mut |resource| {
+                let message = message(&**deployment, &resource)?;
                 problems.push((resource, message));
                 Ok(problems.len() < PROBLEMS_MAX)
             })?;
         }
         let unknown_effects = match parked > 0 {
-            true => look.unknown_effects()?,
+            true => deployment.unknown_effects()?,
             false => Vec::new(),
         };
-        let place = look.environment();
+        let place = deployment.environment();
         Ok(Overview {
             version,
             candidate,
@@ -112,14 +113,14 @@ impl Overview {
         })
     }
 
-    /// Whether everything is deployed, and kept so: whatever cannot be reached or is not tried any more is not, and neither is what
-    /// a removal has left to do.
+    /// True if everything is deployed and stays so: no agent is unavailable, no resource is parked,
+    /// and no removal is unfinished.
     fn is_done(&self) -> bool {
         let is_kept = self.parked == 0 && self.agents.iter().all(|agent| !agent.down);
         self.is_deployed() && is_kept && self.unfinished_removal().is_none()
     }
 
-    /// Whether every resource that is wanted is deployed.
+    /// True if every resource of the version is deployed.
     fn is_deployed(&self) -> bool {
         let others = self.counts.iter().filter(|(status, count)| {
             **count > 0 && !matches!(status, Status::Deployed | Status::Orphaned)
@@ -128,33 +129,33 @@ impl Overview {
         others.count() == 0 && reached && self.processed == Some(self.version.number)
     }
 
-    /// The sentence on an unfinished removal. While one is at work, it is not told; a server continues one by itself, and those that
-    /// other programs ask for may have no version after them.
+    /// Note on an unfinished removal. Omitted during a run, and on a server, which continues
+    /// removals itself and may have some without a following version.
     fn unfinished_removal(&self) -> Option<&'static str> {
         let is_at_rest = self.writer.is_none() && (self.place.is_none() || !self.is_deployed());
         unfinished_removal(&self.version).filter(|_| is_at_rest)
     }
 
-    /// Without those that are no longer wanted, and those that were removed.
+    /// Number of resources without orphaned and removed ones.
     fn total(&self) -> u64 {
         let wanted = self.counts.iter().filter(|(status, _)| **status != Status::Orphaned);
         wanted.map(|(_, count)| count).sum()
     }
 
-    fn as_text(&self, look: &Look) -> String {
+    fn as_text(&self, deployment: &OpenDeployment) -> String {
         let mut out = String::new();
         if let Some(place) = &self.place {
-            let _ = writeln!(out, "where    {}", style::harmless(place));
+            let _ = writeln!(out, "where    {}", style::sanitize(place));
         }
         let VersionInfo { number, made_at, info, .. } = &self.version;
         let made = text::moment(*made_at);
-        let about = style::harmless(&text::about(info));
+        let about = style::sanitize(&text::about(info));
         let comma = if about.is_empty() { "" } else { ", " };
         let ago = text::since(*made_at);
-        let _ = write!(out, "version  {number} of {made} ({ago}){comma}{about}");
+        let _ = write!(out, "version  {number}, created {made} ({ago}){comma}{about}");
         if let Some(commit) = text::commit(info) {
             let short: String = commit.chars().take(12).collect();
-            let _ = write!(out, ", commit {}", style::harmless(&short));
+            let _ = write!(out, ", commit {}", style::sanitize(&short));
         }
         if self.processed != Some(*number) {
             let waiting = match self.processed {
@@ -167,9 +168,9 @@ impl Overview {
             let _ = write!(out, "\nnewer    {}", style::warning(&unreleased(candidate)));
         }
         let now = match &self.writer {
-            Some(at_work) => style::help(&style::harmless(&at_work.text)),
+            Some(at_work) => style::help(&style::sanitize(&at_work.text)),
             None if self.counts.get(&Status::Deploying).is_some_and(|count| *count > 0) => {
-                style::warning("nothing is being deployed; the last deploy was cut off")
+                style::warning("nothing is being deployed; the last deploy was interrupted")
             }
             None => "nothing is being deployed".to_owned(),
         };
@@ -188,23 +189,25 @@ impl Overview {
         }
         for (resource, message) in &self.problems {
             let status = text::coloured(resource.status, resource.word());
-            let id = style::harmless(resource.id.as_str());
-            let place =
-                resource.source.as_ref().map(|source| format!("  ({})", look.place(source)));
+            let id = style::sanitize(resource.id.as_str());
+            let place = resource
+                .source
+                .as_ref()
+                .map(|source| format!("  ({})", deployment.location(source)));
             let _ = writeln!(out, "\n{status}  {id}{}", place.unwrap_or_default());
             if let Some(message) = message {
-                let message = style::harmless(message).replace('\n', "\n    ");
+                let message = style::sanitize(message).replace('\n', "\n    ");
                 let _ = writeln!(out, "    {message}");
             }
             let id = resource.id.as_str();
             let unknown = self.unknown_effects.iter().find(|effect| effect.resource == id);
             if let Some(effect) = unknown.filter(|_| resource.parked) {
-                let next = effects::outlook(effect, look.acting());
+                let next = effects::next_step_text(effect, deployment.settle_timing());
                 let _ = writeln!(out, "    {}", style::warning(&next));
             } else if resource.parked {
                 let attempts = style::count(resource.attempts as usize, "attempt");
                 let parked = style::warning(&format!("parked after {attempts}"));
-                let _ = writeln!(out, "    {parked}: `orrery repair --pending` tries it again");
+                let _ = writeln!(out, "    {parked}: `orrery repair --pending` retries it");
             }
         }
         self.write_rest(&mut out);
@@ -215,11 +218,11 @@ impl Overview {
         if self.agents.is_empty() {
             return "none".to_owned();
         }
-        // Those that do nothing are what somebody has to know.
-        let (idle, others): (Vec<&AgentSeen>, Vec<&AgentSeen>) =
+        // Agents that do nothing are listed first.
+        let (idle, others): (Vec<&AgentView>, Vec<&AgentView>) =
             self.agents.iter().partition(|agent| agent.paused || agent.down);
-        let name = |agent: &&AgentSeen| {
-            let name = style::harmless(&agent.name);
+        let name = |agent: &&AgentView| {
+            let name = style::sanitize(&agent.name);
             match (agent.paused, agent.down) {
                 (true, _) => style::warning(&format!("{name} (paused)")),
                 (false, true) => {
@@ -230,7 +233,7 @@ impl Overview {
                 (false, false) => name,
             }
         };
-        let all: Vec<&AgentSeen> = idle.into_iter().chain(others).collect();
+        let all: Vec<&AgentView> = idle.into_iter().chain(others).collect();
         let mut text = all.iter().take(AGENTS_MAX).map(name).collect::<Vec<_>>().join(", ");
         if all.len() > AGENTS_MAX {
             text += &format!(" and {} more", style::grouped(all.len() - AGENTS_MAX));
@@ -255,7 +258,7 @@ impl Overview {
         }
     }
 
-    /// What did not fit on the screen.
+    /// Note on problems that are not listed.
     fn write_rest(&self, out: &mut String) {
         let left = self.problem_count.saturating_sub(self.problems.len() as u64);
         if left == 0 {
@@ -315,7 +318,7 @@ impl Overview {
             .collect();
         statuses.insert("removed".to_owned(), self.removed.into());
         let agents = self.agents.iter().map(|agent| {
-            let AgentSeen { name, paused, down, reason, placement } = agent;
+            let AgentView { name, paused, down, reason, placement } = agent;
             json!({
                 "name": name, "paused": paused, "down": down, "reason": reason,
                 "placement": placement,
@@ -341,17 +344,20 @@ impl Overview {
     }
 }
 
-/// What is wrong with a resource that is not as wanted, in a line.
-pub(crate) fn message(look: &dyn Deployment, resource: &Seen) -> Result<Option<String>, Trouble> {
+/// Reason why a resource is not compliant, in a line.
+pub(crate) fn message(
+    deployment: &dyn Deployment,
+    resource: &ResourceView,
+) -> Result<Option<String>, CliError> {
     match resource.status {
-        Status::Undefined => return Ok(Some("an attribute is not known yet".to_owned())),
+        Status::Undefined => return Ok(Some("an attribute is unknown".to_owned())),
         Status::SkippedForUndefined => {
-            return Ok(Some("something that it requires is not known yet".to_owned()));
+            return Ok(Some("a requirement has unknown attributes".to_owned()));
         }
         _ => {}
     }
     let id = resource.id.as_str();
-    let actions = look.actions(id, ACTIONS_MAX)?;
+    let actions = deployment.actions(id, ACTIONS_MAX)?;
     let last = actions.iter().find(|action| action.kind == ActionKind::Deploy);
     Ok(last.and_then(text::complaint))
 }

@@ -1,4 +1,4 @@
-//! How times, states and values read, and tables of them.
+//! Text forms of times, statuses and values, and tables.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use crate::style;
 
-/// Longer values are cut; `--json` has all of them.
+/// Longer values are cut; `--json` has them in full.
 const VALUE_MAX: usize = 100;
 
-/// Longer cells of a table are cut, whatever they are: one of them would make every line as long.
+/// Maximum length of a table cell.
 const CELL_MAX: usize = 500;
 
-/// How many resources a message names.
+/// Maximum number of resources that a message names.
 const NAMED_MAX: usize = 3;
 
 /// `2026-11-16 09:30:00Z`
@@ -46,7 +46,7 @@ pub(crate) fn clock(at: Timestamp) -> String {
     time.get(..12).unwrap_or(time).to_owned()
 }
 
-/// A word in the colour of a status.
+/// Text in the colour of a status.
 pub(crate) fn coloured(status: Status, text: &str) -> String {
     match status {
         Status::Deployed => style::good(text),
@@ -89,7 +89,7 @@ pub(crate) fn tally(counts: &BTreeMap<Status, u64>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// The same with resources that were removed.
+/// The same, including removed resources.
 pub(crate) fn tally_with(counts: &BTreeMap<Status, u64>, removed: u64) -> String {
     let mut parts = vec![tally(counts)];
     if removed > 0 {
@@ -100,12 +100,12 @@ pub(crate) fn tally_with(counts: &BTreeMap<Status, u64>, removed: u64) -> String
     parts.join(", ")
 }
 
-/// A value in one line, cut if it is long.
+/// A value in one line, truncated.
 pub(crate) fn value(value: &Value) -> String {
-    style::harmless(&short(&value.to_string()))
+    style::sanitize(&short(&value.to_string()))
 }
 
-/// A text, cut if it is long.
+/// A truncated text.
 pub(crate) fn short(text: &str) -> Cow<'_, str> {
     cut(text, VALUE_MAX)
 }
@@ -116,12 +116,12 @@ fn cut(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}… ({length})", &text[..end]))
 }
 
-/// The first line of a text, cut if it is long.
+/// First line of a text, truncated.
 pub(crate) fn first_line(text: &str) -> String {
     short(text.lines().next().unwrap_or_default()).into_owned()
 }
 
-/// The value of a log line: a plain word stands without quotes.
+/// Value of a log line; a single word has no quotes.
 pub(crate) fn log_value(given: &Value) -> String {
     match given {
         Value::String(text)
@@ -129,18 +129,18 @@ pub(crate) fn log_value(given: &Value) -> String {
                 && text.len() <= VALUE_MAX
                 && !text.contains(|c: char| c.is_whitespace() || c == '"') =>
         {
-            style::harmless(text)
+            style::sanitize(text)
         }
         other => value(other),
     }
 }
 
-/// What a run that did not end well had to say: its last complaint, or its last line.
+/// Message of a failed run: its last error, or its last line.
 pub(crate) fn complaint(action: &Action) -> Option<String> {
     if action.outcome.is_none() {
-        return Some("it was cut off: the engine ended before it did".to_owned());
+        return Some("interrupted: the engine ended first".to_owned());
     }
-    let mut message = action.complaint()?.message.clone();
+    let mut message = action.failure_line()?.message.clone();
     let names = action.blocked_by();
     if !names.is_empty() {
         message += &format!(": {}", some_of(&names));
@@ -148,7 +148,7 @@ pub(crate) fn complaint(action: &Action) -> Option<String> {
     Some(message)
 }
 
-/// The first few of some names.
+/// The first few names.
 pub(crate) fn some_of(names: &[&str]) -> String {
     let mut text = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
     if names.len() > NAMED_MAX {
@@ -157,7 +157,7 @@ pub(crate) fn some_of(names: &[&str]) -> String {
     text
 }
 
-/// What people said about a version.
+/// Message of a version.
 pub(crate) fn message(info: &Value) -> Option<&str> {
     let spoken = |value: &'_ Value| value.as_str().is_some_and(|text| !text.is_empty());
     [info, &info["message"], &info["export_metadata"]["message"]]
@@ -166,7 +166,7 @@ pub(crate) fn message(info: &Value) -> Option<&str> {
         .and_then(Value::as_str)
 }
 
-/// What a version is about, in a line: also whether it goes back to another one.
+/// Message of a version in a line, including its rollback.
 pub(crate) fn about(info: &Value) -> String {
     let message = message(info).map(first_line).unwrap_or_default();
     match (info["rolled_back_to"].as_u64(), message.is_empty()) {
@@ -176,12 +176,12 @@ pub(crate) fn about(info: &Value) -> String {
     }
 }
 
-/// The commit that a version was compiled from, if a server did that.
+/// Commit that a server compiled the version from.
 pub(crate) fn commit(info: &Value) -> Option<&str> {
     info["commit"].as_str().filter(|commit| !commit.is_empty())
 }
 
-/// Aligns columns; the last one is as long as it is. Texts come without styles; very long ones are cut.
+/// Aligns columns except the last. Expects unstyled texts; truncates long ones.
 pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
     let rows: Vec<Vec<Cow<'_, str>>> =
         rows.iter().map(|row| row.iter().map(|text| cut(text, CELL_MAX)).collect()).collect();
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(about(&json!({"rolled_back_to": 5})), "rolled back to 5");
     }
 
-    /// An action can only come from a store.
+    /// Only a store creates actions.
     fn action(outcome: OutcomeStatus, log: &[LogLine]) -> Action {
         let store = SqliteStore::in_memory().unwrap();
         let environment = store.default_environment().unwrap();
@@ -269,7 +269,7 @@ mod tests {
             number: None,
             made_at: now,
             info: &Value::Null,
-            scope: orrery_store::Scope::All,
+            scope: orrery_store::PutScope::All,
             resources: &[resource],
             base: None,
             unknowns: &[],

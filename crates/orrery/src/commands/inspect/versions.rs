@@ -4,20 +4,20 @@ use orrery_model::VersionNumber;
 use orrery_store::VersionInfo;
 use serde_json::{Value, json};
 
-use super::{Look, Trouble, json, print_json, text};
-use crate::cli_inspect::Versions;
+use super::{CliError, OpenDeployment, json, print_json, text};
+use crate::cli::inspect::Versions;
 use crate::{Exit, output, style};
 
 const HEADINGS: [&str; 8] =
-    ["VERSION", "MADE", "STATE", "RESOURCES", "ADDED", "CHANGED", "REMOVED", "MESSAGE"];
+    ["VERSION", "CREATED", "STATE", "RESOURCES", "ADDED", "CHANGED", "REMOVED", "MESSAGE"];
 
-pub(crate) fn run(look: &Look, options: &Versions) -> Result<Exit, Trouble> {
-    let mut versions = look.versions()?;
+pub(crate) fn run(deployment: &OpenDeployment, options: &Versions) -> Result<Exit, CliError> {
+    let mut versions = deployment.versions()?;
     let total = versions.len();
     versions.reverse();
     versions.truncate(options.limit.unwrap_or(usize::MAX));
-    let processed = look.processed()?;
-    if options.look.json {
+    let processed = deployment.processed()?;
+    if options.inspect.json {
         let list = versions.iter().map(|version| {
             let mut form = json::version(version);
             form["state"] = state(version, processed).into();
@@ -54,11 +54,11 @@ fn row(version: &VersionInfo, processed: Option<VersionNumber>) -> Vec<String> {
         number(version.added),
         number(version.changed),
         number(version.removed),
-        style::harmless(&message),
+        style::sanitize(&message),
     ]
 }
 
-/// What a version means at present.
+/// Current state of a version.
 fn state(version: &VersionInfo, processed: Option<VersionNumber>) -> &'static str {
     let newer = processed.is_none_or(|processed| version.number > processed);
     if Some(version.number) == processed {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_called_by_where_it_stands_to_the_processed_one() {
+    fn version_states_are_relative_to_the_processed_version() {
         let version = |number, released| VersionInfo {
             number: VersionNumber(number),
             made_at: Timestamp(0),

@@ -1,15 +1,15 @@
-//! Git, for clones of modules: how it is run, and what a clone has that its repository has not.
+//! Runs git for clones of modules, and detects local changes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Whether files of a clone differ from its commit.
+/// True if files of a clone differ from its commit.
 pub(super) fn is_modified(path: &Path) -> bool {
     let changed = ask(Some(path), &["status", "--porcelain", "--untracked-files=no"]);
     changed.is_ok_and(|changed| !changed.is_empty())
 }
 
-/// What a clone has that its repository has not; such a clone is not moved to another commit.
+/// Local changes or commits of a clone. Such a clone is not moved to another commit.
 pub(super) fn local_changes(path: &Path) -> Option<String> {
     if is_modified(path) {
         return Some("it has local changes".to_owned());
@@ -28,7 +28,7 @@ pub(super) fn without_password(address: &str) -> String {
     }
 }
 
-/// Git, so that it runs nothing that a repository brings, and asks nobody.
+/// Git without hooks, configuration of the repository, or prompts.
 pub(super) fn git(directory: Option<&Path>) -> Command {
     let mut command = Command::new("git");
     for setting in [
@@ -46,16 +46,16 @@ pub(super) fn git(directory: Option<&Path>) -> Command {
     command
 }
 
-/// Runs git; answers what it says, or why it failed.
+/// Runs git; returns its output, or the reason of the failure.
 pub(super) fn run(mut command: Command) -> Result<String, String> {
-    let done = command.output().map_err(|error| format!("git cannot be started: {error}"))?;
+    let done = command.output().map_err(|error| format!("cannot start git: {error}"))?;
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
     }
     let said = String::from_utf8_lossy(&done.stderr);
     let cause = said.lines().find(|line| line.starts_with("fatal:") || line.starts_with("error:"));
     let cause = cause.or_else(|| said.lines().next_back()).unwrap_or("git failed");
-    // A list follows, of which the first one is enough.
+    // A list follows; its first entry is enough.
     let listed = said.lines().skip_while(|line| *line != cause).nth(1).map(str::trim);
     let listed = listed.filter(|_| cause.ends_with(':')).unwrap_or_default();
     let cause = cause.trim_start_matches("fatal:").trim_start_matches("error:").trim();

@@ -1,4 +1,4 @@
-//! `orrery modules install`, `add` and `update`: the project's Python environment, filled by pip.
+//! `orrery modules install`, `add` and `update`: the project's virtualenv.
 
 use std::io::IsTerminal;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use orrery_compiler::files::Disk;
-use orrery_compiler::modules::wanted::{PACKAGE_PREFIX, how_to_get, package_of};
+use orrery_compiler::modules::requirements::{PACKAGE_PREFIX, install_advice, package_of};
 use serde_json::{Value, json};
 
 use super::list::refuse;
 use super::locking::{self, LockChange};
-use super::repositories::{self, Allowed, Fetched, NotFound, Notice, Update};
-use super::sources::Wanted;
+use super::repositories::{self, Allowed, FetchedModules, NotFound, Notice, Update};
+use super::sources::ModuleSource;
 use super::target::{REQUIREMENTS, Target, absolute};
-use crate::cli_modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
-use crate::environment::lock::{FILE as LOCK_FILE, Lock};
-use crate::environment::{
+use crate::cli::modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
+use crate::virtualenv::lock::{FILE as LOCK_FILE, Lock};
+use crate::virtualenv::{
     self, Change, Error, Event, LockMode, Locking, Outcome, Upgrade, normal_name,
 };
 use crate::{Exit, output, style};
@@ -41,7 +41,7 @@ pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
     let modules: Vec<String> = modules.map(|name| name.replace('-', "_")).collect();
     let update = if modules.is_empty() { Update::All } else { Update::Only(modules) };
     run(&options.options, verbose, Rules { update, ..Rules::default() }, |target, display| {
-        // A module that was cloned from a repository is no package.
+        // A cloned module is not a package.
         let named = packages.iter().zip(&options.modules);
         let packages: Vec<String> = named
             .filter(|(package, _)| !target.has_clone_of(package))
@@ -62,11 +62,11 @@ pub(super) fn add(options: &AddModules, verbose: bool) -> Exit {
     })
 }
 
-/// What a server installs for a project that it compiles.
+/// Installation of a project's modules on a server, before a compile.
 pub(crate) struct ServerInstallation<'a> {
     pub(crate) project: &'a Path,
     pub(crate) virtualenv: &'a Path,
-    /// Where `fetch` leaves what it found out.
+    /// File for the result of `fetch`.
     pub(crate) fetched: &'a Path,
     pub(crate) update: bool,
 }
@@ -82,12 +82,12 @@ impl ServerInstallation<'_> {
         }
     }
 
-    /// Whether there is a lock file, which is binding.
+    /// True if there is a lock file, which is binding.
     fn is_locked(&self) -> bool {
         Lock::path(self.project).exists()
     }
 
-    fn rules(&self, allowed: Allowed, fetched: Option<Fetched>) -> Rules {
+    fn rules(&self, allowed: Allowed, fetched: Option<FetchedModules>) -> Rules {
         let locked = self.is_locked();
         Rules {
             update: if self.update && !locked { Update::All } else { Update::Nothing },
@@ -98,23 +98,23 @@ impl ServerInstallation<'_> {
         }
     }
 
-    /// Clones modules that the project needs from its repositories.
+    /// Clones the project's modules from its repositories.
     pub(crate) fn fetch(&self, allowed: Allowed) -> Exit {
         let rules = self.rules(allowed, None);
         let options = self.options();
-        // What is wrong with a project is told by the compile.
-        let Ok(target) = Target::of(&options) else { return Exit::Done };
+        // The compile reports problems of the project.
+        let Ok(target) = Target::find(&options) else { return Exit::Done };
         let mut listener = |notice| match notice {
             Notice::Warning(text) => {
-                output::say(&format!("{}: {}", style::warning("warning"), style::harmless(&text)));
+                output::say(&format!("{}: {}", style::warning("warning"), style::sanitize(&text)));
             }
-            Notice::Step(text) => output::say(&style::harmless(&text)),
+            Notice::Step(text) => output::say(&style::sanitize(&text)),
         };
         let fetched = read_lock(&target, rules.mode)
             .and_then(|locking| fetch_modules(&target, &rules, locking.as_ref(), &mut listener));
         let fetched = match fetched {
             Ok(fetched) => fetched,
-            Err(error) => return Display::new(&options, true).conclude(&target, Err(error)),
+            Err(error) => return InstallDisplay::new(&options, true).conclude(&target, Err(error)),
         };
         let written = serde_json::to_vec(&fetched).map_err(std::io::Error::from);
         match written.and_then(|text| std::fs::write(self.fetched, text)) {
@@ -127,16 +127,16 @@ impl ServerInstallation<'_> {
         }
     }
 
-    /// Makes the environment that the project needs, if it needs one, and tells of every step. A lock file is binding; without one,
-    /// versions are chosen here. Modules have been fetched.
+    /// Creates the virtualenv of the project, if it needs one, and reports every step. A lock file
+    /// is binding; without one, versions are resolved here. Modules have been fetched.
     pub(crate) fn install(&self) -> Exit {
         let locked = self.is_locked();
         let upgrade = self.update && !locked;
         if locked {
-            output::say("modules are installed as orrery.lock says");
+            output::say("installing modules from orrery.lock");
         }
         let text = std::fs::read(self.fetched).unwrap_or_default();
-        let fetched: Fetched = serde_json::from_slice(&text).unwrap_or_default();
+        let fetched: FetchedModules = serde_json::from_slice(&text).unwrap_or_default();
         let rules = self.rules(Allowed::ByServer { local: false }, Some(fetched));
         run(&self.options(), true, rules, |target, display| {
             if upgrade {
@@ -149,15 +149,16 @@ impl ServerInstallation<'_> {
 
 /// Rules of an installation.
 struct Rules {
-    /// Modules from repositories to bring up to date.
+    /// Cloned modules to update.
     update: Update,
     allowed: Allowed,
-    /// None if there is no lock file to use or to write.
+    /// `None` if no lock file is used or written.
     mode: Option<LockMode>,
-    /// Whether a compile follows, which needs no environment where nothing is asked for, and tells what is wrong with a project.
+    /// True if a compile follows: it needs no virtualenv without requirements, and reports problems
+    /// of the project.
     for_compile: bool,
     /// Modules that were fetched before.
-    fetched: Option<Fetched>,
+    fetched: Option<FetchedModules>,
 }
 
 impl Default for Rules {
@@ -172,35 +173,35 @@ impl Default for Rules {
     }
 }
 
-/// Tells which addresses were tried for modules that are still missing.
-fn tell_not_found(target: &Target, not_found: &[NotFound]) {
+/// Reports the repositories that were tried for missing modules.
+fn report_not_found(target: &Target, not_found: &[NotFound]) {
     let missing = target.missing();
     let untold = |one: &&NotFound| !one.tried.is_empty() && missing.contains(&one.module);
     for NotFound { module, tried } in not_found.iter().filter(untold) {
-        let module = style::harmless(module);
+        let module = style::sanitize(module);
         output::say(&format!(
             "{}: no repository of project.yml has module {module}",
             style::warning("warning")
         ));
         for (address, reason) in tried {
-            output::say(&style::harmless(&format!("  {address}: {reason}")));
+            output::say(&style::sanitize(&format!("  {address}: {reason}")));
         }
     }
 }
 
-/// Finds out what to install for, fetches modules, does the work, and tells what came of it.
+/// Finds the target, fetches modules, installs, and reports the result.
 fn run(
     options: &InstallOptions,
     verbose: bool,
     mut rules: Rules,
-    work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,
+    work: impl FnOnce(&mut Target, &InstallDisplay) -> Result<Outcome, Error>,
 ) -> Exit {
-    let display = Display::new(options, verbose);
-    let target = match Target::of(options) {
+    let display = InstallDisplay::new(options, verbose);
+    let target = match Target::find(options) {
         Ok(target) => target,
         Err(error) if rules.for_compile => {
-            // The compile that follows fails for the same reason, and shows where.
-            output::say(&format!("nothing is installed: {}", style::harmless(&error.text)));
+            // The following compile fails for the same reason and shows the location.
+            output::say(&format!("nothing installed: {}", style::sanitize(&error.text)));
             return Exit::Done;
         }
         Err(error) => return refuse(&error),
@@ -210,9 +211,9 @@ fn run(
         let mut listener = |notice| match notice {
             Notice::Warning(text) if options.json => warnings.push(text),
             Notice::Warning(text) => {
-                output::say(&format!("{}: {}", style::warning("warning"), style::harmless(&text)));
+                output::say(&format!("{}: {}", style::warning("warning"), style::sanitize(&text)));
             }
-            Notice::Step(text) if !options.json => output::say(&style::harmless(&text)),
+            Notice::Step(text) if !options.json => output::say(&style::sanitize(&text)),
             Notice::Step(_) => {}
         };
         let fetched = match rules.fetched.take() {
@@ -225,8 +226,8 @@ fn run(
         Ok(done) => done,
         Err(error) => return display.conclude(&target, Err(error)),
     };
-    // Modules that were cloned ask for more.
-    let mut target = match Target::of(options) {
+    // Cloned modules may add requirements.
+    let mut target = match Target::find(options) {
         Ok(target) => target,
         Err(error) => return refuse(&error),
     };
@@ -237,21 +238,21 @@ fn run(
         if let Err(error) = locking::check_modules(&target, &fetched) {
             return display.conclude(&target, Err(error));
         }
-        output::say("the project needs no Python environment");
-        tell_not_found(&target, &fetched.not_found);
+        output::say("the project needs no virtualenv");
+        report_not_found(&target, &fetched.not_found);
         return Exit::Done;
     }
-    let done = environment::sdk_directory().and_then(|sdk| {
+    let done = virtualenv::sdk_directory().and_then(|sdk| {
         target.request.sdk = Some(absolute(&sdk));
         let mut outcome = work(&mut target, &display)?;
         warnings.append(&mut outcome.warnings);
         outcome.warnings = warnings;
-        let lock = locking::keep(&mut target, &outcome, &fetched)?;
+        let lock = locking::update_lock_file(&mut target, &outcome, &fetched)?;
         Ok((outcome, lock))
     });
     let exit = display.conclude(&target, done);
     if !options.json {
-        tell_not_found(&target, &fetched.not_found);
+        report_not_found(&target, &fetched.not_found);
     }
     exit
 }
@@ -269,33 +270,36 @@ fn read_lock(target: &Target, mode: Option<LockMode>) -> Result<Option<Locking>,
     }
 }
 
-/// Clones what the project's repositories have of the modules that it needs.
+/// Clones missing modules from the project's repositories.
 fn fetch_modules(
     target: &Target,
     rules: &Rules,
     locking: Option<&Locking>,
     listener: &mut dyn FnMut(Notice),
-) -> Result<Fetched, Error> {
-    let Some(options) = &target.options else { return Ok(Fetched::default()) };
+) -> Result<FetchedModules, Error> {
+    let Some(options) = &target.options else { return Ok(FetchedModules::default()) };
     let rules = repositories::Rules { update: &rules.update, allowed: rules.allowed, locking };
     repositories::fetch(options, &rules, listener)
 }
 
-/// Installs with the new requirements first; only what could be installed is written down.
-fn add_to(target: &mut Target, modules: &[String], display: &Display) -> Result<Outcome, Error> {
+/// Installs with the new requirements first; writes them only on success.
+fn add_to(
+    target: &mut Target,
+    modules: &[String],
+    display: &InstallDisplay,
+) -> Result<Outcome, Error> {
     if target.is_module() {
-        let text =
-            "this is a module: what it needs stands under `install_requires` in its setup.cfg";
+        let text = "this is a module: its requirements are in `install_requires` of setup.cfg";
         return Err(Error::Requirement { text: text.into() });
     }
-    let read = modules.iter().map(|module| Wanted::read(module, &target.directory));
-    let wanted: Vec<Wanted> = read.collect::<Result<_, _>>()?;
+    let read = modules.iter().map(|module| ModuleSource::read(module, &target.directory));
+    let wanted: Vec<ModuleSource> = read.collect::<Result<_, _>>()?;
     let path = target.directory.join(REQUIREMENTS);
     let before = read_if_there(&path)?;
     let with = |text: &str, version: &dyn Fn(&str) -> Option<String>| {
         wanted.iter().fold(text.to_owned(), |text, one| one.added_to(&text, &before, version))
     };
-    // pip reads the requirements as they would be, from a file beside the real one.
+    // pip reads the new requirements from a temporary file beside the real one.
     let failed = || Error::system(format!("write {}", path.display()));
     let mut draft = tempfile::Builder::new()
         .prefix(".requirements-")
@@ -315,20 +319,20 @@ fn add_to(target: &mut Target, modules: &[String], display: &Display) -> Result<
         found.and_then(|package| compatible_with(&package.version))
     };
     std::fs::write(draft.path(), with(&before, &compatible)).map_err(failed())?;
-    // A file of the project like any other, and not one that only its author may read.
+    // Keeps the mode of a regular project file instead of 0600.
     let mode = std::fs::metadata(&path).map_or(0o644, |metadata| metadata.permissions().mode());
     let mode = std::fs::Permissions::from_mode(mode & 0o777);
     std::fs::set_permissions(draft.path(), mode).map_err(failed())?;
     draft.persist(&path).map_err(|error| failed()(error.error))?;
-    // The next installation asks for what is written now, and finds it done.
+    // Records the new requirements, so that the next installation has nothing to do.
     target.request.files = std::iter::once(path.clone())
         .chain(files.into_iter().filter(|file| *file != path))
         .collect();
-    environment::note_again(&target.request)?;
+    virtualenv::refresh_record(&target.request)?;
     Ok(outcome)
 }
 
-/// `~=1.2` for version 1.2.3: whatever is compatible with what was installed.
+/// `~=1.2` for version 1.2.3: compatible with the installed version.
 fn compatible_with(version: &str) -> Option<String> {
     let mut parts = version.split('.');
     let (major, minor) = (parts.next()?, parts.next()?);
@@ -343,19 +347,19 @@ fn read_if_there(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// What people and programs see of an installation.
-struct Display {
+/// Output of an installation.
+struct InstallDisplay {
     json: bool,
     verbose: bool,
     started: Instant,
 }
 
-impl Display {
+impl InstallDisplay {
     fn new(options: &InstallOptions, verbose: bool) -> Self {
-        Display { json: options.json, verbose, started: Instant::now() }
+        InstallDisplay { json: options.json, verbose, started: Instant::now() }
     }
 
-    /// Installs, and shows how it goes on: each step, and the line that pip wrote last.
+    /// Installs and shows the progress: each step, and the last line of pip.
     fn watch(&self, target: &Target) -> Result<Outcome, Error> {
         let spinner = (!self.json && !self.verbose && std::io::stderr().is_terminal()).then(|| {
             let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -365,14 +369,14 @@ impl Display {
             spinner.enable_steady_tick(Duration::from_millis(100));
             spinner
         });
-        let outcome = environment::install(&target.request, &mut |event| match (event, &spinner) {
+        let outcome = virtualenv::install(&target.request, &mut |event| match (event, &spinner) {
             (Event::Step(text), Some(spinner)) => spinner.set_message(text),
             (Event::Line(text), Some(spinner)) if !text.trim().is_empty() => {
-                spinner.set_message(style::harmless(text.trim()));
+                spinner.set_message(style::sanitize(text.trim()));
             }
-            (Event::Step(text), None) if !self.json => output::say(&style::harmless(&text)),
+            (Event::Step(text), None) if !self.json => output::say(&style::sanitize(&text)),
             (Event::Line(text), None) if self.verbose => {
-                output::say(&format!("  {}", style::harmless(&text)))
+                output::say(&format!("  {}", style::sanitize(&text)))
             }
             _ => {}
         });
@@ -393,11 +397,11 @@ impl Display {
             }
             (Err(error), true) => print(&error_as_json(&error), Exit::Error),
             (Ok((outcome, lock)), false) => {
-                self.tell(target, &outcome, lock.as_ref());
+                self.print_outcome(target, &outcome, lock.as_ref());
                 Exit::Done
             }
             (Err(error), false) => {
-                tell_error(&error);
+                print_error(&error);
                 Exit::Error
             }
         }
@@ -424,42 +428,42 @@ impl Display {
         })
     }
 
-    fn tell(&self, target: &Target, outcome: &Outcome, lock: Option<&LockChange>) {
-        outcome.changes.iter().for_each(|change| tell_change("", change));
+    fn print_outcome(&self, target: &Target, outcome: &Outcome, lock: Option<&LockChange>) {
+        outcome.changes.iter().for_each(|change| print_change("", change));
         for warning in &outcome.warnings {
-            output::say(&format!("{}: {}", style::warning("warning"), style::harmless(warning)));
+            output::say(&format!("{}: {}", style::warning("warning"), style::sanitize(warning)));
         }
         let place =
             outcome.environment.strip_prefix(&target.directory).unwrap_or(&outcome.environment);
-        let place = style::harmless(&place.display().to_string());
+        let place = style::sanitize(&place.display().to_string());
         let python = format!("Python {}", outcome.python);
         let time = style::duration(self.started.elapsed());
         let count = style::count(outcome.changes.len(), "package");
         output::say(&if outcome.created {
             format!("{} {place} with {python} and {count} in {time}", style::good("created"))
         } else if outcome.changes.is_empty() {
-            format!("{place} ({python}) has everything already")
+            format!("{place} ({python}) is up to date")
         } else {
             format!("{} {count} in {place} ({python}) in {time}", style::good("changed"))
         });
         if let Some(lock) = lock {
-            tell_lock(lock, &outcome.changes);
+            print_lock_changes(lock, &outcome.changes);
         }
         for name in target.missing() {
-            let help = how_to_get(&Disk, &target.directory, &name);
+            let help = install_advice(&Disk, &target.directory, &name);
             output::say(&format!(
-                "{}: the imported module {} was not found",
+                "{}: imported module {} not found",
                 style::warning("warning"),
-                style::harmless(&name)
+                style::sanitize(&name)
             ));
-            output::say(&format!("{}: {}", style::help("help"), style::harmless(&help)));
+            output::say(&format!("{}: {}", style::help("help"), style::sanitize(&help)));
         }
     }
 }
 
-fn tell_change(indent: &str, change: &Change) {
-    let name = style::harmless(&change.name);
-    let shown = |version: &Option<String>| style::harmless(version.as_deref().unwrap_or_default());
+fn print_change(indent: &str, change: &Change) {
+    let name = style::sanitize(&change.name);
+    let shown = |version: &Option<String>| style::sanitize(version.as_deref().unwrap_or_default());
     let (before, after) = (shown(&change.before), shown(&change.after));
     output::say(&match (&change.before, &change.after) {
         (None, Some(_)) => format!("{indent}{} {name} {after}", style::added("+")),
@@ -473,8 +477,8 @@ fn tell_change(indent: &str, change: &Change) {
     });
 }
 
-/// Tells what was written to the lock file. What was installed just now is shown already.
-fn tell_lock(lock: &LockChange, installed: &[Change]) {
+/// Reports changes of the lock file that were not already shown as installed.
+fn print_lock_changes(lock: &LockChange, installed: &[Change]) {
     let verb = if lock.created { "created" } else { "updated" };
     output::say(&format!("{} {LOCK_FILE}", style::good(verb)));
     if lock.created {
@@ -486,7 +490,7 @@ fn tell_lock(lock: &LockChange, installed: &[Change]) {
         };
         change.before == change.after || !installed.iter().any(same)
     };
-    lock.changes.iter().filter(is_new).for_each(|change| tell_change("  ", change));
+    lock.changes.iter().filter(is_new).for_each(|change| print_change("  ", change));
 }
 
 fn print(value: &Value, exit: Exit) -> Exit {
@@ -499,19 +503,19 @@ fn error_as_json(error: &Error) -> Value {
         "error": {
             "class": error.class(),
             "message": error.to_string(),
-            "details": error.said(),
+            "details": error.details(),
             "help": error.help(),
         },
     })
 }
 
-fn tell_error(error: &Error) {
-    output::say(&format!("{}: {}", style::error("error"), style::harmless(&error.to_string())));
-    for line in error.said().unwrap_or_default().lines() {
-        output::say(&format!("  {}", style::harmless(line)));
+fn print_error(error: &Error) {
+    output::say(&format!("{}: {}", style::error("error"), style::sanitize(&error.to_string())));
+    for line in error.details().unwrap_or_default().lines() {
+        output::say(&format!("  {}", style::sanitize(line)));
     }
     if let Some(help) = error.help() {
-        output::say(&format!("{}: {}", style::help("help"), style::harmless(&help)));
+        output::say(&format!("{}: {}", style::help("help"), style::sanitize(&help)));
     }
 }
 
@@ -520,7 +524,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compatible_keeps_the_first_number() {
+    fn compatible_specifiers_keep_the_major_version() {
         assert_eq!(compatible_with("1.2.3").as_deref(), Some("~=1.2"));
         assert_eq!(compatible_with("2.0").as_deref(), Some("~=2.0"));
         assert_eq!(compatible_with("7"), None);

@@ -1,4 +1,4 @@
-//! `orrery modules list`: the modules that a project uses, and where they come from.
+//! `orrery modules list`: modules of a project and their origins.
 
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
@@ -7,8 +7,8 @@ use orrery_compiler::load::{Loader, Module, Origin};
 use orrery_compiler::source::Sources;
 use serde_json::json;
 
-use crate::cli_modules::ListModules;
-use crate::render::Shown;
+use crate::cli::modules::ListModules;
+use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, projects, style};
 
 use crate::commands::inspect::text;
@@ -33,7 +33,8 @@ pub(super) fn run(options: &ListModules) -> Exit {
             errors => Diagnostic::all_of(errors),
         };
         let path = |name: &str| projects::path_from_here(&project.project_dir, name);
-        let shown = Shown { sources: &loader.sources, path: &path, width: output::width() };
+        let shown =
+            DiagnosticRenderer { sources: &loader.sources, path: &path, width: output::width() };
         report::show_errors(&shown, &errors);
         output::say(&format!("{}: the list is not complete", style::error("failed")));
         return Exit::Error;
@@ -41,11 +42,11 @@ pub(super) fn run(options: &ListModules) -> Exit {
     if printed { Exit::Done } else { Exit::Error }
 }
 
-/// Ends with an error that has no source.
+/// Reports an error without a source location.
 pub(super) fn refuse(error: &CompileError) -> Exit {
     let sources = Sources::default();
     let path = |name: &str| name.to_owned();
-    let shown = Shown { sources: &sources, path: &path, width: output::width() };
+    let shown = DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
     output::say(&shown.long(&Diagnostic::from(error)));
     Exit::Error
 }
@@ -74,14 +75,14 @@ fn print_table(modules: &[Module]) -> bool {
         let from = match module.origin {
             Origin::Builtin => "built in",
             Origin::ModulePath => "module path",
-            Origin::Python => "Python environment",
+            Origin::Python => "virtualenv",
         };
         let path = match module.origin {
             Origin::Builtin => "-".to_owned(),
             _ => module.dir.strip_prefix(".").unwrap_or(&module.dir).display().to_string(),
         };
         let version = module.version.as_deref().unwrap_or("-");
-        [module.name.as_str(), version, from, path.as_str()].map(style::harmless).to_vec()
+        [module.name.as_str(), version, from, path.as_str()].map(style::sanitize).to_vec()
     }));
     let mut table = String::new();
     for (number, line) in text::table(&rows).iter().enumerate() {

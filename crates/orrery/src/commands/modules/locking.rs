@@ -1,10 +1,10 @@
-//! Keeps the lock file of a project up to date with what was installed.
+//! Updates the lock file of a project after an installation.
 
-use super::repositories::Fetched;
+use super::repositories::FetchedModules;
 use super::target::Target;
-use crate::environment::changes::{self, Change};
-use crate::environment::lock::Lock;
-use crate::environment::{self, Error, LockMode, Outcome, Upgrade, inputs_of};
+use crate::virtualenv::changes::{self, Change};
+use crate::virtualenv::lock::Lock;
+use crate::virtualenv::{self, Error, LockMode, Outcome, Upgrade, inputs_of};
 
 /// A lock file that was written.
 #[derive(Debug)]
@@ -13,14 +13,14 @@ pub(super) struct LockChange {
     pub(super) changes: Vec<Change>,
 }
 
-/// Writes the lock file after an installation, if it is to be written and something in it has changed.
+/// Writes the lock file after an installation, if allowed and changed.
 ///
 /// # Errors
-/// If it cannot be written, or must not be and lacks a module.
-pub(super) fn keep(
+/// An error if it cannot be written, or must not be written and lacks a module.
+pub(super) fn update_lock_file(
     target: &mut Target,
     outcome: &Outcome,
-    fetched: &Fetched,
+    fetched: &FetchedModules,
 ) -> Result<Option<LockChange>, Error> {
     let Some(locking) = &target.request.locking else { return Ok(None) };
     if locking.mode != LockMode::Update {
@@ -33,7 +33,7 @@ pub(super) fn keep(
         (None, None) => Vec::new(),
     };
     let inputs = inputs_of(&target.request, &packages);
-    // Packages that another version of Python needs were added to those of the first one.
+    // Packages for another Python version are added to those of the first.
     let python = match before {
         Some(lock) if lock.inputs == inputs && target.request.upgrade == Upgrade::Nothing => {
             lock.python.clone()
@@ -49,16 +49,16 @@ pub(super) fn keep(
     if let Some(locking) = &mut target.request.locking {
         locking.lock = Some(lock);
     }
-    // The next installation reads the new lock file, and finds it done.
-    environment::note_again(&target.request)?;
+    // Records the new lock file, so that the next installation has nothing to do.
+    virtualenv::refresh_record(&target.request)?;
     Ok(Some(change))
 }
 
-/// Checks that a lock file which must not be written has all modules that the project imports.
+/// Checks that a read-only lock file has all imported modules.
 ///
 /// # Errors
-/// If it lacks one that repositories might have.
-pub(super) fn check_modules(target: &Target, fetched: &Fetched) -> Result<(), Error> {
+/// An error if it lacks a module that a repository might have.
+pub(super) fn check_modules(target: &Target, fetched: &FetchedModules) -> Result<(), Error> {
     let mode = target.request.locking.as_ref().map(|locking| locking.mode);
     if mode != Some(LockMode::Locked) || !fetched.has_repositories {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `orrery modules`: listing, installing and making modules.
+//! `orrery modules`: lists, installs and creates modules.
 
 mod git;
 mod install;
@@ -13,7 +13,7 @@ pub(crate) use install::ServerInstallation;
 pub(crate) use repositories::Allowed;
 
 use crate::Exit;
-use crate::cli_modules::{Modules, ModulesAction};
+use crate::cli::modules::{Modules, ModulesAction};
 
 pub(crate) fn run(options: Modules, verbose: bool) -> Exit {
     match options.action {

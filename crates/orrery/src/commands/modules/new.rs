@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use orrery_compiler::builtin;
 
-use crate::cli_modules::NewModule;
+use crate::cli::modules::NewModule;
 use crate::{Exit, output, style};
 
 macro_rules! template {
@@ -27,20 +27,21 @@ const TEMPLATE: &[(&str, &str)] = template![
 ];
 
 const TEMPLATE_NAME: &str = "my_module";
-/// The same as part of a package's name.
+/// The same in package names.
 const TEMPLATE_PACKAGE: &str = "my-module";
 
-/// An installed module has its description beside its code; the link makes that so from the start.
+/// Installed modules have their metadata beside their code; the link provides that in the source
+/// tree.
 const LINK: (&str, &str) = ("inmanta_plugins/my_module/setup.cfg", "../../setup.cfg");
 
 pub(super) fn run(options: &NewModule) -> Exit {
     let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from(&options.name));
     let written = check_name(&options.name).and_then(|()| write(&directory, &options.name));
     if let Err(problem) = written {
-        output::say(&format!("{}: {}", style::error("error"), style::harmless(&problem)));
+        output::say(&format!("{}: {}", style::error("error"), style::sanitize(&problem)));
         return Exit::Error;
     }
-    let shown = style::harmless(&directory.display().to_string());
+    let shown = style::sanitize(&directory.display().to_string());
     let printed = output::print_styled(&format!(
         "{} {shown} with an entity, its resource and handler, and tests\n\nNext:\n    cd {shown}\n    \
          orrery modules install      an environment in .venv\n    .venv/bin/pytest            the tests\n",
@@ -49,7 +50,7 @@ pub(super) fn run(options: &NewModule) -> Exit {
     if printed { Exit::Done } else { Exit::Error }
 }
 
-/// Names are names of packages in Python and of namespaces in models.
+/// Checks that a name is valid for Python packages and for namespaces.
 fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let parts_are_words = name.split('_').all(|part| !part.is_empty());
@@ -63,17 +64,15 @@ fn check_name(name: &str) -> Result<(), String> {
         ));
     }
     if orrery_syntax::SyntaxKind::keyword(name).is_some() || PYTHON_KEYWORDS.contains(&name) {
-        return Err(format!(
-            "`{name}` is a word of the language, and cannot be the name of a module"
-        ));
+        return Err(format!("`{name}` is a keyword and cannot be a module name"));
     }
     if builtin::builtin_modules().iter().any(|module| module.name == name) {
-        return Err(format!("there is a module `{name}` inside Orrery; choose another name"));
+        return Err(format!("module `{name}` is built in; choose another name"));
     }
     Ok(())
 }
 
-/// Those that could be names of modules.
+/// Python keywords that match the rules of module names.
 const PYTHON_KEYWORDS: [&str; 32] = [
     "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif",
     "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda",
@@ -83,9 +82,9 @@ const PYTHON_KEYWORDS: [&str; 32] = [
 fn write(directory: &Path, name: &str) -> Result<(), String> {
     let shown = directory.display();
     if fs::symlink_metadata(directory).is_ok() {
-        return Err(format!("{shown} is there already; a module is written to a new directory"));
+        return Err(format!("{shown} already exists; a module needs a new directory"));
     }
-    // Written beside its place and renamed, so that there is all of it or nothing.
+    // Written to a temporary directory and renamed, so that it appears atomically.
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     let failed = |error: std::io::Error| format!("could not write {shown}: {error}");
@@ -173,7 +172,7 @@ mod tests {
                 "{path}: {text}"
             );
         }
-        assert!(write(&directory, "web_shop").unwrap_err().contains("is there already"));
+        assert!(write(&directory, "web_shop").unwrap_err().contains("already exists"));
         let left: Vec<_> = fs::read_dir(scratch.path().join("deep")).unwrap().collect();
         assert_eq!(left.len(), 1);
     }

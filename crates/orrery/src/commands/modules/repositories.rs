@@ -1,46 +1,46 @@
-//! Modules from the git repositories that `repo` in `project.yml` names: cloned into the module path, at the commit that the lock
-//! file has, or at the version that the requirements allow.
+//! Modules from the git repositories in `repo` of `project.yml`: cloned into the module path, at
+//! the locked commit or at a version that the requirements allow.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use orrery_compiler::files::Disk;
-use orrery_compiler::modules::wanted::{self, PACKAGE_PREFIX, split_requirement};
-use orrery_compiler::project::{InstallMode, ModuleRepositories, Options, Project};
-use orrery_compiler::release::{Release, fits};
-use orrery_server::compiling::check_repository;
+use orrery_compiler::module_version::{ModuleVersion, satisfies};
+use orrery_compiler::modules::requirements::{self, PACKAGE_PREFIX, split_requirement};
+use orrery_compiler::project::{InstallMode, ModuleRepositories, Options, ProjectMetadata};
+use orrery_server::compile_service::check_repository;
 use serde::{Deserialize, Serialize};
 
 use super::git::{ask, git, is_modified, local_changes, run, without_password};
-use crate::environment::lock::LockedModule;
-use crate::environment::{Error, LockMode, Locking};
+use crate::virtualenv::lock::LockedModule;
+use crate::virtualenv::{Error, LockMode, Locking};
 
-/// Modules that are fetched because others import them: more rounds than any project needs.
+/// Maximum rounds of fetching modules that other modules import.
 const ROUNDS_MAX: usize = 100;
 
-/// What may be cloned from.
+/// Allowed repositories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
-    /// Whatever git can reach: the user's own project.
+    /// Any repository: the user's own project.
     Everything,
-    /// What the server allows for environments.
+    /// Repositories that the server allows for environments.
     ByServer { local: bool },
 }
 
-/// A module that no repository has, with the reason of each.
+/// A module that no repository has, with the reasons.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct NotFound {
     pub(crate) module: String,
     pub(crate) tried: Vec<(String, String)>,
 }
 
-/// Modules to bring up to date.
+/// Modules to update.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum Update {
     #[default]
     Nothing,
     All,
-    /// Those with these names.
+    /// Modules with these names.
     Only(Vec<String>),
 }
 
@@ -53,37 +53,37 @@ impl Update {
         }
     }
 
-    /// Whether a module is named, and does not just belong to all of them.
+    /// True if a module is named explicitly.
     fn names(&self, module: &str) -> bool {
         matches!(self, Update::Only(names) if names.iter().any(|name| name == module))
     }
 }
 
-/// What is told while modules are fetched.
+/// Progress messages.
 #[derive(Debug)]
 pub(crate) enum Notice {
     Step(String),
     Warning(String),
 }
 
-/// Why no version of a module could be checked out.
-enum Failure {
+/// Reason why no version of a module could be checked out.
+enum CheckoutError {
     /// Git failed.
     Git(String),
     /// The requirements allow no version.
     NoVersion(String),
 }
 
-impl From<String> for Failure {
+impl From<String> for CheckoutError {
     fn from(reason: String) -> Self {
-        Failure::Git(reason)
+        CheckoutError::Git(reason)
     }
 }
 
-impl Failure {
+impl CheckoutError {
     fn reason(self) -> String {
         match self {
-            Failure::Git(reason) | Failure::NoVersion(reason) => reason,
+            CheckoutError::Git(reason) | CheckoutError::NoVersion(reason) => reason,
         }
     }
 }
@@ -96,61 +96,63 @@ pub(crate) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Whether only what the lock file has may be used.
+    /// True if only the lock file may be used.
     fn is_strict(&self) -> bool {
         self.locking.is_some_and(|locking| locking.mode != LockMode::Update)
     }
 
-    /// The commit that a module has to be at.
+    /// Commit that a module must be at.
     fn locked(&self, module: &str) -> Option<&LockedModule> {
         self.entry(module).filter(|_| !self.update.has(module))
     }
 
-    /// The entry of a module in the lock file.
+    /// Lock file entry of a module.
     fn entry(&self, module: &str) -> Option<&LockedModule> {
         let modules = self.locking.map_or(&[][..], Locking::modules);
         modules.iter().find(|one| one.name == module)
     }
 
-    /// Work in a clone that must not be lost. Clones of a server are its own: nobody works there.
+    /// Local work in a clone that must not be lost. Clones on a server have none.
     fn local_changes(&self, path: &Path) -> Option<String> {
         (self.allowed == Allowed::Everything).then(|| local_changes(path)).flatten()
     }
 }
 
-/// Cloned modules, and those that could not be.
+/// Cloned modules, and those that were not found.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchedModules {
     /// For the lock file, which a server does not write.
     #[serde(skip)]
     pub(crate) modules: Vec<LockedModule>,
     pub(crate) not_found: Vec<NotFound>,
-    /// Whether the project names repositories.
+    /// True if the project names repositories.
     pub(crate) has_repositories: bool,
 }
 
-/// Clones modules that a project needs and does not have, brings those that were cloned before to the commits of the lock file,
-/// and those that are to be updated up to date.
+/// Clones missing modules, moves existing clones to their locked commits, and updates those that
+/// are to be updated.
 ///
 /// # Errors
-/// If a module cannot be brought to its locked commit, if no version of it is allowed, or if one that is to be updated by its name
-/// has local changes or cannot be updated.
+/// An error if a module cannot be moved to its locked commit, if no version of it is allowed, or if
+/// an explicitly updated module has local changes or cannot be updated.
 pub(crate) fn fetch(
     options: &Options,
     rules: &Rules<'_>,
     say: &mut dyn FnMut(Notice),
-) -> Result<Fetched, Error> {
-    // What is wrong with the project is told by who reads it next.
-    let Ok(project) = Project::load(&Disk, &options.project_dir) else {
-        return Ok(Fetched::default());
+) -> Result<FetchedModules, Error> {
+    // The next reader of the project reports its problems.
+    let Ok(project) = ProjectMetadata::load(&Disk, &options.project_dir) else {
+        return Ok(FetchedModules::default());
     };
     let repositories = &project.repositories;
-    let Some(directory) = repositories.directory.clone() else { return Ok(Fetched::default()) };
+    let Some(directory) = repositories.directory.clone() else {
+        return Ok(FetchedModules::default());
+    };
     if repositories.addresses.is_empty() {
-        return Ok(Fetched::default());
+        return Ok(FetchedModules::default());
     }
     if rules.allowed != Allowed::Everything {
-        // Git runs with the rights of the server, and must not read or write what a repository names elsewhere.
+        // Git runs with the server's rights and must not access paths outside of the checkout.
         for path in project.module_path.iter().chain([&directory]) {
             if !is_below(path, &options.project_dir) {
                 return Err(Error::ModulesElsewhere { path: path.clone() });
@@ -162,17 +164,17 @@ pub(crate) fn fetch(
     let mut failed: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     let mut modules = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        let Ok(needed) = wanted::wanted(&Disk, options) else { break };
+        let Ok(needed) = requirements::project_requirements(&Disk, options) else { break };
         let requirements = requirements_of(&project, &needed.module_dirs);
         if !std::mem::replace(&mut settled, true) {
             needed.module_dirs.iter().try_for_each(|module| cloning.check_named(module))?;
             needed.module_dirs.iter().try_for_each(|module| cloning.fetch_named(module))?;
             for module in &needed.module_dirs {
-                cloning.settle(module, &requirements)?;
+                cloning.update_clone(module, &requirements)?;
             }
             continue;
         }
-        let missing = wanted::missing(&Disk, options, &needed.imported).unwrap_or_default();
+        let missing = requirements::missing(&Disk, options, &needed.imported).unwrap_or_default();
         let new: Vec<String> =
             missing.into_iter().filter(|name| !failed.contains_key(name)).collect();
         if new.is_empty() {
@@ -188,14 +190,17 @@ pub(crate) fn fetch(
     modules.sort_by(|one, other| one.name.cmp(&other.name));
     modules.dedup_by(|one, other| one.name == other.name);
     let not_found = failed.into_iter().map(|(module, tried)| NotFound { module, tried }).collect();
-    Ok(Fetched { modules, not_found, has_repositories: true })
+    Ok(FetchedModules { modules, not_found, has_repositories: true })
 }
 
-/// What follows the names of modules in requirements of the project and of the modules that it uses.
-fn requirements_of(project: &Project, modules: &[PathBuf]) -> BTreeMap<String, Vec<String>> {
+/// Version specifiers of modules, from the requirements of the project and its modules.
+fn requirements_of(
+    project: &ProjectMetadata,
+    modules: &[PathBuf],
+) -> BTreeMap<String, Vec<String>> {
     let mut all = project.requires.clone();
     for module in modules {
-        all.extend(wanted::requires_of(&Disk, module));
+        all.extend(requirements::requires_of(&Disk, module));
     }
     let mut by_module: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for text in &all {
@@ -206,12 +211,12 @@ fn requirements_of(project: &Project, modules: &[PathBuf]) -> BTreeMap<String, V
     by_module
 }
 
-/// Fetches all that the repository of a clone has.
+/// Fetches everything from the repository of a clone.
 fn fetch_all(path: &Path) -> Result<(), String> {
     ask(Some(path), &["fetch", "--quiet", "--tags", "--force", "--prune", "origin"]).map(drop)
 }
 
-/// Whether a path lies below a directory, wherever links on the way lead to, and whether or not it exists yet.
+/// True if a path is below a directory after resolving links; the path may not exist yet.
 fn is_below(path: &Path, directory: &Path) -> bool {
     let is_plain = |part: Component<'_>| part != Component::ParentDir;
     let Ok(directory) = directory.canonicalize() else { return false };
@@ -222,7 +227,7 @@ fn is_below(path: &Path, directory: &Path) -> bool {
         && existing.is_some_and(|existing| existing.starts_with(&directory))
 }
 
-/// Reasons of each address that was tried.
+/// Tried addresses with their reasons.
 type Tried = Vec<(String, String)>;
 
 struct Cloning<'a> {
@@ -233,8 +238,8 @@ struct Cloning<'a> {
 }
 
 impl Cloning<'_> {
-    /// Clones a module from the first repository that has it, or from the one in the lock file. The inner error has the reason of
-    /// each repository that was tried.
+    /// Clones a module from its locked repository, or from the first one that has it. The inner
+    /// error has the reason for each tried repository.
     fn clone_module(
         &mut self,
         module: &str,
@@ -254,7 +259,7 @@ impl Cloning<'_> {
                 return Err(Error::LockedModule { module: module.to_owned(), reason });
             }
         } else if self.rules.is_strict() {
-            // That is told once it is known that it did not come as a package either.
+            // Reported only if the module is not a package either.
             return Ok(Err(Vec::new()));
         }
         let mut tried = Vec::new();
@@ -276,14 +281,14 @@ impl Cloning<'_> {
         locked: Option<&LockedModule>,
     ) -> Result<(), String> {
         if address.starts_with('-') || address.contains("::") {
-            return Err("it is no address of a git repository".to_owned());
+            return Err("not the URL of a git repository".to_owned());
         }
         if let Allowed::ByServer { local } = self.rules.allowed {
             check_repository(address, "", local).map_err(|error| error.to_string())?;
         }
         let failed = |error: std::io::Error| error.to_string();
         std::fs::create_dir_all(&self.directory).map_err(failed)?;
-        // Beside its place: what is half done is never taken for a module.
+        // Cloned to a temporary directory: an incomplete clone never looks like a module.
         let fresh = tempfile::Builder::new().prefix(".cloning-").tempdir_in(&self.directory);
         let fresh = fresh.map_err(failed)?;
         let clone = fresh.path().join(module);
@@ -297,7 +302,7 @@ impl Cloning<'_> {
             Some(locked) => self.check_out_locked(&clone, locked, requirements),
             None => self.check_out(&clone, module, requirements),
         };
-        let version = version.map_err(Failure::reason)?;
+        let version = version.map_err(CheckoutError::reason)?;
         std::fs::rename(&clone, target).map_err(failed)?;
         (self.say)(Notice::Step(format!(
             "cloned module {module} ({version}) from {}",
@@ -306,7 +311,7 @@ impl Cloning<'_> {
         Ok(())
     }
 
-    /// Name and address of a module, if it was cloned from one of the repositories.
+    /// Name and URL of a module, if it was cloned from one of the repositories.
     fn origin(&self, path: &Path) -> Option<(String, String)> {
         let module = path.file_name()?.to_str()?;
         if path.parent() != Some(&self.directory) || !path.join(".git").exists() {
@@ -317,7 +322,7 @@ impl Cloning<'_> {
         known.then(|| (module.to_owned(), without_password(&origin)))
     }
 
-    /// A module as the lock file is to have it. One with local changes stays locked as it was.
+    /// Lock entry of a module. With local changes, the old entry is kept.
     fn state(&self, path: &Path) -> Option<LockedModule> {
         let (name, url) = self.origin(path)?;
         let commit = ask(Some(path), &["rev-parse", "HEAD"]).ok()?;
@@ -330,7 +335,7 @@ impl Cloning<'_> {
         }
     }
 
-    /// Checks that a module which is to be updated by its name has nothing that would be lost.
+    /// Rejects an explicit update that would lose local changes.
     fn check_named(&self, path: &Path) -> Result<(), Error> {
         let Some((module, _)) = self.origin(path) else { return Ok(()) };
         if !self.rules.update.names(&module) {
@@ -342,7 +347,7 @@ impl Cloning<'_> {
         }
     }
 
-    /// Fetches for a module that is to be updated by its name, before any clone is moved.
+    /// Fetches for explicit updates, before any clone is moved.
     fn fetch_named(&self, path: &Path) -> Result<(), Error> {
         match self.origin(path) {
             Some((module, _)) if self.rules.update.names(&module) => {
@@ -352,12 +357,12 @@ impl Cloning<'_> {
         }
     }
 
-    fn warn_that_it_stays(&mut self, module: &str, reason: &str) {
-        (self.say)(Notice::Warning(format!("module {module} stays as it is: {reason}")));
+    fn warn_unchanged(&mut self, module: &str, reason: &str) {
+        (self.say)(Notice::Warning(format!("module {module} is unchanged: {reason}")));
     }
 
-    /// Brings a module that was cloned before up to date, or to its locked commit.
-    fn settle(
+    /// Updates an existing clone, or moves it to its locked commit.
+    fn update_clone(
         &mut self,
         path: &Path,
         requirements: &BTreeMap<String, Vec<String>>,
@@ -372,7 +377,7 @@ impl Cloning<'_> {
                 return Err(Error::LockOutdated { changed });
             }
             if let Some(reason) = self.rules.local_changes(path) {
-                self.warn_that_it_stays(&module, &reason);
+                self.warn_unchanged(&module, &reason);
             }
             return Ok(());
         };
@@ -385,20 +390,20 @@ impl Cloning<'_> {
             if self.rules.is_strict() {
                 return Err(Error::LockedModule { module, reason });
             }
-            self.warn_that_it_stays(&module, &reason);
+            self.warn_unchanged(&module, &reason);
             return Ok(());
         }
         match self.check_out_locked(path, &locked, requirements) {
             Ok(version) => {
-                (self.say)(Notice::Step(format!("module {module} is at {version} now")));
+                (self.say)(Notice::Step(format!("module {module} is now at {version}")));
                 Ok(())
             }
-            Err(Failure::NoVersion(reason)) => Err(Error::NoModuleVersion { module, reason }),
-            Err(Failure::Git(reason)) => Err(Error::LockedModule { module, reason }),
+            Err(CheckoutError::NoVersion(reason)) => Err(Error::NoModuleVersion { module, reason }),
+            Err(CheckoutError::Git(reason)) => Err(Error::LockedModule { module, reason }),
         }
     }
 
-    /// Whether the requirements allow the commit of the lock file.
+    /// True if the requirements allow the locked commit.
     fn allows(
         &self,
         path: &Path,
@@ -413,25 +418,26 @@ impl Cloning<'_> {
             return true;
         }
         let tags = ask(Some(path), &["tag", "--points-at", &locked.commit]).unwrap_or_default();
-        let mut releases = tags.lines().filter_map(Release::parse);
-        releases.any(|release| specifiers.iter().all(|one| fits(&release, one)))
+        let mut releases = tags.lines().filter_map(ModuleVersion::parse);
+        releases.any(|release| specifiers.iter().all(|one| satisfies(&release, one)))
     }
 
-    /// Checks out the commit of the lock file; another one, if the requirements do not allow it and the lock file may change.
+    /// Checks out the locked commit, or another one if the requirements disallow it and the lock
+    /// file may change.
     fn check_out_locked(
         &mut self,
         path: &Path,
         locked: &LockedModule,
         requirements: &BTreeMap<String, Vec<String>>,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, CheckoutError> {
         let commit = locked.commit.as_str();
         let object = format!("{commit}^{{commit}}");
         let known = || ask(Some(path), &["cat-file", "-e", &object]);
         if known().is_err() {
-            // Everything, and then what no branch has any more.
+            // Fetches everything, then the commit itself, which may be on no branch.
             let _ = ask(Some(path), &["fetch", "--quiet", "--tags", "--force", "origin"]);
             if known().is_err() {
-                // Under a name of its own, which tells it from the work of a user.
+                // Stored under its own ref, distinct from the user's work.
                 let fetched = format!("{commit}:refs/remotes/locked/{commit}");
                 ask(Some(path), &["fetch", "--quiet", "origin", &fetched])?;
             }
@@ -440,15 +446,15 @@ impl Cloning<'_> {
             if self.rules.is_strict() {
                 let specifiers = requirements.get(&locked.name).into_iter().flatten();
                 let wanted: Vec<&str> = specifiers.map(|one| one.trim()).collect();
-                return Err(Failure::Git(format!(
-                    "the locked commit is no version that satisfies {} {}",
+                return Err(CheckoutError::Git(format!(
+                    "the locked commit does not satisfy {} {}",
                     locked.name,
                     wanted.join(", ")
                 )));
             }
             return self.check_out(path, &locked.name, requirements);
         }
-        self.go_to(path, commit)?;
+        self.check_out_commit(path, commit)?;
         let short: String = commit.chars().take(12).collect();
         let tags = ask(Some(path), &["tag", "--points-at", commit])?;
         Ok(match tags.lines().next() {
@@ -457,7 +463,8 @@ impl Cloning<'_> {
         })
     }
 
-    /// Brings a module up to date. One with local changes stays as it is, and so does one that fails, unless it is named.
+    /// Updates a module. Keeps one with local changes, and one that fails, unless it is named
+    /// explicitly.
     fn update(
         &mut self,
         path: &Path,
@@ -465,23 +472,23 @@ impl Cloning<'_> {
         requirements: &BTreeMap<String, Vec<String>>,
     ) -> Result<(), Error> {
         let is_named = self.rules.update.names(&module);
-        // Before anything is fetched: a branch that was rewritten leaves commits behind which nobody here made. For a module that is
-        // named, both have been done.
+        // Checked before the fetch: a rewritten branch leaves commits that look local. Explicitly
+        // named modules are already checked and fetched.
         if !is_named && let Some(reason) = self.rules.local_changes(path) {
-            self.warn_that_it_stays(&module, &reason);
+            self.warn_unchanged(&module, &reason);
             return Ok(());
         }
         let before = ask(Some(path), &["rev-parse", "HEAD"]).unwrap_or_default();
-        let done = if is_named { Ok(()) } else { fetch_all(path).map_err(Failure::Git) };
+        let done = if is_named { Ok(()) } else { fetch_all(path).map_err(CheckoutError::Git) };
         match done.and_then(|()| self.check_out(path, &module, requirements)) {
-            // A compile that follows tells that too, and shows where.
-            Err(Failure::NoVersion(reason)) if self.rules.allowed == Allowed::Everything => {
+            // The following compile reports this with its location.
+            Err(CheckoutError::NoVersion(reason)) if self.rules.allowed == Allowed::Everything => {
                 return Err(Error::NoModuleVersion { module, reason });
             }
             Err(failure) if is_named => {
                 return Err(Error::ModuleNotUpdated { module, reason: failure.reason() });
             }
-            Err(failure) => self.warn_that_it_stays(&module, &failure.reason()),
+            Err(failure) => self.warn_unchanged(&module, &failure.reason()),
             Ok(version) => {
                 if ask(Some(path), &["rev-parse", "HEAD"]).unwrap_or_default() != before {
                     (self.say)(Notice::Step(format!("updated module {module} to {version}")));
@@ -491,49 +498,49 @@ impl Cloning<'_> {
         Ok(())
     }
 
-    /// Checks out a commit. Files that were changed, or are in the way, make it fail, unless the clone is a server's own.
-    fn go_to(&self, path: &Path, reference: &str) -> Result<(), String> {
+    /// Checks out a commit. Fails on changed files, except in a server's own clone.
+    fn check_out_commit(&self, path: &Path, reference: &str) -> Result<(), String> {
         let force = (self.rules.allowed != Allowed::Everything).then_some("--force");
         let mut command = git(Some(path));
         command.args(["checkout", "--quiet", "--detach"]).args(force).args([reference, "--"]);
         run(command).map(drop)
     }
 
-    /// Checks out the version that the mode and the requirements choose; answers its name.
+    /// Checks out the version that the mode and the requirements select; returns its name.
     fn check_out(
         &mut self,
         path: &Path,
         module: &str,
         requirements: &BTreeMap<String, Vec<String>>,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, CheckoutError> {
         if self.repositories.mode == InstallMode::Master {
             let known = ask(Some(path), &["rev-parse", "--verify", "--quiet", "origin/master"]);
             let name = if known.is_ok() { "origin/master" } else { "origin/HEAD" };
-            self.go_to(path, name)?;
+            self.check_out_commit(path, name)?;
             return Ok(name.trim_start_matches("origin/").to_owned());
         }
         let none = Vec::new();
         let specifiers = requirements.get(module).unwrap_or(&none);
         let tags = ask(Some(path), &["tag", "--list"])?;
-        let releases = tags.lines().filter_map(Release::parse);
+        let releases = tags.lines().filter_map(ModuleVersion::parse);
         let wants_all = self.repositories.mode == InstallMode::Prerelease;
         let newest = releases
             .filter(|release| wants_all || !release.is_prerelease())
-            .filter(|release| specifiers.iter().all(|one| fits(release, one)))
+            .filter(|release| specifiers.iter().all(|one| satisfies(release, one)))
             .max();
         if let Some(newest) = newest {
-            self.go_to(path, &format!("refs/tags/{}", newest.text()))?;
+            self.check_out_commit(path, &format!("refs/tags/{}", newest.text()))?;
             return Ok(newest.text().to_owned());
         }
         let wanted = specifiers.iter().map(|one| one.trim()).filter(|one| !one.is_empty());
         let wanted: Vec<&str> = wanted.collect();
         if !wanted.is_empty() {
             let wanted = wanted.join(", ");
-            return Err(Failure::NoVersion(format!(
+            return Err(CheckoutError::NoVersion(format!(
                 "no version of it satisfies {module} {wanted}"
             )));
         }
-        self.go_to(path, "origin/HEAD")?;
-        Ok("no version is tagged: its default branch".to_owned())
+        self.check_out_commit(path, "origin/HEAD")?;
+        Ok("default branch, no tagged version".to_owned())
     }
 }

@@ -1,46 +1,46 @@
-//! What `orrery modules add` takes: names of published modules, directories, and addresses of git repositories.
+//! Arguments of `orrery modules add`: published modules, directories, and git repositories.
 
 use std::path::Path;
 
-use orrery_compiler::modules::wanted::{package_of, split_requirement};
+use orrery_compiler::modules::requirements::{package_of, split_requirement};
 
-use crate::environment::requirements::relative;
-use crate::environment::{Error, requirements};
+use crate::virtualenv::requirements::relative;
+use crate::virtualenv::{Error, requirements};
 
-/// One thing to require.
+/// Source of a module.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// A package, and what is said about its version.
+pub(super) enum ModuleSource {
+    /// A package with its version specifier.
     Package { name: String, rest: String },
-    /// A directory, as a line of requirements writes it.
+    /// A directory, as in a requirements file.
     Directory { path: String },
-    /// An address that pip takes: `git+https://…`.
+    /// A URL for pip: `git+https://…`.
     Repository { address: String },
 }
 
-impl Wanted {
-    /// Reads an argument.
+impl ModuleSource {
+    /// Parses an argument.
     ///
     /// # Errors
-    /// If it is none of these, or a directory without a package.
+    /// An error if it is none of these, or a directory without a package.
     pub(super) fn read(text: &str, project: &Path) -> Result<Self, Error> {
         if let Some(address) = git_address(text) {
-            return Ok(Wanted::Repository { address });
+            return Ok(ModuleSource::Repository { address });
         }
         if is_path(text) {
             return Self::directory(text, project);
         }
         let (name, rest) = split_requirement(text).map_err(|text| Error::Requirement { text })?;
-        Ok(Wanted::Package { name: package_of(name), rest: rest.trim().to_owned() })
+        Ok(ModuleSource::Package { name: package_of(name), rest: rest.trim().to_owned() })
     }
 
     fn directory(text: &str, project: &Path) -> Result<Self, Error> {
         let refuse = |text: String| Err(Error::Requirement { text });
         let Ok(found) = Path::new(text).canonicalize() else {
-            return refuse(format!("there is no directory {text}"));
+            return refuse(format!("no such directory: {text}"));
         };
         if !found.is_dir() {
-            return refuse(format!("{text} is no directory"));
+            return refuse(format!("{text} is not a directory"));
         }
         if !["setup.cfg", "pyproject.toml", "setup.py"].iter().any(|one| found.join(one).is_file())
         {
@@ -49,7 +49,7 @@ impl Wanted {
                     "{text} is a module without a package: move it into a directory of the project's modulepath, such as libs/"
                 ),
                 false => {
-                    format!("{text} has no setup.cfg, so it is no module that can be installed")
+                    format!("{text} has no setup.cfg: not an installable module")
                 }
             });
         }
@@ -57,10 +57,11 @@ impl Wanted {
             true => found,
             false => relative(&found, project),
         };
-        Ok(Wanted::Directory { path: path.display().to_string() })
+        Ok(ModuleSource::Directory { path: path.display().to_string() })
     }
 
-    /// A text of requirements with this one. `version` says what to ask for of a package whose version was not named.
+    /// Adds this source to the text of a requirements file. `version` returns a specifier for a
+    /// package without one.
     pub(super) fn added_to(
         &self,
         text: &str,
@@ -68,7 +69,7 @@ impl Wanted {
         version: &dyn Fn(&str) -> Option<String>,
     ) -> String {
         match self {
-            Wanted::Package { name, rest } => {
+            ModuleSource::Package { name, rest } => {
                 if rest.is_empty() && requirements::has_requirement(before, name) {
                     return text.to_owned();
                 }
@@ -76,11 +77,11 @@ impl Wanted {
                     if rest.is_empty() { version(name).unwrap_or_default() } else { rest.clone() };
                 requirements::with_requirement(text, &format!("{name}{rest}"))
             }
-            Wanted::Directory { path } => {
+            ModuleSource::Directory { path } => {
                 let is_same = |line: &str| editable(line) == Some(path);
                 requirements::with_line(text, &format!("-e {path}"), &is_same)
             }
-            Wanted::Repository { address } => {
+            ModuleSource::Repository { address } => {
                 let is_same = |line: &str| without_commit(line) == without_commit(address);
                 requirements::with_line(text, address, &is_same)
             }
@@ -93,7 +94,7 @@ fn editable(line: &str) -> Option<&str> {
     Some(rest.trim_start_matches([' ', '=']).trim())
 }
 
-/// An address without the branch, tag or commit behind it.
+/// A URL without its branch, tag or commit.
 fn without_commit(address: &str) -> &str {
     let address = address.trim().split('#').next().unwrap_or(address);
     let path = address.find("://").map_or(0, |at| at + 3);
@@ -101,7 +102,7 @@ fn without_commit(address: &str) -> &str {
     address[path..].find('@').map_or(address, |at| &address[..path + at])
 }
 
-/// The address of a repository as pip takes it, if it is one.
+/// URL of a git repository in pip's form.
 fn git_address(text: &str) -> Option<String> {
     if text.starts_with("git+") {
         return Some(text.to_owned());
@@ -112,7 +113,7 @@ fn git_address(text: &str) -> Option<String> {
     if text.starts_with("https://") || text.starts_with("http://") || text.starts_with("file://") {
         return without_commit(text).ends_with(".git").then(|| format!("git+{text}"));
     }
-    // As git itself writes it: git@host:path.
+    // Git's own form: git@host:path.
     let (host, path) = text.split_once(':')?;
     let is_host = host.contains('@') && !host.contains('/') && !path.starts_with("//");
     is_host.then(|| format!("git+ssh://{host}/{}", path.trim_start_matches('/')))
@@ -144,14 +145,14 @@ mod tests {
     #[test]
     fn a_source_takes_the_place_of_the_same_one() {
         let none = |_: &str| None;
-        let git = |address: &str| Wanted::Repository { address: address.to_owned() };
+        let git = |address: &str| ModuleSource::Repository { address: address.to_owned() };
         let text = git("git+ssh://git@e.org/a.git@v2").added_to(
             "x\ngit+ssh://git@e.org/a.git@v1\n",
             "",
             &none,
         );
         assert_eq!(text, "x\ngit+ssh://git@e.org/a.git@v2\n");
-        let shop = Wanted::Directory { path: "../shop".into() };
+        let shop = ModuleSource::Directory { path: "../shop".into() };
         let text = shop.added_to("--editable ../shop\n-e ../other\n", "", &none);
         assert_eq!(text, "-e ../shop\n-e ../other\n");
     }
@@ -174,7 +175,7 @@ mod tests {
             Path::new("./inner")
         );
         let old = root.join("mods/old").display().to_string();
-        let error = Wanted::read(&old, &root).unwrap_err();
+        let error = ModuleSource::read(&old, &root).unwrap_err();
         assert!(error.to_string().contains("modulepath"), "{error}");
     }
 }

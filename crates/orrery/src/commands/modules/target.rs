@@ -1,34 +1,34 @@
-//! What an installation is for: a project, or a module that somebody writes.
+//! Target of an installation: a project, or a module under development.
 
 use std::path::{Path, PathBuf};
 
 use orrery_compiler::error::CompileError;
 use orrery_compiler::files::Disk;
-use orrery_compiler::modules::wanted::{self, PACKAGE_PREFIX};
+use orrery_compiler::modules::requirements::{self, PACKAGE_PREFIX};
 use orrery_compiler::project::Options;
 
-use crate::cli_modules::InstallOptions;
-use crate::environment::{self, Request, normal_name};
+use crate::cli::modules::InstallOptions;
 use crate::projects;
+use crate::virtualenv::{self, Request, normal_name};
 
-/// A file of requirements, of projects and of modules of the module path.
+/// Requirements file of projects and of modules in the module path.
 pub(super) const REQUIREMENTS: &str = "requirements.txt";
-/// What the authors of a module need.
+/// Development requirements of a module.
 const DEVELOPMENT: &str = "requirements.dev.txt";
 
 pub(super) struct Target {
     pub(super) directory: PathBuf,
     pub(super) request: Request,
-    /// For a project: modules that its models import, and how to find them.
+    /// Imported modules of a project.
     pub(super) imported: Vec<String>,
     pub(super) options: Option<Options>,
-    /// Directories of the modules of the module path that are used.
+    /// Directories of used modules in the module path.
     module_dirs: Vec<PathBuf>,
 }
 
 impl Target {
-    /// Finds what is to be installed for, and reads what it asks for.
-    pub(super) fn of(given: &InstallOptions) -> Result<Self, Box<CompileError>> {
+    /// Finds the project or module and reads its requirements.
+    pub(super) fn find(given: &InstallOptions) -> Result<Self, Box<CompileError>> {
         let module = match &given.project {
             Some(dir) => Some(dir.clone()).filter(|dir| is_module(dir)),
             None => module_around_here(),
@@ -43,17 +43,17 @@ impl Target {
         let directory = absolute(&projects::directory(given.project.as_deref(), &given.main)?);
         let mut options = Options::new(&directory);
         options.main_file.clone_from(&given.main);
-        let wanted = wanted::wanted(&Disk, &options)?;
-        let places = std::iter::once(&directory).chain(&wanted.module_dirs);
+        let found = requirements::project_requirements(&Disk, &options)?;
+        let places = std::iter::once(&directory).chain(&found.module_dirs);
         let files = places.map(|dir| dir.join(REQUIREMENTS)).filter(|path| path.is_file());
         let request = Request {
             files: files.collect(),
-            requirements: wanted.requirements.into_iter().map(|one| one.package).collect(),
-            pip: wanted.pip,
+            requirements: found.requirements.into_iter().map(|one| one.package).collect(),
+            pip: found.pip,
             ..Self::request(&directory, given)
         };
         options.python_environment = Some(request.environment.clone());
-        let (imported, module_dirs) = (wanted.imported, wanted.module_dirs);
+        let (imported, module_dirs) = (found.imported, found.module_dirs);
         Ok(Target { directory, request, imported, options: Some(options), module_dirs })
     }
 
@@ -72,36 +72,38 @@ impl Target {
     fn request(directory: &Path, given: &InstallOptions) -> Request {
         Request {
             directory: directory.to_owned(),
-            environment: environment::place(directory, given.python_env.as_deref()),
+            environment: virtualenv::environment_path(directory, given.python_env.as_deref()),
             python: given.python.clone(),
             ..Request::default()
         }
     }
 
-    /// Imported modules that are nowhere, now that everything is installed.
+    /// Imported modules that were not found, after the installation.
     pub(super) fn missing(&self) -> Vec<String> {
-        let found =
-            self.options.as_ref().map(|options| wanted::missing(&Disk, options, &self.imported));
+        let found = self
+            .options
+            .as_ref()
+            .map(|options| requirements::missing(&Disk, options, &self.imported));
         found.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Whether there is anything to install, or an environment to look after.
+    /// True if there are requirements, or a virtualenv exists.
     pub(super) fn needs_environment(&self) -> bool {
         let Request { files, requirements, environment, .. } = &self.request;
         self.is_module()
             || !files.is_empty()
             || !requirements.is_empty()
-            || environment::is_environment(environment)
+            || virtualenv::is_environment(environment)
     }
 
-    /// Whether the module of a package lies in the module path.
+    /// True if the module of a package is in the module path.
     pub(super) fn has_clone_of(&self, package: &str) -> bool {
         let module = package.strip_prefix(PACKAGE_PREFIX).unwrap_or(package).replace('-', "_");
         let is_it = |path: &PathBuf| path.file_name().is_some_and(|name| *name == *module);
         self.module_dirs.iter().any(is_it)
     }
 
-    /// The package that a name on the command line means: that of a module, or else any other one that the lock file has.
+    /// Package of a name on the command line: that of a module, or else another locked package.
     pub(super) fn package_named(&self, package: &str, name: &str) -> String {
         let lock = self.request.locking.as_ref().and_then(|locking| locking.lock.as_ref());
         let is_locked = |name: &str| lock.is_some_and(|lock| lock.package(name).is_some());
@@ -114,12 +116,12 @@ impl Target {
     }
 }
 
-/// Paths reach pip, which runs in the project's directory.
+/// Absolute path for pip, which runs in the project directory.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Whether a directory is that of a module which comes as a package.
+/// True if a directory is a packaged module.
 fn is_module(dir: &Path) -> bool {
     let text = std::fs::read_to_string(dir.join("setup.cfg")).unwrap_or_default();
     let names = text.lines().filter_map(|line| line.split_once('='));
@@ -127,7 +129,7 @@ fn is_module(dir: &Path) -> bool {
     !dir.join("project.yml").is_file() && names.any(|name| name.starts_with(PACKAGE_PREFIX))
 }
 
-/// The nearest directory with a module, unless a project is nearer.
+/// Nearest parent directory with a module, unless a project is nearer.
 fn module_around_here() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let nearest =

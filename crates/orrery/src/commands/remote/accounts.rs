@@ -6,11 +6,11 @@ use orrery_api::{
 };
 use serde_json::{Value, json};
 
-use super::places::Places;
+use super::name_lookup::NameLookup;
 use super::table::{Table, moment, properties, yes};
 use super::{print_json, projects, read_list, show_done, show_list, terminal};
-use crate::cli_values::{RoleAction, RoleName, RolePlace, UserAction, UserGroup};
-use crate::commands::trouble::{Trouble, finish};
+use crate::cli::user::{RoleAction, RoleName, RoleTarget, UserAction, UserGroup};
+use crate::commands::error::{CliError, finish};
 use crate::remote::Remote;
 use crate::{Exit, style};
 
@@ -18,14 +18,14 @@ pub(crate) fn user(options: UserGroup) -> Exit {
     finish(run(options))
 }
 
-fn run(options: UserGroup) -> Result<Exit, Trouble> {
-    let UserGroup { ask, action } = options;
-    let remote = ask.open()?;
-    let json = ask.json;
+fn run(options: UserGroup) -> Result<Exit, CliError> {
+    let UserGroup { args, action } = options;
+    let remote = args.open()?;
+    let json = args.json;
     match action {
         UserAction::List => {
             let found = read_list(remote.client.list::<User>(&path(&["users"])), None)?;
-            let headings = ["NAME", "ADMIN", "STATE", "ISSUER", "MADE", "ID"];
+            let headings = ["NAME", "ADMIN", "STATE", "ISSUER", "CREATED", "ID"];
             show_list(json, &found, Table::new("user", &headings), |user| {
                 vec![
                     user.name.clone(),
@@ -45,7 +45,7 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
             };
             let new = NewUser { name, password, issuer, admin };
             let made: User = remote.client.post_once(&path(&["users"]), &new)?;
-            let text = format!("created account {}", style::harmless(&made.name));
+            let text = format!("created account {}", style::sanitize(&made.name));
             show_done(json, &made, &text)
         }
         UserAction::Update { name, disable, enable, admin, no_admin } => {
@@ -57,14 +57,14 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
             let now: User =
                 remote.client.patch(&path(&["users", &user.id.to_string()]), &update)?;
             let state = if now.disabled { "disabled" } else { "active" };
-            let rights = if now.admin { ", and may do everything everywhere" } else { "" };
-            let text = format!("account {} is {state}{rights}", style::harmless(&now.name));
+            let rights = if now.admin { ", administrator" } else { "" };
+            let text = format!("account {} is {state}{rights}", style::sanitize(&now.name));
             show_done(json, &now, &text)
         }
         UserAction::Delete { name, confirmation } => {
             let user = find(&remote, &name)?;
-            let name = style::harmless(&user.name);
-            terminal::confirm(confirmation.yes, &format!("delete the account {name}"))?;
+            let name = style::sanitize(&user.name);
+            terminal::confirm(confirmation.yes, &format!("delete account {name}"))?;
             remote.client.delete::<Value>(&path(&["users", &user.id.to_string()]))?;
             show_done(json, &json!({}), &format!("deleted account {name}"))
         }
@@ -73,7 +73,7 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
     }
 }
 
-fn show(remote: &Remote, user: &User, json: bool) -> Result<Exit, Trouble> {
+fn show(remote: &Remote, user: &User, json: bool) -> Result<Exit, CliError> {
     let all = remote.client.list::<RoleAssignment>(&path(&["role-assignments"]));
     let mut granted = Vec::new();
     for one in all {
@@ -83,29 +83,30 @@ fn show(remote: &Remote, user: &User, json: bool) -> Result<Exit, Trouble> {
         }
     }
     if json {
-        let mut form = serde_json::to_value(user).map_err(|error| Trouble::of(&error))?;
+        let mut form = serde_json::to_value(user).map_err(|error| CliError::from_error(&error))?;
         form["roles"] = json!(granted);
         return print_json(&form);
     }
-    let places = Places::of(remote, granted.iter().map(|one| (one.project, one.environment)));
+    let lookup =
+        NameLookup::fetch(remote, granted.iter().map(|one| (one.project, one.environment)));
     let mut roles: Vec<String> = granted
         .iter()
-        .map(|one| format!("{} {}", one.role, places.told(one.project, one.environment)))
+        .map(|one| format!("{} {}", one.role, lookup.describe(one.project, one.environment)))
         .collect();
     if user.admin {
-        roles.insert(0, "may do everything everywhere".to_owned());
+        roles.insert(0, "administrator".to_owned());
     }
     properties(&[
         ("name", user.name.clone()),
         ("id", user.id.to_string()),
         ("state", if user.disabled { "disabled" } else { "active" }.to_owned()),
         ("issuer", user.issuer.clone().unwrap_or_default()),
-        ("made", moment(&user.created)),
+        ("created", moment(&user.created)),
         ("roles", if roles.is_empty() { "none".to_owned() } else { roles.join("\n") }),
     ])
 }
 
-fn find(remote: &Remote, name: &str) -> Result<User, Trouble> {
+fn find(remote: &Remote, name: &str) -> Result<User, CliError> {
     let all = remote.client.list::<User>(&path(&["users"]));
     for user in all {
         let user = user?;
@@ -113,11 +114,11 @@ fn find(remote: &Remote, name: &str) -> Result<User, Trouble> {
             return Ok(user);
         }
     }
-    let trouble = Trouble::said(format!("there is no account {name}"));
-    Err(trouble.help("`orrery user list` shows those that there are"))
+    let error = CliError::new(format!("no account {name}"));
+    Err(error.help("`orrery user list` lists the accounts"))
 }
 
-fn password(remote: &Remote, name: Option<&str>, json: bool) -> Result<Exit, Trouble> {
+fn password(remote: &Remote, name: Option<&str>, json: bool) -> Result<Exit, CliError> {
     let me: Me = remote.client.get(&path(&["me"]))?;
     let own = me.name.strip_prefix("user:").unwrap_or(&me.name);
     let is_own = name.is_none_or(|name| name == own);
@@ -128,7 +129,7 @@ fn password(remote: &Remote, name: Option<&str>, json: bool) -> Result<Exit, Tro
         }
         None => {
             let Some(id) = me.id else {
-                return Err(Trouble::said(format!("{} has no password on this server", me.name)));
+                return Err(CliError::new(format!("{} has no password on this server", me.name)));
             };
             (id, own.to_owned())
         }
@@ -143,11 +144,11 @@ fn password(remote: &Remote, name: Option<&str>, json: bool) -> Result<Exit, Tro
 }
 
 /// Without a terminal: the current password on the first line, the new one on the second.
-fn own_from_input(remote: &Remote, id: uuid::Uuid, json: bool) -> Result<Exit, Trouble> {
+fn own_from_input(remote: &Remote, id: uuid::Uuid, json: bool) -> Result<Exit, CliError> {
     let given = terminal::secret("password")?;
     let Some((current, new)) = given.expose().split_once('\n') else {
-        let trouble = Trouble::said("the new password is missing");
-        return Err(trouble.help("standard input has the current password on its first line, and the new one on its second"));
+        let error = CliError::new("no new password given");
+        return Err(error.help("put the current password on the first line of standard input and the new one on the second"));
     };
     let secret = |text: &str| orrery_model::SecretText::new(text.trim_end_matches('\r'));
     let change = PasswordChange { current: Some(secret(current)), password: secret(new) };
@@ -160,15 +161,15 @@ fn set(
     name: &str,
     change: &PasswordChange,
     json: bool,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     remote.client.put::<Value>(&path(&["users", &id.to_string(), "password"]), change)?;
-    let name = style::harmless(name);
-    show_done(json, &json!({}), &format!("changed the password of {name}"))
+    let name = style::sanitize(name);
+    show_done(json, &json!({}), &format!("password of {name} changed"))
 }
 
-/// The path of the roles in a place.
-fn roles_in(remote: &Remote, place: &RolePlace) -> Result<Vec<String>, Trouble> {
-    Ok(match (&place.in_project, &place.in_environment) {
+/// API path of the roles in a scope.
+fn roles_in(remote: &Remote, target: &RoleTarget) -> Result<Vec<String>, CliError> {
+    Ok(match (&target.in_project, &target.in_environment) {
         (Some(name), _) => {
             vec!["projects".to_owned(), projects::find(remote, name)?.id.to_string()]
         }
@@ -179,56 +180,60 @@ fn roles_in(remote: &Remote, place: &RolePlace) -> Result<Vec<String>, Trouble> 
     })
 }
 
-fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, Trouble> {
-    let at = |place: &RolePlace, rest: &[&str]| -> Result<String, Trouble> {
-        let parts = roles_in(remote, place)?;
+fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, CliError> {
+    let at = |target: &RoleTarget, rest: &[&str]| -> Result<String, CliError> {
+        let parts = roles_in(remote, target)?;
         let mut all: Vec<&str> = parts.iter().map(String::as_str).collect();
         all.push("role-assignments");
         all.extend(rest);
         Ok(path(&all))
     };
     match action {
-        RoleAction::List { name, place } => {
+        RoleAction::List { name, target } => {
             let mut found =
-                read_list(remote.client.list::<RoleAssignment>(&at(&place, &[])?), None)?;
+                read_list(remote.client.list::<RoleAssignment>(&at(&target, &[])?), None)?;
             found.retain(|one| name.as_ref().is_none_or(|name| one.user_name == *name));
-            let table = Table::new("role", &["USER", "ROLE", "WHERE"]);
+            let table = Table::new("role", &["USER", "ROLE", "SCOPE"]);
             let ids = found.iter().map(|one| (one.granted.project, one.granted.environment));
-            let places = if json { Places::default() } else { Places::of(remote, ids) };
+            let lookup = if json { NameLookup::default() } else { NameLookup::fetch(remote, ids) };
             show_list(json, &found, table, |one| {
                 let Granted { role, project, environment } = &one.granted;
-                vec![one.user_name.clone(), role.clone(), places.told(*project, *environment)]
+                vec![one.user_name.clone(), role.clone(), lookup.describe(*project, *environment)]
             })
         }
-        RoleAction::Add { name, role, place } => {
+        RoleAction::Add { name, role, target } => {
             let new = NewRoleAssignment { user: name, role: role.as_str().to_owned() };
-            let made: RoleAssignment = remote.client.post(&at(&place, &[])?, &new)?;
-            let user = style::harmless(&made.user_name);
-            show_done(json, &made, &format!("{user} is {} there", made.granted.role))
+            let made: RoleAssignment = remote.client.post(&at(&target, &[])?, &new)?;
+            let user = style::sanitize(&made.user_name);
+            let scope = style::sanitize(&target.to_string());
+            show_done(json, &made, &format!("{user} is now {} {scope}", made.granted.role))
         }
-        RoleAction::Remove { name, role, place } => {
-            let is_everywhere = place.in_project.is_none() && place.in_environment.is_none();
-            let user = id_of(remote, &name, role, &at(&place, &[])?, is_everywhere)?;
-            remote.client.delete::<Value>(&at(&place, &[&user, role.as_str()])?)?;
-            let name = style::harmless(&name);
-            show_done(json, &json!({}), &format!("{name} is no longer {} there", role.as_str()))
+        RoleAction::Remove { name, role, target } => {
+            let is_everywhere = target.in_project.is_none() && target.in_environment.is_none();
+            let roles = at(&target, &[])?;
+            let user = id_of(remote, &name, role, &roles, is_everywhere)?;
+            remote.client.delete::<Value>(&at(&target, &[&user, role.as_str()])?)?;
+            let name = style::sanitize(&name);
+            let scope = style::sanitize(&target.to_string());
+            let text = format!("{name} is no longer {} {scope}", role.as_str());
+            show_done(json, &json!({}), &text)
         }
     }
 }
 
-/// The id of an account that has this role in a place: who gives roles there need not see all accounts.
+/// Id of an account with this role in a scope. Role administrators may not see all accounts.
 fn id_of(
     remote: &Remote,
     name: &str,
     role: RoleName,
     roles: &str,
     is_everywhere: bool,
-) -> Result<String, Trouble> {
+) -> Result<String, CliError> {
     let mut others = Vec::new();
     for one in remote.client.list::<RoleAssignment>(roles) {
         let one = one?;
         let granted = &one.granted;
-        // The list of all roles has those of single places, too.
+        // The list of global roles includes those of all scopes.
         let is_here =
             !is_everywhere || (granted.project.is_none() && granted.environment.is_none());
         if one.user_name != name || !is_here {
@@ -239,9 +244,11 @@ fn id_of(
         }
         others.push(one.granted.role);
     }
-    let trouble = match others.join(", ") {
-        others if others.is_empty() => Trouble::said(format!("{name} has no role there")),
-        others => Trouble::said(format!("{name} is not {} there, but {others}", role.as_str())),
+    let error = match others.join(", ") {
+        others if others.is_empty() => CliError::new(format!("{name} has no role in this scope")),
+        others => {
+            CliError::new(format!("{name} is not {} in this scope, but {others}", role.as_str()))
+        }
     };
-    Err(trouble.help("`orrery user role list` shows who has which"))
+    Err(error.help("`orrery user role list` lists the roles"))
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::table::Table;
 use super::{print_json, read_list, remote_agents, show_list, terminal};
-use crate::cli_things::{AgentAction, AgentGroup, AgentNames};
-use crate::commands::inspect::source::placement_word;
-use crate::commands::trouble::{Trouble, finish};
+use crate::cli::agent::{AgentAction, AgentGroup, AgentNames};
+use crate::commands::error::{CliError, finish};
+use crate::commands::inspect::deployment::placement_word;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
@@ -15,17 +15,18 @@ pub(crate) fn agent(options: AgentGroup) -> Exit {
     finish(run(options))
 }
 
-fn run(options: AgentGroup) -> Result<Exit, Trouble> {
-    let AgentGroup { ask, action } = options;
-    let of = || ask.in_environment();
+fn run(options: AgentGroup) -> Result<Exit, CliError> {
+    let AgentGroup { args, action } = options;
+    let of = || args.in_environment();
     match action {
-        AgentAction::Join(join) => crate::commands::agent::join(join, ask.json),
+        AgentAction::Join(join) => crate::commands::agent::join(join, args.json),
         AgentAction::Run(run) => crate::commands::agent::run(run),
         AgentAction::List => {
             let of = of()?;
             let found = read_list(of.client.list::<Agent>(&of.path(&["agents"])).large(), None)?;
-            let table = Table::new("agent", &["NAME", "STATUS", "PLACE", "RESOURCES", "STATES"]);
-            show_list(ask.json, &found, table, |agent| {
+            let table =
+                Table::new("agent", &["NAME", "STATUS", "PLACEMENT", "RESOURCES", "STATES"]);
+            show_list(args.json, &found, table, |agent| {
                 let states: Vec<String> =
                     agent.by_status.iter().map(|(word, count)| format!("{count} {word}")).collect();
                 let status = match agent.unpause_on_resume {
@@ -36,44 +37,44 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
                 let count = agent.resources.to_string();
                 vec![agent.name.clone(), status, place, count, states.join(", ")]
             })?;
-            if !ask.json {
-                found.iter().filter(|agent| agent.status == "unavailable").for_each(tell_reason);
+            if !args.json {
+                found.iter().filter(|agent| agent.status == "unavailable").for_each(print_reason);
             }
             Ok(Exit::Done)
         }
         AgentAction::Pause(names) => {
             let action = if names.on_resume { "keep-paused-on-resume" } else { "pause" };
-            act(&of()?, &names, action, ask.json)
+            change_state(&of()?, &names, action, args.json)
         }
         AgentAction::Unpause(names) => {
             let action = if names.on_resume { "unpause-on-resume" } else { "unpause" };
-            act(&of()?, &names, action, ask.json)
+            change_state(&of()?, &names, action, args.json)
         }
-        AgentAction::Invite(invite) => remote_agents::invite(&of()?, invite, ask.json),
-        AgentAction::Remotes => remote_agents::list(&of()?, ask.json),
+        AgentAction::Invite(invite) => remote_agents::invite(&of()?, invite, args.json),
+        AgentAction::Remotes => remote_agents::list(&of()?, args.json),
         AgentAction::Revoke(revoke) => {
-            let what = format!("revoke the remote agent {}", style::harmless(&revoke.remote));
+            let what = format!("revoke remote agent {}", style::sanitize(&revoke.remote));
             terminal::confirm(revoke.confirmation.yes, &what)?;
-            remote_agents::revoke(&of()?, &revoke, ask.json)
+            remote_agents::revoke(&of()?, &revoke, args.json)
         }
     }
 }
 
-/// Says why an agent has no machine, and what helps.
-pub(super) fn tell_reason(agent: &Agent) {
+/// Prints the reason for a missing machine, and help.
+pub(super) fn print_reason(agent: &Agent) {
     let AgentPlacement { reason, help, .. } = &agent.placement;
-    output::say(&format!("{}: {}", style::error("unavailable"), style::harmless(reason)));
+    output::say(&format!("{}: {}", style::error("unavailable"), style::sanitize(reason)));
     if let Some(help) = help {
-        output::say(&format!("  {}: {}", style::help("help"), style::harmless(help)));
+        output::say(&format!("  {}: {}", style::help("help"), style::sanitize(help)));
     }
 }
 
-fn act(
+fn change_state(
     of: &RemoteEnvironment,
     names: &AgentNames,
     action: &str,
     json: bool,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     let word = match action {
         "pause" => "paused",
         "unpause" => "resumed",
@@ -81,7 +82,7 @@ fn act(
         _ => "resumes with the environment",
     };
     if names.all {
-        of.client.act::<Value>(&of.path(&["all-agents", action]))?;
+        of.client.post_empty::<Value>(&of.path(&["all-agents", action]))?;
         if json {
             return print_json(&json!({}));
         }
@@ -90,9 +91,9 @@ fn act(
     }
     let mut now = Vec::new();
     for name in &names.names {
-        let agent: Agent = of.client.act(&of.path(&["agents", name, action]))?;
+        let agent: Agent = of.client.post_empty(&of.path(&["agents", name, action]))?;
         if !json {
-            output::say(&format!("{}: {word}", style::harmless(&agent.name)));
+            output::say(&format!("agent {} {word}", style::sanitize(&agent.name)));
         }
         now.push(agent);
     }

@@ -5,15 +5,15 @@ use orrery_api::{AuditCheck, AuditEntry, AuditVerdict};
 
 use super::table::{Table, moment};
 use super::{print_json, read_list, show_list};
-use crate::cli_values::{AuditAction, AuditGroup};
-use crate::commands::trouble::{Trouble, finish};
+use crate::cli::audit::{AuditAction, AuditGroup};
+use crate::commands::error::{CliError, finish};
 use crate::{Exit, output, style};
 
 pub(crate) fn audit(options: AuditGroup) -> Exit {
     finish(run(options))
 }
 
-/// A day begins at midnight, UTC.
+/// Expands dates to midnight UTC.
 fn with_times(action: AuditAction) -> AuditAction {
     let time = |given: String| match given.len() == "2026-11-16".len() {
         true => given + "T00:00:00Z",
@@ -28,10 +28,10 @@ fn with_times(action: AuditAction) -> AuditAction {
     }
 }
 
-fn run(options: AuditGroup) -> Result<Exit, Trouble> {
-    let AuditGroup { ask, action } = options;
+fn run(options: AuditGroup) -> Result<Exit, CliError> {
+    let AuditGroup { args, action } = options;
     let action = with_times(action);
-    let remote = ask.open()?;
+    let remote = args.open()?;
     match action {
         AuditAction::List { actor, in_environment, action, since, until, limit } => {
             let environment =
@@ -50,8 +50,9 @@ fn run(options: AuditGroup) -> Result<Exit, Trouble> {
             ];
             let pages = remote.client.list::<AuditEntry>(&query(&path(&["audit"]), &wanted));
             let found = read_list(pages, Some(limit))?;
-            let headings = ["ENTRY", "WHEN", "WHO", "FROM", "STATUS", "DONE", "WHAT", "SUBJECT"];
-            show_list(ask.json, &found, Table::new("record", &headings), |entry| {
+            let headings =
+                ["ENTRY", "TIME", "ACTOR", "ADDRESS", "STATUS", "DETAIL", "ACTION", "SUBJECT"];
+            show_list(args.json, &found, Table::new("record", &headings), |entry| {
                 vec![
                     entry.id.to_string(),
                     moment(&entry.at),
@@ -68,12 +69,12 @@ fn run(options: AuditGroup) -> Result<Exit, Trouble> {
             let check = AuditCheck { id: entry, hash };
             let verdict: AuditVerdict = remote.client.post(&path(&["audit", "verify"]), &check)?;
             let exit = if verdict.good { Exit::Done } else { Exit::Pending };
-            if ask.json {
+            if args.json {
                 print_json(&verdict)?;
                 return Ok(exit);
             }
             if verdict.good {
-                let text = style::good("nothing was changed");
+                let text = style::good("no tampering found");
                 output::say(&format!(
                     "{text}: entry {} has the hash {}",
                     verdict.entries, verdict.head
@@ -82,7 +83,7 @@ fn run(options: AuditGroup) -> Result<Exit, Trouble> {
                 let text = style::error("the log was tampered with");
                 let place =
                     verdict.broken_at.map(|at| format!(" at entry {at}")).unwrap_or_default();
-                let reason = style::harmless(verdict.reason.as_deref().unwrap_or_default());
+                let reason = style::sanitize(verdict.reason.as_deref().unwrap_or_default());
                 output::say(&format!("{text}{place}: {reason}"));
             }
             Ok(exit)

@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use super::table::{Table, moment, moment_or, properties};
 use super::{print_json, read_list, show_done, show_list};
-use crate::cli_things::{CompileAction, CompileRequest};
+use crate::cli::compile::{CompileAction, CompileRequest};
 use crate::commands::deploy::on_server;
-use crate::commands::trouble::{Trouble, finish};
+use crate::commands::error::{CliError, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
@@ -23,22 +23,22 @@ pub(crate) fn compile(action: CompileAction) -> Exit {
     finish(run(action))
 }
 
-fn run(action: CompileAction) -> Result<Exit, Trouble> {
+fn run(action: CompileAction) -> Result<Exit, CliError> {
     match action {
         CompileAction::Request(options) => request(options),
-        CompileAction::List { limit, ask } => {
-            let of = ask.in_environment()?;
+        CompileAction::List { limit, args } => {
+            let of = args.in_environment()?;
             let pages = of.client.list::<Compile>(&of.path(&["compiles"]));
-            list(&read_list(pages, Some(limit))?, ask.json)
+            list(&read_list(pages, Some(limit))?, args.json)
         }
-        CompileAction::Queue { ask } => {
-            let of = ask.in_environment()?;
+        CompileAction::Queue { args } => {
+            let of = args.in_environment()?;
             let pages = of.client.list::<Compile>(&of.path(&["compiles", "queue"]));
-            list(&read_list(pages, None)?, ask.json)
+            list(&read_list(pages, None)?, args.json)
         }
-        CompileAction::Show { id, follow, ask } => {
-            let of = ask.in_environment()?;
-            if follow && !ask.json {
+        CompileAction::Show { id, follow, args } => {
+            let of = args.in_environment()?;
+            if follow && !args.json {
                 return self::follow(&of, id);
             }
             if follow {
@@ -50,12 +50,13 @@ fn run(action: CompileAction) -> Result<Exit, Trouble> {
                 found.output.extend(more.output);
                 (found.next, found.more) = (more.next, more.more);
             }
-            show(&found, ask.json)
+            show(&found, args.json)
         }
-        CompileAction::Cancel { id, ask } => {
-            let of = ask.in_environment()?;
-            let now: Compile = of.client.act(&of.path(&["compiles", &id.to_string(), "cancel"]))?;
-            show_done(ask.json, &now, &format!("cancelled compile {id}"))
+        CompileAction::Cancel { id, args } => {
+            let of = args.in_environment()?;
+            let now: Compile =
+                of.client.post_empty(&of.path(&["compiles", &id.to_string(), "cancel"]))?;
+            show_done(args.json, &now, &format!("cancelled compile {id}"))
         }
     }
 }
@@ -65,33 +66,33 @@ fn at(of: &RemoteEnvironment, id: Uuid, after: Option<i64>) -> String {
     query(&of.path(&["compiles", &id.to_string()]), &[("after", after.as_deref())])
 }
 
-fn request(options: CompileRequest) -> Result<Exit, Trouble> {
-    let CompileRequest { no_update, update: _, reinstall, check, message, follow, deploy, ask } =
+fn request(options: CompileRequest) -> Result<Exit, CliError> {
+    let CompileRequest { no_update, update: _, reinstall, check, message, follow, deploy, args } =
         options;
-    let of = ask.in_environment()?;
+    let of = args.in_environment()?;
     if of.details()?.repository.is_empty() {
-        let trouble = Trouble::said(format!("{} has no repository to compile", of.place()));
-        let help = "name one with `orrery environment update --repository URL`, or push what is compiled here with `orrery export`";
-        return Err(trouble.help(help));
+        let error = CliError::new(format!("{} has no repository to compile", of.display_name()));
+        let help = "set one with `orrery environment update --repository URL`, or upload a local compile with `orrery export`";
+        return Err(error.help(help));
     }
     let update = !no_update;
     let new = NewCompile { update, reinstall, export: !check, message, ..NewCompile::default() };
     if deploy {
-        return compile_and_deploy(&of, &new, ask.json);
+        return compile_and_deploy(&of, &new, args.json);
     }
     let asked: Compile = of.client.post(&of.path(&["compiles"]), &new)?;
     if !follow {
         return show_done(
-            ask.json,
+            args.json,
             &asked,
             &format!(
-                "the compile {} was asked for; it is {}",
+                "requested compile {}: {}",
                 asked.id,
-                style::harmless(&asked.transitioning_message)
+                style::sanitize(&asked.transitioning_message)
             ),
         );
     }
-    if !ask.json {
+    if !args.json {
         output::say(&format!("requested compile {}", asked.id));
         return self::follow(&of, asked.id);
     }
@@ -100,12 +101,12 @@ fn request(options: CompileRequest) -> Result<Exit, Trouble> {
     Ok(exit(&details))
 }
 
-/// Compiles, and waits until what it makes is deployed.
+/// Compiles and waits until the version is deployed.
 fn compile_and_deploy(
     of: &RemoteEnvironment,
     new: &NewCompile,
     json: bool,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     let mut failed = None;
     let deployed = on_server::release(of, json, || {
         let asked: Compile = of.client.post(&of.path(&["compiles"]), new)?;
@@ -113,11 +114,11 @@ fn compile_and_deploy(
             wait(of, asked.id, &mut |_| {})?
         } else {
             output::say(&format!("requested compile {}", asked.id));
-            heard(of, asked.id)?
+            follow_output(of, asked.id)?
         };
         let Some(version) = details.compile.version else {
             failed = Some(details);
-            return Err(Trouble::said("the compile made no version"));
+            return Err(CliError::new("the compile produced no version"));
         };
         let at = of.path(&["versions", &version.to_string(), "release"]);
         let made: VersionReleased = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
@@ -133,7 +134,7 @@ fn compile_and_deploy(
     }
 }
 
-fn word(compile: &Compile) -> &'static str {
+fn state_word(compile: &Compile) -> &'static str {
     match compile.state {
         CompileState::Queued => "queued",
         CompileState::Running => "running",
@@ -143,13 +144,13 @@ fn word(compile: &Compile) -> &'static str {
     }
 }
 
-fn list(found: &[Compile], json: bool) -> Result<Exit, Trouble> {
+fn list(found: &[Compile], json: bool) -> Result<Exit, CliError> {
     let headings = ["ID", "STATE", "REQUESTED", "ENDED", "VERSION", "MESSAGE"];
     show_list(json, found, Table::new("compile", &headings), |compile| {
         let message = compile.metadata.get("message").and_then(|text| text.as_str());
         vec![
             compile.id.to_string(),
-            word(compile).to_owned(),
+            state_word(compile).to_owned(),
             moment(&compile.requested),
             moment_or(compile.completed.as_ref(), "-"),
             compile.version.map_or_else(|| "-".to_owned(), |version| version.to_string()),
@@ -170,14 +171,14 @@ fn version_text(compile: &Compile) -> String {
     compile.version.map(|version| format!("{version}{unchanged}")).unwrap_or_default()
 }
 
-fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
+fn show(found: &CompileDetails, json: bool) -> Result<Exit, CliError> {
     if json {
         return print_json(found);
     }
     let compile = &found.compile;
     properties(&[
         ("compile", compile.id.to_string()),
-        ("state", word(compile).to_owned()),
+        ("state", state_word(compile).to_owned()),
         ("requested", moment(&compile.requested)),
         ("started", moment_or(compile.started.as_ref(), "")),
         ("ended", moment_or(compile.completed.as_ref(), "")),
@@ -186,7 +187,7 @@ fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
     ])?;
     let mut text = String::new();
     for stage in &found.stages {
-        let name = style::heading(&style::harmless(&stage.name));
+        let name = style::heading(&style::sanitize(&stage.name));
         let end = match (stage.returncode, &stage.completed) {
             (Some(0), _) => style::good("done"),
             (Some(code), _) => style::error(&format!("ended with {code}")),
@@ -194,10 +195,10 @@ fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
             (None, None) => style::help("running"),
         };
         text += &format!("\n{name}  {end}\n");
-        let mut lines = Lines::default();
-        let mut add = |line: &str| text += &format!("  {}\n", style::harmless(line));
+        let mut lines = LineBuffer::default();
+        let mut add = |line: &str| text += &format!("  {}\n", style::sanitize(line));
         for piece in found.output.iter().filter(|piece| piece.stage == stage.position) {
-            lines.hear(piece, &mut add);
+            lines.push(piece, &mut add);
         }
         lines.end(&mut add);
     }
@@ -205,19 +206,19 @@ fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
         return Ok(Exit::Error);
     }
     let written: String = found.output.iter().map(|piece| piece.text.as_str()).collect();
-    tell_problems(found.errors.iter().filter(|problem| !is_in_output(problem, &written)));
+    print_problems(found.errors.iter().filter(|problem| !is_in_output(problem, &written)));
     Ok(Exit::Done)
 }
 
-/// Output comes in pieces that end anywhere; people read lines.
+/// Reassembles lines from output chunks.
 #[derive(Default)]
-struct Lines {
-    /// The lines that have begun, of the output and of the errors.
+struct LineBuffer {
+    /// Incomplete lines of standard output and standard error.
     begun: [String; 2],
 }
 
-impl Lines {
-    fn hear(&mut self, piece: &CompileOutput, tell: &mut dyn FnMut(&str)) {
+impl LineBuffer {
+    fn push(&mut self, piece: &CompileOutput, tell: &mut dyn FnMut(&str)) {
         let begun = &mut self.begun[usize::from(piece.stream == OutputStream::Err)];
         *begun += &piece.text;
         let Some(end) = begun.rfind('\n') else { return };
@@ -226,7 +227,7 @@ impl Lines {
         *begun = rest;
     }
 
-    /// Nothing more comes.
+    /// Flushes incomplete lines.
     fn end(&mut self, tell: &mut dyn FnMut(&str)) {
         for begun in &mut self.begun {
             if !begun.is_empty() {
@@ -236,39 +237,39 @@ impl Lines {
     }
 }
 
-/// Whether the output of a compile has shown a problem: by its id, or in the words that are kept of it.
+/// True if the output already contains the problem, by id or message.
 fn is_in_output(problem: &CompileProblem, written: &str) -> bool {
     let has_id = problem.id.as_ref().is_some_and(|id| written.contains(&format!("error[{id}]")));
     has_id || written.contains(problem.message.lines().next().unwrap_or_default())
 }
 
-fn tell_problems<'a>(problems: impl Iterator<Item = &'a CompileProblem>) {
+fn print_problems<'a>(problems: impl Iterator<Item = &'a CompileProblem>) {
     for problem in problems {
-        let message = style::harmless(&problem.message);
+        let message = style::sanitize(&problem.message);
         output::say(&format!("{}: {message}", style::error("error")));
         if let Some(location) = &problem.location {
             let place = format!("{}:{}", location.uri, location.range.start.line + 1);
-            output::say(&format!("  --> {}", style::harmless(&place)));
+            output::say(&format!("  --> {}", style::sanitize(&place)));
         }
         if let Some(source) = &problem.source {
-            output::say(&format!("   | {}", style::harmless(source)));
+            output::say(&format!("   | {}", style::sanitize(source)));
         }
         if let Some(help) = &problem.help {
-            output::say(&format!("{}: {}", style::help("help"), style::harmless(help)));
+            output::say(&format!("{}: {}", style::help("help"), style::sanitize(help)));
         }
     }
 }
 
-/// Waits for the end of a compile; what it writes is handed on as it comes.
+/// Waits for a compile and passes its output on.
 fn wait(
     of: &RemoteEnvironment,
     id: Uuid,
-    heard: &mut dyn FnMut(&CompileDetails),
-) -> Result<CompileDetails, Trouble> {
+    follow_output: &mut dyn FnMut(&CompileDetails),
+) -> Result<CompileDetails, CliError> {
     let mut after = None;
     loop {
         let found: CompileDetails = of.client.get(&at(of, id, after))?;
-        heard(&found);
+        follow_output(&found);
         after = Some(found.next);
         let over = !matches!(found.compile.state, CompileState::Queued | CompileState::Running);
         match (found.more, over) {
@@ -279,22 +280,22 @@ fn wait(
     }
 }
 
-fn follow(of: &RemoteEnvironment, id: Uuid) -> Result<Exit, Trouble> {
-    Ok(exit(&heard(of, id)?))
+fn follow(of: &RemoteEnvironment, id: Uuid) -> Result<Exit, CliError> {
+    Ok(exit(&follow_output(of, id)?))
 }
 
-/// Waits for the end of a compile, and tells how it goes.
-fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
+/// Waits for a compile and prints its progress.
+fn follow_output(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, CliError> {
     let mut stage = None;
-    let mut waits_for = "waiting for its turn".to_owned();
+    let mut waits_for = "queued".to_owned();
     let mut written = String::new();
-    let mut lines = Lines::default();
-    let mut say = |line: &str| output::say(&format!("  {}", style::harmless(line)));
+    let mut lines = LineBuffer::default();
+    let mut say = |line: &str| output::say(&format!("  {}", style::sanitize(line)));
     let details = wait(of, id, &mut |found| {
         let now = &found.compile.transitioning_message;
         if found.compile.state == CompileState::Queued && *now != waits_for {
             waits_for.clone_from(now);
-            output::say(&format!("it is {}", style::harmless(now)));
+            output::say(&format!("it is {}", style::sanitize(now)));
         }
         for piece in &found.output {
             if stage != Some(piece.stage) {
@@ -302,16 +303,16 @@ fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
                 stage = Some(piece.stage);
                 let name = found.stages.iter().find(|stage| stage.position == piece.stage);
                 if let Some(name) = name {
-                    output::say(&style::heading(&style::harmless(&name.name)));
+                    output::say(&style::heading(&style::sanitize(&name.name)));
                 }
             }
             written += &piece.text;
-            lines.hear(piece, &mut say);
+            lines.push(piece, &mut say);
         }
     })?;
     lines.end(&mut say);
-    // A compiler that ran tells its errors itself, with more of the model around them.
-    tell_problems(details.errors.iter().filter(|problem| !is_in_output(problem, &written)));
+    // The compiler has printed its own errors, with more context.
+    print_problems(details.errors.iter().filter(|problem| !is_in_output(problem, &written)));
     let end = match (details.compile.state, details.compile.version) {
         (CompileState::Failed, _) => style::error("the compile failed"),
         (_, Some(version)) if details.compile.unchanged => {
@@ -334,11 +335,11 @@ mod tests {
             |stream, text: &str| CompileOutput { id: 0, stage: 0, stream, text: text.to_owned() };
         let mut told = Vec::new();
         let mut tell = |line: &str| told.push(line.to_owned());
-        let mut lines = Lines::default();
-        lines.hear(&piece(OutputStream::Out, "one\ntw"), &mut tell);
-        lines.hear(&piece(OutputStream::Err, "bad\nwor"), &mut tell);
-        lines.hear(&piece(OutputStream::Out, "o\n"), &mut tell);
-        lines.hear(&piece(OutputStream::Err, "se"), &mut tell);
+        let mut lines = LineBuffer::default();
+        lines.push(&piece(OutputStream::Out, "one\ntw"), &mut tell);
+        lines.push(&piece(OutputStream::Err, "bad\nwor"), &mut tell);
+        lines.push(&piece(OutputStream::Out, "o\n"), &mut tell);
+        lines.push(&piece(OutputStream::Err, "se"), &mut tell);
         lines.end(&mut tell);
         assert_eq!(told, ["one", "bad", "two", "worse"]);
     }

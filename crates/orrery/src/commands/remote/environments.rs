@@ -12,34 +12,33 @@ use serde_json::{Value, json};
 
 use super::table::{Table, moment, properties, yes};
 use super::{print_json, projects, read_list, settings, show_done, show_list, terminal};
-use crate::cli_things::{
-    AskEnvironment, EnvironmentAction, EnvironmentGroup, EnvironmentProperties,
-};
-use crate::commands::trouble::{Trouble, finish};
+use crate::cli::common::EnvironmentArgs;
+use crate::cli::environment::{EnvironmentAction, EnvironmentGroup, EnvironmentProperties};
+use crate::commands::error::{CliError, finish};
 use crate::remote::contexts::Contexts;
-use crate::remote::{Remote, RemoteEnvironment, choose_for_project, forget_for_project};
+use crate::remote::{Remote, RemoteEnvironment, clear_project_choice, store_project_choice};
 use crate::{Exit, output, projects as local, style};
 
-/// How often is looked whether something has ended.
+/// Poll interval of operations.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn environment(options: EnvironmentGroup) -> Exit {
     finish(run(options))
 }
 
-fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
-    let EnvironmentGroup { ask, action } = options;
-    let json = ask.json;
+fn run(options: EnvironmentGroup) -> Result<Exit, CliError> {
+    let EnvironmentGroup { args, action } = options;
+    let json = args.json;
     match action {
-        EnvironmentAction::List { project } => list(&ask.open()?, project.as_deref(), json),
-        EnvironmentAction::Show(named) => show(&ask.named(named)?, json),
+        EnvironmentAction::List { project } => list(&args.open()?, project.as_deref(), json),
+        EnvironmentAction::Show(named) => show(&args.named(named)?, json),
         EnvironmentAction::Create { name, project, properties, then_use } => {
-            create(&ask, name, project, properties, then_use)
+            create(&args, name, project, properties, then_use)
         }
         EnvironmentAction::Update { named, name, project, model_project, properties } => {
-            let of = ask.named(named)?;
+            let of = args.named(named)?;
             let EnvironmentProperties { description, repository, branch, icon } = properties;
-            let project = project.map(|name| projects::find(&ask.open()?, &name)).transpose()?;
+            let project = project.map(|name| projects::find(&args.open()?, &name)).transpose()?;
             let project = project.map(|project| project.id);
             let update = EnvironmentUpdate {
                 project,
@@ -51,43 +50,43 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
                 model_project,
             };
             let now: Environment = of.client.patch(&of.path(&[]), &update)?;
-            show_done(json, &now, &format!("changed environment {}", called(&now)))
+            show_done(json, &now, &format!("changed environment {}", full_name(&now)))
         }
         EnvironmentAction::Delete { named, confirmation } => {
-            let of = ask.named(named)?;
-            let name = style::harmless(&of.name());
-            let what = format!("delete the environment {name} with all its history");
+            let of = args.named(named)?;
+            let name = style::sanitize(&of.name());
+            let what = format!("delete environment {name} with all its history");
             terminal::confirm(confirmation.yes, &what)?;
             let begun: Operation = of.client.delete(&of.path(&[]))?;
             wait_until_gone(&of)?;
             show_done(json, &begun, &format!("deleted environment {name}"))
         }
         EnvironmentAction::Clear { named, confirmation } => {
-            let of = ask.named(named)?;
-            let name = style::harmless(&of.name());
-            let what = format!("forget everything of the environment {name}");
+            let of = args.named(named)?;
+            let name = style::sanitize(&of.name());
+            let what = format!("delete all data of environment {name}");
             terminal::confirm(confirmation.yes, &what)?;
-            let begun: Operation = of.client.act(&of.path(&["clear"]))?;
+            let begun: Operation = of.client.post_empty(&of.path(&["clear"]))?;
             let ended = wait(&of, begun)?;
             show_done(json, &ended, &format!("cleared environment {name}"))
         }
         EnvironmentAction::Halt(named) => {
-            let of = ask.named(named)?;
-            let now: Environment = of.client.act(&of.path(&["halt"]))?;
-            let text = format!("environment {} is {}", called(&now), style::warning("halted"));
+            let of = args.named(named)?;
+            let now: Environment = of.client.post_empty(&of.path(&["halt"]))?;
+            let text = format!("environment {} is {}", full_name(&now), style::warning("halted"));
             show_done(json, &now, &text)
         }
         EnvironmentAction::Resume(named) => {
-            let of = ask.named(named)?;
-            let now: Environment = of.client.act(&of.path(&["resume"]))?;
-            show_done(json, &now, &format!("resumed environment {}", called(&now)))
+            let of = args.named(named)?;
+            let now: Environment = of.client.post_empty(&of.path(&["resume"]))?;
+            show_done(json, &now, &format!("resumed environment {}", full_name(&now)))
         }
-        EnvironmentAction::Use { chosen, project } => choose(&ask, &chosen, project),
+        EnvironmentAction::Use { chosen, project } => choose(&args, &chosen, project),
         EnvironmentAction::Setting { action } => {
-            settings::run(&ask.in_environment()?, action, json)
+            settings::run(&args.in_environment()?, action, json)
         }
         EnvironmentAction::Webhook { named, new_secret, remove } => {
-            webhook(&ask.named(named)?, new_secret, remove, json)
+            webhook(&args.named(named)?, new_secret, remove, json)
         }
     }
 }
@@ -97,22 +96,22 @@ fn webhook(
     new_secret: bool,
     remove: bool,
     json: bool,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     let at = of.path(&["webhook"]);
     let address = |path: &str| format!("{}{path}", of.client.server().trim_end_matches('/'));
     if remove {
         of.client.delete::<Value>(&at)?;
-        return show_done(json, &json!({}), "removed the secret of the webhook");
+        return show_done(json, &json!({}), "removed the webhook secret");
     }
     if new_secret {
-        let made: NewWebhookSecret = of.client.act(&at)?;
+        let made: NewWebhookSecret = of.client.post_empty(&at)?;
         if json {
             return print_json(&made);
         }
         let secret = made.secret.expose().to_owned();
         properties(&[("address", address(&made.path)), ("secret", secret)])?;
         output::say(
-            "the secret is not shown again; enter both at the forge, content type application/json",
+            "the secret is not shown again; enter both in the forge, content type application/json",
         );
         return Ok(Exit::Done);
     }
@@ -122,7 +121,7 @@ fn webhook(
     }
     let secret = match &found.updated {
         Some(at) => format!("created {}", moment(at)),
-        None => "none: every call is refused".to_owned(),
+        None => "none: every call is rejected".to_owned(),
     };
     properties(&[("address", address(&found.path)), ("secret", secret)])?;
     if !found.enabled {
@@ -131,7 +130,7 @@ fn webhook(
     Ok(Exit::Done)
 }
 
-/// What is known of the branch that an environment follows, in a line.
+/// State of the followed branch, in a line.
 fn followed(environment: &Environment) -> String {
     let Some(known) = &environment.followed else { return String::new() };
     let short = |commit: &String| commit.chars().take(12).collect::<String>();
@@ -147,16 +146,16 @@ fn followed(environment: &Environment) -> String {
     }
     match &known.next_check {
         Some(next) => parts.push(format!("next check {}", moment(next))),
-        None => parts.push("checked only when a webhook says so".to_owned()),
+        None => parts.push("checked only on webhook calls".to_owned()),
     }
     parts.join(", ")
 }
 
-fn called(environment: &Environment) -> String {
-    style::harmless(&format!("{}/{}", environment.project_name, environment.name))
+fn full_name(environment: &Environment) -> String {
+    style::sanitize(&format!("{}/{}", environment.project_name, environment.name))
 }
 
-fn list(remote: &Remote, project: Option<&str>, json: bool) -> Result<Exit, Trouble> {
+fn list(remote: &Remote, project: Option<&str>, json: bool) -> Result<Exit, CliError> {
     let project = project.map(|name| projects::find(remote, name)).transpose()?;
     let id = project.map(|project| project.id.to_string());
     let at = query(&path(&["environments"]), &[("project", id.as_deref())]);
@@ -179,7 +178,7 @@ fn state(environment: &Environment) -> &'static str {
     }
 }
 
-fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
+fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, CliError> {
     let it = of.details()?;
     if json {
         return print_json(it);
@@ -198,20 +197,20 @@ fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
         ("branch", it.branch.clone()),
         ("followed", followed(it)),
         ("bound to", it.model_project.clone()),
-        ("made", moment(&it.created)),
+        ("created", moment(&it.created)),
         ("resources", if resources.is_empty() { "none".to_owned() } else { resources.join(", ") }),
     ])
 }
 
 fn create(
-    ask: &AskEnvironment,
+    args: &EnvironmentArgs,
     name: String,
     project: Option<String>,
     properties: EnvironmentProperties,
     then_use: bool,
-) -> Result<Exit, Trouble> {
-    let remote = ask.open()?;
-    // People write what they will call it.
+) -> Result<Exit, CliError> {
+    let remote = args.open()?;
+    // `project/name` is accepted, too.
     let (project, name) = match (project, name.split_once('/')) {
         (None, Some((project, name))) => (Some(project.to_owned()), name.to_owned()),
         (project, _) => (project, name),
@@ -231,73 +230,74 @@ fn create(
         branch: branch.unwrap_or_default(),
     };
     let made: Environment = remote.client.post(&path(&["environments"]), &new)?;
-    let exit = show_done(ask.json, &made, &format!("created environment {}", called(&made)))?;
+    let exit = show_done(args.json, &made, &format!("created environment {}", full_name(&made)))?;
     if then_use {
-        let (_, text) = note(&remote, Some(&made), local::around_here().as_deref())?;
+        let (_, text) = store_choice(&remote, Some(&made), local::around_here().as_deref())?;
         output::say(&text);
     }
     Ok(exit)
 }
 
-fn only_project(remote: &Remote) -> Result<Project, Trouble> {
+fn only_project(remote: &Remote) -> Result<Project, CliError> {
     let mut all = read_list(remote.client.list::<Project>(&path(&["projects"])), Some(2))?;
     match all.len() {
         1 => Ok(all.remove(0)),
-        0 => Err(Trouble::said("there is no project yet").help("orrery project create NAME")),
-        _ => Err(Trouble::said("there are several projects").help("name one: --project NAME")),
+        0 => Err(CliError::new("no project yet").help("orrery project create NAME")),
+        _ => Err(CliError::new("several projects exist").help("select one with --project NAME")),
     }
 }
 
-/// Chooses an environment for the commands that follow in a directory.
-fn choose(ask: &AskEnvironment, name: &str, project: Option<PathBuf>) -> Result<Exit, Trouble> {
-    let remote = ask.open()?;
+/// Selects an environment for a directory.
+fn choose(args: &EnvironmentArgs, name: &str, project: Option<PathBuf>) -> Result<Exit, CliError> {
+    let remote = args.open()?;
     let environment = match name {
         "none" => None,
         name => Some(remote.find_environment(name)?),
     };
     let directory = match project {
         Some(given) => {
-            Some(local::directory(Some(&given), local::MAIN_FILE).map_err(Trouble::Project)?)
+            Some(local::directory(Some(&given), local::MAIN_FILE).map_err(CliError::Project)?)
         }
         None => local::around_here(),
     };
-    let (file, text) = note(&remote, environment.as_ref(), directory.as_deref())?;
+    let (file, text) = store_choice(&remote, environment.as_ref(), directory.as_deref())?;
     match &environment {
         Some(environment) => {
             let id = environment.id;
             let known = json!({ "file": file, "id": id, "name": environment.name });
-            show_done(ask.json, &known, &text)
+            show_done(args.json, &known, &text)
         }
-        None => show_done(ask.json, &json!({}), &text),
+        None => show_done(args.json, &json!({}), &text),
     }
 }
 
-/// Notes the choice in the project's directory; outside of projects, in the context of the server. Answers where, and what to say.
-fn note(
+/// Stores the selection in the project directory, or outside of projects in the context of the
+/// server. Returns the file and a message.
+fn store_choice(
     remote: &Remote,
     environment: Option<&Environment>,
     directory: Option<&Path>,
-) -> Result<(Option<PathBuf>, String), Trouble> {
+) -> Result<(Option<PathBuf>, String), CliError> {
     let server = remote.client.server();
     let mut contexts = Contexts::read()?;
     let known = remote.context.as_ref().and_then(|name| contexts.contexts.get_mut(name));
-    // What a directory says counts only for servers that there is a context of.
+    // A directory's selection applies only to servers with a context.
     let Some(context) = known else {
-        let trouble = Trouble::said(format!("there is no context of {server}"));
-        return Err(trouble.help(format!("orrery login {server}")));
+        let error = CliError::new(format!("no context for {server}"));
+        return Err(error.help(format!("orrery login {server}")));
     };
     match (directory, environment) {
         (Some(directory), Some(chosen)) => {
-            let file = choose_for_project(directory, server, chosen)?;
-            let project = style::harmless(&local::name_of(directory));
-            let (name, shown) = (called(chosen), file.display());
-            let text = format!("the project {project} is deployed to {name}: {shown} says so");
+            let file = store_project_choice(directory, server, chosen)?;
+            let project = style::sanitize(&local::name_of(directory));
+            let (name, shown) = (full_name(chosen), file.display());
+            let text = format!("project {project} is now deployed to {name} (stored in {shown})");
             Ok((Some(file), text))
         }
         (Some(directory), None) => {
-            forget_for_project(directory)?;
-            let project = style::harmless(&local::name_of(directory));
-            Ok((None, format!("the project {project} is deployed on this machine")))
+            clear_project_choice(directory)?;
+            let project = style::sanitize(&local::name_of(directory));
+            Ok((None, format!("project {project} is now deployed on this machine")))
         }
         (None, chosen) => {
             context.environment = chosen.map(|chosen| chosen.id.to_string());
@@ -306,25 +306,25 @@ fn note(
             contexts.write()?;
             let text = match chosen {
                 Some(chosen) => format!(
-                    "{} is the default outside of projects; `orrery environment use` in a project's directory chooses one for it",
-                    called(chosen)
+                    "{} is now the default outside of projects; `orrery environment use` in a project directory selects one for the project",
+                    full_name(chosen)
                 ),
-                None => "there is no default environment".to_owned(),
+                None => "no default environment".to_owned(),
             };
             Ok((None, text))
         }
     }
 }
 
-/// Waits for the end of something that was begun.
-pub(super) fn wait(of: &RemoteEnvironment, begun: Operation) -> Result<Operation, Trouble> {
+/// Waits for an operation.
+pub(super) fn wait(of: &RemoteEnvironment, begun: Operation) -> Result<Operation, CliError> {
     let at = of.path(&["operations", &begun.id.to_string()]);
     let mut operation = begun;
     loop {
         match operation.transitioning {
             Transitioning::No => return Ok(operation),
             Transitioning::Error => {
-                return Err(Trouble::said(operation.transitioning_message));
+                return Err(CliError::new(operation.transitioning_message));
             }
             Transitioning::Yes => std::thread::sleep(LOOK_EVERY),
         }
@@ -332,12 +332,12 @@ pub(super) fn wait(of: &RemoteEnvironment, begun: Operation) -> Result<Operation
     }
 }
 
-fn wait_until_gone(of: &RemoteEnvironment) -> Result<(), Trouble> {
+fn wait_until_gone(of: &RemoteEnvironment) -> Result<(), CliError> {
     let mut told = false;
     loop {
         let now: Option<Environment> = match of.client.find(&of.path(&[])) {
             Ok(now) => now,
-            // Who has no right elsewhere is not told that it is gone.
+            // Without rights elsewhere, a deleted environment is reported as forbidden.
             Err(error) if error.status() == Some(403) => None,
             Err(error) => return Err(error.into()),
         };
@@ -345,7 +345,7 @@ fn wait_until_gone(of: &RemoteEnvironment) -> Result<(), Trouble> {
             return Ok(());
         }
         if !told {
-            output::say("what is under way in it is brought to its end");
+            output::say("waiting for running operations");
             told = true;
         }
         std::thread::sleep(LOOK_EVERY);

@@ -1,5 +1,5 @@
-//! Commands against a server, one module for each kind of thing. What they have in common is here: asking questions, and showing
-//! answers as a table or as the JSON of the API.
+//! Commands about a server, one module per noun. This module has their shared output: tables, or
+//! the JSON of the API.
 
 mod accounts;
 mod agents;
@@ -7,7 +7,7 @@ mod audit;
 mod compiles;
 pub(super) mod dry_run;
 mod environments;
-mod places;
+mod name_lookup;
 pub(super) mod projects;
 mod remote_agents;
 mod session;
@@ -23,8 +23,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::cli_things::{AskEnvironment, AskServer, Named};
-use crate::commands::trouble::Trouble;
+use crate::cli::common::{EnvironmentArgs, ServerArgs};
+use crate::cli::environment::EnvironmentName;
+use crate::commands::error::CliError;
 use crate::remote::{EnvironmentChoice, Remote, RemoteEnvironment};
 use crate::{Exit, output};
 
@@ -41,36 +42,36 @@ pub(super) use versions::version;
 
 use table::Table;
 
-impl AskServer {
-    pub(super) fn open(&self) -> Result<Remote, Trouble> {
+impl ServerArgs {
+    pub(super) fn open(&self) -> Result<Remote, CliError> {
         self.server.open(None)
     }
 }
 
-impl AskEnvironment {
-    fn open(&self) -> Result<Remote, Trouble> {
+impl EnvironmentArgs {
+    fn open(&self) -> Result<Remote, CliError> {
         self.server.open(Some(&self.environment))
     }
 
-    fn in_environment(&self) -> Result<RemoteEnvironment, Trouble> {
+    fn in_environment(&self) -> Result<RemoteEnvironment, CliError> {
         self.open()?.in_environment()
     }
 
-    /// The environment of this name, or the one that is chosen.
-    fn named(&self, named: Named) -> Result<RemoteEnvironment, Trouble> {
+    /// The named environment, or the selected one.
+    fn named(&self, named: EnvironmentName) -> Result<RemoteEnvironment, CliError> {
         let environment = named.named.or_else(|| self.environment.environment.clone());
         self.server.open(Some(&EnvironmentChoice { environment }))?.in_environment()
     }
 }
 
-/// Writes JSON for programs.
-pub(super) fn print_json(value: &impl Serialize) -> Result<Exit, Trouble> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Trouble::of(&error))?;
+/// Writes JSON to standard output.
+pub(super) fn print_json(value: &impl Serialize) -> Result<Exit, CliError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::from_error(&error))?;
     let written = output::print(|out| writeln!(out, "{text}"));
     Ok(if written { Exit::Done } else { Exit::Error })
 }
 
-/// The whole list, or the first of it.
+/// Reads a list, up to a limit.
 pub(super) fn read_list<T: DeserializeOwned>(
     pages: Pages<'_, T>,
     limit: Option<usize>,
@@ -78,13 +79,13 @@ pub(super) fn read_list<T: DeserializeOwned>(
     pages.take(limit.unwrap_or(usize::MAX)).collect()
 }
 
-/// Shows a list: as the API has it, or as a table.
+/// Prints a list as the API's JSON or as a table.
 pub(super) fn show_list<T: Serialize>(
     json: bool,
     items: &[T],
     mut table: Table,
     row: impl Fn(&T) -> Vec<String>,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     if json {
         return print_json(&json!({ "items": items }));
     }
@@ -92,8 +93,8 @@ pub(super) fn show_list<T: Serialize>(
     table.print()
 }
 
-/// Shows that something was done: as the API has it, or in a line.
-pub(super) fn show_done(json: bool, value: &impl Serialize, text: &str) -> Result<Exit, Trouble> {
+/// Prints a result as the API's JSON or as a line.
+pub(super) fn show_done(json: bool, value: &impl Serialize, text: &str) -> Result<Exit, CliError> {
     if json {
         return print_json(value);
     }

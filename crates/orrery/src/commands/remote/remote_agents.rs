@@ -5,11 +5,11 @@ use orrery_api::{Agent, Invitation, NewInvitation, RemoteAgent};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::agents::tell_reason;
+use super::agents::print_reason;
 use super::table::{Table, moment_or};
 use super::{print_json, read_list, show_done, show_list};
-use crate::cli_things::{AgentInvite, AgentRevoke};
-use crate::commands::trouble::Trouble;
+use crate::cli::agent::{AgentInvite, AgentRevoke};
+use crate::commands::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
@@ -17,7 +17,7 @@ pub(super) fn invite(
     of: &RemoteEnvironment,
     invite: AgentInvite,
     json: bool,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     let AgentInvite { names, expires_in } = invite;
     let new = NewInvitation { names, expires_in: Some(expires_in) };
     let at = of.path(&["remote-agents", "invitations"]);
@@ -25,18 +25,18 @@ pub(super) fn invite(
     if json {
         return print_json(&made);
     }
-    let (gateway, token) = (style::harmless(&made.gateway), made.token.expose());
+    let (gateway, token) = (style::sanitize(&made.gateway), made.token.expose());
     let until = moment_or(Some(&made.expires), "-");
     output::say(&format!(
         "on the machine, before {}, run this command; its token is shown only once:",
-        style::harmless(&until)
+        style::sanitize(&until)
     ));
     let line = format!("orrery agent join {gateway} {token} && orrery agent run");
     let written = output::print(|out| writeln!(out, "{line}"));
     Ok(if written { Exit::Done } else { Exit::Error })
 }
 
-pub(super) fn list(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
+pub(super) fn list(of: &RemoteEnvironment, json: bool) -> Result<Exit, CliError> {
     let all = of.client.list::<RemoteAgent>(&of.path(&["remote-agents"])).large();
     let headings = ["AGENTS", "STATUS", "HOST", "LAST SEEN", "JOINED", "ID"];
     show_list(json, &read_list(all, None)?, Table::new("remote agent", &headings), |agent| {
@@ -56,37 +56,37 @@ pub(super) fn revoke(
     of: &RemoteEnvironment,
     revoke: &AgentRevoke,
     json: bool,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     let found = find(of, &revoke.remote)?;
     let release = if revoke.release { Some("true") } else { None };
     let at = of.path(&["remote-agents", &found.id.to_string()]);
     of.client.delete::<Value>(&query(&at, &[("release", release)]))?;
-    let names = style::harmless(&found.names.join(", "));
+    let names = style::sanitize(&found.names.join(", "));
     let are = if found.names.len() == 1 { "is" } else { "are" };
     let waits = if revoke.release { "released" } else { "waiting for a replacement" };
     let text = format!("revoked remote agent {}; {names} {are} {waits}", found.id);
     let done = show_done(json, &json!({}), &text)?;
     if revoke.release && !json {
-        tell_places(of, &found.names)?;
+        report_placements(of, &found.names)?;
     }
     Ok(done)
 }
 
-/// Says where agents are now that their names are released: what else is known of a name decides.
-fn tell_places(of: &RemoteEnvironment, names: &[String]) -> Result<(), Trouble> {
+/// Reports the new placement of released agent names.
+fn report_placements(of: &RemoteEnvironment, names: &[String]) -> Result<(), CliError> {
     for name in names {
-        // One without resources is no agent of the environment, and nothing of it has to be anywhere.
+        // An agent without resources has no placement.
         let Some(agent) = of.client.find::<Agent>(&of.path(&["agents", name]))? else { continue };
         match agent.placement.has_machine {
-            true => output::say(&style::harmless(&agent.placement.reason)),
-            false => tell_reason(&agent),
+            true => output::say(&style::sanitize(&agent.placement.reason)),
+            false => print_reason(&agent),
         }
     }
     Ok(())
 }
 
-/// By its id, or by the name of an agent that it serves.
-fn find(of: &RemoteEnvironment, text: &str) -> Result<RemoteAgent, Trouble> {
+/// Finds a remote agent by id or by an agent that it serves.
+fn find(of: &RemoteEnvironment, text: &str) -> Result<RemoteAgent, CliError> {
     if let Ok(id) = text.parse::<Uuid>()
         && let Some(found) = of.client.find(&of.path(&["remote-agents", &id.to_string()]))?
     {
@@ -94,7 +94,7 @@ fn find(of: &RemoteEnvironment, text: &str) -> Result<RemoteAgent, Trouble> {
     }
     let serving = query(&of.path(&["remote-agents"]), &[("name", Some(text))]);
     of.client.list(&serving).next().transpose()?.ok_or_else(|| {
-        Trouble::said(format!("no remote agent is, or serves, {text}"))
-            .help("`orrery agent remotes` shows those that there are")
+        CliError::new(format!("no remote agent {text}, and none that serves it"))
+            .help("`orrery agent remotes` lists the remote agents")
     })
 }

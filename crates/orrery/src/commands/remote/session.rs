@@ -1,4 +1,4 @@
-//! `orrery login`, `orrery logout`, `orrery context`: which servers there are, and as whom they are used.
+//! `orrery login`, `orrery logout`, `orrery context`.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,11 @@ use orrery_api::{Granted, Me, Session, Setup, User};
 use orrery_model::SecretText;
 use serde_json::{Value, json};
 
-use super::places::Places;
+use super::name_lookup::NameLookup;
 use super::table::{Table, moment_or, properties};
 use super::{print_json, terminal};
-use crate::cli_session::{ContextAction, ContextGroup, Login, Logout};
-use crate::commands::trouble::{Trouble, finish};
+use crate::cli::session::{ContextAction, ContextGroup, Login, Logout};
+use crate::commands::error::{CliError, finish};
 use crate::remote::contexts::{self, Context, Contexts};
 use crate::remote::{Remote, ServerChoice, TOKEN_VARIABLE, variable};
 use crate::{Exit, output, style};
@@ -28,15 +28,15 @@ pub(crate) fn context(options: ContextGroup) -> Exit {
     finish(change(options))
 }
 
-fn log_in(options: Login) -> Result<Exit, Trouble> {
+fn log_in(options: Login) -> Result<Exit, CliError> {
     let Login { server, name, token, setup, context, ca, json } = options;
     let mut contexts = Contexts::read()?;
     let current = || contexts.current().map(|(_, known)| known.server.clone());
     let Some(server) = server.or_else(current) else {
-        let trouble = Trouble::said("no server is named");
-        return Err(trouble.help("orrery login https://orrery.example.com:8888"));
+        let error = CliError::new("no server given");
+        return Err(error.help("orrery login https://orrery.example.com:8888"));
     };
-    // A link is what people have in the clipboard.
+    // Accepts the whole setup link, which users copy from the log.
     let (server, setup) = match server.split_once("/setup#") {
         Some((address, ticket)) => (address.to_owned(), setup.or_else(|| Some(ticket.to_owned()))),
         None => (server, setup),
@@ -52,7 +52,7 @@ fn log_in(options: Login) -> Result<Exit, Trouble> {
     } else {
         let session = open_session(&client, name, setup.map(SecretText::new))?;
         let Some(secret) = session.token else {
-            return Err(Trouble::said(format!("{} told no session", client.server())));
+            return Err(CliError::new(format!("{} returned no session", client.server())));
         };
         (secret, session.user, Some(session.expires))
     };
@@ -79,9 +79,9 @@ fn log_in(options: Login) -> Result<Exit, Trouble> {
     if json {
         return print_json(&form);
     }
-    let who = style::harmless(&me.name);
-    let server = style::harmless(client.server());
-    let name = style::harmless(&name);
+    let who = style::sanitize(&me.name);
+    let server = style::sanitize(client.server());
+    let name = style::sanitize(&name);
     let done = style::good("logged in");
     output::say(&format!("{done}: {who} on {server} (context {name})"));
     Ok(Exit::Done)
@@ -91,14 +91,14 @@ fn open_session(
     client: &Client,
     name: Option<String>,
     setup: Option<SecretText>,
-) -> Result<Session, Trouble> {
+) -> Result<Session, CliError> {
     let asked = if setup.is_some() { "name for the first account" } else { "name" };
     let name = match name {
         Some(name) => name,
         None if terminal::is_interactive() => terminal::ask(asked)?,
         None => {
-            let trouble = Trouble::said("no name is given");
-            return Err(trouble.help("--name NAME, with the password on standard input"));
+            let error = CliError::new("no name given");
+            return Err(error.help("--name NAME, with the password on standard input"));
         }
     };
     let password = match &setup {
@@ -108,17 +108,17 @@ fn open_session(
     if let Some(token) = setup {
         let account = Setup { token, name: name.clone(), password: password.clone() };
         let made: User = client.post_once(&path(&["setup"]), &account)?;
-        output::say(&format!("created account {}", style::harmless(&made.name)));
+        output::say(&format!("created account {}", style::sanitize(&made.name)));
     }
     let login = orrery_api::Login { name, password, cookie: false };
     client.post_once(&path(&["login"]), &login).map_err(|error| match error.status() {
-        // The usual advice, to log in, is what was just tried.
-        Some(401) => Trouble::of(&error),
+        // The default help, to log in, would repeat the failed command.
+        Some(401) => CliError::from_error(&error),
         _ => error.into(),
     })
 }
 
-/// The host of a server, and a number if another context is called so.
+/// Host name of a server, with a number if that context exists.
 fn free_name(contexts: &Contexts, server: &str) -> String {
     let host = server.split("://").last().unwrap_or(server);
     let host = host.split('/').next().unwrap_or(host);
@@ -130,18 +130,20 @@ fn free_name(contexts: &Contexts, server: &str) -> String {
     free.unwrap_or_else(|| host.to_owned())
 }
 
-fn absolute(ca: Option<PathBuf>) -> Result<Option<PathBuf>, Trouble> {
-    // Later commands are run from elsewhere.
+fn absolute(ca: Option<PathBuf>) -> Result<Option<PathBuf>, CliError> {
+    // Later commands run in other directories.
     let absolute = ca.map(std::path::absolute).transpose();
-    absolute.map_err(|error| Trouble::said(format!("--ca: {error}")))
+    absolute.map_err(|error| CliError::new(format!("--ca: {error}")))
 }
 
-fn log_out(options: &Logout) -> Result<Exit, Trouble> {
+fn log_out(options: &Logout) -> Result<Exit, CliError> {
     let mut contexts = Contexts::read()?;
     let name = chosen(&contexts, options.context.as_deref())?;
-    let Some(context) = contexts.contexts.get_mut(&name) else { return Err(unknown(&name)) };
+    let Some(context) = contexts.contexts.get_mut(&name) else {
+        return Err(unknown_context(&name));
+    };
     let was_logged_in = context.token.is_some();
-    // A token stays good for others who have it; a session ends.
+    // A session ends; a token stays valid for its other users.
     if let Some(token) = context.token.take().filter(|_| context.expires.is_some()) {
         let connection = Connection {
             server: context.server.clone(),
@@ -153,14 +155,13 @@ fn log_out(options: &Logout) -> Result<Exit, Trouble> {
         if let Err(error) = ended
             && error.status() != Some(401)
         {
-            let text =
-                format!("the session is forgotten here, but the server was not told: {error}");
-            output::say(&format!("{}: {}", style::warning("warning"), style::harmless(&text)));
+            let text = format!("session deleted locally, but the server could not end it: {error}");
+            output::say(&format!("{}: {}", style::warning("warning"), style::sanitize(&text)));
         }
     }
     context.expires = None;
     context.user = None;
-    let server = style::harmless(&context.server);
+    let server = style::sanitize(&context.server);
     let form = as_json(&name, context, contexts.current.as_deref() == Some(&*name));
     contexts.write()?;
     if options.json {
@@ -168,26 +169,25 @@ fn log_out(options: &Logout) -> Result<Exit, Trouble> {
     }
     match was_logged_in {
         true => output::say(&format!("{} of {server}", style::good("logged out"))),
-        false => output::say(&format!("you were not logged in on {server}")),
+        false => output::say(&format!("not logged in to {server}")),
     }
     Ok(Exit::Done)
 }
 
-fn chosen(contexts: &Contexts, named: Option<&str>) -> Result<String, Trouble> {
+fn chosen(contexts: &Contexts, named: Option<&str>) -> Result<String, CliError> {
     match named.map(str::to_owned).or_else(|| contexts.current.clone()) {
         Some(name) if contexts.contexts.contains_key(&name) => Ok(name),
-        Some(name) => Err(unknown(&name)),
-        None => Err(Trouble::said("there is no current context")
+        Some(name) => Err(unknown_context(&name)),
+        None => Err(CliError::new("no current context")
             .help("orrery login URL, or orrery context use NAME")),
     }
 }
 
-fn unknown(name: &str) -> Trouble {
-    Trouble::said(format!("there is no context {name}"))
-        .help("`orrery context list` shows those that there are")
+fn unknown_context(name: &str) -> CliError {
+    CliError::new(format!("no context {name}")).help("`orrery context list` lists the contexts")
 }
 
-fn change(options: ContextGroup) -> Result<Exit, Trouble> {
+fn change(options: ContextGroup) -> Result<Exit, CliError> {
     let mut contexts = Contexts::read()?;
     let json = options.json;
     match options.action {
@@ -200,8 +200,8 @@ fn change(options: ContextGroup) -> Result<Exit, Trouble> {
         ContextAction::Leave => contexts.current = None,
         ContextAction::Add { name, server, ca } => {
             if contexts.contexts.contains_key(&name) {
-                let trouble = Trouble::said(format!("there is a context {name} already"));
-                return Err(trouble.help(format!("orrery context remove {name}, or another name")));
+                let error = CliError::new(format!("context {name} already exists"));
+                return Err(error.help(format!("orrery context remove {name}, or another name")));
             }
             let ca = absolute(ca)?;
             let token = terminal::secret("token")?;
@@ -220,7 +220,7 @@ fn change(options: ContextGroup) -> Result<Exit, Trouble> {
         }
         ContextAction::Remove { name } => {
             if contexts.contexts.remove(&name).is_none() {
-                return Err(unknown(&name));
+                return Err(unknown_context(&name));
             }
             contexts.current = contexts.current.filter(|current| *current != name);
         }
@@ -229,7 +229,7 @@ fn change(options: ContextGroup) -> Result<Exit, Trouble> {
     list(&contexts, json)
 }
 
-/// All but what is secret.
+/// JSON of a context, without secrets.
 fn as_json(name: &str, context: &Context, is_current: bool) -> Value {
     json!({
         "name": name,
@@ -244,7 +244,7 @@ fn as_json(name: &str, context: &Context, is_current: bool) -> Value {
     })
 }
 
-fn list(contexts: &Contexts, json: bool) -> Result<Exit, Trouble> {
+fn list(contexts: &Contexts, json: bool) -> Result<Exit, CliError> {
     let is_current = |name: &String| contexts.current.as_ref() == Some(name);
     if json {
         let items: Vec<Value> = contexts
@@ -268,9 +268,9 @@ fn list(contexts: &Contexts, json: bool) -> Result<Exit, Trouble> {
     table.print()
 }
 
-/// Who somebody is where commands without further words go.
-fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, Trouble> {
-    // Variables are stronger than the current context: what is shown is what other commands use.
+/// Shows the account of the current selection.
+fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, CliError> {
+    // Variables override the current context, here as in other commands.
     let by_variable = ["ORRERY_SERVER", "ORRERY_CONTEXT", TOKEN_VARIABLE]
         .into_iter()
         .filter(|name_of| name.is_none() && variable(name_of).is_some());
@@ -282,7 +282,9 @@ fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, Tro
         }
         true => {
             let name = chosen(contexts, name)?;
-            let Some(context) = contexts.contexts.get(&name) else { return Err(unknown(&name)) };
+            let Some(context) = contexts.contexts.get(&name) else {
+                return Err(unknown_context(&name));
+            };
             let Context { server, token, ca, .. } = context.clone();
             (Client::new(&Connection { server, token, ca })?, Some(name))
         }
@@ -297,19 +299,21 @@ fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, Tro
     if json {
         let is_current = name.is_some() && contexts.current == name;
         let mut form = as_json(name.as_deref().unwrap_or_default(), context, is_current);
-        form["me"] = serde_json::to_value(&me).map_err(|error| Trouble::of(&error))?;
+        form["me"] = serde_json::to_value(&me).map_err(|error| CliError::from_error(&error))?;
         form["variables"] = json!(by_variable);
         return print_json(&form);
     }
     let granted: Vec<&Granted> = me.iter().flat_map(|me| &me.roles).collect();
-    let remote = Remote::of(client);
-    let places =
-        Places::of(&remote, granted.iter().map(|granted| (granted.project, granted.environment)));
+    let remote = Remote::without_environment(client);
+    let lookup = NameLookup::fetch(
+        &remote,
+        granted.iter().map(|granted| (granted.project, granted.environment)),
+    );
     let roles = granted.iter().map(|granted| {
-        let place = places.told(granted.project, granted.environment);
+        let place = lookup.describe(granted.project, granted.environment);
         match place.as_str() {
             "everywhere" => format!("{} everywhere", granted.role),
-            place => format!("{} in the {place}", granted.role),
+            place => format!("{} in {place}", granted.role),
         }
     });
     let roles: Vec<String> = roles.collect();
@@ -324,7 +328,7 @@ fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, Tro
         ("until", until),
         ("environment", environment.unwrap_or_default()),
         ("certificate", ca.unwrap_or_default()),
-        ("chosen by", by_variable.join(", ")),
-        ("kept in", contexts::file()?.display().to_string()),
+        ("selected by", by_variable.join(", ")),
+        ("stored in", contexts::file()?.display().to_string()),
     ])
 }

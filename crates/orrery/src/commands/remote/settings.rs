@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::table::{Table, properties, yes};
 use super::{print_json, read_list, show_done, show_list};
 use crate::Exit;
-use crate::cli_things::SettingAction;
-use crate::commands::trouble::Trouble;
+use crate::cli::environment::SettingAction;
+use crate::commands::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::style;
 
@@ -15,11 +15,11 @@ pub(super) fn run(
     of: &RemoteEnvironment,
     action: SettingAction,
     json: bool,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, CliError> {
     match action {
         SettingAction::List => {
             let found = read_list(of.client.list::<Setting>(&of.path(&["settings"])), None)?;
-            let table = Table::new("setting", &["NAME", "VALUE", "SET", "TYPE", "MEANING"]);
+            let table = Table::new("setting", &["NAME", "VALUE", "SET", "TYPE", "DESCRIPTION"]);
             show_list(json, &found, table, |setting| {
                 let value = setting.value.to_string();
                 let set = match (&setting.protected_by, setting.set) {
@@ -32,23 +32,23 @@ pub(super) fn run(
         }
         SettingAction::Get { name } => show(&of.client.get(&of.path(&["settings", &name]))?, json),
         SettingAction::Set { name, value } => {
-            // What is no JSON is a text: nobody wants to quote quotes.
+            // Invalid JSON is a plain string, so that strings need no quotes.
             let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
             let at = of.path(&["settings", &name]);
-            told(&of.client.put(&at, &SettingUpdate { value })?, json)
+            print_setting(&of.client.put(&at, &SettingUpdate { value })?, json)
         }
         SettingAction::Reset { name } => {
-            told(&of.client.delete(&of.path(&["settings", &name]))?, json)
+            print_setting(&of.client.delete(&of.path(&["settings", &name]))?, json)
         }
     }
 }
 
-fn told(now: &Setting, json: bool) -> Result<Exit, Trouble> {
-    let (name, value) = (style::harmless(&now.name), style::harmless(&now.value.to_string()));
+fn print_setting(now: &Setting, json: bool) -> Result<Exit, CliError> {
+    let (name, value) = (style::sanitize(&now.name), style::sanitize(&now.value.to_string()));
     show_done(json, now, &format!("{name} is {value}"))
 }
 
-fn show(setting: &Setting, json: bool) -> Result<Exit, Trouble> {
+fn show(setting: &Setting, json: bool) -> Result<Exit, CliError> {
     if json {
         return print_json(setting);
     }
@@ -57,7 +57,7 @@ fn show(setting: &Setting, json: bool) -> Result<Exit, Trouble> {
         ("value", setting.value.to_string()),
         ("default", setting.default.to_string()),
         ("type", setting.r#type.clone()),
-        ("meaning", setting.doc.clone()),
+        ("description", setting.doc.clone()),
         ("protected", setting.protected_by.clone().unwrap_or_default()),
     ])
 }

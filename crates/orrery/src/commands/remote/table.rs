@@ -2,11 +2,11 @@
 
 use std::io::IsTerminal as _;
 
+use crate::commands::error::CliError;
 use crate::commands::inspect::text;
-use crate::commands::trouble::Trouble;
 use crate::{Exit, output, style};
 
-/// A column that is cut keeps at least this much.
+/// Minimum width of a cut column.
 const CUT_LEAST: usize = 12;
 
 /// Rows under headings.
@@ -16,19 +16,19 @@ pub(in crate::commands) struct Table {
 }
 
 impl Table {
-    /// `noun` is what a row is.
+    /// `noun` names a row.
     pub(in crate::commands) fn new(noun: &'static str, headings: &[&str]) -> Self {
         Table { rows: vec![headings.iter().map(|&text| text.to_owned()).collect()], noun }
     }
 
-    /// Texts come as they are; what would control the terminal is made harmless here.
+    /// Adds a row; sanitizes its cells.
     pub(in crate::commands) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
-        let one_line = |text: String| style::harmless(&text).replace('\n', " ");
+        let one_line = |text: String| style::sanitize(&text).replace('\n', " ");
         self.rows.push(cells.into_iter().map(|text| one_line(text.into())).collect());
     }
 
-    /// Shows the table, and how many rows it has.
-    pub(in crate::commands) fn print(mut self) -> Result<Exit, Trouble> {
+    /// Prints the table and the number of rows.
+    pub(in crate::commands) fn print(mut self) -> Result<Exit, CliError> {
         let count = self.rows.len() - 1;
         if count > 0 {
             if let Some(width) = terminal_width() {
@@ -48,7 +48,7 @@ impl Table {
     }
 }
 
-/// The width of the terminal, if standard output is one.
+/// Width of the terminal, if standard output is one.
 fn terminal_width() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;
@@ -57,7 +57,7 @@ fn terminal_width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Cuts the widest columns until a line fits.
+/// Cuts the widest columns until the lines fit.
 fn fit(rows: &mut [Vec<String>], width: usize) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let length =
@@ -83,24 +83,24 @@ fn fit(rows: &mut [Vec<String>], width: usize) {
     }
 }
 
-/// Names with values, one on a line. What has no value is left out.
-pub(super) fn properties(lines: &[(&str, String)]) -> Result<Exit, Trouble> {
+/// Prints names with values, one per line, without empty ones.
+pub(super) fn properties(lines: &[(&str, String)]) -> Result<Exit, CliError> {
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut out = String::new();
     for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
         let indent = format!("\n{:indent$}", "", indent = width + 2);
-        let value = style::harmless(value).replace('\n', &indent);
+        let value = style::sanitize(value).replace('\n', &indent);
         out += &format!("{name:<width$}  {value}\n");
     }
     Ok(if output::print_styled(&out) { Exit::Done } else { Exit::Error })
 }
 
-/// A time of the API as people read it: `2026-11-16 09:30:00Z`.
+/// A time of the API in the form `2026-11-16 09:30:00Z`.
 pub(in crate::commands) fn moment(at: &str) -> String {
     at.parse().map_or_else(|_| at.to_owned(), text::moment)
 }
 
-/// The same for what may not have happened yet.
+/// The same for an optional time.
 pub(super) fn moment_or(at: Option<&String>, otherwise: &str) -> String {
     at.map_or_else(|| otherwise.to_owned(), |at| moment(at))
 }

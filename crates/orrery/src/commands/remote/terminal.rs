@@ -1,111 +1,111 @@
-//! Questions to whoever sits at the terminal, or to whatever is on the other end of standard input.
+//! Prompts on the terminal, and input from standard input.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 
 use orrery_model::SecretText;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::commands::trouble::Trouble;
+use crate::commands::error::CliError;
 use crate::style;
 
-/// A value on standard input that is longer is a mistake.
+/// Maximum length of a value on standard input.
 const INPUT_MAX: u64 = 1 << 20;
 
 pub(super) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks for a line.
-pub(super) fn ask(question: &str) -> Result<String, Trouble> {
+/// Prompts for a line.
+pub(super) fn ask(question: &str) -> Result<String, CliError> {
     prompt(question)?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(unreadable)?;
     let line = line.trim();
     if line.is_empty() {
-        return Err(Trouble::said(format!("no {question} was given")));
+        return Err(CliError::new(format!("no {question} given")));
     }
     Ok(line.to_owned())
 }
 
-/// A secret: typed without showing it, or all of standard input without the end of its last line.
-pub(crate) fn secret(what: &str) -> Result<SecretText, Trouble> {
+/// Reads a secret: typed without echo, or all of standard input without the final newline.
+pub(crate) fn secret(what: &str) -> Result<SecretText, CliError> {
     let text = if is_interactive() { typed(what)? } else { read_input()? };
     if text.expose().is_empty() {
-        let trouble = Trouble::said(format!("no {what} was given"));
-        return Err(trouble.help(format!("type the {what}, or give it on standard input")));
+        let error = CliError::new(format!("no {what} given"));
+        return Err(error.help(format!("type the {what}, or provide it on standard input")));
     }
     if what.ends_with("password") && text.expose().contains('\n') {
-        let trouble = Trouble::said(format!("a {what} is one line"));
-        return Err(trouble.help("give it once, without a repetition"));
+        let error = CliError::new(format!("the {what} must be a single line"));
+        return Err(error.help("provide it once"));
     }
     Ok(text)
 }
 
-/// A new secret: whoever types it, types it twice.
-pub(super) fn new_secret(what: &str) -> Result<SecretText, Trouble> {
+/// Reads a new secret; on a terminal it is typed twice.
+pub(super) fn new_secret(what: &str) -> Result<SecretText, CliError> {
     let text = secret(what)?;
     if is_interactive() && typed(&format!("{what} again"))? != text {
-        return Err(Trouble::said(format!("that was another {what}")));
+        return Err(CliError::new(format!("the {what}s do not match")));
     }
     Ok(text)
 }
 
-/// Whether something that cannot be undone is wanted.
-pub(in crate::commands) fn confirm(yes: bool, what: &str) -> Result<(), Trouble> {
+/// Asks for confirmation of an irreversible action.
+pub(in crate::commands) fn confirm(yes: bool, what: &str) -> Result<(), CliError> {
     if yes {
         return Ok(());
     }
     if !is_interactive() {
-        let trouble = Trouble::said(format!("{what}: this cannot be undone"));
-        return Err(trouble.help("say --yes if it is meant"));
+        let error = CliError::new(format!("{what}: this cannot be undone"));
+        return Err(error.help("use --yes to confirm"));
     }
-    prompt(&format!("{what}: this cannot be undone. Type yes to go on"))?;
+    prompt(&format!("{what}: this cannot be undone. Type yes to continue"))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(unreadable)?;
     match line.trim() {
         "yes" => Ok(()),
-        _ => Err(Trouble::said("nothing was done")),
+        _ => Err(CliError::new("cancelled: nothing was changed")),
     }
 }
 
-/// Asks whether a change that was shown is to be made.
-pub(in crate::commands) fn agree(yes: bool, what: &str) -> Result<(), Trouble> {
+/// Asks for confirmation of a change that was shown.
+pub(in crate::commands) fn agree(yes: bool, what: &str) -> Result<(), CliError> {
     if yes {
         return Ok(());
     }
     if !is_interactive() {
-        let trouble = Trouble::said(format!("{what}: nobody can be asked here"));
-        return Err(trouble.help("say --yes if it is meant"));
+        let error = CliError::new(format!("{what}: confirmation required"));
+        return Err(error.help("use --yes to confirm"));
     }
-    prompt(&format!("{what}? Type yes to go on"))?;
+    prompt(&format!("{what}? Type yes to continue"))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(unreadable)?;
     match line.trim() {
         "yes" => Ok(()),
-        _ => Err(Trouble::said("nothing was done")),
+        _ => Err(CliError::new("cancelled: nothing was changed")),
     }
 }
 
-/// Whether something that cannot be undone is wanted, of something whose name is typed.
-pub(in crate::commands) fn confirm_name(yes: bool, what: &str, name: &str) -> Result<(), Trouble> {
+/// Asks for confirmation of an irreversible action by typing a name.
+pub(in crate::commands) fn confirm_name(yes: bool, what: &str, name: &str) -> Result<(), CliError> {
     if yes {
         return Ok(());
     }
-    let shown = style::harmless(name);
+    let shown = style::sanitize(name);
     if !is_interactive() {
-        let trouble = Trouble::said(format!("{what} of {shown}: this cannot be undone"));
-        return Err(trouble.help("say --yes if it is meant"));
+        let error = CliError::new(format!("{what} of {shown}: this cannot be undone"));
+        return Err(error.help("use --yes to confirm"));
     }
-    prompt(&format!("{what}: this cannot be undone. Type {shown} to go on"))?;
+    prompt(&format!("{what}: this cannot be undone. Type {shown} to continue"))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(unreadable)?;
     match line.trim() == name {
         true => Ok(()),
-        false => Err(Trouble::said("nothing was done")),
+        false => Err(CliError::new("cancelled: nothing was changed")),
     }
 }
 
-fn read_input() -> Result<SecretText, Trouble> {
+fn read_input() -> Result<SecretText, CliError> {
     let mut text = String::new();
     std::io::stdin().lock().take(INPUT_MAX).read_to_string(&mut text).map_err(unreadable)?;
     let end = text.strip_suffix('\n').map_or(text.len(), str::len);
@@ -116,9 +116,9 @@ fn read_input() -> Result<SecretText, Trouble> {
     Ok(SecretText::new(text))
 }
 
-fn typed(what: &str) -> Result<SecretText, Trouble> {
+fn typed(what: &str) -> Result<SecretText, CliError> {
     prompt(what)?;
-    let quiet = Quiet::begin().map_err(unreadable)?;
+    let quiet = EchoOff::begin().map_err(unreadable)?;
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     drop(quiet);
@@ -129,31 +129,31 @@ fn typed(what: &str) -> Result<SecretText, Trouble> {
     Ok(SecretText::new(line))
 }
 
-fn prompt(question: &str) -> Result<(), Trouble> {
+fn prompt(question: &str) -> Result<(), CliError> {
     let mut out = std::io::stderr().lock();
     write!(out, "{question}: ").and_then(|()| out.flush()).map_err(unreadable)
 }
 
-fn unreadable(error: impl Into<std::io::Error>) -> Trouble {
-    Trouble::said(format!("standard input cannot be read: {}", error.into()))
+fn unreadable(error: impl Into<std::io::Error>) -> CliError {
+    CliError::new(format!("cannot read standard input: {}", error.into()))
 }
 
-/// A terminal that does not show what is typed, for as long as this lives.
-struct Quiet {
+/// Disables terminal echo while it exists.
+struct EchoOff {
     before: Termios,
 }
 
-impl Quiet {
+impl EchoOff {
     fn begin() -> rustix::io::Result<Self> {
         let before = tcgetattr(std::io::stdin())?;
         let mut quiet = before.clone();
         quiet.local_modes.remove(LocalModes::ECHO);
         tcsetattr(std::io::stdin(), OptionalActions::Flush, &quiet)?;
-        Ok(Quiet { before })
+        Ok(EchoOff { before })
     }
 }
 
-impl Drop for Quiet {
+impl Drop for EchoOff {
     fn drop(&mut self) {
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
     }

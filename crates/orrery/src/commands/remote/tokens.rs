@@ -6,11 +6,12 @@ use orrery_model::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::places::Places;
+use super::name_lookup::NameLookup;
 use super::table::{Table, moment, moment_or};
 use super::{print_json, projects, read_list, show_done, show_list, terminal};
-use crate::cli_values::{RoleName, TokenAction, TokenGroup};
-use crate::commands::trouble::{Trouble, finish};
+use crate::cli::token::{TokenAction, TokenGroup};
+use crate::cli::user::RoleName;
+use crate::commands::error::{CliError, finish};
 use crate::remote::Remote;
 use crate::state::now;
 use crate::{Exit, output, style};
@@ -19,19 +20,20 @@ pub(crate) fn token(options: TokenGroup) -> Exit {
     finish(run(options))
 }
 
-fn run(options: TokenGroup) -> Result<Exit, Trouble> {
-    let TokenGroup { ask, action } = options;
-    let remote = ask.open()?;
+fn run(options: TokenGroup) -> Result<Exit, CliError> {
+    let TokenGroup { args, action } = options;
+    let remote = args.open()?;
     match action {
         TokenAction::List { all } => {
             let headings =
-                ["NAME", "ROLE", "WHERE", "LIMITS", "EXPIRES", "LAST USED", "STATE", "ID"];
+                ["NAME", "ROLE", "SCOPE", "LIMITS", "EXPIRES", "LAST USED", "STATE", "ID"];
             let found = tokens(&remote, all)?;
             let ids = found.iter().map(|token| (token.project, token.environment));
-            let places = if ask.json { Places::default() } else { Places::of(&remote, ids) };
+            let lookup =
+                if args.json { NameLookup::default() } else { NameLookup::fetch(&remote, ids) };
             let now = now();
-            let row = |token: &Token| row(token, &places, now);
-            show_list(ask.json, &found, Table::new("token", &headings), row)
+            let row = |token: &Token| row(token, &lookup, now);
+            show_list(args.json, &found, Table::new("token", &headings), row)
         }
         TokenAction::Create { name, role, only_project, only_environment, verbs, groups, days } => {
             let project = only_project.map(|name| projects::find(&remote, &name)).transpose()?;
@@ -49,7 +51,7 @@ fn run(options: TokenGroup) -> Result<Exit, Trouble> {
                 days: Some(days),
             };
             let made: MadeToken = remote.client.post_once(&path(&["tokens"]), &new)?;
-            if ask.json {
+            if args.json {
                 return print_json(&made);
             }
             output::say("the token is shown only once:");
@@ -58,22 +60,22 @@ fn run(options: TokenGroup) -> Result<Exit, Trouble> {
         }
         TokenAction::Revoke { token, confirmation } => {
             let found = find(&remote, &token)?;
-            let name = style::harmless(&found.name);
-            terminal::confirm(confirmation.yes, &format!("revoke the token {name}"))?;
+            let name = style::sanitize(&found.name);
+            terminal::confirm(confirmation.yes, &format!("revoke token {name}"))?;
             remote.client.delete::<Value>(&path(&["tokens", &found.id.to_string()]))?;
             let text = format!("token {name} revoked");
-            show_done(ask.json, &json!({}), &text)
+            show_done(args.json, &json!({}), &text)
         }
     }
 }
 
-fn tokens(remote: &Remote, all: bool) -> Result<Vec<Token>, Trouble> {
+fn tokens(remote: &Remote, all: bool) -> Result<Vec<Token>, CliError> {
     let all = if all { Some("true") } else { None };
     let at = query(&path(&["tokens"]), &[("all", all)]);
     Ok(read_list(remote.client.list::<Token>(&at), None)?)
 }
 
-fn row(token: &Token, places: &Places, now: Timestamp) -> Vec<String> {
+fn row(token: &Token, lookup: &NameLookup, now: Timestamp) -> Vec<String> {
     let limit = |name: &str, of: &Option<Vec<String>>| {
         of.as_ref().map(|words| format!("{name} {}", words.join(" ")))
     };
@@ -84,7 +86,7 @@ fn row(token: &Token, places: &Places, now: Timestamp) -> Vec<String> {
     vec![
         token.name.clone(),
         token.role.clone(),
-        places.told(token.project, token.environment),
+        lookup.describe(token.project, token.environment),
         if limits.is_empty() { "-".to_owned() } else { limits.join("; ") },
         moment_or(token.expires.as_ref(), "never"),
         moment_or(token.last_used.as_ref(), "-"),
@@ -93,17 +95,17 @@ fn row(token: &Token, places: &Places, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// What it is good for now.
+/// Current state of a token.
 fn state(token: &Token, now: Timestamp) -> &'static str {
     let end = token.expires.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
     match (&token.revoked, end) {
         (Some(_), _) => "revoked",
         (None, Some(end)) if end <= now => "expired",
-        (None, _) => "good",
+        (None, _) => "active",
     }
 }
 
-fn find(remote: &Remote, name: &str) -> Result<Token, Trouble> {
+fn find(remote: &Remote, name: &str) -> Result<Token, CliError> {
     let id: Option<Uuid> = name.parse().ok();
     let good = |token: &Token| token.revoked.is_none();
     let mut found: Vec<Token> = match id {
@@ -120,14 +122,14 @@ fn find(remote: &Remote, name: &str) -> Result<Token, Trouble> {
     };
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(Trouble::said(format!("you have no token {name}"))
-            .help("`orrery token list` shows those that there are")),
+        0 => Err(CliError::new(format!("you have no token {name}"))
+            .help("`orrery token list` lists the tokens")),
         _ => {
-            let mut text = format!("several tokens are called {name}:");
+            let mut text = format!("several tokens are named {name}:");
             for token in &found {
-                text += &format!("\n  {}, made {}", token.id, moment(&token.created));
+                text += &format!("\n  {}, created {}", token.id, moment(&token.created));
             }
-            Err(Trouble::said(text).help("name one by its id"))
+            Err(CliError::new(text).help("name one by its id"))
         }
     }
 }
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_good_until_it_is_revoked_or_its_time_is_over() {
+    fn a_token_is_active_until_revoked_or_expired() {
         let token = |expires: Option<&str>, revoked: Option<&str>| Token {
             id: Uuid::nil(),
             name: "ci".to_owned(),
@@ -154,8 +156,8 @@ mod tests {
         };
         let now = "2026-11-16T12:00:00.000000Z".parse().unwrap();
         let (before, later) = ("2026-11-16T11:59:59.000000Z", "2026-11-16T12:00:01.000000Z");
-        assert_eq!(state(&token(None, None), now), "good");
-        assert_eq!(state(&token(Some(later), None), now), "good");
+        assert_eq!(state(&token(None, None), now), "active");
+        assert_eq!(state(&token(Some(later), None), now), "active");
         assert_eq!(state(&token(Some(before), None), now), "expired");
         assert_eq!(state(&token(Some(before), Some(before)), now), "revoked");
     }

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::table::{Table, moment, properties};
 use super::{dry_run, print_json, read_list, show_done, show_list, terminal};
-use crate::cli_things::{VersionAction, VersionGroup};
-use crate::commands::deploy::forecast::Form;
+use crate::cli::version::{VersionAction, VersionGroup};
 use crate::commands::deploy::on_server;
+use crate::commands::deploy::plan_report::PlanFormat;
+use crate::commands::error::{CliError, finish};
 use crate::commands::inspect::{self, text};
-use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
 use crate::{Exit, output};
@@ -18,10 +18,10 @@ pub(crate) fn version(options: VersionGroup) -> Exit {
     finish(run(options))
 }
 
-fn run(options: VersionGroup) -> Result<Exit, Trouble> {
-    let VersionGroup { ask, action } = options;
-    let json = ask.json;
-    let of = ask.in_environment()?;
+fn run(options: VersionGroup) -> Result<Exit, CliError> {
+    let VersionGroup { args, action } = options;
+    let json = args.json;
+    let of = args.in_environment()?;
     let at = |version: u32, rest: &[&str]| {
         let number = version.to_string();
         let mut parts = vec!["versions", number.as_str()];
@@ -35,7 +35,7 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
             let at = at(version, &["release"]);
             let text = format!("released version {version}");
             if !follow {
-                return show_done(json, &of.client.act::<VersionSummary>(&at)?, &text);
+                return show_done(json, &of.client.post_empty::<VersionSummary>(&at)?, &text);
             }
             on_server::release(&of, json, || {
                 let now: VersionReleased = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
@@ -52,7 +52,7 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
                 format!("rolled back to version {version}: released version {number}")
             };
             if !follow {
-                let made: VersionStored = of.client.act(&at)?;
+                let made: VersionStored = of.client.post_empty(&at)?;
                 return show_done(json, &made, &text(&made));
             }
             on_server::release(&of, json, || {
@@ -70,10 +70,10 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
             show_done(json, &json!({}), &format!("deleted version {version}"))
         }
         VersionAction::DryRun { version, all } => {
-            let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
+            let interrupt = Interrupt::listen().map_err(|error| CliError::from_error(&error))?;
             let found = dry_run::follow(&of, version, json, &interrupt)?;
             let resources = dry_run::desired_of(&of, version)?;
-            dry_run::show(&found, resources, Form { json, all })
+            dry_run::show(&found, resources, PlanFormat { json, all })
         }
     }
 }
@@ -82,17 +82,17 @@ fn message(version: &VersionSummary) -> String {
     text::about(&version.info)
 }
 
-/// When it was released.
+/// Time of the release.
 fn released(version: &VersionSummary) -> String {
     version.released_at.as_deref().map_or_else(|| "no".to_owned(), moment)
 }
 
-fn list(of: &RemoteEnvironment, limit: usize, json: bool) -> Result<Exit, Trouble> {
+fn list(of: &RemoteEnvironment, limit: usize, json: bool) -> Result<Exit, CliError> {
     let pages = of.client.list::<VersionSummary>(&of.path(&["versions"]));
     let found = read_list(pages, Some(limit))?;
     let headings = [
         "VERSION",
-        "MADE",
+        "CREATED",
         "RELEASED",
         "STATE",
         "RESOURCES",
@@ -116,7 +116,7 @@ fn list(of: &RemoteEnvironment, limit: usize, json: bool) -> Result<Exit, Troubl
     })
 }
 
-fn show(version: &VersionSummary, json: bool) -> Result<Exit, Trouble> {
+fn show(version: &VersionSummary, json: bool) -> Result<Exit, CliError> {
     if json {
         return print_json(version);
     }
@@ -125,7 +125,7 @@ fn show(version: &VersionSummary, json: bool) -> Result<Exit, Trouble> {
         ("state", version.status.clone()),
         ("released", released(version)),
         ("now", version.transitioning_message.clone()),
-        ("made", moment(&version.created)),
+        ("created", moment(&version.created)),
         ("message", message(version)),
         ("commit", text::commit(&version.info).unwrap_or_default().to_owned()),
         ("resources", version.total.to_string()),

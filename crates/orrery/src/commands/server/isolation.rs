@@ -1,14 +1,14 @@
-//! Where a server runs code of its environments, as its options and this machine say.
+//! Isolation of environment code on a server, by options and machine.
 
 use std::path::{Path, PathBuf};
 
-use orrery_server::{Isolation, uid_base_of};
+use orrery_server::{Isolation, load_uid_base};
 use orrery_store::{Store, StoreError};
 
-use crate::cli_server::ServerOptions;
+use crate::cli::server::ServerOptions;
 
-/// Finds out what this machine offers, unless that is not wanted, and warns of what is not safe. `config` is the file that the options
-/// come from: there may be passwords in it.
+/// Detects the sandboxing of this machine, unless disabled, and warns if it is unsafe. `config` is
+/// the configuration file, which may contain passwords.
 pub(super) fn choose(
     options: &ServerOptions,
     program: &Path,
@@ -27,21 +27,22 @@ pub(super) fn choose(
         Isolation::Sandboxed(sandboxing) => {
             let base = match options.sandbox_uid_base {
                 Some(base) => base,
-                None => uid_base_of(store)?,
+                None => load_uid_base(store)?,
             };
             let sandboxing = sandboxing
-                .hide(private_files(options, config))
-                .show(options.sandbox_readable.clone().unwrap_or_default())
-                .share(options.sandbox_writable.clone().unwrap_or_default())
+                .hide_paths(private_files(options, config))
+                .allow_read(options.sandbox_readable.clone().unwrap_or_default())
+                .allow_write(options.sandbox_writable.clone().unwrap_or_default())
                 .uid_base(base);
-            // Code and contents that the server unpacks in its data directory, which is closed to others, are for users of environments.
+            // Users of environments must be able to read unpacked code below the data directory,
+            // which is itself closed to others.
             rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-            tracing::info!(method = ?sandboxing.sandbox().method(), "the code of environments runs in sandboxes");
+            tracing::info!(method = ?sandboxing.sandbox().method(), "environment code runs in sandboxes");
             Isolation::Sandboxed(Box::new(sandboxing))
         }
         Isolation::Refused(unavailable) => {
             tracing::error!(
-                "{unavailable}, or start the server with --unsafe-shared-identity; until then, neither compiles nor the handlers of modules are run"
+                "{unavailable}, or start the server with --unsafe-shared-identity; until then, compiles and module handlers do not run"
             );
             Isolation::Refused(unavailable)
         }
@@ -49,7 +50,7 @@ pub(super) fn choose(
     })
 }
 
-/// Files of the server that may lie outside of its data directory.
+/// Server files that may be outside of its data directory.
 pub(super) fn private_files(options: &ServerOptions, config: &Path) -> Vec<PathBuf> {
     let database = options.database.as_deref();
     let database = database.map(|path| path.strip_prefix("sqlite://").unwrap_or(path));
@@ -58,9 +59,9 @@ pub(super) fn private_files(options: &ServerOptions, config: &Path) -> Vec<PathB
         ["", "-wal", "-shm"].map(|suffix| PathBuf::from(format!("{path}{suffix}")))
     });
     let given = [&options.secret_key_file, &options.tls_key].into_iter().flatten().cloned();
-    // Systemd puts credentials there.
+    // Directory of systemd credentials.
     let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
     let all = database.chain(given).chain(credentials).chain([config.to_owned()]);
-    // Sandboxes begin elsewhere.
+    // Absolute: sandboxes start in another directory.
     all.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
 }

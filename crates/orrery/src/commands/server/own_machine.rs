@@ -1,25 +1,26 @@
-//! How environments act on the server's own machine: the sandbox that they get there, and what they never see.
+//! Deployments on the server's own machine: their sandbox and hidden paths.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use orrery_handlers::ProtectedPaths;
-use orrery_handlers::target::is_own;
-use orrery_sandbox::Limits;
-use orrery_server::{HostCommand, Isolation, OwnMachineOptions, OwnMachinePolicy};
+use orrery_handlers::target::is_orrery_variable;
+use orrery_sandbox::SandboxLimits;
+use orrery_server::{Isolation, OwnMachineOptions, OwnMachinePolicy, TargetHostCommand};
 
 use super::isolation::private_files;
-use crate::cli_server::{OwnMachine, ServerOptions};
+use crate::cli::server::{OwnMachine, ServerOptions};
 use crate::target_host;
 
-/// Threads and processes of a target host. Each command that runs takes two threads and its own processes.
+/// Limit of threads and processes of a target host. Each running command takes two threads and its
+/// own processes.
 const PROCESSES: u64 = 8192;
 const DESCRIPTORS: u64 = 16_384;
 
-/// Whether environments act here, and with which rights.
+/// Policy for deployments on the server's own machine.
 pub(super) fn policy(options: &ServerOptions, isolation: &Isolation) -> OwnMachinePolicy {
     match options.own_machine {
-        // Whoever shares the identity of the server anyway may use it here as well.
+        // With a shared identity, a sandbox would add nothing.
         None | Some(OwnMachine::Auto) if matches!(isolation, Isolation::Shared) => {
             OwnMachinePolicy::Allow
         }
@@ -30,7 +31,7 @@ pub(super) fn policy(options: &ServerOptions, isolation: &Isolation) -> OwnMachi
     }
 }
 
-/// How environments act here. `config` is the file that the options come from.
+/// Options for deployments on the server's own machine. `config` is the configuration file.
 pub(super) fn options(
     options: &ServerOptions,
     isolation: &Isolation,
@@ -49,13 +50,13 @@ pub(super) fn options(
     own_files.push(data.to_owned());
     let (isolation, program) = (isolation.clone(), program.to_owned());
     let memory = options.host_memory.unwrap_or(super::HOST_MEMORY_MIB).saturating_mul(1 << 20);
-    let limits = Limits {
+    let limits = SandboxLimits {
         memory: (memory > 0).then_some(memory),
         processes: PROCESSES,
         descriptors: DESCRIPTORS,
-        ..Limits::default()
+        ..SandboxLimits::default()
     };
-    let host: HostCommand = Arc::new(move |environment| {
+    let host: TargetHostCommand = Arc::new(move |environment| {
         let confinement = isolation.confinement(environment).map_err(|error| {
             format!("{error}, or invite the machine as a remote agent (`orrery agent invite`)")
         })?;
@@ -63,7 +64,7 @@ pub(super) fn options(
             return Err("--unsafe-shared-identity excludes sandboxes".to_owned());
         };
         let policy = &mut confinement.policy;
-        policy.environment.retain(|name, _| !is_own(name.as_ref()));
+        policy.environment.retain(|name, _| !is_orrery_variable(name.as_ref()));
         policy.limits = limits.clone();
         policy.manage_machine();
         let writes = match policy.manages_machine {

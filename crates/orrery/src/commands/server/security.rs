@@ -1,31 +1,31 @@
-//! What keeps a server closed: TLS, proxies that are believed, the first account.
+//! Security of a server: TLS, trusted proxies, and the first account.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use orrery_model::SecretText;
 use orrery_server::{
-    App, AuthSettings, FirstStart, InvalidIssuer, InvalidNetwork, MasterKey, Network, ServerError,
-    Tls, TlsError, TlsSource, VaultError, check_listen, first_start,
+    App, AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, MasterKey, Network,
+    ServerError, Tls, TlsError, TlsSource, VaultError, check_listen, prepare_first_account,
 };
 
-use crate::cli_server::{LogFormat, ServerOptions, TlsMode};
+use crate::cli::server::{LogFormat, ServerOptions, TlsMode};
 use crate::output;
 use crate::state::now;
 
-/// The password of the account `admin`, if the installation has no account yet.
+/// Password of the account `admin`, created if there is no account yet.
 const ADMIN_PASSWORD: &str = "ORRERY_ADMIN_PASSWORD";
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Insecure {
-    #[error("--tls-certificate and --tls-key go together; give both")]
+pub(super) enum SecurityError {
+    #[error("--tls-certificate and --tls-key must be given together")]
     HalfTls,
-    #[error("give --tls self-signed, or --tls-certificate and --tls-key, not both")]
+    #[error("--tls self-signed excludes --tls-certificate and --tls-key")]
     TwiceTls,
     #[error("{option}")]
     Tls { option: &'static str, source: TlsError },
     #[error(transparent)]
-    Listen(#[from] orrery_server::NotWithoutTls),
+    Listen(#[from] orrery_server::TlsRequired),
     #[error(transparent)]
     Vault(#[from] VaultError),
     #[error("--secret-key-file")]
@@ -34,16 +34,16 @@ pub(super) enum Insecure {
     Issuer(#[from] InvalidIssuer),
     #[error("--trusted-proxies")]
     Proxies(#[from] InvalidNetwork),
-    #[error("the first account cannot be made ({ADMIN_PASSWORD}): {0}")]
+    #[error("cannot create the first account ({ADMIN_PASSWORD}): {0}")]
     FirstAccount(String),
 }
 
-/// How connections are encrypted, if they are; and whether that is enough for where the server listens.
+/// TLS configuration; rejects an unencrypted listener that other machines can reach.
 pub(super) fn tls(
     options: &ServerOptions,
     address: SocketAddr,
     data: &Path,
-) -> Result<Option<Tls>, Insecure> {
+) -> Result<Option<Tls>, SecurityError> {
     let source = match (options.tls, &options.tls_certificate, &options.tls_key) {
         (None, None, None) => None,
         (None, Some(certificate), Some(key)) => {
@@ -57,8 +57,8 @@ pub(super) fn tls(
             names.extend(host_name());
             Some(TlsSource::SelfSigned { directory: data.to_owned(), names })
         }
-        (None, ..) => return Err(Insecure::HalfTls),
-        (Some(_), ..) => return Err(Insecure::TwiceTls),
+        (None, ..) => return Err(SecurityError::HalfTls),
+        (Some(_), ..) => return Err(SecurityError::TwiceTls),
     };
     check_listen(address, source.is_some(), options.insecure_listen.unwrap_or(false))?;
     let Some(source) = source else { return Ok(None) };
@@ -69,20 +69,20 @@ pub(super) fn tls(
             Some(path) if own_key.as_deref() == Some(path) => "--tls-key",
             _ => "--tls-certificate",
         };
-        Insecure::Tls { option, source }
+        SecurityError::Tls { option, source }
     })?;
     Ok(Some(tls))
 }
 
-/// The name of this machine, if it has one.
+/// Host name of this machine.
 pub(super) fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = name.trim();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Tells what is for people and not for the log, in the form that the log has: whoever reads JSON gets nothing else.
-fn tell(format: LogFormat, text: &str, detail: (&str, &str)) {
+/// Prints a message for users in the log's format, so that JSON output stays JSON.
+fn announce(format: LogFormat, text: &str, detail: (&str, &str)) {
     let (name, value) = detail;
     match format {
         LogFormat::Text => {
@@ -100,49 +100,49 @@ fn tell(format: LogFormat, text: &str, detail: (&str, &str)) {
     }
 }
 
-/// Says how to trust a certificate that nobody vouches for.
-pub(super) fn tell_certificate(tls: Option<&Tls>, url: &str, format: LogFormat) {
+/// Prints how to trust the self-signed certificate.
+pub(super) fn announce_certificate(tls: Option<&Tls>, url: &str, format: LogFormat) {
     let Some((tls, file)) = tls.and_then(|tls| Some((tls, tls.self_signed()?))) else { return };
     let (file, fingerprint) = (file.display(), tls.fingerprint());
     let text = format!(
-        "the certificate signs itself: {file}, its SHA-256 is {fingerprint}; other machines need a copy of the file:"
+        "self-signed certificate {file}, SHA-256 {fingerprint}; other machines need a copy of the file:"
     );
-    tell(format, &text, ("command", &format!("orrery login {url} --ca {file}")));
+    announce(format, &text, ("command", &format!("orrery login {url} --ca {file}")));
 }
 
-/// Where the key for secrets is.
+/// Location of the key for secrets.
 pub(super) fn master_key(options: &ServerOptions, data: &Path) -> MasterKey {
     if let Some(path) = &options.secret_key_file {
-        return MasterKey::Given(path.clone());
+        return MasterKey::Provided(path.clone());
     }
     let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").filter(|path| !path.is_empty());
     let credentials = credentials.map(PathBuf::from);
     match credentials.map(|directory| directory.join("orrery-secret-key")) {
-        Some(path) if path.exists() => MasterKey::Given(path),
-        _ => MasterKey::Made(data.join("secret.key")),
+        Some(path) if path.exists() => MasterKey::Provided(path),
+        _ => MasterKey::Generated(data.join("secret.key")),
     }
 }
 
-/// Fails if this process could not open the secrets that others have sealed.
-pub(super) fn check_key(app: &App, options: &ServerOptions) -> Result<(), Insecure> {
+/// Fails if this process cannot open existing secrets.
+pub(super) fn check_key(app: &App, options: &ServerOptions) -> Result<(), SecurityError> {
     let named = options.secret_key_file.is_some();
     app.vault().check().map_err(|error| match error {
-        error @ VaultError::KeyFile { .. } if named => Insecure::KeyFile(error),
-        error => Insecure::Vault(error),
+        error @ VaultError::KeyFile { .. } if named => SecurityError::KeyFile(error),
+        error => SecurityError::Vault(error),
     })
 }
 
-/// Makes a new key for secrets.
-pub(super) fn rotate(app: &App) -> Result<(), Insecure> {
+/// Creates a new key for secrets.
+pub(super) fn rotate(app: &App) -> Result<(), SecurityError> {
     let count = app.vault().rotate()?;
     output::say(&format!(
-        "{count} secrets are sealed with a new key; keep the older keys in the file as long as there are backups"
+        "{count} secrets sealed with a new key; keep the old keys in the file while backups need them"
     ));
     Ok(())
 }
 
-/// How callers are known.
-pub(super) fn auth(options: &ServerOptions, tls: bool) -> Result<AuthSettings, Insecure> {
+/// Authentication settings.
+pub(super) fn auth(options: &ServerOptions, tls: bool) -> Result<AuthSettings, SecurityError> {
     let proxies = options.trusted_proxies.iter().flatten();
     let trusted_proxies: Result<Vec<Network>, _> = proxies.map(|text| text.parse()).collect();
     let issuers = options.issuers.clone().unwrap_or_default();
@@ -152,44 +152,46 @@ pub(super) fn auth(options: &ServerOptions, tls: bool) -> Result<AuthSettings, I
     Ok(AuthSettings { trusted_proxies: trusted_proxies?, secure_cookies: tls, issuers })
 }
 
-/// Makes sure that somebody can log in, or can make the first account.
+/// Creates the first account, or prints a link to create it.
 pub(super) async fn prepare_accounts(
     app: &App,
     url: &str,
     format: LogFormat,
-) -> Result<(), Insecure> {
+) -> Result<(), SecurityError> {
     let password = std::env::var(ADMIN_PASSWORD).ok().filter(|text| !text.is_empty());
     let password = password.map(SecretText::new);
-    let start = first_start(app, password.as_ref()).await.map_err(|error| match error {
-        ServerError::Invalid(fields) => {
-            let reasons: Vec<String> = fields
-                .into_iter()
-                .map(|field| format!("{} {}", field.name, field.reason))
-                .collect();
-            Insecure::FirstAccount(reasons.join("; "))
-        }
-        other => Insecure::FirstAccount(other.to_string()),
-    })?;
+    let start =
+        prepare_first_account(app, password.as_ref()).await.map_err(|error| match error {
+            ServerError::Invalid(fields) => {
+                let reasons: Vec<String> = fields
+                    .into_iter()
+                    .map(|field| format!("{} {}", field.name, field.reason))
+                    .collect();
+                SecurityError::FirstAccount(reasons.join("; "))
+            }
+            other => SecurityError::FirstAccount(other.to_string()),
+        })?;
     match start {
-        FirstStart::HasAccounts => {}
-        FirstStart::AdminMade => tracing::info!("created account admin"),
-        // Not in the log: the link is as good as a password for an hour.
-        FirstStart::Ticket(ticket) => {
-            let text = "there is no account yet; create the first one within an hour, with this link that works once:";
-            tell(format, text, ("link", &format!("{url}/setup#{}", ticket.expose())));
+        BootstrapState::HasAccounts => {}
+        BootstrapState::AdminCreated => tracing::info!("created account admin"),
+        // Not logged: the link is as sensitive as a password for an hour.
+        BootstrapState::BootstrapToken(ticket) => {
+            let text =
+                "no account yet; create the first one within an hour with this one-time link:";
+            announce(format, text, ("link", &format!("{url}/setup#{}", ticket.expose())));
         }
     }
     Ok(())
 }
 
-/// Reads the certificate again, if there is one.
+/// Reloads the certificate, if there is one.
 pub(super) fn reload(tls: Option<&Tls>) {
     match tls.map(Tls::reload) {
         None => {}
-        Some(Ok(())) => tracing::info!("the certificate was read again"),
+        Some(Ok(())) => tracing::info!("certificate reloaded"),
         Some(Err(error)) => {
             let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "the certificate cannot be read again; the old one stays");
+            tracing::error!(error, "cannot reload the certificate; keeping the old one");
         }
     }
 }

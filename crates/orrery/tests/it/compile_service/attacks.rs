@@ -1,5 +1,5 @@
-//! Code of a repository that attacks the server: it reaches nothing, outlives nothing, and takes no more than it may have. Each of these
-//! tests fails with `ORRERY_TEST_SHARED_IDENTITY=1`, without the sandbox.
+//! Malicious repository code: it cannot reach the server, outlive its compile, or exceed its
+//! limits. Each test fails with `ORRERY_TEST_SHARED_IDENTITY=1`, without the sandbox.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use orrery_store::{CompileRecord, CompileRequest};
 
 use super::{World, git, wait_for};
 
-/// A repository whose model calls a function of Python, with these lines as its body. `DATA` is the directory of the server, `HERE` one
-/// that the code can write to.
+/// A repository with a model that calls a Python function with these lines as its body. `DATA` is
+/// the server's directory, `HERE` a writable one.
 fn attack(world: &World, body: &str) -> Result<PathBuf> {
     let path =
         world.repository("attack", "import std\nimport attack\n\nstd::print(attack::run())\n")?;
@@ -170,7 +170,7 @@ return "LEAK""#;
     Ok(())
 }
 
-/// A link to a device without an end takes the place of the result as soon as that is there.
+/// A link to an endless device replaces the result as soon as it exists.
 pub(super) fn a_result_that_is_no_file_is_refused(world: &mut World) -> Result<()> {
     let body = r#"result = os.path.join(os.path.dirname(HERE), "compile", "result.json")
 code = "import os\nwhile True:\n  try:\n    if not os.path.islink(%r):\n      os.symlink('/dev/zero', %r + '.link')\n      os.stat(%r)\n      os.rename(%r + '.link', %r)\n  except OSError:\n    try: os.unlink(%r + '.link')\n    except OSError: pass\n" % ((result,) * 6)
@@ -180,7 +180,7 @@ time.sleep(0.5)
 return "started""#;
     let before = resident()?;
     let done = run(world, body)?;
-    // It may come too late, and is then of no use; it never has the server read without end.
+    // It may be too late; the server must never read without end.
     if done.success != Some(true) {
         let data = done.data.context("errors")?.to_string();
         ensure!(data.contains("symbolic link"), "{data}");
@@ -189,7 +189,7 @@ return "started""#;
     wait_for("the environment is free", || Ok(Some(())))
 }
 
-/// Memory of this process, which is the server here, at its highest.
+/// Peak memory of this process, which is the server here.
 fn resident() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;

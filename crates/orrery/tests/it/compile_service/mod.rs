@@ -1,12 +1,12 @@
 //! The compile service with real git repositories and the real program: from a commit to a version.
 
-mod asking;
 mod attacks;
-mod following;
+mod model_lookups;
 mod modules;
 mod polling;
 mod runs;
 mod sources;
+mod unattended;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::Trial;
 use orrery_model::Timestamp;
-use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
-use orrery_server::{App, AppSettings, Isolation, MasterKey, uid_base_of};
+use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
+use orrery_server::{App, AppSettings, Isolation, MasterKey, load_uid_base};
 use orrery_store::{
     CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompile, NewEnvironment,
     SqliteStore, Store,
@@ -49,19 +49,28 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         (
             "models_know_where_they_are_compiled_for",
-            asking::models_know_where_they_are_compiled_for,
+            model_lookups::models_know_where_they_are_compiled_for,
         ),
-        ("settings_of_pip_travel_with_the_code", asking::settings_of_pip_travel_with_the_code),
-        ("facts_are_asked_of_what_is_exported", asking::facts_are_asked_of_what_is_exported),
+        (
+            "settings_of_pip_travel_with_the_code",
+            model_lookups::settings_of_pip_travel_with_the_code,
+        ),
+        ("facts_are_asked_of_what_is_exported", model_lookups::facts_are_asked_of_what_is_exported),
         ("repositories_of_the_machine_need_permission", sources::repositories_need_permission),
         ("without_a_repository_a_compile_fails", sources::without_a_repository_a_compile_fails),
         ("a_lost_checkout_is_noticed", sources::a_lost_checkout_is_noticed),
         ("schedules_make_compiles", runs::schedules_make_compiles),
         ("a_schedule_that_is_switched_off_makes_none", runs::switched_off),
         ("credentials_are_used_and_never_told", sources::credentials_are_used_and_never_told),
-        ("a_schedule_fetches_first", following::a_schedule_fetches_first),
-        ("an_unchanged_result_stores_no_version", following::an_unchanged_result_stores_no_version),
-        ("the_users_configuration_of_ssh_counts", following::the_users_configuration_of_ssh_counts),
+        ("a_schedule_fetches_first", unattended::a_schedule_fetches_first),
+        (
+            "an_unchanged_result_stores_no_version",
+            unattended::an_unchanged_result_stores_no_version,
+        ),
+        (
+            "the_users_configuration_of_ssh_counts",
+            unattended::the_users_configuration_of_ssh_counts,
+        ),
         ("a_new_commit_is_compiled", polling::a_new_commit_is_compiled),
         ("a_repository_that_is_gone_is_told_once", polling::a_repository_that_is_gone_is_told_once),
         ("two_servers_compile_a_commit_once", polling::two_servers_compile_a_commit_once),
@@ -105,7 +114,7 @@ pub(crate) struct World {
     service: Option<CompileService>,
 }
 
-/// A model of one file, whose content is the given expression.
+/// A model of one file with the given content expression.
 fn model(content: &str) -> String {
     format!(
         "import std\n\nhost = std::Host(name=\"internal\", os=std::linux)\n\
@@ -119,19 +128,19 @@ impl World {
         let holder = Holder::this_process("test", Timestamp(1));
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(directory.path().join("state.db"), &holder)?);
-        let master_key = MasterKey::Made(directory.path().join("secret.key"));
+        let master_key = MasterKey::Generated(directory.path().join("secret.key"));
         let settings =
             AppSettings { local_repositories: true, master_key, ..AppSettings::default() };
         let app = App::new(store, settings);
-        let server = ServerAddress::of("192.0.2.7:4711".parse()?, None);
+        let server = ServerAddress::from_listen("192.0.2.7:4711".parse()?, None);
         let data = directory.path().join("data");
-        // To see tests of the sandbox fail without it.
+        // To see sandbox tests fail without the sandbox.
         let isolation = match std::env::var_os("ORRERY_TEST_SHARED_IDENTITY") {
             Some(_) => Isolation::Shared,
             None => match Isolation::detect(Path::new(BINARY), directory.path()) {
-                // The limit of processes is one of a user.
+                // The process limit is per user.
                 Isolation::Sandboxed(sandboxing) => {
-                    let base = uid_base_of(&**app.store())?;
+                    let base = load_uid_base(&**app.store())?;
                     Isolation::Sandboxed(Box::new(sandboxing.uid_base(base)))
                 }
                 isolation => isolation,
@@ -162,18 +171,18 @@ impl World {
     /// Lets code of all environments read a path.
     fn show(&mut self, path: PathBuf) {
         if let Isolation::Sandboxed(sandboxing) = &self.options.isolation {
-            let sandboxing = sandboxing.as_ref().clone().show([path]);
+            let sandboxing = sandboxing.as_ref().clone().allow_read([path]);
             self.options.isolation = Isolation::Sandboxed(Box::new(sandboxing));
         }
     }
 
-    /// What code of the one environment that was compiled can write to, and keep.
+    /// Directory that code of the only compiled environment can write and keep.
     fn bytecode(&self) -> Option<PathBuf> {
         let mut all = std::fs::read_dir(self.options.data.join("environments")).ok()?.flatten();
         all.next().map(|entry| entry.path().join("bytecode"))
     }
 
-    /// A repository with a project whose model is given.
+    /// A repository with a project of the given model.
     fn repository(&self, name: &str, model: &str) -> Result<PathBuf> {
         let path = self.path(name);
         std::fs::create_dir_all(&path)?;
@@ -205,7 +214,7 @@ impl World {
             branch,
         };
         let made = records.add_environment(&new, Timestamp(1))?;
-        // What happens by itself is for tests that are about it.
+        // Background polling is enabled only by tests about it.
         self.poll_every(&made, 0.0)?;
         Ok(made)
     }
@@ -221,7 +230,7 @@ impl World {
         let id = Uuid::new_v4().into_bytes();
         let new = NewCompile { id, request };
         self.store().records().add_compile(of.key, &new, self.app.now())?;
-        self.app.nudge();
+        self.app.wake_up();
         Ok(id)
     }
 
@@ -247,16 +256,16 @@ impl World {
     }
 
     fn stages(&self, compile: &CompileRecord) -> Result<Vec<String>> {
-        let stages = self.store().records().stages(&compile.run_by())?;
+        let stages = self.store().records().stages(&compile.serving_compile())?;
         Ok(stages.into_iter().map(|stage| stage.name).collect())
     }
 
     fn output(&self, compile: &CompileRecord) -> Result<String> {
-        let pieces = self.store().records().output(&compile.run_by(), 0, 10_000)?;
+        let pieces = self.store().records().output(&compile.serving_compile(), 0, 10_000)?;
         Ok(pieces.into_iter().map(|piece| piece.text).collect())
     }
 
-    /// The content of the one file that the newest version wants.
+    /// The content of the only file in the newest version.
     fn wanted(&self, of: &EnvironmentRecord) -> Result<String> {
         let versions = self.store().versions(of.key)?;
         let newest = versions.last().context("there is no version")?;
@@ -297,7 +306,7 @@ fn text(path: &Path) -> String {
 }
 
 fn update() -> CompileRequest {
-    CompileRequest { update: true, ..CompileRequest::because("api", "a test") }
+    CompileRequest { update: true, ..CompileRequest::with_reason("api", "a test") }
 }
 
 impl World {

@@ -1,4 +1,4 @@
-//! Modules from the repositories that `repo` in `project.yml` names, on a server and on a desk.
+//! Modules from the repositories in `repo` of `project.yml`, on a server and locally.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::{World, git, model, text, update};
 use crate::BINARY;
 use crate::environments::{write_index, write_packages, write_wheel};
 
-/// A repository with a module that gives a content, in these versions.
+/// A repository with a module in these versions.
 fn module(world: &World, name: &str, versions: &[&str], imports: &str) -> Result<PathBuf> {
     let path = world.path(&format!("modules/{name}.git"));
     std::fs::create_dir_all(path.join("model"))?;
@@ -39,7 +39,7 @@ fn project(world: &World, repository: &Path, more: &str) -> Result<()> {
 }
 
 pub(super) fn modules_are_cloned_from_repositories(world: &mut World) -> Result<()> {
-    // What is not released, and what the project does not allow, is not used; what a module imports is fetched too.
+    // Unreleased and disallowed versions are not used; imports of modules are fetched, too.
     let sources = module(world, "foo", &["1.0", "1.2", "1.10", "2.0rc1", "3.0"], "import bar\n")?;
     module(world, "bar", &["0.1"], "")?;
     let repository = world.repository("model", "")?;
@@ -61,7 +61,7 @@ pub(super) fn modules_are_cloned_from_repositories(world: &mut World) -> Result<
         let found = world.wanted(&environment)?;
         ensure!(found == format!("{wanted}, bar 0.1"), "{mode}: {found}");
     }
-    // The same on a desk.
+    // The same locally.
     project(world, &repository, "requires: ['foo==1.2']\n")?;
     let install =
         || Command::new(BINARY).current_dir(&repository).args(["modules", "install"]).output();
@@ -101,7 +101,7 @@ pub(super) fn a_module_that_no_repository_has_is_told(world: &mut World) -> Resu
     Ok(())
 }
 
-/// Git runs with the rights of the server: what a repository names elsewhere is neither written nor used.
+/// Git runs with the server's rights: paths outside of the checkout are neither written nor used.
 pub(super) fn modules_are_cloned_into_the_checkout_only(world: &mut World) -> Result<()> {
     module(world, "foo", &["1.0"], "")?;
     let repository = world.repository("model", "")?;
@@ -176,7 +176,7 @@ fn done(directory: &Path, arguments: &[&str]) -> Result<String> {
     Ok(said)
 }
 
-/// What a module is cloned at stays the same for all machines until it is updated.
+/// The commit of a cloned module is the same on all machines until an update.
 pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     let sources = module(world, "foo", &["1.0", "1.10"], "import bar\n")?;
     module(world, "bar", &["0.1"], "")?;
@@ -197,7 +197,7 @@ pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     git(&repository, &["add", "--all"])?;
     git(&repository, &["commit", "--quiet", "--message=lock"])?;
 
-    // A newer version appears; neither a server that updates nor another checkout takes it.
+    // A newer version appears; neither an updating server nor another checkout uses it.
     module_version(&sources, "1.11")?;
     world.start()?;
     let environment = world.environment(&text(&repository), "main")?;
@@ -210,7 +210,7 @@ pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     done(&other, &["install", "--locked"])?;
     ensure!(commit(&other.join("more/foo"))? == first);
 
-    // An update is a change of the lock file, which all follow.
+    // An update changes the lock file, which all machines follow.
     let said = done(&repository, &["update", "foo"])?;
     ensure!(said.contains("~ module foo"), "{said}");
     world.commit(&repository, &std::fs::read_to_string(repository.join("main.cf"))?)?;
@@ -220,7 +220,7 @@ pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     done(&other, &["install", "--locked"])?;
     ensure!(commit(&other.join("more/foo"))? == commit(&sources)?);
 
-    // A clone that was worked on is not touched, and not taken for what is locked.
+    // A modified clone is not changed and not treated as locked.
     std::fs::write(other.join("more/foo/model/_init.cf"), "import bar\ncontent = \"mine\"\n")?;
     let (success, said) = modules(&other, &["install", "--locked"])?;
     ensure!(!success && said.contains("it has local changes"), "{said}");
@@ -228,12 +228,12 @@ pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     let kept = std::fs::read_to_string(other.join("more/foo/model/_init.cf"))?;
     ensure!(kept.contains("mine"), "{kept}");
 
-    // A requirement that the locked commit does not satisfy, and a module that is not locked, are told.
+    // An unsatisfied requirement and an unlocked module are reported.
     project(world, &repository, "requires: ['foo==1.10']\n")?;
     let failed = world.compile(&environment, &update())?;
     ensure!(failed.success == Some(false), "{failed:?}");
     let said = world.output(&failed)?;
-    ensure!(said.contains("no version that satisfies foo ==1.10"), "{said}");
+    ensure!(said.contains("does not satisfy foo ==1.10"), "{said}");
     done(&repository, &["install"])?;
     world.commit(&repository, &std::fs::read_to_string(repository.join("main.cf"))?)?;
     world.succeed(&environment, &update())?;
@@ -248,7 +248,7 @@ pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// A server installs the packages of the lock file that was committed, and none if it is out of date.
+/// A server installs the committed lock file, and nothing if it is out of date.
 pub(super) fn a_server_honours_the_lock_file(world: &mut World) -> Result<()> {
     let (wheels, index) = (world.path("wheels"), world.path("simple"));
     write_packages(&wheels)?;
@@ -299,7 +299,7 @@ pub(super) fn a_server_honours_the_lock_file(world: &mut World) -> Result<()> {
     let said = world.output(&last)?;
     ensure!(said.contains("+ inmanta-module-fs 1.2.0"), "{said}");
     ensure!(world.wanted(&environment)? == "two");
-    // Without a lock file, a server chooses, and leaves none behind.
+    // Without a lock file, a server resolves versions and leaves no lock file.
     std::fs::remove_file(repository.join("orrery.lock"))?;
     world.commit(&repository, &format!("import toy\n{}", model("\"three\"")))?;
     let last = world.succeed(&environment, &update())?;

@@ -1,4 +1,4 @@
-//! Branches that are followed: nobody asks for a compile, and forges are told what became of commits.
+//! Followed branches: compiles without a request, and commit statuses for forges.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use orrery_model::SecretText;
-use orrery_server::compiling::CompileService;
+use orrery_server::compile_service::CompileService;
 use orrery_server::{App, AppSettings, MasterKey};
 use orrery_store::{CompileRecord, EnvironmentRecord};
 use serde_json::{Value, json};
@@ -50,7 +50,8 @@ pub(super) fn a_new_commit_is_compiled(world: &mut World) -> Result<()> {
     ensure!(compiles(world, &environment)?.len() == 1, "{:?}", compiles(world, &environment)?);
     world.commit(&repository, &model("\"two\""))?;
     until_wanted(world, &environment, "two")?;
-    // What was compiled is not compiled again by the next server; what was pushed while none ran is found.
+    // A compiled commit is not compiled again by the next server; commits pushed meanwhile are
+    // found.
     let count = compiles(world, &environment)?.len();
     world.stop();
     world.start()?;
@@ -60,7 +61,7 @@ pub(super) fn a_new_commit_is_compiled(world: &mut World) -> Result<()> {
     world.commit(&repository, &model("\"three\""))?;
     world.start()?;
     until_wanted(world, &environment, "three")?;
-    // A commit that does not compile is not compiled again and again, and the next one is.
+    // A commit that does not compile is not retried; the next one is compiled.
     world.commit(&repository, "nonsense nonsense")?;
     wait_for("the broken commit has failed", || {
         Ok(compiles(world, &environment)?.first().filter(|one| one.success == Some(false)).cloned())
@@ -70,7 +71,7 @@ pub(super) fn a_new_commit_is_compiled(world: &mut World) -> Result<()> {
     ensure!(compiles(world, &environment)?.len() == count);
     world.commit(&repository, &model("\"four\""))?;
     until_wanted(world, &environment, "four")?;
-    // While it is halted, and when it is switched off, nothing follows.
+    // Nothing is followed while halted or disabled.
     let now = world.app.now();
     world.store().records().set_halted(&environment.uuid, true, now)?;
     std::thread::sleep(A_WHILE);
@@ -97,10 +98,10 @@ pub(super) fn a_repository_that_is_gone_is_told_once(world: &mut World) -> Resul
     let away = world.path("away");
     std::fs::rename(&repository, &away)?;
     let failed = wait_for("several attempts have failed", || {
-        Ok(records.followed(environment.key)?.filter(|known| known.failures >= 4))
+        Ok(records.followed_branch(environment.key)?.filter(|known| known.failures >= 4))
     })?;
     ensure!(failed.error.contains("model"), "{failed:?}");
-    // Ever more seldom.
+    // With growing intervals.
     let pause = failed.due.0 - failed.checked.context("it was read once")?.0;
     ensure!(pause > 6_000_000, "{failed:?}");
     let notices = records.notifications(environment.key, &Default::default(), None, 99)?;
@@ -110,12 +111,12 @@ pub(super) fn a_repository_that_is_gone_is_told_once(world: &mut World) -> Resul
     std::fs::rename(&away, &repository)?;
     world.commit(&repository, &model("\"two\""))?;
     until_wanted(world, &environment, "two")?;
-    let well = records.followed(environment.key)?.context("it is followed")?;
+    let well = records.followed_branch(environment.key)?.context("it is followed")?;
     ensure!(well.error.is_empty() && well.failures == 0, "{well:?}");
     Ok(())
 }
 
-/// Both look, and each commit is compiled once.
+/// Two servers poll; each commit is compiled once.
 pub(super) fn two_servers_compile_a_commit_once(world: &mut World) -> Result<()> {
     world.start()?;
     let mut options = world.options.clone();
@@ -141,7 +142,7 @@ fn threads() -> Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Spread over time, and with a handful of threads.
+/// Polls are spread over time, with a few threads.
 pub(super) fn a_thousand_branches_are_followed(world: &mut World) -> Result<()> {
     const COUNT: usize = 1_000;
     let repository = world.repository("model", &model("\"one\""))?;
@@ -154,16 +155,16 @@ pub(super) fn a_thousand_branches_are_followed(world: &mut World) -> Result<()> 
     let before = threads()?;
     let records = world.store().records();
     wait_for("all branches are known", || {
-        Ok((records.all_followed()?.len() == COUNT).then_some(()))
+        Ok((records.followed_branches()?.len() == COUNT).then_some(()))
     })?;
     for one in &all {
-        // As after a compile: there is nothing new to find.
-        records.note_sources(one.key, Some(&commit), None)?;
+        // As after a compile: nothing new.
+        records.record_compiled_commit(one.key, Some(&commit), None)?;
         world.poll_every(one, 60.0)?;
     }
     let now = world.app.now();
     let rows = wait_for("all have a time", || {
-        let rows = records.all_followed()?;
+        let rows = records.followed_branches()?;
         Ok(rows.iter().all(|row| row.due.0 != i64::MAX).then_some(rows))
     })?;
     let mut by_second = BTreeMap::new();
@@ -172,17 +173,17 @@ pub(super) fn a_thousand_branches_are_followed(world: &mut World) -> Result<()> 
     }
     let most = by_second.values().copied().max().unwrap_or(0);
     ensure!(most < 150 && by_second.len() > 20, "{by_second:?}");
-    // All at once, as after a long standstill.
+    // All due at once, as after an outage.
     for row in &rows {
-        records.claim_followed(row, now)?;
+        records.claim_branch(row, now)?;
     }
     let mut threads_most = 0;
     wait_for("some hundred are read", || {
         threads_most = threads_most.max(threads()?);
-        let read = records.all_followed()?.iter().filter(|row| row.checked.is_some()).count();
+        let read = records.followed_branches()?.iter().filter(|row| row.checked.is_some()).count();
         Ok((read > 100).then_some(()))
     })?;
-    // Each program that runs has a few threads that listen to it.
+    // Each running program has a few reader threads.
     ensure!(threads_most < before + 60, "{before} {threads_most}");
     let queued = all.iter().map(|one| compiles(world, one).map(|found| found.len()));
     ensure!(queued.sum::<Result<usize>>()? == 0);
@@ -191,7 +192,7 @@ pub(super) fn a_thousand_branches_are_followed(world: &mut World) -> Result<()> 
 
 type Received = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// A forge that remembers what it is told. The first request is refused.
+/// A forge that records its requests. It rejects the first one.
 fn forge() -> Result<(std::net::SocketAddr, Received)> {
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -231,7 +232,7 @@ pub(super) fn forges_are_told_about_commits(world: &mut World) -> Result<()> {
     let (address, received) = forge()?;
     let settings = AppSettings {
         local_repositories: true,
-        master_key: MasterKey::Made(world.path("secret.key")),
+        master_key: MasterKey::Generated(world.path("secret.key")),
         ..AppSettings::default()
     };
     world.app = App::new(Arc::clone(world.app.store()), settings);
@@ -255,7 +256,7 @@ pub(super) fn forges_are_told_about_commits(world: &mut World) -> Result<()> {
     let last = |commit: &str| {
         all().into_iter().rfind(|(head, _)| head.contains(commit)).unwrap_or_default()
     };
-    // The first request was refused: what it was about is told again.
+    // The rejected status is sent again.
     wait_for("both commits are told", || {
         let told = last(&good).1["state"] == "success" && last(&bad).1["state"] == "failure";
         Ok(told.then_some(()))

@@ -1,4 +1,4 @@
-//! What runs do: errors, merging, limits, cancelling, and what they follow from.
+//! Compile runs: errors, merging, limits, cancellation, and triggers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub(super) fn equal_requests_share_a_run(world: &mut World) -> Result<()> {
         variables: own.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
         ..update()
     };
-    // They wait before anybody serves them.
+    // They wait until a service starts.
     let one = world.ask(&environment, &with("a", &[]))?;
     let other = world.ask(&environment, &with("x", &[("ELSE", "1")]))?;
     let two = world.ask(&environment, &with("b", &[]))?;
@@ -77,14 +77,14 @@ pub(super) fn equal_requests_share_a_run(world: &mut World) -> Result<()> {
     let wants = format!("{:?}", version.resources);
     ensure!(wants.contains("a b"), "{wants}");
     ensure!(world.store().versions(environment.key)?.len() == 2);
-    // What the server's own environment has is not for models.
+    // Variables of the server are not visible to models.
     world.commit(&repository, &model("std::get_env(\"CARGO_MANIFEST_DIR\", \"hidden\")"))?;
     world.succeed(&environment, &update())?;
     ensure!(world.wanted(&environment)? == "hidden");
     Ok(())
 }
 
-/// A repository whose model waits in Python for as long as a file says.
+/// A repository with a model that waits in Python as long as a file exists.
 fn slow_repository(world: &World) -> Result<PathBuf> {
     let path = world.repository("slow", "import std\nimport slow\n\nx = slow::wait()\n")?;
     let module = path.join("libs/slow");
@@ -103,7 +103,7 @@ fn slow_repository(world: &World) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Lets models go on that wait.
+/// Lets waiting models continue.
 fn release(world: &World) -> Result<()> {
     let directory = world.bytecode().context("no compile has run")?;
     Ok(std::fs::write(directory.join("released"), "")?)
@@ -137,7 +137,7 @@ pub(super) fn a_stopped_compile_is_done_again(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Processes that were started for compiles below a directory.
+/// Processes of compiles below a directory.
 fn running_in(directory: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
@@ -163,7 +163,7 @@ pub(super) fn a_compile_that_takes_too_long_is_ended(world: &mut World) -> Resul
     Ok(())
 }
 
-/// The program itself, and the code of modules in another one.
+/// The program itself, and module code in another process.
 pub(super) fn too_much_memory(world: &mut World) -> Result<()> {
     let many = "entity A:\n    int n\nend\nimplement A using std::none\nimport std\n\n\
                 for i in std::sequence(3000000):\n    A(n=i)\nend\n";
@@ -222,12 +222,12 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
         expires: true,
     };
     let (key, now) = (environment.key, world.app.now());
-    let trigger = orrery_server::compiling::Trigger::Fact;
+    let trigger = orrery_server::compile_service::Trigger::Fact;
     world.store().records().put_parameter(key, &new, now, &|sql, effect| {
-        orrery_server::compiling::request_for_values(sql, key, trigger, effect, false, now)?;
+        orrery_server::compile_service::request_for_values(sql, key, trigger, effect, false, now)?;
         Ok(())
     })?;
-    world.app.nudge();
+    world.app.wake_up();
     let next = wait_for("a second version", || {
         Ok(world.store().versions(key)?.into_iter().find(|one| one.number > number))
     })?;
@@ -235,7 +235,7 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
     let wants = format!("{:?}", version.resources);
     ensure!(wants.contains("42"), "{wants}");
     ensure!(next.info["export_metadata"]["type"] == "fact", "{next:?}");
-    // Setting a parameter: only a change that is wanted is a reason.
+    // Setting a parameter: only a change with `recompile` triggers a compile.
     let count = || Ok::<_, anyhow::Error>(world.store().records().compile_queue(key)?.len());
     let set = |value: &str, wanted: bool| {
         let new = orrery_store::NewParameter {
@@ -246,13 +246,15 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
             source: orrery_store::ParameterSource::User,
             expires: false,
         };
-        let trigger = orrery_server::compiling::Trigger::Parameter;
+        let trigger = orrery_server::compile_service::Trigger::Parameter;
         world.store().records().put_parameter(key, &new, now, &|sql, effect| {
-            orrery_server::compiling::request_for_values(sql, key, trigger, effect, wanted, now)?;
+            orrery_server::compile_service::request_for_values(
+                sql, key, trigger, effect, wanted, now,
+            )?;
             Ok(())
         })
     };
-    // The version is there a moment before its compile has ended.
+    // The version exists a moment before its compile ends.
     wait_for("no compile is left", || Ok((count()? == 0).then_some(())))?;
     world.stop_without_drop();
     let before = count()?;
@@ -271,35 +273,36 @@ pub(super) fn schedules_make_compiles(world: &mut World) -> Result<()> {
     let now = world.app.now();
     let records = world.store().records();
     records.change_setting(environment.key, "auto_full_compile", Some(&every_second), now)?;
-    world.app.nudge();
+    world.app.wake_up();
     let done = wait_for("a scheduled compile has ended", || {
         let all = records.compiles(environment.key, Default::default(), None, 10)?;
         Ok(all.into_iter().find(|one| one.completed.is_some()))
     })?;
     ensure!(done.request.metadata["type"] == "schedule", "{done:?}");
     records.change_setting(environment.key, "auto_full_compile", None, world.app.now())?;
-    world.app.nudge();
+    world.app.wake_up();
     let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
     wait_for("nothing is scheduled any more", || {
         let all = records.compiles(environment.key, Default::default(), None, 999)?;
         let times = seen.entry(all.len()).or_default();
         *times += 1;
-        // As many as before for two seconds.
+        // Unchanged for two seconds.
         Ok((*times > 100).then_some(()))
     })
 }
 
-/// Also if the schedule was read just before it was switched off, and something wakes the service when it would have been due.
+/// Also if the schedule was read just before it was disabled, and a wake-up comes when it would
+/// have been due.
 pub(super) fn switched_off(world: &mut World) -> Result<()> {
     const PERIOD: i64 = 4_000_000;
     world.start()?;
-    // Compiles fail at once, so that they wake nobody later.
+    // Compiles fail at once, so that no wake-up follows.
     let environment = world.environment("/nowhere", "main")?;
     let records = world.store().records();
     let set = |name: &str, value: Option<serde_json::Value>| {
         let now = world.app.now();
         records.change_setting(environment.key, name, value.as_ref(), now)?;
-        world.app.nudge();
+        world.app.wake_up();
         anyhow::Ok(now)
     };
     let requested = || -> Result<Vec<orrery_model::Timestamp>> {
@@ -307,7 +310,7 @@ pub(super) fn switched_off(world: &mut World) -> Result<()> {
         let scheduled = all.iter().filter(|one| one.request.metadata["type"] == "schedule");
         Ok(scheduled.map(|one| one.requested).collect())
     };
-    // So long before it is due again.
+    // Remaining time until it is due again.
     let wait_until = |before: i64| {
         let left = PERIOD - world.app.now().0.rem_euclid(PERIOD) - before;
         std::thread::sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
@@ -321,7 +324,7 @@ pub(super) fn switched_off(world: &mut World) -> Result<()> {
         wait_until(300_000);
         let ended = set("auto_full_compile", None)?;
         for _ in 0..40 {
-            world.app.nudge();
+            world.app.wake_up();
             std::thread::sleep(Duration::from_millis(20));
         }
         let late: Vec<_> = requested()?.into_iter().filter(|at| *at > ended).collect();

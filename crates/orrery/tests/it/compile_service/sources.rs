@@ -1,4 +1,4 @@
-//! Where models come from: clones, branches, permissions, credentials, and checkouts that are lost.
+//! Sources of models: clones, branches, permissions, credentials, and lost checkouts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use orrery_server::compiling::CompileService;
+use orrery_server::compile_service::CompileService;
 use orrery_server::{App, AppSettings};
 use orrery_store::{CompileRecord, CompileRequest, EnvironmentChange, EnvironmentRecord};
 use uuid::Uuid;
@@ -46,7 +46,7 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
     world.succeed(&environment, &update())?;
     let versions = world.store().versions(environment.key)?;
     ensure!(!versions.last().context("a version")?.released);
-    // History that was rewritten is followed too.
+    // Rewritten history is followed, too.
     std::fs::write(repository.join("main.cf"), model("\"three\""))?;
     git(&repository, &["commit", "--quiet", "--all", "--amend", "--message=other"])?;
     world.succeed(&environment, &update())?;
@@ -135,7 +135,7 @@ pub(super) fn repositories_need_permission(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Serves files of a directory to those who know the password, as simple web servers do.
+/// Serves files of a directory with a password, as a simple web server.
 fn serve_files(root: PathBuf) -> Result<std::net::SocketAddr> {
     use std::io::{BufRead as _, BufReader, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -177,7 +177,7 @@ fn serve_files(root: PathBuf) -> Result<std::net::SocketAddr> {
     Ok(address)
 }
 
-/// As in the reference, whose clients may ask for it: the report says why, in the stage where the sources are fetched.
+/// As in Inmanta, whose clients may request it: the report has the reason in the fetch stage.
 pub(super) fn without_a_repository_a_compile_fails(world: &mut World) -> Result<()> {
     world.start()?;
     let environment = world.environment("", "")?;
@@ -201,7 +201,7 @@ pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<(
     std::fs::create_dir_all(&home)?;
     world.options.variables.insert("HOME".to_owned(), text(&home));
     world.start()?;
-    // Nobody is asked for a password: the failure is there at once, and says what it is.
+    // There is no password prompt: the compile fails at once, with the reason.
     let open = world.environment(&format!("http://{address}/model.git"), "main")?;
     let started = Instant::now();
     let failed = world.compile(&open, &update())?;
@@ -216,10 +216,10 @@ pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<(
     let filter = orrery_store::NotificationFilter::default();
     let told = world.store().records().notifications(wrong.key, &filter, None, 10)?;
     ensure!(told[0].message.contains("could not be fetched"), "{told:?}");
-    // In the address, and from the file that git knows.
+    // In the URL, and from git's credential file.
     let right =
         world.environment(&format!("http://ada:s3cret-word@{address}/model.git"), "main")?;
-    // While git runs, no user of this machine sees the password in the arguments of a program.
+    // While git runs, its arguments never show the password to other users.
     let (ended, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let watching = {
         let (ended, seen) = (Arc::clone(&ended), Arc::clone(&seen));
@@ -243,7 +243,8 @@ pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<(
     let config = world.path("data/environments").join(orrery_store::uuid_text(&right.uuid));
     let config = std::fs::read_to_string(config.join("project/.git/config"))?;
     ensure!(config.contains("model.git") && !config.contains("s3cret"), "{config}");
-    // What an older release kept in the clear is sealed at the next start, and still used.
+    // A password that an older release stored in plain text is sealed at the next start, and still
+    // used.
     world.stop();
     world.start()?;
     let sealed = format!("http://ada:***@{address}/model.git");
@@ -255,7 +256,7 @@ pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<(
     let netrc = "machine 127.0.0.1 login ada password s3cret-word\n";
     std::fs::write(home.join(".netrc"), netrc)?;
     world.succeed(&open, &update())?;
-    // What is kept and shown of all that has no password in it.
+    // No stored or shown text contains the password.
     let mut kept = data;
     for (environment, compile) in [(&wrong, &failed), (&right, &done)] {
         kept.push_str(&world.output(compile)?);
@@ -267,7 +268,7 @@ pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<(
     Ok(())
 }
 
-/// Whether a program on this machine has a text in its arguments.
+/// True if a program on this machine has a text in its arguments.
 fn is_in_arguments(text: &str) -> bool {
     let own = std::process::id().to_string();
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
@@ -289,7 +290,7 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
     let now = world.app.now();
     world.store().records().set_halted(&halted.uuid, true, now)?;
     std::fs::remove_dir_all(world.path("data"))?;
-    // Nobody has asked for this one.
+    // Compiled without a request.
     world.commit(&repository, &model("\"two\""))?;
     let is_recovery = |one: &CompileRecord| one.request.metadata["type"] == "recovery";
     let recovered = |of: &EnvironmentRecord| {
@@ -305,9 +306,9 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
     ensure!(wanted.contains("one"), "a commit that nobody asked for: {wanted}");
     ensure!(recovered(&halted)?.is_none());
     world.store().records().set_halted(&halted.uuid, false, now)?;
-    world.app.nudge();
+    world.app.wake_up();
     wait_for("the checkout is made again after the halt", || recovered(&halted))?;
-    // What is as it was is left alone.
+    // Unchanged checkouts are kept.
     drop(service);
     let count = || {
         let all = world.app.store().records().compiles(here.key, Default::default(), None, 99);

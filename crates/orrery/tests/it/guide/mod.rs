@@ -1,7 +1,8 @@
-//! The README and the guide as a newcomer reads them: every command is run, in the order of the page, and prints what
-//! the page says. `ORRERY_BLESS=1` writes what commands print now into the pages, to be reviewed as a change.
+//! Runs the README and the guide as a reader would: every command, in the order of the page, must
+//! print what the page shows. `ORRERY_BLESS=1` updates the pages with the actual output, for
+//! review.
 
-mod answer;
+mod output_match;
 mod page;
 
 use std::fmt::Write as _;
@@ -17,7 +18,7 @@ use crate::server_commands::World;
 use crate::{environments, stores};
 use page::{Page, Step};
 
-/// What pages call the server of the reader.
+/// Server address in the pages.
 const ADDRESS: &str = "127.0.0.1:8888";
 const GATEWAY: &str = "127.0.0.1:8889";
 const TICKET: &str = "TOKEN";
@@ -39,12 +40,12 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     ensure!(trials.len() > 15, "there are only {} pages", trials.len());
     trials.push(trial("docs/guide/server.md".to_owned(), true));
     trials.push(Trial::test("guide/outputs are compared", || {
-        Ok(answer::check_the_comparison().map_err(|error| format!("{error:#}"))?)
+        Ok(output_match::check_the_comparison().map_err(|error| format!("{error:#}"))?)
     }));
     Ok(trials)
 }
 
-/// Runs a page from its beginning to its end.
+/// Runs a page from beginning to end.
 fn walk(name: &str, postgres: bool) -> Result<()> {
     let path = xtask::repository_root().join(name);
     let text = fs::read_to_string(&path)?;
@@ -64,7 +65,7 @@ fn walk(name: &str, postgres: bool) -> Result<()> {
             }
             Step::Command { line, command, output } => {
                 let actual = reader.run(command).with_context(|| format!("$ {command}"))?;
-                if answer::agrees(output, &actual) {
+                if output_match::agrees(output, &actual) {
                     continue;
                 }
                 let (page, now) = (output.join("\n") + "\n", actual.join("\n") + "\n");
@@ -93,7 +94,7 @@ fn walk(name: &str, postgres: bool) -> Result<()> {
     bail!("(- the page, + what happens)\n{differing}")
 }
 
-/// Somebody who follows a page: a home directory of their own, and the machine that the page is about.
+/// A reader of a page: a home directory, and the machine of the page.
 struct Reader {
     world: World,
     /// Stands for the home directory; `tmp` below it for `/tmp`.
@@ -116,33 +117,33 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Sees to what a page takes for granted.
+    /// Prepares the preconditions of a page.
     fn prepare(&mut self, setting: &str) -> Result<()> {
         let (word, rest) = setting.split_once(' ').unwrap_or((setting, ""));
         match word {
-            // The repository, from which the page starts.
+            // The repository, where the page starts.
             "repository" => {
                 let examples = self.world.here.join("examples");
                 copy(&xtask::repository_root().join("examples"), &examples)
             }
-            // A server with the environment shop/live, in which the reader administers.
+            // A server with the environment shop/live, which the reader administers.
             "server" => self.world.settle(rest),
-            // A new project, as `orrery new` creates it, and its directory.
+            // A new project of `orrery new`, and its directory.
             "project" => {
                 self.world.done(&format!("orrery new {rest}"))?;
                 self.world.here.push(rest);
                 self.move_models_here()
             }
-            // A project with a state that `stores.rs` makes.
+            // A project with a state of `stores.rs`.
             "deployment" => {
                 let project = self.world.here.join("project");
                 fs::create_dir(&project)?;
                 fs::write(project.join("project.yml"), "name: shop\n")?;
                 fs::write(project.join("main.cf"), "")?;
                 self.world.here = project.clone();
-                stores::make(rest, &project.join("data/deploy/state.db"))
+                stores::create(rest, &project.join("data/deploy/state.db"))
             }
-            // An index of packages that needs no network.
+            // A local package index.
             "packages" => {
                 let wheels = self.home.join("wheels");
                 environments::write_packages(&wheels)?;
@@ -160,7 +161,7 @@ impl Reader {
         }
     }
 
-    /// A text of the page with the real places in it.
+    /// Replaces the page's paths by the real ones.
     fn filled_in(&self, text: &str) -> Result<String> {
         let mut text = text.to_owned();
         if let Some((gateway, token)) = &self.invitation {
@@ -175,8 +176,8 @@ impl Reader {
         Ok(text.replace("/tmp/", &self.tmp()))
     }
 
-    /// What a command printed, in the words of the page.
-    fn told(&mut self, text: &str) -> String {
+    /// Replaces real paths in output by those of the page.
+    fn to_page_text(&mut self, text: &str) -> String {
         if let Some((_, rest)) = text.split_once("orrery agent join ") {
             let mut words = rest.split_whitespace();
             if let (Some(gateway), Some(token)) = (words.next(), words.next()) {
@@ -203,7 +204,7 @@ impl Reader {
         Ok(fs::write(path, self.filled_in(text)?)?)
     }
 
-    /// Runs a command of the page; answers what it prints, line by line.
+    /// Runs a command of the page; returns its output lines.
     fn run(&mut self, command: &str) -> Result<Vec<String>> {
         let line = self.filled_in(command)?;
         let (text, code) = if let Some(directory) = line.strip_prefix("cd ") {
@@ -219,15 +220,15 @@ impl Reader {
             self.world.run(&line)?
         };
         self.move_models_here()?;
-        let mut lines: Vec<String> = self.told(&text).lines().map(str::to_owned).collect();
-        // 2 says that something is pending, which the output does as well.
+        let mut lines: Vec<String> = self.to_page_text(&text).lines().map(str::to_owned).collect();
+        // Exit code 2 means pending changes, which the output shows as well.
         if code != 0 && code != 2 {
             lines.push(format!("[exit {code}]"));
         }
         Ok(lines)
     }
 
-    /// An agent dials in a moment after it has said that it begins.
+    /// An agent connects shortly after it reports its start.
     fn until_connected(&self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(60);
         while !self.world.run("orrery agent remotes")?.0.contains(" connected ") {
@@ -241,7 +242,7 @@ impl Reader {
         format!("{}/tmp/", self.home.display())
     }
 
-    /// Has new projects manage files below the reader's own directory.
+    /// Lets new projects manage files below the reader's own directory.
     fn move_models_here(&self) -> Result<()> {
         let here = &self.world.here;
         let below = fs::read_dir(here)?.flatten().map(|entry| entry.path());

@@ -1,26 +1,26 @@
-//! A page as something to run: commands with what they print, files to write, and settings, in the order of the page.
-//! `CONTRIBUTING.md` explains to writers how pages are marked.
+//! A page as a script: commands with their output, files to write, and settings, in order.
+//! `CONTRIBUTING.md` explains the markers.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// Fences whose lines are commands of a shell.
+/// Languages of fences with shell commands.
 const SHELL_FENCES: [&str; 4] = ["console", "sh", "bash", "shell"];
 
-/// One thing to do.
+/// A step of a page.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// A command, and the range of lines of the page that hold what it prints.
+    /// A command, and the lines of the page with its output.
     Command { line: usize, command: String, output: Vec<String> },
-    /// A file that the page shows, to be written where the page is.
+    /// A file on the page, to be written.
     File { path: String, text: String },
-    /// A command that prepares what the page takes for granted.
+    /// A hidden command that prepares preconditions.
     Hidden(String),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) steps: Vec<Step>,
-    /// What has to be there before the first command, in words that `mod.rs` knows.
+    /// Preconditions, by the names in `mod.rs`.
     pub(super) settings: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Page {
     /// Reads a page.
     ///
     /// # Errors
-    /// A block of commands that is neither run nor marked as not run.
+    /// An error for a block of commands that is neither run nor marked as not run.
     pub(super) fn read(text: &str) -> Result<Self> {
         let lines: Vec<&str> = text.lines().collect();
         let mut page = Page::default();
@@ -133,7 +133,7 @@ fn place(line: usize) -> String {
     format!("line {}", line + 1)
 }
 
-/// The block of code that begins at a line, and the line after it; or only the latter.
+/// The code block at a line, if any, and the line after it.
 fn block_at<'p>(lines: &[&'p str], at: usize) -> (Option<Block<'p>>, usize) {
     let line = lines[at];
     if let Some(info) = line.strip_prefix("```") {
@@ -160,13 +160,13 @@ fn block_at<'p>(lines: &[&'p str], at: usize) -> (Option<Block<'p>>, usize) {
     (Some(Block { language: None, lines: inner, first: at }), end)
 }
 
-/// The page with what its commands print now, where that is not what it says.
+/// The page with the actual output of its commands.
 pub(super) fn rewritten(text: &str, answers: &[(usize, usize, Vec<String>)]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for (line, count, answer) in answers.iter().rev() {
         let indent = if lines[*line].starts_with("    ") { "    " } else { "" };
         let answer = answer.iter().map(|line| format!("{indent}{line}").trim_end().to_owned());
-        // An empty line at the end of an output is between two commands of a block.
+        // An empty line after an output separates commands of a block.
         let mut end = line + 1 + count;
         while end > line + 1 && lines.get(end - 1).is_some_and(|last| last.trim().is_empty()) {
             end -= 1;

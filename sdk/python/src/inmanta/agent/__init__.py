@@ -1,1 +1,1 @@
-"""What runs on behalf of one agent: handlers, their context and their cache."""
+"""Code of one agent: handlers, their context and their cache."""

@@ -33,19 +33,19 @@ _STATE_OF_HANDLER_STATE = {
 
 
 class InvalidOperation(Exception):
-    """A handler said two things that cannot both be true."""
+    """A handler reported contradictory results."""
 
     __module__ = PUBLIC_MODULE
 
 
 class LoggerABC(abc.ABC):
-    """A logger whose lines have values by name."""
+    """A logger with named values in each line."""
 
     __module__ = PUBLIC_MODULE
 
     @abc.abstractmethod
     def _log_msg(self, level: int, msg: str, *args: object, exc_info: bool = False, **kwargs: object) -> None:
-        """Logs one line; all other methods end here."""
+        """Logs one line; all other methods call this one."""
 
     def debug(self, msg: str, *args: object, exc_info: bool = False, **kwargs: object) -> None:
         """Logs at level DEBUG."""
@@ -59,7 +59,7 @@ class LoggerABC(abc.ABC):
         """Logs at level WARNING."""
         self._log_msg(logging.WARNING, msg, *args, exc_info=exc_info, **kwargs)
 
-    # An old name that handlers of the first generation use.
+    # Deprecated name, for handlers of the first generation.
     warn = warning
 
     def error(self, msg: str, *args: object, exc_info: bool = False, **kwargs: object) -> None:
@@ -76,7 +76,7 @@ class LoggerABC(abc.ABC):
 
 
 class PythonLogger(LoggerABC):
-    """A logger of Python, with this interface."""
+    """Adapter for Python loggers."""
 
     __module__ = PUBLIC_MODULE
 
@@ -93,14 +93,14 @@ class PythonLogger(LoggerABC):
 
 
 def to_json(value: object) -> Any:
-    """A value as it is after a trip through JSON. Raises TypeError, ValueError or RecursionError if it has none."""
+    """Round trip of a value through JSON. Raises TypeError, ValueError or RecursionError on failure."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     return json.loads(json.dumps(value, default=internal_json_encoder))
 
 
 class HandlerContext(LoggerABC):
-    """What a handler is told, and what it says, during one operation on one resource."""
+    """Inputs and results of a handler during one operation on one resource."""
 
     __module__ = PUBLIC_MODULE
 
@@ -128,82 +128,82 @@ class HandlerContext(LoggerABC):
         self._effect_unknown = False
         self._effect_begun = False
         self._effect_undone = False
-        # Required resources that have changed since the last deploy; None if nobody has said.
+        # Required resources that have changed since the last deploy; None if unknown.
         self._changed_requires: typing.Sequence[str] | None = None
 
     def _out_of_memory(self) -> None:
-        """Called when a handler has found no more memory."""
+        """Called when a handler runs out of memory."""
 
     def _checkpoint(self) -> None:
         """Called whenever the handler talks to its context. The host raises here when the operation is cancelled."""
 
-    # What is known.
+    # State.
 
     def is_dry_run(self) -> bool:
-        """Whether nothing may be changed."""
+        """True if nothing may be changed."""
         self._checkpoint()
         return self._dry_run
 
     @property
     def action_id(self) -> uuid.UUID:
-        """A name of this operation."""
+        """Id of this operation."""
         return self._action_id
 
     @property
     def status(self) -> const.ResourceState | None:
-        """The state that was set, if any."""
+        """The reported state, if any."""
         return self._status
 
     @property
     def resource_state(self) -> const.HandlerResourceState | None:
-        """The state that was set, if any."""
+        """The reported state, if any."""
         return self._resource_state
 
     @property
     def logs(self) -> list[data.LogLine]:
-        """What was logged so far."""
+        """The log lines so far."""
         return self._logs
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        """What was found out so far."""
+        """The facts so far."""
         return self._facts
 
     @property
     def changes(self) -> dict[str, AttributeStateChange]:
-        """The differences that were reported so far."""
+        """The differences reported so far."""
         return self._changes
 
     @property
     def change(self) -> const.Change:
-        """What was done to the resource."""
+        """The kind of change to the resource."""
         return self._change
 
     @property
     def changed(self) -> bool:
-        """Whether anything was done to the resource."""
+        """True if the resource was changed."""
         return self._change != const.Change.nochange
 
     # Scratch values.
 
     def set(self, name: str, value: Any) -> None:
-        """Keeps a value until the end of the operation."""
+        """Stores a value until the end of the operation."""
         self._checkpoint()
         self._cache[name] = value
 
     def get(self, name: str) -> Any:
-        """A value that was kept; raises KeyError if there is none."""
+        """A stored value; raises KeyError if there is none."""
         self._checkpoint()
         return self._cache[name]
 
     def contains(self, key: str) -> bool:
-        """Whether a value was kept."""
+        """True if a value is stored."""
         return key in self._cache
 
     # State.
 
     def set_resource_state(self, new_state: const.HandlerResourceState) -> None:
-        """Says what came of the operation."""
+        """Sets the outcome of the operation."""
         self._checkpoint()
         if new_state == const.HandlerResourceState.non_compliant and not self._changes:
             raise InvalidOperation("Unable to set state to non_compliant before changes are set.")
@@ -211,7 +211,7 @@ class HandlerContext(LoggerABC):
         self._status = _STATE_OF_HANDLER_STATE[new_state]
 
     def set_status(self, status: const.ResourceState) -> None:
-        """The old form of `set_resource_state`. States that are not a handler's to set mean failed."""
+        """The old form of `set_resource_state`. States that handlers may not set mean failed."""
         self._checkpoint()
         state = _HANDLER_STATES.get(const.ResourceState(status).value)
         if state is None:
@@ -223,7 +223,7 @@ class HandlerContext(LoggerABC):
         self._status = status
 
     def set_fact(self, fact_id: str, value: str, expires: bool = True) -> None:
-        """Publishes something that was found out about the resource."""
+        """Publishes a fact of the resource."""
         self._checkpoint()
         self._facts.append(
             {
@@ -235,7 +235,7 @@ class HandlerContext(LoggerABC):
             }
         )
 
-    # What was done.
+    # Changes.
 
     def set_created(self) -> None:
         """The resource was created."""
@@ -262,14 +262,14 @@ class HandlerContext(LoggerABC):
 
     @property
     def effect_unknown(self) -> bool:
-        """Whether an earlier run began an effect that must not be repeated, and its result was lost."""
+        """True if an earlier run began an unrepeatable effect and its result was lost."""
         return self._effect_unknown
 
     def begin_effect(self) -> None:
-        """Records, durably, that an effect begins which must not be repeated. To be called right before it.
+        """Durably records the start of an unrepeatable effect. Call it right before the effect.
 
         If an earlier run began it and its result was lost, this call ends the operation: the resource is parked as
-        unknown. A handler that has found out that it did not happen says so first, with `effect_did_not_happen`.
+        unknown. A handler that has verified that it did not happen calls `effect_did_not_happen` first.
         """
         self._checkpoint()
         if self._dry_run or getattr(self._resource, "report_only", False):
@@ -279,22 +279,22 @@ class HandlerContext(LoggerABC):
         self._effect_begun, self._effect_undone = True, False
 
     def effect_did_not_happen(self) -> None:
-        """Says that the effect that was begun, by this run or by one whose result was lost, did not happen."""
+        """Reports that the effect begun by this run, or by a run with a lost result, did not happen."""
         self._checkpoint()
         self._effect_undone = True
 
     def _record_effect(self, did_not_happen: bool) -> None:
-        """Called when an effect begins. The host asks the core to record it, and raises if it must not begin."""
+        """Called when an effect begins. The host has the core record it, and raises if it must not begin."""
 
     # Differences.
 
     def add_change(self, name: str, desired: object, current: object = None) -> None:
-        """Reports what one attribute is and what it should be."""
+        """Reports the current and desired value of an attribute."""
         self._checkpoint()
         self._changes[name] = AttributeStateChange(current=current, desired=desired)
 
     def add_changes(self, **kwargs: object) -> None:
-        """Reports what attributes should be, without saying what they are."""
+        """Reports desired values of attributes without current ones."""
         self._checkpoint()
         for name, value in kwargs.items():
             self._changes[name] = AttributeStateChange(desired=value)
@@ -345,7 +345,7 @@ class HandlerContext(LoggerABC):
         self._emit(level, msg % values, values, time.time(), exc_info)
 
     def _emit(self, level: int, text: str, values: dict[str, Any], moment: float, exc_info: bool) -> None:
-        """Keeps a line, and repeats it in Python's logger."""
+        """Stores a line and forwards it to Python's logger."""
         self._logs.append(
             data.LogLine(
                 level=const.LogLevel(level).name,

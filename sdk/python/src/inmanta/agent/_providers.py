@@ -1,4 +1,4 @@
-"""Which handler is for which resource, and what handlers keep. Modules import all from `inmanta.agent.handler`."""
+"""Registry of handlers, and the cache decorator. Modules import all from `inmanta.agent.handler`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T_FUNC = TypeVar("T_FUNC", bound=Callable[..., Any])
 
 
 class HandlerNotAvailableException(Exception):
-    """No handler, or more than one, wants to handle a resource."""
+    """No handler, or more than one, is available for a resource."""
 
     __module__ = PUBLIC_MODULE
 
@@ -27,7 +27,7 @@ class provider:
     """Registers a handler class for a type of resources.
 
     :param resource_type: the full name of the entity.
-    :param name: tells several handlers for one type apart; matters only if they say which are `available`.
+    :param name: distinguishes several handlers of one type; only used if they implement `available`.
     """
 
     __module__ = PUBLIC_MODULE
@@ -42,7 +42,7 @@ class provider:
 
 
 class Commander:
-    """Knows which handler class is for which type of resources."""
+    """Registry of handler classes by resource type."""
 
     __module__ = PUBLIC_MODULE
 
@@ -50,7 +50,7 @@ class Commander:
 
     @classmethod
     def add_provider(cls, resource: str, provider: type[HandlerAPI[Any]], name: str | None = None) -> None:
-        """Registers; under the same name, who comes later replaces who came before."""
+        """Registers a class; a later one replaces an earlier one of the same name."""
         key = name or f"{provider.__module__}.{provider.__qualname__}"
         known = cls._providers.setdefault(resource, {})
         known.pop(key, None)
@@ -60,8 +60,8 @@ class Commander:
     def get_provider(cls, agent: AgentInstance, resource: Resource, io: object = None) -> HandlerAPI[Any]:
         """A handler object for a resource.
 
-        The class that was registered last, unless one of them has a method `available`. Then all are asked, and
-        exactly one has to say yes.
+        The class that was registered last, unless one of them has a method `available`. Then it is called on all, and
+        exactly one must return true.
         """
         resource_type = resource.id.entity_type
         known = cls._providers.get(resource_type)
@@ -108,12 +108,12 @@ class Commander:
 
     @classmethod
     def reset(cls) -> None:
-        """Forgets all classes."""
+        """Removes all classes."""
         cls._providers = {}
 
     @classmethod
     def close(cls) -> None:
-        """Nothing is kept open here."""
+        """Does nothing: there are no open resources."""
 
 
 def _instantiate(found: type[HandlerAPI[Any]], agent: AgentInstance, io: object) -> HandlerAPI[Any]:
@@ -122,7 +122,7 @@ def _instantiate(found: type[HandlerAPI[Any]], agent: AgentInstance, io: object)
 
 @functools.cache
 def _takes_io(found: type[HandlerAPI[Any]]) -> bool:
-    """Whether a constructor has the parameter; those of newer handlers need not."""
+    """True if a constructor has the parameter `io`; newer handlers need not."""
     code = getattr(found.__init__, "__code__", None)
     if code is None:
         return False
@@ -142,15 +142,15 @@ def cache(
     evict_after_creation: float = 0.0,
     evict_after_last_access: float = 0.0,
 ) -> Any:
-    """Keeps what a method of a handler returns, for the same arguments, between operations of the agent.
+    """Caches the result of a handler method by its arguments, across operations of the agent.
 
-    :param ignore: arguments that do not matter.
-    :param timeout: seconds until a value is thrown away.
+    :param ignore: arguments that are not part of the key.
+    :param timeout: seconds until a value is evicted.
     :param for_version: whether a value belongs to the version in the argument `version`, if there is one.
-    :param cache_none: whether None is kept, too. `cacheNone` is its old name.
-    :param call_on_delete: called with a value that is thrown away.
-    :param evict_after_creation: seconds until a value is thrown away.
-    :param evict_after_last_access: seconds without use until a value is thrown away.
+    :param cache_none: whether None is cached. `cacheNone` is its deprecated name.
+    :param call_on_delete: called with an evicted value.
+    :param evict_after_creation: seconds until a value is evicted.
+    :param evict_after_last_access: seconds without access until a value is evicted.
     """
     keep_none = cache_none if cacheNone is None else cacheNone
     ignored = frozenset(ignore)
@@ -158,12 +158,12 @@ def cache(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.cache
         def signature() -> Any:
-            # Not before it is needed: `inspect` is slow to import, and hosts should start fast.
+            # Lazy: `inspect` is slow to import, and hosts should start fast.
             import inspect
 
             return inspect.signature(function)
 
-        # By the function and not by the class of the handler: what is inherited is shared, what only has the same
+        # Keyed by the function and not by the handler's class: inherited methods are shared, others of the same
         # name is not.
         name = f"{function.__module__}.{function.__qualname__}"
 

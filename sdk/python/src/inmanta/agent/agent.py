@@ -1,4 +1,4 @@
-"""The agent, under the name by which older modules import it."""
+"""The agent, under its import path in older modules."""
 
 from __future__ import annotations
 

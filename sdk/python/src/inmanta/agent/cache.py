@@ -1,7 +1,7 @@
-"""What handlers of one agent keep between operations: connections, answers of slow services.
+"""The cache of one agent's handlers across operations: connections, responses of slow services.
 
-Everything here happens on the thread of the agent: entries are made, used and thrown away there, because what they
-hold (connections, mostly) is often bound to a thread. Threads that handlers start may use it, too; so loops go over
+Everything here happens on the thread of the agent: entries are created, used and evicted there, because their
+values (mostly connections) are often bound to a thread. Threads that handlers start may use it, too; so loops use
 copies.
 """
 
@@ -25,7 +25,7 @@ DEFAULT_IDLE_S = 60.0
 
 
 class CacheItem:
-    """One value, how long it is kept, and what is done when it is thrown away."""
+    """A cached value, its lifetime, and its eviction callback."""
 
     __slots__ = (
         "call_on_delete",
@@ -60,11 +60,11 @@ class CacheItem:
         self.deleted = False
 
     def refresh(self, now: float) -> None:
-        """It was used until now."""
+        """Marks the value as used now."""
         self.last_used = now
 
     def expires_at(self) -> float:
-        """The moment from which on it is stale."""
+        """The time at which it becomes stale."""
         moment = float("inf")
         if self.evict_after_creation > 0:
             moment = self.created + self.evict_after_creation
@@ -73,7 +73,7 @@ class CacheItem:
         return moment
 
     def delete(self) -> None:
-        """Runs the callback, once. What it raises is logged, even if it wants to end the process."""
+        """Runs the callback once. Exceptions are logged, including SystemExit."""
         if self.deleted:
             return
         self.deleted = True
@@ -85,7 +85,7 @@ class CacheItem:
             LOGGER.exception("The callback for the cached value of %s failed", self.key)
 
     def __del__(self) -> None:
-        # A cache that nobody closed: better late than never.
+        # A cache that was never closed.
         if not getattr(self, "deleted", True):
             self.delete()
 
@@ -97,11 +97,11 @@ def retention(
     evict_after_creation: float,
     has_version: bool,
 ) -> tuple[float, float]:
-    """How long an entry is kept after its last use and after it was made; 0 if that does not matter."""
+    """Lifetime of an entry after its last use and after its creation; 0 for no limit."""
     if for_version is False:
         return 0.0, float(evict_after_creation or timeout or DEFAULT_LIFE_S)
     if for_version is True:
-        # Bound to a version the timeout is a second limit: whichever comes first.
+        # For values bound to a version, the timeout is a second limit: whichever comes first.
         life = evict_after_creation or (timeout if has_version and timeout else 0.0)
         return float(evict_after_last_access or DEFAULT_IDLE_S), float(life)
     if evict_after_last_access > 0 or evict_after_creation > 0:
@@ -112,7 +112,7 @@ def retention(
 
 
 class _Lock:
-    """The lock of a key, and how many threads hold it or wait for it."""
+    """The lock of a key, and the number of threads that hold it or wait for it."""
 
     __slots__ = ("lock", "users")
 
@@ -124,7 +124,7 @@ class _Lock:
 class AgentCache:
     """The values of one agent.
 
-    :param clock: seconds that only go forward; tests have their own.
+    :param clock: monotonic seconds; replaced in tests.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class AgentCache:
             item.delete()
 
     def find(self, key: str, resource: Resource | None = None) -> Any:
-        """A value; raises KeyError if there is none or none that is fresh."""
+        """A fresh value; raises KeyError if there is none."""
         return self._get(self._get_key(key, resource)).value
 
     def cache_value(
@@ -171,7 +171,7 @@ class AgentCache:
         call_on_delete: Callable[[Any], None] | None = None,
         version: int | None = None,
     ) -> None:
-        """Keeps a value; raises if there is one under this key."""
+        """Stores a value; raises if the key exists."""
         full = self._get_key(key, resource)
         if full in self._items:
             raise Exception("Added same item twice")
@@ -194,9 +194,9 @@ class AgentCache:
         evict_after_last_access: float = 0.0,
         evict_after_creation: float = 0.0,
     ) -> Any:
-        """The value for a function and its arguments; made if there is none. One thread at a time makes it."""
+        """The value for a function and its arguments; computed if missing, by one thread at a time."""
         key = make_key(name, arguments, ignore)
-        with self._one_at_a_time(key):
+        with self._locked_key(key):
             try:
                 return self._get(key).value
             except KeyError:
@@ -214,8 +214,8 @@ class AgentCache:
             return value
 
     @contextlib.contextmanager
-    def _one_at_a_time(self, key: str) -> Iterator[None]:
-        """Holds the lock of a key, which exists as long as somebody holds it or waits for it."""
+    def _locked_key(self, key: str) -> Iterator[None]:
+        """Holds the lock of a key, which exists while a thread holds it or waits for it."""
         with self._guard:
             held = self._locks.setdefault(key, _Lock())
             held.users += 1
@@ -256,7 +256,7 @@ class AgentCache:
         )
 
     def touch_used_cache_items(self) -> None:
-        """An operation has ended: what it used was used until now."""
+        """Marks the values that an ended operation used as used now."""
         now = self._clock()
         for key in list(self._used):
             item = self._items.get(key)
@@ -265,13 +265,13 @@ class AgentCache:
         self._used.clear()
 
     def clean_stale_entries(self) -> None:
-        """Throws away what is stale."""
+        """Evicts stale values."""
         now = self._clock()
         for key in [key for key, item in list(self._items.items()) if item.expires_at() <= now]:
             self._evict_item(key)
 
     def close_versions_before(self, version: int) -> None:
-        """An operation of a version has ended: what is bound to older ones will not be used again."""
+        """Evicts values bound to versions before this one."""
         stale = [
             key
             for key, item in list(self._items.items())
@@ -281,19 +281,19 @@ class AgentCache:
             self._evict_item(key)
 
     def next_expiry(self) -> float | None:
-        """Seconds until something becomes stale; None if nothing will."""
+        """Seconds until the next value becomes stale; None if none will."""
         moments = [item.expires_at() for item in list(self._items.values())]
         soonest = min(moments, default=float("inf"))
         return None if soonest == float("inf") else max(0.0, soonest - self._clock())
 
     def close(self) -> None:
-        """Throws everything away."""
+        """Evicts all values."""
         for key in list(self._items):
             self._evict_item(key)
 
 
 def make_key(name: str, arguments: Mapping[str, Any], ignore: Collection[str]) -> str:
-    """The key for a function, by its full name, and its arguments. A resource counts by its id without version."""
+    """The key for a function, by its full name, and its arguments. A resource is keyed by its id without version."""
     parts = []
     for argument in sorted(arguments):
         if argument in ignore:

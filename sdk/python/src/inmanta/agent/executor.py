@@ -1,4 +1,4 @@
-"""The agent as its handlers see it."""
+"""The agent, as seen by its handlers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class AgentInstance(abc.ABC):
-    """Who a handler works for.
+    """The agent that a handler belongs to.
 
-    `environment` is the id of the environment, `name` that of the agent, `uri` where its machine is, and
-    `eventloop` a loop that runs, for code that wants one.
+    `environment` is the id of the environment, `name` that of the agent, `uri` the address of its machine, and
+    `eventloop` a running event loop.
     """
 
     eventloop: Any
@@ -21,4 +21,4 @@ class AgentInstance(abc.ABC):
 
     @abc.abstractmethod
     def is_stopped(self) -> bool:
-        """Whether the agent is about to go."""
+        """True if the agent is stopping."""

@@ -1,7 +1,7 @@
-"""Handlers: the code that brings resources into the state that a model wants.
+"""Handlers: the code that brings resources into their desired state.
 
-A handler object lives for one operation. Most derive from `CRUDHandler` and say how to read, create, update and
-delete; `ResourceHandler` is for those that compare in their own way, `DiscoveryHandler` for those that look around.
+A handler object lives for one operation. Most derive from `CRUDHandler` and implement read, create, update and
+delete; `ResourceHandler` is for custom comparisons, `DiscoveryHandler` for discovery.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ TPurgeableResource = TypeVar("TPurgeableResource", bound=resources.PurgeableReso
 TDiscovery = TypeVar("TDiscovery", bound=resources.DiscoveryResource)
 TDiscovered = TypeVar("TDiscovered")
 
-# Whether a resource that this very run has changed is also reloaded because of what it requires. `reload_after_change`
-# in section `handlers` of the configuration decides; this is what holds if it says nothing.
+# True if a resource that the same run has changed is also reloaded for its requirements. `reload_after_change`
+# in section `handlers` of the configuration overrides this default.
 RELOAD_AFTER_CHANGE = False
 
 
 class SkipResource(Exception):
-    """Raised by a handler: not now, try again later."""
+    """Raised by a handler to skip the resource and retry it later."""
 
 
 class SkipResourceForDependencies(SkipResource):
-    """Raised by a handler: not before what it requires has been deployed again."""
+    """Raised by a handler to wait until its requirements have been deployed again."""
 
 
 class ResourcePurged(Exception):
     """Raised by `read_resource`: the resource does not exist."""
 
 
-# The methods that may be declared as not to be repeated.
+# The methods that may be declared unrepeatable.
 _EFFECTS = frozenset({"create_resource", "update_resource", "delete_resource", "do_changes", "do_reload"})
 
 
@@ -78,10 +78,10 @@ def _names(methods: Collection[str]) -> Collection[str]:
 
 
 class HandlerAPI(abc.ABC, Generic[TResource]):
-    """What an executor does with a handler. Those who write handlers derive from the classes below.
+    """The interface between executor and handler. Handlers derive from the classes below.
 
-    Methods that are nobody's business begin with `_orrery_`: handlers have private methods of their own, and call them
-    `_execute` or `_call`.
+    Private methods begin with `_orrery_`, because handlers have their own private methods with names such as
+    `_execute` and `_call`.
     """
 
     #: Methods whose effect must not be repeated, such as ``("create_resource",)``. Each call of one is recorded,
@@ -107,19 +107,19 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         self._client: Any = None
 
     def set_cache(self, cache: AgentCache) -> None:
-        """Says where values are kept between operations."""
+        """Sets the cache for values across operations."""
         self.cache = cache
 
     def _orrery_cache_in_use(self) -> AgentCache:
         if not isinstance(getattr(self, "cache", None), AgentCache):
-            # A handler that was made by hand, in a test.
+            # A handler that a test created directly.
             self.cache = AgentCache()
         return self.cache
 
     def close(self) -> None:
         """Called when the operation has ended."""
 
-    # What handlers may override.
+    # Hooks for handlers.
 
     def pre(self, ctx: HandlerContext, resource: TResource) -> None:
         """Called before everything else."""
@@ -128,23 +128,23 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         """Called after everything else, whatever happened."""
 
     def facts(self, ctx: HandlerContext, resource: TResource) -> dict[str, str]:
-        """What can be found out about the resource."""
+        """Returns the facts of the resource."""
         return {}
 
     def can_reload(self) -> bool:
-        """Whether `do_reload` does something."""
+        """True if `do_reload` is implemented."""
         return False
 
     def do_reload(self, ctx: HandlerContext, resource: TResource) -> None:
-        """Called after a deploy if something has changed that this resource requires."""
+        """Called after a deploy if a requirement has changed."""
 
     @abc.abstractmethod
     def execute(self, ctx: HandlerContext, resource: TResource, dry_run: bool = False) -> None:
-        """Brings the resource into its desired state, or finds out what that would take."""
+        """Brings the resource into its desired state, or reports the differences."""
 
     @abc.abstractmethod
     def check_facts(self, ctx: HandlerContext, resource: TResource) -> dict[str, str]:
-        """What can be found out about the resource."""
+        """Returns the facts of the resource."""
 
     # Deploying.
 
@@ -154,7 +154,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         resource: TResource,
         requires: Mapping[ResourceIdStr, const.ResourceState],
     ) -> None:
-        """Executes the resource if what it requires has been deployed, and reloads it if that has changed."""
+        """Executes the resource if its requirements are deployed, and reloads it if they have changed."""
         if not getattr(resource, "report_only", False) and self._orrery_wait_for_requires(
             ctx, resource, requires
         ):
@@ -205,7 +205,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
 
     def _orrery_should_reload(self, ctx: HandlerContext, resource: TResource) -> bool:
         if ctx.changed and not _reload_after_change():
-            # What was changed just now has seen its requirements as they are.
+            # The change already used the current requirements.
             return False
         if ctx._changed_requires is not None:
             return bool(ctx._changed_requires)
@@ -232,10 +232,10 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         except Exception as error:
             report_exception(ctx, resource, error)
 
-    # Help for handlers.
+    # Helpers for handlers.
 
     def run_sync(self, func: Callable[[], Awaitable[T]]) -> T:
-        """Waits for what a coroutine function gives."""
+        """Runs a coroutine function and returns its result."""
         from orrery_sdk.loop import run_and_wait
 
         return run_and_wait(func)
@@ -273,7 +273,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         return content
 
     def stat_file(self, hash_id: str) -> bool:
-        """Whether there is a content of that id."""
+        """True if a content with that id exists."""
         from orrery_sdk import files
 
         if files.available():
@@ -281,7 +281,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         return bool(self._orrery_call("stat_file", id=hash_id).code == 200)
 
     def upload_file(self, hash_id: str, content: bytes) -> None:
-        """Keeps a content under an id."""
+        """Stores a content under an id."""
         from orrery_sdk import files
 
         if files.available():
@@ -301,7 +301,7 @@ HandlerABC = HandlerAPI
 
 
 def _state_after_execute(ctx: HandlerContext) -> bool:
-    """Whether the execution went well, so that a reload makes sense."""
+    """True if the execution succeeded, so that a reload is useful."""
     return ctx.resource_state in (None, const.HandlerResourceState.deployed)
 
 
@@ -346,14 +346,14 @@ def describe(error: BaseException) -> str:
 
 
 class ResourceHandler(HandlerAPI[TResource]):
-    """A handler that says how a resource differs from what is wanted, and makes changes."""
+    """A handler that compares current and desired state itself, and applies changes."""
 
     def check_resource(self, ctx: HandlerContext, resource: TResource) -> TResource:
         """The resource as it is now."""
         raise NotImplementedError()
 
     def list_changes(self, ctx: HandlerContext, resource: TResource) -> dict[str, dict[str, Any]]:
-        """The differences between what is and what is wanted."""
+        """The differences between current and desired state."""
         current = self.check_resource(ctx, resource)
         ctx._checkpoint()
         return self._diff(current, resource)
@@ -361,11 +361,11 @@ class ResourceHandler(HandlerAPI[TResource]):
     def do_changes(
         self, ctx: HandlerContext, resource: TResource, changes: Mapping[str, Mapping[str, object]]
     ) -> None:
-        """Makes the differences go away."""
+        """Applies the differences."""
         raise NotImplementedError()
 
     def _diff(self, current: TResource, desired: TResource) -> dict[str, dict[str, Any]]:
-        """The fields that differ. One that is wanted to be None is not managed."""
+        """The fields that differ. A field with the desired value None is not managed."""
         changes: dict[str, dict[str, Any]] = {}
         for field in type(current).fields:
             current_value = getattr(current, field)
@@ -375,7 +375,7 @@ class ResourceHandler(HandlerAPI[TResource]):
         return changes
 
     def execute(self, ctx: HandlerContext, resource: TResource, dry_run: bool = False) -> None:
-        """Compares, and makes changes unless this is a dry run or the resource is only reported."""
+        """Compares, and applies changes unless this is a dry run or the resource is report-only."""
         try:
             self.pre(ctx, resource)
             ctx._checkpoint()
@@ -412,7 +412,7 @@ class ResourceHandler(HandlerAPI[TResource]):
         return True
 
     def _orrery_finish(self, ctx: HandlerContext, resource: TResource) -> None:
-        """Runs `post`. Its exceptions are logged and change nothing; a cancelled operation does not cut it short."""
+        """Runs `post`. Its exceptions are logged and change nothing; a cancelled operation does not interrupt it."""
         ctx._checkpoint = _nothing  # type: ignore[method-assign]
         try:
             self.post(ctx, resource)
@@ -442,10 +442,10 @@ def _nothing() -> None:
 
 
 class CRUDHandler(ResourceHandler[TPurgeableResource]):
-    """A handler that says how to read, create, update and delete a resource."""
+    """A handler that implements read, create, update and delete of a resource."""
 
     def read_resource(self, ctx: HandlerContext, resource: TPurgeableResource) -> None:
-        """Changes the given copy of the resource to what is now; raises ResourcePurged if it does not exist."""
+        """Updates the given copy to the current state; raises ResourcePurged if the resource does not exist."""
 
     def create_resource(self, ctx: HandlerContext, resource: TPurgeableResource) -> None:
         """Called if it does not exist and should."""
@@ -499,28 +499,28 @@ class CRUDHandler(ResourceHandler[TPurgeableResource]):
 
 
 class CRUDHandlerGeneric(CRUDHandler[TPurgeableResource]):
-    """The same, for code that says which resource class it is for."""
+    """A CRUDHandler with a type parameter for the resource class."""
 
 
-# A message has a limit, and there may be many of them.
+# Batches, because the size of a message is limited.
 _DISCOVERED_AT_ONCE = 1000
 
 
 class DiscoveryHandler(HandlerAPI[TDiscovery], Generic[TDiscovery, TDiscovered]):
-    """A handler that looks for resources that exist."""
+    """A handler that discovers existing resources."""
 
     def discover_resources(
         self, ctx: HandlerContext, discovery_resource: TDiscovery
     ) -> Mapping[ResourceIdStr, TDiscovered]:
-        """What is there, by the ids that it would have."""
+        """Returns the existing resources by id."""
         raise NotImplementedError()
 
     def check_facts(self, ctx: HandlerContext, resource: TDiscovery) -> dict[str, str]:
-        """There is nothing to find out about a discovery."""
+        """Does nothing: a discovery has no facts."""
         return {}
 
     def execute(self, ctx: HandlerContext, resource: TDiscovery, dry_run: bool = False) -> None:
-        """Looks around and reports what was found; a dry run does nothing."""
+        """Discovers and reports resources; a dry run does nothing."""
         try:
             self.pre(ctx, resource)
             ctx._checkpoint()

@@ -1,4 +1,4 @@
-"""What the language complains with, and the places it complains about."""
+"""Errors of the language, and their source locations."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ __all__ = [
 
 def stringify_exception(exn: BaseException) -> str:
     """The last line that Python would print for this exception."""
-    # `type` is no builtin in this module: the submodule of that name becomes a member of the package.
+    # `type` is not the builtin in this module: the submodule of that name becomes a member of the package.
     return "".join(traceback.format_exception_only(exn)).removesuffix("\n")
 
 
@@ -113,7 +113,7 @@ class CompilerException(Exception):
 
 
 class RuntimeException(CompilerException):
-    """An error that a statement of the model has run into."""
+    """An error during the evaluation of a statement."""
 
     def __init__(self, stmt: Locatable | None, msg: str) -> None:
         super().__init__(msg)
@@ -138,7 +138,7 @@ class RuntimeException(CompilerException):
 
 
 class UnknownException(Exception):
-    """Code has read a value that is not known yet: the result of what it computes is not known either."""
+    """Code has read an unknown: its result is unknown, too."""
 
     def __init__(self, unknown: Unknown) -> None:
         super().__init__()
@@ -161,11 +161,11 @@ class TypingException(RuntimeException):
 
 
 class InvalidTypeAnnotation(TypingException):
-    """An annotation of a plugin means nothing to the language."""
+    """An annotation of a plugin has no equivalent in the language."""
 
 
 class DataClassException(TypingException):
-    """An entity that should be a dataclass is not fit for it."""
+    """An entity cannot be a dataclass."""
 
     def __init__(self, entity: Locatable | None, msg: str) -> None:
         super().__init__(entity, msg)
@@ -210,7 +210,7 @@ class NotFoundException(RuntimeException):
 
 
 class DuplicateException(TypingException):
-    """A name has been given twice."""
+    """A name is defined twice."""
 
     def __init__(self, stmt: Locatable, other: Locatable, msg: str) -> None:
         super().__init__(stmt, msg)
@@ -225,7 +225,7 @@ class DuplicateException(TypingException):
 
 
 class IndexException(RuntimeException):
-    """An index cannot be what it is declared as."""
+    """The declaration of an index is invalid."""
 
     def importantance(self) -> int:
         return 10
@@ -239,7 +239,7 @@ class KeyException(RuntimeException):
 
 
 class DoubleSetException(RuntimeException):
-    """A variable has got two values."""
+    """A variable was assigned two values."""
 
     def importantance(self) -> int:
         return 51
@@ -253,9 +253,9 @@ class ModifiedAfterFreezeException(RuntimeException):
 
 
 class UnsetException(RuntimeException):
-    """Code has read a value that is not there yet.
+    """Code has read a value that is not available yet.
 
-    A plugin that lets this pass is called again, from the start, when the value is there.
+    A plugin that does not catch this is called again, from the start, when the value is available.
     """
 
     def __init__(
@@ -266,12 +266,12 @@ class UnsetException(RuntimeException):
         self.attribute = attribute
 
     def get_result_variable(self) -> ResultVariable | Instance | None:
-        """What has to get a value."""
+        """The variable that needs a value."""
         return self.instance
 
 
 class MultiUnsetException(RuntimeException):
-    """Several values are not there yet; all of them are waited for."""
+    """Several values are not available yet; the plugin waits for all of them."""
 
     def __init__(self, msg: str, result_variables: list[ResultVariable]) -> None:
         super().__init__(None, msg)
@@ -282,8 +282,8 @@ class OptionalValueException(RuntimeException):
     """Code has read an optional attribute that has no value and will not get one."""
 
     def __init__(self, instance: Instance, attribute: Attribute) -> None:
-        # The text needs the place where the instance was made, which has to be asked for. Code uses this
-        # exception to find out whether there is a value, so the text is made only when somebody reads it.
+        # The message needs the source location of the instance, which is a request. Code uses this
+        # exception to test for a value, so the message is created lazily.
         super().__init__(None, "Optional variable accessed that has no value")
         self.instance = instance
         self.attribute = attribute
@@ -296,7 +296,7 @@ class OptionalValueException(RuntimeException):
 
 
 class UnexpectedReference(RuntimeException):
-    """A reference turned up where only a value will do."""
+    """A reference was used where a value is required."""
 
     def __init__(self, *, stmt: Locatable | None = None, reference: object, message: str) -> None:
         super().__init__(stmt, message)
@@ -304,7 +304,7 @@ class UnexpectedReference(RuntimeException):
 
 
 class ExternalException(RuntimeException):
-    """Python code has raised an error that is none of the language."""
+    """Python code raised an exception that is not an error of the language."""
 
     def __init__(self, stmt: Locatable | None, msg: str, cause: Exception) -> None:
         super().__init__(stmt, msg)
@@ -322,7 +322,7 @@ class ExternalException(RuntimeException):
 
 
 class ExplicitPluginException(ExternalException):
-    """A plugin has raised a PluginException: its message is what counts."""
+    """A plugin raised a PluginException; its message is shown."""
 
     def __init__(self, stmt: Locatable | None, msg: str, cause: PluginException) -> None:
         super().__init__(stmt, msg, cause)
@@ -333,7 +333,7 @@ class ExplicitPluginException(ExternalException):
 
 
 class WrappingRuntimeException(RuntimeException):
-    """An error of the language that happened while something else was done."""
+    """An error of the language with another one as its cause."""
 
     def __init__(self, stmt: Locatable | None, msg: str, cause: CompilerException) -> None:
         self.__cause__ = cause
@@ -358,7 +358,7 @@ class AttributeException(WrappingRuntimeException):
 
 
 class PluginTypeException(WrappingRuntimeException):
-    """An argument or the result of a plugin does not fit its type."""
+    """An argument or the result of a plugin does not match its type."""
 
 
 class MultiException(CompilerException):
@@ -386,11 +386,11 @@ class MultiException(CompilerException):
 
 
 class TypeDeprecationWarning(InmantaWarning):
-    """A type that will go away is used."""
+    """A deprecated type is used."""
 
 
 class CompilerRuntimeWarning(InmantaWarning, RuntimeException):
-    """Something in the model is odd, but allowed."""
+    """A suspicious but valid construct in the model."""
 
     def __init__(self, stmt: Locatable | None, msg: str) -> None:
         InmantaWarning.__init__(self)
@@ -398,4 +398,4 @@ class CompilerRuntimeWarning(InmantaWarning, RuntimeException):
 
 
 class CompilerDeprecationWarning(CompilerRuntimeWarning):
-    """Something in the model will not be allowed for ever."""
+    """A deprecated construct in the model."""

@@ -39,7 +39,7 @@ class Attribute(Locatable):
 
     @property
     def type_internal(self) -> Type:
-        """What may be assigned: the type, or a reference to it."""
+        """The assignable type: the type itself, or a reference to it."""
         return OrReferenceType(self._type)
 
     def get_type(self) -> Type:
@@ -59,7 +59,7 @@ class Attribute(Locatable):
         return isinstance(bare, TypedList)
 
     def validate(self, value: object) -> None:
-        """Raises RuntimeException if the value does not fit."""
+        """Raises RuntimeException if the value does not match."""
         self.type_internal.validate(value)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Entities, as code of modules may look at them."""
+"""Read-only view of entities for module code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class EntityData:
-    """What the core has said about an entity. Attributes become objects when somebody looks."""
+    """Data of an entity from the core. Attribute objects are created lazily."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ def _nothing() -> list[Any]:
 
 
 class Entity(NamedType, WithComment):
-    """An entity of the model. Entities are looked at, never changed."""
+    """An entity of the model. Entities are read-only."""
 
     def __init__(self, name: str, namespace: Namespace, comment: str | None = None) -> None:
         self.name = name
@@ -56,19 +56,19 @@ class Entity(NamedType, WithComment):
         self._attributes: dict[str, Attribute] | None = None
 
     def describe(self, data: EntityData, location: Location) -> None:
-        """Takes over what the core has said."""
+        """Sets the data from the core."""
         self._data = data
         self._slots = {name: position for position, name in enumerate(data.slots)}
         self.set_location(location)
 
-    # Slots: how instances list their values.
+    # Slots: the order of values in instances.
 
     @property
     def slot_names(self) -> Sequence[str]:
         return self._data.slots
 
     def slot_position(self, name: str) -> int | None:
-        """Where instances list this attribute; None if they do not have it."""
+        """The slot of an attribute in instances; None if there is none."""
         return self._slots.get(name)
 
     # Names
@@ -122,7 +122,7 @@ class Entity(NamedType, WithComment):
         return found
 
     def is_parent(self, parent_candidate: Entity) -> bool:
-        """Whether the other one is an ancestor of this one."""
+        """True if the other one is an ancestor of this one."""
         return parent_candidate in self.get_all_parent_entities_sorted()
 
     def is_subclass(self, superclass_candidate: Entity, *, strict: bool = True) -> bool:
@@ -139,7 +139,7 @@ class Entity(NamedType, WithComment):
 
     @property
     def attributes(self) -> dict[str, Attribute]:
-        """Those that this entity declares itself."""
+        """The attributes that this entity declares itself."""
         if self._attributes is None:
             self._attributes = self._data.attributes(self)
         return self._attributes
@@ -148,7 +148,7 @@ class Entity(NamedType, WithComment):
         return self.attributes
 
     def get_all_attributes(self) -> Mapping[str, Attribute]:
-        """Also the inherited ones, those of the oldest ancestors first."""
+        """All attributes including inherited ones, those of the oldest ancestors first."""
         found: dict[str, Attribute] = {}
         for entity in [*reversed(self.get_all_parent_entities_sorted()), self]:
             found.update(entity.attributes)

@@ -1,6 +1,6 @@
-"""Places in model files, and what has one.
+"""Source locations, and objects that have one.
 
-These classes live apart from the exceptions so that both stay short; users import them from `inmanta.ast`.
+Users import these classes from `inmanta.ast`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Location:
         self.lnr = lnr
 
     def merge(self, other: Location) -> Location:
-        """The place that covers both; they have to be in one file."""
+        """The location that covers both; they must be in one file."""
         assert self.file == other.file
         return Location(self.file, min(self.lnr, other.lnr))
 
@@ -65,7 +65,7 @@ class Range(Location):
 
 
 class Locatable:
-    """Something that was written at a place."""
+    """An object with a source location."""
 
     _location: Location | None = None
 
@@ -88,7 +88,7 @@ class Locatable:
 
 
 class LocatableString:
-    """A word of the model, with its place."""
+    """A string of the model, with its source location."""
 
     def __init__(self, value: str, location: Range, lexpos: int, namespace: object) -> None:
         self.value = value
@@ -108,21 +108,21 @@ class LocatableString:
 
 
 class Namespaced(Locatable):
-    """Something that belongs to a namespace."""
+    """An object that belongs to a namespace."""
 
     def get_namespace(self) -> Namespace:
         raise NotImplementedError()
 
 
 class Named(Namespaced):
-    """Something that has a name in a namespace."""
+    """An object with a name in a namespace."""
 
     def get_full_name(self) -> str:
         raise NotImplementedError()
 
 
 class WithComment:
-    """Something that may have a docstring in the model."""
+    """An object that may have a docstring in the model."""
 
     comment: str | None = None
 
@@ -180,7 +180,7 @@ class Namespace(Namespaced):
         return namespace
 
     def to_path(self) -> list[str]:
-        """The names from the outermost namespace to this one; the root has no name of its own."""
+        """The names from the outermost namespace to this one; the root has no name."""
         if self.parent is None:
             return []
         return [*self.parent.to_path(), self.name]

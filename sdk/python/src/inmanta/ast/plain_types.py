@@ -1,4 +1,4 @@
-"""The types of plain values, and what all types have in common. Users import them from `inmanta.ast.type`."""
+"""The types of plain values, and the base of all types. Users import them from `inmanta.ast.type`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Type(Locatable):
     """The base of all types."""
 
     def validate(self, value: object | None) -> bool:
-        """Whether the value fits. Raises RuntimeException, or gives True."""
+        """Checks a value. Returns True, or raises RuntimeException."""
         raise NotImplementedError()
 
     def type_string(self) -> str | None:
-        """The type as a model writes it; None if a model cannot write it."""
+        """The type in model syntax; None if it has none."""
         return None
 
     def type_string_internal(self) -> str:
-        """The type as messages write it."""
+        """The type in messages."""
         return "Type"
 
     def __str__(self) -> str:
@@ -28,10 +28,10 @@ class Type(Locatable):
         return self.type_string_internal() if text is None else text
 
     def normalize(self) -> None:
-        """Types come complete: there is nothing to resolve."""
+        """Does nothing: types are already resolved."""
 
     def is_attribute_type(self) -> bool:
-        """Whether attributes may have this type."""
+        """True if attributes may have this type."""
         return False
 
     def is_entity(self) -> bool:
@@ -52,7 +52,7 @@ class Type(Locatable):
         return self == type or isinstance(type, Any)
 
     def as_python_type_string(self) -> str | None:
-        """How Python writes the type; None if it has no word for it."""
+        """The type in Python syntax; None if it has none."""
         return None
 
     def issubtype(self, other: Type) -> bool:
@@ -72,7 +72,7 @@ class Type(Locatable):
 
 
 class NamedType(Type, Named):
-    """A type that the model gives a name."""
+    """A named type of the model."""
 
     def type_string(self) -> str:
         return self.get_full_name()
@@ -175,7 +175,7 @@ class Primitive(Type):
         raise self._refuse(value)
 
     def cast(self, value: object | None) -> object:
-        """The value as one of this type; raises RuntimeException if there is none."""
+        """Converts a value to this type; raises RuntimeException if that fails."""
         if isinstance(value, AnyType):
             return value
         try:
@@ -215,7 +215,7 @@ class Number(Primitive):
 
 
 class Float(Primitive):
-    """Numbers with a point."""
+    """Floating-point numbers."""
 
     word = "float"
     python = "float"
@@ -228,7 +228,7 @@ class Float(Primitive):
 
 
 class Integer(Primitive):
-    """Whole numbers."""
+    """Integers."""
 
     word = "int"
     python = "int"

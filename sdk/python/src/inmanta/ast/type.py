@@ -1,4 +1,4 @@
-"""The types of the language, as code of modules may look at them and check values against them."""
+"""The types of the language, for inspection and value checks in module code."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class TypedDict(Dict):
 
 
 class Literal(Type):
-    """What a model can write down without entities: plain values, lists and dicts of them, references."""
+    """Values without entities: plain values, lists and dicts of them, references."""
 
     def validate(self, value: object | None) -> bool:
         if isinstance(value, (AnyType, NoneValue, str, int, float, bool)) or _is_reference(value):
@@ -272,7 +272,7 @@ class ReferenceType(Type):
 
 
 class OrReferenceType(Type):
-    """A type, or a reference that resolves to it: what attributes accept."""
+    """A type, or a reference that resolves to it: the type of attributes."""
 
     def __init__(self, element_type: Type) -> None:
         self.element_type = element_type
@@ -350,7 +350,7 @@ TYPES: dict[str, Type] = {
 
 
 def create_union(types: Sequence[Type]) -> Type:
-    """The simplest type that accepts what any of these does."""
+    """The simplest type that accepts all values of these types."""
     rest = [option for option in types if not isinstance(option, Null)]
     base = rest[0] if len(rest) == 1 else Union(rest)
     if not rest:
@@ -359,7 +359,7 @@ def create_union(types: Sequence[Type]) -> Type:
 
 
 def parse_type(text: str, find: Callable[[str], Entity | ConstraintType | None]) -> Type | None:
-    """The type that a model writes like this; None if it has a name in it that is none of a type."""
+    """Parses a type in model syntax; None if it contains an unknown name."""
     if text.endswith("?"):
         inner = parse_type(text[:-1], find)
         return None if inner is None else NullableType(inner)

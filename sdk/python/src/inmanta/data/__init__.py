@@ -1,4 +1,4 @@
-"""Lines of logs, and how texts become truths."""
+"""Log lines, and conversion to booleans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inmanta import const
 
 
 def convert_boolean(value: bool | str) -> bool:
-    """The truth that a value or a word stands for."""
+    """Converts a value or a word to a boolean."""
     if isinstance(value, bool):
         return value
     from inmanta.util import strtobool
@@ -22,7 +22,7 @@ def convert_boolean(value: bool | str) -> bool:
 
 
 class LogLine:
-    """One line that a handler has logged: text, level, time, and values by name."""
+    """A log line of a handler: text, level, time, and named values."""
 
     def __init__(self, **kwargs: Any) -> None:
         self._data = kwargs
@@ -35,7 +35,7 @@ class LogLine:
         timestamp: datetime.datetime | None = None,
         **kwargs: object,
     ) -> LogLine:
-        """A line of now, its text made with the values."""
+        """Creates a line with the current time and the formatted text."""
         if timestamp is None:
             timestamp = datetime.datetime.now().astimezone()
         return cls(
@@ -59,7 +59,7 @@ class LogLine:
 
     @property
     def log_level(self) -> const.LogLevel:
-        """How important it is."""
+        """The level."""
         return const.LogLevel[self._data["level"]]
 
     @property
@@ -68,11 +68,11 @@ class LogLine:
         return self._data["timestamp"]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it."""
+        """All members by name."""
         return dict(self._data)
 
     def write_to_logger(self, logger: logging.Logger) -> None:
-        """Repeats it in a logger of Python."""
+        """Forwards it to a Python logger."""
         logger.log(self.log_level.to_int, "%s", self.msg)
 
     def __repr__(self) -> str:

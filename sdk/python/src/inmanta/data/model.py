@@ -1,4 +1,4 @@
-"""Shapes of data that handlers exchange with the orchestrator."""
+"""Data classes that handlers exchange with the orchestrator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOGGER = logging.getLogger("inmanta.util")
 
 
 class AttributeStateChange:
-    """What an attribute is and what it should be."""
+    """The current and desired value of an attribute."""
 
     __slots__ = ("current", "desired")
 
@@ -26,7 +26,7 @@ class AttributeStateChange:
 
     @classmethod
     def check_serializable(cls, v: object) -> object:
-        """The value if it can be written as JSON; else its text, which is an error in tests."""
+        """The value if it is serializable as JSON; else its text, which is an error in tests."""
         if v is None or isinstance(v, str | int | float | bool):
             return v
         try:

@@ -1,1 +1,1 @@
-"""What code of modules sees of a model while it is compiled."""
+"""The model as seen by module code during a compile."""

@@ -50,7 +50,7 @@ __all__ = [
 
 
 class ProxyMode(enum.Enum):
-    """Who reads: a plugin, which has to declare that it can deal with references, or the export, which can."""
+    """The reader: a plugin, which must declare support for references, or the export, which supports them."""
 
     PLUGIN = 1
     EXPORT = 2
@@ -60,7 +60,7 @@ global_proxy_mode: ContextVar[ProxyMode] = ContextVar("global_proxy_mode", defau
 
 
 class ExportContext:
-    """While this is entered, proxies are read for the export."""
+    """Context manager in which proxies are read for the export."""
 
     def __init__(self) -> None:
         self._tokens: list[Token[ProxyMode]] = []
@@ -83,16 +83,16 @@ UNEXPECTED_REFERENCE = (
 )
 
 
-# What needs no proxy. Nearly all reads end here.
+# Types without a proxy; nearly all reads return one of these.
 _PLAIN = frozenset((str, int, float, bool, tuple, type(None)))
 
 
 class ProxyContext:
-    """Where a proxy was found, and whether references may be read through it.
+    """The path of a proxy, and its permission to read references.
 
     :param path: for messages.
     :param validated: the annotation of a plugin has been checked against this value and all that it contains.
-    :param allow_reference_values: the code has said what it wants; None if it has not.
+    :param allow_reference_values: the explicit choice of the code; None if there is none.
     """
 
     __slots__ = ("allow_reference_values", "path", "validated")
@@ -109,7 +109,7 @@ class ProxyContext:
         return ProxyContext(path=self.path + relative_path, validated=self.validated)
 
     def allow_references(self) -> ProxyContext:
-        """The same place, for code that can deal with references."""
+        """The same path, for code that supports references."""
         return ProxyContext(path=self.path, validated=self.validated, allow_reference_values=True)
 
     def should_allow_references(self) -> bool:
@@ -119,7 +119,7 @@ class ProxyContext:
 
 
 class DynamicUnwrapContext:
-    """What it takes to turn Python objects into instances: only the end of a plugin call has it."""
+    """Context for converting Python objects to instances, only available at the end of a plugin call."""
 
     def __init__(self, resolver: object, queue: object, location: object, type_resolver: object) -> None:
         self.resolver = resolver
@@ -135,7 +135,7 @@ class DynamicProxy:
         if context is None:
             context = ProxyContext(path=object.__repr__(instance))
         if isinstance(instance, Instance) and context.validated:
-            # Nobody checks the attributes of an instance that is handed to a plugin.
+            # The attributes of an instance that is passed to a plugin are not checked.
             context = ProxyContext(
                 path=context.path, validated=False, allow_reference_values=context.allow_reference_values
             )
@@ -143,7 +143,7 @@ class DynamicProxy:
         object.__setattr__(self, "__context", context)
 
     def _get_instance(self) -> Any:
-        """What is behind the proxy."""
+        """The instance behind the proxy."""
         return object.__getattribute__(self, "__instance")
 
     def _get_context(self) -> ProxyContext:
@@ -155,7 +155,7 @@ class DynamicProxy:
 
     @classmethod
     def unwrap(cls, item: object, *, dynamic_context: DynamicUnwrapContext | None = None) -> object:
-        """From what plugins use to what the model has: proxies are opened, lists and dicts copied."""
+        """Converts plugin values to model values: proxies are unwrapped, lists and dicts copied."""
         if item is None:
             return NoneValue()
         if isinstance(item, DynamicProxy):
@@ -182,7 +182,7 @@ class DynamicProxy:
 
     @classmethod
     def return_value(cls, value: object, *, context: ProxyContext | None = None) -> Any:
-        """From what the model has to what plugins use."""
+        """Converts model values to plugin values."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -207,7 +207,7 @@ class DynamicProxy:
         return DynamicProxy(value, context=context)
 
     def _return_value(self, value: object, *, relative_path: str) -> Any:
-        """What a read through this proxy gives."""
+        """Converts the result of a read through this proxy."""
         if type(value) in _PLAIN:
             return value
         context = self._get_context()
@@ -304,7 +304,7 @@ class DictProxy(DynamicProxy, Mapping, JSONSerializable):  # type: ignore[type-a
 
 
 class CallProxy(DynamicProxy):
-    """Something that can be called."""
+    """A proxy for a callable."""
 
     def __init__(self, instance: Callable[..., object], *, context: ProxyContext | None = None) -> None:
         DynamicProxy.__init__(self, instance, context=context)
@@ -314,7 +314,7 @@ class CallProxy(DynamicProxy):
 
 
 class IteratorProxy(DynamicProxy, Iterator):  # type: ignore[type-arg]
-    """A loop over a list or over the keys of a dict. What it goes over comes with its position."""
+    """Iterator over a list or over the keys of a dict, with positions."""
 
     def __init__(
         self,
@@ -339,17 +339,17 @@ class IteratorProxy(DynamicProxy, Iterator):  # type: ignore[type-arg]
 
 
 def _prefetch(values: object) -> None:
-    """Who loops over instances will read them: they are asked for together."""
+    """Fetches the instances of a loop in one request."""
     if isinstance(values, list) and len(values) > 1:
         strangers = [value for value in values if isinstance(value, Instance) and not value.is_told()]
         if len(strangers) > 1:
             strangers[0]._source.fetch(strangers)
 
 
-# The entity that a dataclass is the counterpart of; who loads the code fills this in.
+# The entity of each dataclass; set by the module loader.
 paired_entities: dict[type[object], Entity] = {}
 
 
 def get_inmanta_type_for_dataclass(for_type: type[object]) -> Entity | None:
-    """The entity that this dataclass is the counterpart of."""
+    """The entity of this dataclass."""
     return paired_entities.get(for_type)

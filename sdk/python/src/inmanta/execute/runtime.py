@@ -1,6 +1,6 @@
-"""Instances of a model, their variables and scopes, as code of modules may look at them.
+"""Instances of a model, their variables and scopes, as seen by module code.
 
-The instances themselves live in the core. Here is what the core has told about each, and a way to ask for more.
+The instances themselves live in the core. This is a cache of their data, with requests for missing data.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class NoValue:
-    """Marks a slot that is optional and has ended without a value."""
+    """Marks an optional slot that is frozen without a value."""
 
     __slots__ = ()
 
 
 class Pending:
-    """Marks a slot that has no value yet; `cell` is what has to get one."""
+    """Marks a slot that has no value yet; `cell` is the cell to wait for."""
 
     __slots__ = ("cell",)
 
@@ -36,29 +36,29 @@ class Pending:
 
 
 class Source(Protocol):
-    """What answers questions about instances: the conversation with the core, or a test's stand-in."""
+    """Source of instance data: the conversation with the core, or a fake in tests."""
 
     epoch: int
 
     def fetch(self, instances: Sequence[Instance]) -> None:
-        """Brings what is known of these instances up to date."""
+        """Refreshes the data of these instances."""
 
     def decode(self, value: Any) -> Any:
-        """The value behind its form in a message."""
+        """Decodes a value of a message."""
 
     def where(self, instance: Instance) -> tuple[Location, str]:
-        """The place where an instance was made, and its description."""
+        """The source location of an instance, and its description."""
 
 
 class ResultVariable:
     """A variable: an attribute of an instance, or a name in a scope."""
 
     def get_value(self) -> object:
-        """Its value. Raises UnsetException if it has none yet, OptionalValueException if it will have none."""
+        """Its value. Raises UnsetException if it has none yet, OptionalValueException if it is frozen without one."""
         raise NotImplementedError()
 
     def is_ready(self) -> bool:
-        """Whether the value is there and final."""
+        """True if the value is available and final."""
         try:
             self.get_value()
         except UnsetException:
@@ -76,12 +76,12 @@ class ResultVariable:
             return None
 
     def waits_for(self) -> list[int]:
-        """The numbers of the cells that have to get values before this has one."""
+        """The numbers of the cells that this variable waits for."""
         return []
 
 
 class ConstantVariable(ResultVariable):
-    """A variable whose value is there."""
+    """A variable with a value."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -149,7 +149,7 @@ class Instance(Locatable):
     def __init__(self, number: int, source: Source) -> None:
         self.number = number
         self._entity: Entity | None = None
-        # The Python object that a dataclass instance was made of, if it was.
+        # The Python object that a dataclass instance was created from, if any.
         self.made_of: object | None = None
         self._source = source
         self._told: list[Any] | None = None
@@ -159,24 +159,24 @@ class Instance(Locatable):
 
     @property
     def type(self) -> Entity:
-        """Its entity. An instance that was only mentioned is asked for."""
+        """Its entity. Fetched if the instance is only known by number."""
         if self._entity is None:
             self._source.fetch([self])
         assert self._entity is not None
         return self._entity
 
     def tell(self, entity: Entity, values: list[Any]) -> None:
-        """Takes what the core says about the slots, in the order of the entity's slots."""
+        """Sets the slots from the core, in the order of the entity's slots."""
         self._entity = entity
         self._told = values
         self._told_in = self._source.epoch
 
     def is_told(self) -> bool:
-        """Whether the core has said anything about it."""
+        """True if data of the instance was received."""
         return self._told is not None
 
     def slot(self, name: str) -> object:
-        """What is known about a slot now: its value, Pending or NoValue. The core is asked if need be."""
+        """The current state of a slot: its value, Pending or NoValue. Fetched from the core if necessary."""
         if name in self._values:
             return self._values[name]
         position = self.type.slot_position(name)
@@ -188,7 +188,7 @@ class Instance(Locatable):
             self._source.fetch([self])
         value = self._slot_at(position)
         if isinstance(value, Pending) and self._told_in != self._source.epoch:
-            # That it was not there is old news.
+            # A pending state may be outdated.
             self._source.fetch([self])
             value = self._slot_at(position)
         if not isinstance(value, Pending):
@@ -200,7 +200,7 @@ class Instance(Locatable):
         return self._source.decode(self._told[position])
 
     def read(self, name: str, variable: AttributeVariable | None = None) -> object:
-        """The value of an attribute, as the model has it."""
+        """The model value of an attribute."""
         value = self._values.get(name, self)
         if value is self:
             value = self.slot(name)
@@ -252,7 +252,7 @@ class Instance(Locatable):
 
 
 class Resolver:
-    """The names that the caller of a plugin sees."""
+    """The names visible to the caller of a plugin."""
 
     def lookup(self, name: str, root: object = None) -> ResultVariable:
         """The variable of that name; raises NotFoundException if there is none."""
@@ -264,7 +264,7 @@ class ExecutionContext(Resolver):
 
 
 class QueueScheduler:
-    """Where work of the compiler waits. Code of modules only hands it on."""
+    """The queue of the compiler. Module code only passes it on."""
 
     def __init__(self, compiler: object) -> None:
         self.compiler = compiler

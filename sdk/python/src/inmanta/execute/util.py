@@ -1,4 +1,4 @@
-"""Two values of models that Python has no word for: null inside collections, and what is not known yet."""
+"""Model values without a Python equivalent: null inside collections, and unknowns."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Iterator
 
 
 class AnyType:
-    """A value that fits every type."""
+    """A value of every type."""
 
 
 class Unknown(AnyType):
-    """A value that is not known yet, and perhaps what it depends on.
+    """An unknown, optionally with its source.
 
-    :param source: what will make it known, for example the resource that a fact is asked of.
+    :param source: the source of the value, for example the resource of a fact.
     """
 
     def __init__(self, source: object) -> None:
         self.source = source
 
     def __iter__(self) -> Iterator[object]:
-        """There is nothing to loop over as long as it is not known."""
+        """An empty iterator: an unknown has no elements."""
         return iter(())
 
 
 class NoneValue:
-    """Null, as it stands inside lists and dicts of a model."""
+    """Null inside lists and dicts of a model."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NoneValue)

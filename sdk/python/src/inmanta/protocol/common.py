@@ -1,4 +1,4 @@
-"""The answer to a call of the API."""
+"""The response to an API call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Result:
-    """A status code and what came with it."""
+    """A status code and its data."""
 
     def __init__(self, code: int = 0, result: Any = None, **_others: object) -> None:
         self.code = code
@@ -14,7 +14,7 @@ class Result:
 
     @property
     def result(self) -> Any:
-        """What came with the code; a dict, mostly."""
+        """The data, usually a dict."""
         return self._result
 
     def get_result(self) -> Any:
@@ -22,14 +22,14 @@ class Result:
         return self._result
 
     def available(self) -> bool:
-        """Whether the answer is there; always, since a result is made of it."""
+        """Always true: a result has its response."""
         return True
 
     def wait(self, timeout: int = 60) -> None:
-        """There is nothing to wait for any more."""
+        """Does nothing: the response is available."""
 
     def value(self) -> Any:
-        """The data of an answer; raises if the call did not go well."""
+        """The data of the response; raises if the call failed."""
         if not 200 <= self.code < 300:
             message = self._result.get("message") if isinstance(self._result, dict) else self._result
             raise BadRequest(f"the call failed with code {self.code}: {message}", self.code)
@@ -42,7 +42,7 @@ class Result:
 
 
 class BadRequest(Exception):
-    """A call that was refused."""
+    """A rejected call."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)

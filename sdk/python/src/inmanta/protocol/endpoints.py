@@ -1,4 +1,4 @@
-"""Clients of the orchestrator's API. Calls travel over the connection that the host has anyway."""
+"""Clients of the orchestrator's API. Calls use the existing connection of the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from inmanta.protocol.common import Result
 from orrery_sdk import server
 
-# The order of the arguments of methods that modules call without naming them.
+# Parameter order of methods that modules call with positional arguments.
 _POSITIONAL: dict[str, tuple[str, ...]] = {
     "list_params": ("tid", "query"),
     "get_param": ("tid", "id", "resource_id"),
@@ -41,7 +41,7 @@ def _named(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
 
 
 class _Call:
-    """A call that is made when somebody awaits it."""
+    """A call that is sent when it is awaited."""
 
     def __init__(self, method: str, arguments: dict[str, Any]) -> None:
         self._method = method
@@ -54,7 +54,7 @@ class _Call:
         import asyncio
         import contextvars
 
-        # The thread that makes the call has to know for which operation it does.
+        # The calling thread must know its operation.
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         code, result = await loop.run_in_executor(
@@ -63,12 +63,12 @@ class _Call:
         return Result(code, result)
 
     async def value(self) -> Any:
-        """The data of the answer; raises if the call did not go well."""
+        """The data of the response; raises if the call failed."""
         return (await self._run()).value()
 
 
 class Client:
-    """The API, for coroutines: each method gives something to await."""
+    """The API for coroutines: each method returns an awaitable."""
 
     def __init__(self, name: str = "compiler", timeout: int = 120, **_others: object) -> None:
         self.name = name
@@ -84,11 +84,11 @@ class Client:
         return call
 
     def close(self) -> None:
-        """There is no connection of its own to close."""
+        """Does nothing: the connection belongs to the host."""
 
 
 class SyncClient:
-    """The API, for everybody else: each method gives the result."""
+    """The synchronous API: each method returns the result."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Small helpers that modules import: JSON of things that JSON has no word for, hashes, flags."""
+"""Helpers for modules: extended JSON encoding, hashes, flags."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 
 
 class JSONSerializable(abc.ABC):
-    """What can say of what simpler things it is made."""
+    """An object that converts itself to simpler values."""
 
     @abc.abstractmethod
     def json_serialization_step(self) -> Any:
-        """Something that JSON has a word for, or that is nearer to it."""
+        """A JSON value, or a value closer to one."""
 
 
 def hash_file(content: bytes) -> str:
@@ -36,7 +36,7 @@ def hash_file(content: bytes) -> str:
 
 
 def hash_file_streaming(file_handle: BinaryIO) -> str:
-    """The same, for what need not fit into memory."""
+    """The same for a stream."""
     import hashlib
 
     digest = hashlib.sha1(usedforsecurity=False)
@@ -46,7 +46,7 @@ def hash_file_streaming(file_handle: BinaryIO) -> str:
 
 
 def strtobool(val: str) -> bool:
-    """The truth that a word stands for."""
+    """Converts a word to a boolean."""
     lower = val.lower()
     if lower in _TRUE:
         return True
@@ -56,7 +56,7 @@ def strtobool(val: str) -> bool:
 
 
 def datetime_iso_format(timestamp: datetime.datetime, *, tz_aware: bool = True) -> str:
-    """A time as text; one without a zone is meant in UTC."""
+    """A time as text; without a time zone it is in UTC."""
     if timestamp.tzinfo is None and tz_aware:
         timestamp = timestamp.replace(tzinfo=datetime.timezone.utc)  # noqa: UP017
     elif timestamp.tzinfo is not None and not tz_aware:
@@ -65,7 +65,7 @@ def datetime_iso_format(timestamp: datetime.datetime, *, tz_aware: bool = True) 
 
 
 def _without_times(o: Any) -> Any:
-    """One step towards JSON; raises TypeError for what has none."""
+    """One conversion step towards JSON; raises TypeError if there is none."""
     if isinstance(o, enum.Enum):
         return o.name
     if isinstance(o, uuid.UUID):
@@ -95,44 +95,44 @@ def _modules_of_bases(cls: Any) -> frozenset[str]:
 
 
 def _custom_json_encoder(o: object) -> Any:
-    """For JSON that stays inside: times as they are written."""
+    """Encoder for internal JSON: times without conversion."""
     if isinstance(o, datetime.datetime):
         return o.isoformat(timespec="microseconds")
     return _without_times(o)
 
 
 def api_boundary_json_encoder(o: object, tz_aware: bool = True) -> Any:
-    """For JSON that leaves: times have a zone. To be given to `json.dumps` as `default`."""
+    """Encoder for the API: times have a time zone. Use it as `default` of `json.dumps`."""
     if isinstance(o, datetime.datetime):
         return datetime_iso_format(o, tz_aware=tz_aware)
     return _without_times(o)
 
 
 def internal_json_encoder(o: object) -> Any:
-    """For JSON between parts of the orchestrator. To be given to `json.dumps` as `default`."""
+    """Encoder for JSON between components. Use it as `default` of `json.dumps`."""
     return api_boundary_json_encoder(o)
 
 
 def ensure_directory_exist(directory: str, *subdirs: str) -> str:
-    """Makes a directory and those above it; gives its path."""
+    """Creates a directory and its parents; returns its path."""
     path = os.path.join(directory, *subdirs)
     os.makedirs(path, exist_ok=True)
     return path
 
 
 def is_call_ok(result: int | tuple[int, dict[str, Any]]) -> bool:
-    """Whether a call of the API went well."""
+    """True if an API call succeeded."""
     code = result[0] if isinstance(result, tuple) else result
     return code == 200
 
 
 def is_sub_dict(subdct: dict[Any, Any], dct: dict[Any, Any]) -> bool:
-    """Whether all that is in one dict is in the other, too."""
+    """True if all items of one dict are in the other."""
     return all(key in dct and dct[key] == value for key, value in subdct.items())
 
 
 def get_module_name(path_distribution_pkg: str) -> str:
-    """The name in the name of a distribution, as Python imports it."""
+    """The module name of a distribution, as imported in Python."""
     return os.path.basename(path_distribution_pkg).split("-")[0].replace("_", "-")
 
 
@@ -143,7 +143,7 @@ async def retry_limited(
     *args: object,
     **kwargs: object,
 ) -> None:
-    """Waits until a function says yes; raises AssertionError when the time is over."""
+    """Waits until a function returns true; raises AssertionError after the timeout."""
     import asyncio
     import inspect
     import time

@@ -1,4 +1,4 @@
-"""Keys and values of paths, and how paths are read; modules import them from `inmanta.util.dict_path`."""
+"""Keys, values and parsing of paths; modules import them from `inmanta.util.dict_path`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class InvalidPathException(Exception):
 
 
 class ContainerStructureException(LookupError):
-    """A container that is not built as the path supposes."""
+    """A container with a structure that does not match the path."""
 
     __module__ = PUBLIC_MODULE
 
@@ -26,7 +26,7 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """The text without backslashes in front of special characters. Others are left as they are."""
+    """The text without backslashes in front of special characters. Others are unchanged."""
     result: list[str] = []
     at = 0
     while at < len(text):
@@ -42,7 +42,7 @@ class DictPathValue(abc.ABC):
 
     @classmethod
     def create(cls, value: str) -> DictPathValue:
-        """Reads what is written in a path."""
+        """Parses a key or value of a path."""
         if value == WildCardValue.WILDCARD_CHARACTER:
             return WildCardValue()
         if value == NullValue.NULL_VALUE_CHARACTER:
@@ -51,21 +51,21 @@ class DictPathValue(abc.ABC):
 
     @classmethod
     def from_object(cls, value: object) -> DictPathValue:
-        """What stands for a value of a container."""
+        """The path value for a value of a container."""
         return NullValue() if value is None else NormalValue(str(value))
 
     @property
     @abc.abstractmethod
     def value(self) -> str | None:
-        """The value that it stands for."""
+        """The value."""
 
     @abc.abstractmethod
     def escape(self) -> str:
-        """How it is written in a path."""
+        """Its escaped form in a path."""
 
     @abc.abstractmethod
     def matches(self, value: object | None) -> bool:
-        """Whether a value of a container fits."""
+        """True if a value of a container matches."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DictPathValue) and self.escape() == other.escape()
@@ -75,7 +75,7 @@ class DictPathValue(abc.ABC):
 
 
 class NormalValue(DictPathValue):
-    """A text. Numbers fit if they are equal, however they are written."""
+    """A text. Numbers match if they are equal."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -90,7 +90,7 @@ class NormalValue(DictPathValue):
         return escape(self._value)
 
     def matches(self, value: object | None) -> bool:
-        """Whether the texts are equal, or the numbers."""
+        """True if the texts are equal, or the numbers."""
         if value is None:
             return False
         if str(value) == self._value:
@@ -118,7 +118,7 @@ class NullValue(DictPathValue):
         return self.NULL_VALUE_CHARACTER
 
     def matches(self, value: object | None) -> bool:
-        """Only null fits."""
+        """Matches only null."""
         return value is None
 
 
@@ -129,7 +129,7 @@ class WildCardValue(DictPathValue):
 
     @property
     def value(self) -> str:
-        """There is no one value."""
+        """Raises: a wildcard has no single value."""
         raise Exception("A WildCardValue doesn't have an actual data value.")
 
     def escape(self) -> str:
@@ -137,15 +137,15 @@ class WildCardValue(DictPathValue):
         return self.WILDCARD_CHARACTER
 
     def matches(self, value: object | None) -> bool:
-        """Everything fits."""
+        """Matches everything."""
         return True
 
 
-# Reading paths.
+# Parsing.
 
 
 def is_word(text: str, also: str = "") -> bool:
-    """Whether a text has no special character without a backslash in front of it, and no other backslash."""
+    """True if a text has no special character without a backslash in front of it, and no other backslash."""
     at = 0
     while at < len(text):
         character = text[at]
@@ -183,7 +183,7 @@ def split(text: str, separators: str) -> list[str]:
 
 
 def parse_filters(text: str) -> list[tuple[str, str]] | None:
-    """The keys and values of `[a=b][c=d]`, as they are written; None if it is not that."""
+    """The keys and values of `[a=b][c=d]`, escaped; None if the text has another form."""
     pairs: list[tuple[str, str]] = []
     at = 0
     while at < len(text):

@@ -1,9 +1,9 @@
 """Paths into nested dicts and lists of dicts: `a.b`, `interfaces[name=eth0].mtu`, and with wildcards `a.*[k=*]`.
 
-A path is a row of sections with dots between them. `key` is a key of a dict. `relation[k=v]` is the item of the list
-under the key `relation` whose `k` is `v`; several filters have to fit all. `.` is the container itself. In keys and
-values a backslash takes the meaning from the characters `\\ [ ] . * =`, and the value `\\0` is null. A `*`, for any
-key or value, is only allowed in the classes whose name begins with `Wild`.
+A path is a sequence of sections separated by dots. `key` is a key of a dict. `relation[k=v]` is the item of the
+list under the key `relation` with the value `v` of `k`; several filters must all match. `.` is the container itself.
+In keys and values a backslash escapes the characters `\\ [ ] . * =`, and the value `\\0` is null. The wildcard `*`,
+for any key or value, is only allowed in the classes with a name that begins with `Wild`.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ _NO_WILDCARD = "The Wildcard ('*') can not be used in DictPath's"
 
 
 class WildDictPath(abc.ABC):
-    """A path that may have wildcards, and so may lead to many places."""
+    """A path that may have wildcards, and so may match many elements."""
 
     WILDCARD = "*"
 
     @abc.abstractmethod
     def get_elements(self, container: object) -> list[Any]:
-        """All that the path leads to."""
+        """All elements that match the path."""
 
     @abc.abstractmethod
     def resolve_wild_cards(self, container: object) -> Sequence[WildDictPath]:
-        """The paths without wildcards to what is there."""
+        """The paths without wildcards to existing elements."""
 
     @abc.abstractmethod
     def get_path_sections(self) -> Sequence[WildDictPath]:
@@ -79,7 +79,7 @@ class WildDictPath(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def parse(cls, inp: str) -> WildDictPath | None:
-        """Reads a path of this kind; None if the text is of another kind."""
+        """Parses a path of this kind; None if the text has another form."""
 
     def __add__(self, other: object) -> WildDictPath:
         if not isinstance(other, WildDictPath):
@@ -100,32 +100,32 @@ class WildDictPath(abc.ABC):
 
 
 class DictPath(WildDictPath):
-    """A path that leads to one place."""
+    """A path to one element."""
 
     @abc.abstractmethod
     def get_element(self, container: object, construct: bool = False) -> Any:
-        """What is there; raises KeyError if there is nothing, or more than one.
+        """The element; raises KeyError if there is none, or more than one.
 
-        :param construct: makes what is missing on the way, and an empty dict at the end.
+        :param construct: creates missing containers, and an empty dict at the end.
         """
 
     @abc.abstractmethod
     def set_element(self, container: object, value: object, construct: bool = True) -> None:
-        """Puts a value there.
+        """Sets the element.
 
-        :param construct: makes what is missing on the way.
+        :param construct: creates missing containers.
         """
 
     @abc.abstractmethod
     def remove(self, container: object) -> None:
-        """Takes away what is there, if there is anything."""
+        """Removes the element, if it exists."""
 
     @abc.abstractmethod
     def get_key(self) -> str:
         """The key in the outermost dict."""
 
     def get_elements(self, container: object) -> list[Any]:
-        """What is there, or nothing."""
+        """The element, if it exists."""
         try:
             return [self.get_element(container)]
         except LookupError:
@@ -144,7 +144,7 @@ def _join(composed: Any, null: Any, sections: list[Any]) -> Any:
 
 
 def _mapping(container: object, what: str = "Mapping") -> Any:
-    """Resources have keys, too, though they are no dicts."""
+    """The container as a mapping; resources have keys, too."""
     needed = ("__getitem__", "items") if what == "Mapping" else ("__getitem__", "__setitem__", "items")
     if not all(hasattr(type(container), name) for name in needed):
         raise ContainerStructureException(f"{container} is not a {what}")
@@ -171,7 +171,7 @@ class WildInDict(WildDictPath):
         return [mapping[self.key.value]] if self.key.value in mapping else []
 
     def resolve_wild_cards(self, container: object) -> Sequence[WildDictPath]:
-        """The key if it is there, or all that are."""
+        """The key if it exists, or all keys."""
         mapping = _mapping(container)
         if isinstance(self.key, WildCardValue):
             return [WildInDict(escape(str(key))) for key, _value in mapping.items()]
@@ -187,7 +187,7 @@ class WildInDict(WildDictPath):
 
     @classmethod
     def parse(cls, inp: str) -> WildInDict | None:
-        """Reads a key."""
+        """Parses a key."""
         if not inp or not (inp == "*" or is_word(inp)):
             return None
         return cls(inp)
@@ -213,11 +213,11 @@ class InDict(DictPath, WildInDict):
         return made
 
     def set_element(self, container: object, value: object, construct: bool = True) -> None:
-        """Gives the key a value."""
+        """Sets the value of the key."""
         _mapping(container, "MutableMapping")[self.key.value] = value
 
     def remove(self, container: object) -> None:
-        """Takes the key away."""
+        """Removes the key."""
         mapping = _mapping(container, "MutableMapping")
         if self.key.value in mapping:
             del mapping[self.key.value]
@@ -256,7 +256,7 @@ class WildKeyedList(WildDictPath):
         ]
 
     def get_key_value_pairs(self) -> Sequence[tuple[str, str | None]]:
-        """The keys and the values that they have to have."""
+        """The keys and their required values."""
         return [(key.value, value.value) for key, value in self.key_value_pairs]  # type: ignore[misc]
 
     def _list(self, container: object, construct: bool = False) -> list[Any]:
@@ -285,11 +285,11 @@ class WildKeyedList(WildDictPath):
         return True
 
     def get_elements(self, container: object) -> list[Any]:
-        """The items that fit."""
+        """The matching items."""
         return [item for item in self._list(container) if self._fits(item)]
 
     def resolve_wild_cards(self, container: object) -> Sequence[WildDictPath]:
-        """For each item that fits a path with its own values."""
+        """A path with the values of each matching item."""
         if any(isinstance(key, WildCardValue) for key, _value in self.key_value_pairs):
             raise NotImplementedError(
                 f"The wildcards of `{self.to_str()}` cannot be resolved: it has one (`*`) in the place of a key"
@@ -318,7 +318,7 @@ class WildKeyedList(WildDictPath):
 
     @classmethod
     def parse(cls, inp: str) -> WildKeyedList | None:
-        """Reads a relation with filters."""
+        """Parses a relation with filters."""
         start = 0
         while start < len(inp) and inp[start] != "[":
             start += 2 if inp[start] == "\\" else 1
@@ -343,7 +343,7 @@ class KeyedList(DictPath, WildKeyedList):
             raise ValueError(_NO_WILDCARD)
 
     def get_element(self, container: object, construct: bool = False) -> Any:
-        """The item that fits."""
+        """The matching item."""
         items = self._list(container, construct)
         found = [item for item in items if self._fits(item)]
         if len(found) == 1:
@@ -355,7 +355,7 @@ class KeyedList(DictPath, WildKeyedList):
         return made
 
     def set_element(self, container: object, value: object, construct: bool = True) -> None:
-        """Replaces the item that fits; adds one if there is none."""
+        """Replaces the matching item, or adds one."""
         items = self._list(container, construct=True)
         places = [place for place, item in enumerate(items) if self._fits(item)]
         if len(places) == 1:
@@ -364,7 +364,7 @@ class KeyedList(DictPath, WildKeyedList):
             items.append(value)
 
     def remove(self, container: object) -> None:
-        """Takes away all items that fit."""
+        """Removes all matching items."""
         items = self._list(container)
         if items:
             items[:] = [item for item in items if not self._fits(item)]
@@ -393,7 +393,7 @@ class WildComposedPath(WildDictPath):
 
     @classmethod
     def do_parse(cls, path_str: str) -> Sequence[Any]:
-        """Reads sections with dots between them."""
+        """Parses sections separated by dots."""
         sections: list[Any] = []
         for segment in cls.split_on_dots(path_str):
             sections.append(cls._parse_segment(segment))
@@ -418,18 +418,18 @@ class WildComposedPath(WildDictPath):
         return [part for part in split(path_str, ".") if part]
 
     def un_parse(self) -> str:
-        """The text that stands for the sections."""
+        """The text of the sections."""
         return ".".join(section.to_str() for section in self.expanded_path)
 
     def get_elements(self, container: object) -> list[Any]:
-        """All that the path leads to."""
+        """All elements that match the path."""
         found = [container]
         for section in self.expanded_path:
             found = [item for place in found for item in section.get_elements(place)]
         return found
 
     def resolve_wild_cards(self, container: object) -> Sequence[WildDictPath]:
-        """The paths without wildcards to what is there."""
+        """The paths without wildcards to existing elements."""
         found: list[tuple[list[WildDictPath], Any]] = [([], container)]
         for section in self.expanded_path:
             found = [
@@ -451,7 +451,7 @@ class WildComposedPath(WildDictPath):
 
     @classmethod
     def parse(cls, inp: str) -> Any:
-        """Reads a path."""
+        """Parses a path."""
         return cls(inp)
 
 
@@ -464,7 +464,7 @@ class ComposedPath(DictPath, WildComposedPath):
         WildComposedPath.__init__(self, path_str, path)
 
     def get_element(self, container: object, construct: bool = False) -> Any:
-        """What is there."""
+        """The element."""
         if not construct:
             found = WildComposedPath.get_elements(self, container)
             if len(found) != 1:
@@ -476,18 +476,18 @@ class ComposedPath(DictPath, WildComposedPath):
         return place
 
     def get_elements(self, container: object) -> list[Any]:
-        """What is there, or nothing."""
+        """The element, if it exists."""
         return DictPath.get_elements(self, container)
 
     def set_element(self, container: object, value: object, construct: bool = True) -> None:
-        """Puts a value there."""
+        """Sets the element."""
         place: Any = container
         for section in self.expanded_path[:-1]:
             place = section.get_element(place, construct=construct)
         self.expanded_path[-1].set_element(place, value, construct)
 
     def remove(self, container: object) -> None:
-        """Takes away what is there."""
+        """Removes the element."""
         place: Any = container
         for section in self.expanded_path[:-1]:
             try:
@@ -497,7 +497,7 @@ class ComposedPath(DictPath, WildComposedPath):
         self.expanded_path[-1].remove(place)
 
     def get_key(self) -> str:
-        """A path of several sections has no one key."""
+        """Raises: a path of several sections has no single key."""
         raise NotImplementedError("Method get_key() not supported on a ComposedPath")
 
     __hash__ = WildDictPath.__hash__
@@ -548,7 +548,7 @@ class NullPath(DictPath, WildNullPath):
             mapping[key] = item
 
     def remove(self, container: object) -> None:
-        """The container cannot be taken out of itself."""
+        """Raises: the container cannot be removed."""
         raise NotImplementedError("Method remove() is not supported on a NullPath")
 
     def get_key(self) -> str:
@@ -559,12 +559,12 @@ class NullPath(DictPath, WildNullPath):
 
 
 def to_path(inp: str) -> DictPath:
-    """Reads a path without wildcards."""
+    """Parses a path without wildcards."""
     return _read(inp, ComposedPath, NullPath)
 
 
 def to_wild_path(inp: str) -> WildDictPath:
-    """Reads a path that may have wildcards."""
+    """Parses a path that may have wildcards."""
     return _read(inp, WildComposedPath, WildNullPath)
 
 

@@ -1,4 +1,4 @@
-"""The role `compile`: runs plugins, serializers and whatever else code of modules does to a model."""
+"""The role `compile`: runs plugins, serializers and other hooks of module code."""
 
 from orrery_sdk.compiling.host import CompileHost
 

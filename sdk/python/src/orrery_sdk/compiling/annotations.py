@@ -1,6 +1,6 @@
-"""Annotations of plugins: the types that a model knows them as, and what arguments of such a type become.
+"""Annotations of plugins: their types in the model, and the conversion of arguments.
 
-A text is a type of the language, as it stands. Python's own types are translated.
+A string is a type of the language, verbatim. Python's own types are translated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN: dict[object, str] = {
     None: "null",
     type(None): "null",
 }
-# Whether a value has a type. Elsewhere a float takes integers; a field of a dataclass does not.
+# Type checks of values. Elsewhere a float accepts integers; a field of a dataclass does not.
 _CHECKED: dict[str, Callable[[object], bool]] = {
     "string": lambda value: isinstance(value, str),
     "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -44,10 +44,10 @@ _SPECIAL_WORDS = {"any", "expression"}
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """An annotation, understood.
+    """A parsed annotation.
 
     :param kind: `text`, `list`, `dict`, `union`, `reference`, `dataclass`, `proxy` or `any`.
-    :param text: the type as the core wants it.
+    :param text: the type for the core.
     """
 
     kind: str
@@ -56,11 +56,11 @@ class Node:
     python: type[Any] | None = None
 
     def has_reference(self) -> bool:
-        """Whether it, or something in it, may be a reference."""
+        """True if it, or a part of it, may be a reference."""
         return self.kind == "reference" or any(one.has_reference() for one in self.inner)
 
     def misfit(self, value: object) -> str | None:
-        """What is wrong with a value of a dataclass's field; None if it has this type."""
+        """The mismatch of a dataclass field's value; None if it has this type."""
         if isinstance(value, Reference):
             return None
         if self.kind == "list" and isinstance(value, list):
@@ -89,10 +89,10 @@ _ANY = Node("any", "any")
 
 
 class Annotations:
-    """Understands annotations.
+    """Parses annotations.
 
-    :param is_entity: whether a dataclass is the counterpart of an entity; others are just objects.
-    :param warn: told of annotations that the language has no word for.
+    :param is_entity: whether a dataclass belongs to an entity; others are plain objects.
+    :param warn: called for annotations without an equivalent in the language.
     """
 
     def __init__(self, is_entity: Callable[[type[Any]], bool], warn: Callable[[str], None]) -> None:
@@ -100,7 +100,7 @@ class Annotations:
         self._warn = warn
 
     def read(self, annotation: object) -> Node:
-        """What an annotation means. Raises TypingException if plugins may not have it."""
+        """Parses an annotation. Raises TypingException if plugins may not have it."""
         if isinstance(annotation, str):
             return _text(annotation)
         if isinstance(annotation, collections.abc.Hashable) and annotation in _PLAIN:
@@ -177,12 +177,12 @@ class Annotations:
             target = cls.get_reference_type()
         inner = _ANY if target is None or isinstance(target, typing.TypeVar) else self.read(target)
         if inner.kind == "dataclass":
-            # In the model it is an instance like any other.
+            # In the model it is an ordinary instance.
             return Node("reference", inner.text, (inner,))
         return Node("reference", f"Reference[{inner.text}]", (inner,))
 
     def _refuse_collections(self, annotation: object, cls: type[Any]) -> None:
-        """Collections that would have to be converted, and are not."""
+        """Rejects collections that would need a conversion."""
         if issubclass(cls, collections.abc.Set):
             raise TypingException(
                 None, f"invalid type {annotation}, set is not supported on the plugin boundary"
@@ -205,7 +205,7 @@ class Annotations:
 
 
 def _text(text: str) -> Node:
-    """A type of the language. Blanks inside mean nothing."""
+    """A type of the language. Whitespace is ignored."""
     bare = text.strip()
     return _ANY if bare in _SPECIAL_WORDS else Node("text", bare)
 
@@ -217,5 +217,5 @@ def _guarded(node: Node) -> str:
 
 
 def entity_name(cls: type[Any]) -> str:
-    """The entity whose counterpart a class of a module would be."""
+    """The name of the entity for a class of a module."""
     return "::".join([*cls.__module__.split(".")[1:], cls.__name__])

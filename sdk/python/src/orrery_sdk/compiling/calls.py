@@ -1,4 +1,4 @@
-"""Calls of plugins: from values of the model to arguments, and from what comes back to values again."""
+"""Calls of plugins: conversion of model values to arguments, and of results to model values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Caller(Locatable):
-    """The statement that calls: modules ask it for its namespace and its place."""
+    """The calling statement, with its namespace and source location."""
 
     def __init__(self, name: str, namespace: Namespace, location: Location) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class Caller(Locatable):
 
 
 class Calls:
-    """Makes the calls that the core asks for."""
+    """Executes the calls that the core requests."""
 
     def __init__(self, host: CompileHost) -> None:
         self._host = host
@@ -64,7 +64,7 @@ class Calls:
             return {"k": "result", "v": self._host.values.encode(result)}
         except KeyboardInterrupt:
             raise
-        # SystemExit too: a plugin must not end the compile without a word.
+        # SystemExit too: a plugin must not end the compile silently.
         except BaseException as error:
             if isinstance(error, WireError) or type(error).__module__ == "orrery_sdk.wire":
                 raise
@@ -94,7 +94,7 @@ class Calls:
                 for name, value in decode(wire).items():
                     kwargs[name] = self._convert(value, node, f"{argument.arg_name}[{name!r}]", hosted)
             else:
-                # Defaults are Python's business: they are neither checked nor converted.
+                # Defaults are Python values: they are neither checked nor converted.
                 value = (
                     argument.default_value
                     if position in omitted
@@ -119,11 +119,11 @@ class Calls:
         return DynamicProxy.return_value(value, context=ProxyContext(path=path))
 
     def _converter(self, node: Node, namespace: str) -> Callable[[object, str], object] | None:
-        """Makes Python objects of values where the annotation says so; None if it does not."""
+        """Converter of values to Python objects for an annotation; None if none is needed."""
         if node.kind == "dataclass":
             return self._to_dataclass
         if node.kind == "reference":
-            # The object that the instance was made of, whether it is a dataclass or a reference to one.
+            # The object that the instance was created from, a dataclass or a reference to one.
             return self._to_object if node.inner[0].kind == "dataclass" else None
         if node.kind == "text":
             return self._text_converter(node.text, namespace)
@@ -140,7 +140,7 @@ class Calls:
             return lambda value, path: _each_of_dict(value, path, convert)
         if len(wanted) == 1:
             return convert
-        # The core has checked that one of the options fits; the shape of the value says which.
+        # The core has checked that one of the options matches; the shape of the value determines which.
         lists = [c for c, one in zip(inner, node.inner, strict=True) if c is not None and _is_list(one)]
         dicts = [c for c, one in zip(inner, node.inner, strict=True) if c is not None and one.kind == "dict"]
         takes_reference = any(one.kind == "reference" for one in node.inner)
@@ -219,7 +219,7 @@ class Calls:
 
 
 class CallerScope(Resolver):
-    """The names that the caller sees, by asking the core. Final values are asked for once."""
+    """The names visible to the caller, requested from the core. Final values are cached."""
 
     def __init__(self, host: CompileHost) -> None:
         self._host = host

@@ -1,6 +1,6 @@
-"""The conversation with the core while it compiles: one thread, answers in the opposite order of requests.
+"""The conversation with the core while it compiles: one thread, responses in the reverse order of requests.
 
-While the host answers a request it may ask things itself; what the core needs for its answer it may ask back.
+While the host answers a request it may send requests itself, and so may the core while it answers those.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ Handler = Callable[[Message], Message | None]
 
 
 class Conversation:
-    """Sends, asks and answers over one connection."""
+    """Sends, requests and responds over one connection."""
 
     def __init__(self, wire: Wire, answer: Handler) -> None:
         self._wire = wire
         self._answer = answer
-        # Plugins may use threads. Only one question is open at a time, whoever asks.
+        # Plugins may use threads. Only one request is open at a time.
         self._asking = threading.Lock()
         self.output = Output(self)
 
     def tell(self, message: Message) -> None:
-        """Sends what has no answer."""
+        """Sends a message without a response."""
         self.output.flush()
         self._wire.send(message)
 
     def ask(self, message: Message, *kinds: str) -> Message:
-        """Sends a request and gives its answer, which has to be of one of these kinds."""
+        """Sends a request and returns its response, which must have one of these kinds."""
         with self._asking:
             self.tell(message)
             while True:
                 reply = self._wire.receive()
                 if reply["k"] in kinds:
                     return reply
-                # What is called back here may use threads, too.
+                # Callbacks may use threads, too.
                 self._asking.release()
                 try:
                     self._serve(reply)
@@ -46,7 +46,7 @@ class Conversation:
                     self._asking.acquire()
 
     def serve_until(self, stop: Callable[[], bool]) -> None:
-        """Answers requests until this holds after one of them."""
+        """Answers requests until the condition is true."""
         while not stop():
             self._serve(self._wire.receive())
 
@@ -67,7 +67,7 @@ class Conversation:
 
 
 class Output(io.TextIOBase):
-    """Standard output of the code that runs here: each line goes to the core at once, in order."""
+    """Standard output of module code: each line goes to the core at once, in order."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -102,7 +102,7 @@ class Output(io.TextIOBase):
 
 
 def member(message: Message, name: str, kind: type[Any]) -> Any:
-    """A member that has to be there."""
+    """A required member."""
     value = message.get(name)
     if not isinstance(value, kind):
         raise WireError(f"`{message.get('k')}` has no usable member `{name}`")

@@ -1,4 +1,4 @@
-"""The export: fields that only code of modules can compute, and what it adds to the requirements of resources."""
+"""The export: fields and requirements of resources that module code computes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class _Collector(ReferenceCollector):
-    """Takes references out of fields. The resource, which only mutators need, is made when there is one."""
+    """Extracts references from fields. The resource, which only mutators need, is created lazily."""
 
     def __init__(self, found: ResourceClass, proxy: DynamicProxy) -> None:
         ReferenceSubCollector.__init__(self)
@@ -57,7 +57,7 @@ class Exporting:
 
     def __init__(self, host: CompileHost) -> None:
         self._host = host
-        # What has come so far of a list that is sent in several messages.
+        # The received part of a list that is sent in several messages.
         self._listed: list[list[Any]] = []
 
     def serialize(self, message: Message) -> Message:
@@ -103,7 +103,7 @@ class Exporting:
             return {"error": _field_error(error, field)}
 
     def _identify(self, found: ResourceClass, proxy: DynamicProxy) -> str:
-        """The text of the identifying attribute. Raises UnknownException if it is not known."""
+        """The text of the identifying attribute. Raises UnknownException if it is unknown."""
         value = found.cls.map_field(None, found.entity, found.id, proxy)
         if isinstance(value, Unknown):
             raise UnknownException(value)
@@ -142,14 +142,14 @@ class Exporting:
         made: list[Resource] = []
         for position, number, fields, _ in items:
             identifier = Id.parse_id(fields["id"])
-            # What the core exports by itself has no class in the manifest.
+            # Native resources of the core have no class in the manifest.
             known = (
                 registered.get_class(identifier.entity_type)[0]
                 if position is None
                 else self._class(position).cls
             )
             resource = (known or Resource)(identifier)
-            # Plain values, of which none is unknown: no need to look at each.
+            # Plain values without unknowns need no check.
             if known is None:
                 others = ("id", "requires")
                 vars(resource).update((name, value) for name, value in fields.items() if name not in others)
@@ -192,7 +192,7 @@ class Exporting:
 
 
 def _field_error(error: BaseException, field: str | None) -> dict[str, Any]:
-    """An error of a field says of which; what it was made of is what the core has to know."""
+    """The error of a field, reduced to its cause for the core."""
     cause = error.__cause__
     if isinstance(error, (ExternalException, ExplicitPluginException)) and cause is not None:
         return {"field": _named_field(error, field), **failures.describe(cause)}
@@ -204,7 +204,7 @@ def _field_error(error: BaseException, field: str | None) -> dict[str, Any]:
 def _named_field(error: CompilerException, field: str | None) -> str | None:
     if field is not None:
         return field
-    # It is the identifying attribute, which has no place among the fields that were asked for.
+    # It is the identifying attribute, which is not among the requested fields.
     parts = error.msg.split("'")
     return parts[1] if len(parts) > 1 else None
 
@@ -227,7 +227,7 @@ def _required(resource: Resource) -> list[str]:
 
 
 def plain_json(value: Any, path: str) -> Any:
-    """The JSON form of a field. Raises TypeError for what has none."""
+    """The JSON form of a field. Raises TypeError if it has none."""
     kind = type(value)
     if value is None or kind in (str, int, bool):
         return value

@@ -1,4 +1,4 @@
-"""What code of modules raises, and how the core is told about it."""
+"""Exceptions of module code, and their messages to the core."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orrery_sdk.values import Values, class_name
 
 
 class ArgumentMismatch(RuntimeException):
-    """An argument that does not have the type of its parameter, found only when it was converted."""
+    """An argument that does not have the type of its parameter, detected only by the conversion."""
 
     def __init__(self, argument: str, value: object, reason: str) -> None:
         super().__init__(None, reason)
@@ -27,7 +27,7 @@ class ArgumentMismatch(RuntimeException):
 
 
 def cells(error: BaseException) -> list[int]:
-    """The cells that have to get values before what raised this can go on; none if it is not about that."""
+    """The cells that the raising code waits for; empty for other exceptions."""
     variables: list[object] = []
     if isinstance(error, UnsetException):
         variables = [error.get_result_variable()]
@@ -41,7 +41,7 @@ def cells(error: BaseException) -> list[int]:
 
 
 def answer(error: BaseException, values: Values) -> dict[str, Any]:
-    """The answer to a call that raised this."""
+    """The response to a call that raised this."""
     waiting = cells(error)
     if waiting:
         return {"k": "unset", "cells": waiting}
@@ -71,7 +71,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         name = type(error).__name__
     else:
         kind = "other"
-        # What Python prints for it, without the class; its notes stand below, indented.
+        # Python's text without the class; notes are below, indented.
         first, *notes = traceback.format_exception_only(error)
         message = (first + "".join(f"  {note}" for note in notes)).removesuffix("\n")
         message = message.removeprefix(name).removeprefix(": ")
@@ -79,7 +79,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback from where code of modules begins: what called it says nothing to its author."""
+    """The traceback from the first frame of module code; the frames of its callers are irrelevant to its author."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(
         ("orrery_sdk.", "inmanta.plugins")

@@ -1,4 +1,4 @@
-"""The host of a compile: knows the instances that the core has told of, and answers what the core asks."""
+"""The host of a compile: caches instances from the core, and answers its requests."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from orrery_sdk.wire import Closed, Message, Wire, WireError
 
 
 def run(wire: Wire, session: Session) -> int:
-    """Plays the role `compile` in a process of its own."""
-    # What a compile makes stays until it ends, and there is little to be found in circles: looking for them as often
-    # as usual costs a tenth of the time.
+    """Runs the role `compile` in a separate process."""
+    # Objects of a compile live until its end, and few are in reference cycles: collecting them as often
+    # as by default costs a tenth of the time.
     gc.set_threshold(100_000, 50, 100)
     host = CompileHost(wire, session)
-    # Where people compile: code of modules names files as they are seen from there.
+    # The directory of the compile: module code names files relative to it.
     os.chdir(session.project)
     # Once for all calls: entering it for each would cost more than a short call.
     with contextlib.suppress(Closed), host.around():
@@ -56,12 +56,12 @@ def run(wire: Wire, session: Session) -> int:
 
 
 class CompileHost:
-    """One compile. Works in any process: that of a host, or that of a test."""
+    """One compile, in the process of a host or of a test."""
 
     def __init__(self, wire: Wire, session: Session, refs: Mapping[object, object] | None = None) -> None:
         self.session = session
         self.conversation = Conversation(wire, self._answer)
-        # What is not there yet may be there in the next call; within one, nothing changes.
+        # A pending value may be available in the next call; within one, nothing changes.
         self.epoch = 0
         self._depth = 0
         self._surrounded = False
@@ -83,16 +83,16 @@ class CompileHost:
             "finalize": self.exporting.finalize,
             "compiled": self._take_outcome,
         }
-        # What came of the compile, if this process is a test; and what code of modules has raised in it.
+        # The result of the compile in a test process, and the exceptions of module code.
         self.compiled: Message | None = None
         self.raised: deque[BaseException] = deque(maxlen=20)
 
     # The course of a compile
 
     def load(self) -> None:
-        """Loads the code of all modules and tells the core what there is."""
+        """Loads the code of all modules and sends the manifest to the core."""
         modules = self.session.modules
-        loading.forget_moved(modules)
+        loading.unload_moved(modules)
         install_finder(modules)
         loading.reset_state(modules)
         unknown_parameters.clear()
@@ -109,7 +109,7 @@ class CompileHost:
         self.conversation.serve()
 
     def serve_compile(self) -> Message:
-        """Answers the core until it says what came of the compile. It can be asked about the model afterwards."""
+        """Answers the core until it reports the result of the compile. The model can be queried afterwards."""
         self.conversation.serve_until(lambda: self.compiled is not None)
         assert self.compiled is not None
         return self.compiled
@@ -119,7 +119,7 @@ class CompileHost:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """What code of modules needs around it: its output goes to the core, and so do its calls of the server."""
+        """Context of module code: its output and its server calls go to the core."""
         if self._surrounded:
             yield
             return
@@ -160,7 +160,7 @@ class CompileHost:
     # Instances
 
     def instance(self, number: int) -> Instance:
-        """The instance of a number. What is not known of it is asked for when somebody looks."""
+        """The instance with a number. Missing data is fetched lazily."""
         known = self._instances.get(number)
         if known is None:
             known = Instance(number, self)
@@ -168,7 +168,7 @@ class CompileHost:
         return known
 
     def tell_instances(self, told: Any) -> None:
-        """Takes what the core says about instances."""
+        """Updates instances with data from the core."""
         for number, entity, values in told or ():
             self.instance(number).tell(self.types.entity(entity), values)
 
@@ -195,10 +195,10 @@ class CompileHost:
             self.fetch(strangers)
         return instances
 
-    # What code may ask
+    # Requests of module code
 
     def lookup(self, name: str, namespace: str | None = None) -> ResultVariable:
-        """A variable as the caller sees it, or one of a namespace; raises NotFoundException if there is none."""
+        """A variable visible to the caller, or one of a namespace; raises NotFoundException if there is none."""
         request = {"k": "lookup", "name": name}
         if namespace is not None:
             request["ns"] = namespace
@@ -225,14 +225,14 @@ class CompileHost:
         return int(reply.get("code") or 500), reply.get("result")
 
     def call_core(self, name: str, args: Sequence[object]) -> object:
-        """Has the core run a plugin that is not Python's."""
+        """Calls a native plugin of the core."""
         request = {"k": "plugin", "name": name, "a": [self.values.encode(arg) for arg in args]}
         reply = self.conversation.ask(request, "result", "unset", "unknown", "optional", "error", "absent")
         return plugin_result(reply, name, self)
 
 
 def plugin_result(reply: Message, name: str, host: CompileHost) -> object:
-    """What a plugin in the core has come to: its value, or the exception that stands for its failure."""
+    """The result of a native plugin: its value, or the exception for its failure."""
     from inmanta.ast import (
         MultiUnsetException,
         OptionalValueException,
@@ -266,7 +266,7 @@ def plugin_result(reply: Message, name: str, host: CompileHost) -> object:
 
 
 class HostedCompiler(Compiler):
-    """The compile as modules see it."""
+    """The compile, as seen by modules."""
 
     def __init__(self, host: CompileHost, refs: Mapping[object, object] | None) -> None:
         super().__init__(refs=refs)
@@ -287,13 +287,13 @@ class HostedCompiler(Compiler):
 
     def data_directory(self) -> str:
         directory = self._host.session.data or os.path.join(self._host.session.project, "data")
-        # A path inside the working directory is shown the way a user would write it.
+        # A path inside the working directory is shown relative to it.
         relative = os.path.relpath(directory)
         return directory if relative.startswith(os.pardir) else relative
 
 
 class PluginTable(dict[str, Any]):
-    """Plugins by full name. A name that no module here has may be one of the core's own plugins."""
+    """Plugins by full name. Names of no Python module refer to native plugins of the core."""
 
     def __init__(self, host: CompileHost, plugins: dict[str, Plugin]) -> None:
         super().__init__(plugins)

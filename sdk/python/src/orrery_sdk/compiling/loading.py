@@ -1,4 +1,4 @@
-"""Loads the code of modules for a compile, also for the second one in the same process."""
+"""Loads the code of modules for a compile, also for further ones in the same process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ENTITY = re.compile(r"^\s*entity\s+([\w-]+)([^:]*(?:::[^:]*)*):(?!:)", re.MULTI
 
 
 def load(modules: Sequence[HostedModule], guard: Callable[[Callable[[], Any]], Any]) -> list[Problem]:
-    """Imports all code of all modules; gives what did not load.
+    """Imports all code of all modules; returns the failures.
 
-    Of a module that fails the rest is left alone; others are loaded all the same.
+    The rest of a failed module is not loaded; other modules are.
 
-    :param guard: runs one import, with whatever has to be around users' code.
+    :param guard: runs one import in the context of users' code.
     """
     problems: list[Problem] = []
     for module in modules:
@@ -41,7 +41,7 @@ def _import(name: str) -> str | None:
         importlib.import_module(name)
     except KeyboardInterrupt:
         raise
-    # A file that ends the process when it is imported is as broken as one that raises.
+    # SystemExit during an import counts as a failure.
     except BaseException as error:
         place = _place(error)
         return f"{type(error).__name__} while loading plugin module {name}: {error}{f' ({place})' if place else ''}"
@@ -49,7 +49,7 @@ def _import(name: str) -> str | None:
 
 
 def _place(error: BaseException) -> str | None:
-    """Where it was raised, not counting the machinery of imports."""
+    """The location of the exception, without frames of the import system."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -60,8 +60,8 @@ def _place(error: BaseException) -> str | None:
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
-def forget_moved(modules: Sequence[HostedModule]) -> None:
-    """Unloads packages whose code lies somewhere else now, as it does from test to test."""
+def unload_moved(modules: Sequence[HostedModule]) -> None:
+    """Unloads packages with a changed location, as between tests."""
     for module in modules:
         loaded = sys.modules.get(module.package)
         if loaded is None or not module.code:
@@ -72,7 +72,7 @@ def forget_moved(modules: Sequence[HostedModule]) -> None:
 
 
 def unload(package: str) -> None:
-    """Forgets a package and everything that its code has registered."""
+    """Unloads a package with everything that its code has registered."""
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         del sys.modules[name]
     PluginMeta.clear(package.partition(".")[2].replace(".", "::"))
@@ -86,7 +86,7 @@ def unload(package: str) -> None:
 
 
 def reset_state(modules: Iterable[HostedModule]) -> None:
-    """Calls the hooks by which modules forget what they kept from the last compile."""
+    """Calls the hooks by which modules reset their state of the last compile."""
     packages = [module.package for module in modules]
     for name, module in list(sys.modules.items()):
         if any(name == package or name.startswith(f"{package}.") for package in packages):
@@ -96,10 +96,10 @@ def reset_state(modules: Iterable[HostedModule]) -> None:
 
 
 def entities_of(module: HostedModule) -> dict[str, dict[str, bool]]:
-    """The names of the entities that the model of a module declares, by namespace, and whether each says `Dataclass`.
+    """The entities that the model of a module declares, by namespace; true if the text has `Dataclass`.
 
-    Classes are counterparts of entities by name. Whether there is such an entity has to be known before the core
-    has read the model, so this looks at the text; a name too many does no harm.
+    Classes belong to entities by name. The names of the entities are needed before the core
+    has read the model, so this searches the text; extra names are harmless.
     """
     found: dict[str, dict[str, bool]] = {}
     root = os.path.join(module.root, "model")

@@ -30,7 +30,7 @@ class _ToCore(logging.Handler):
 
 @contextlib.contextmanager
 def logs_to_core(conversation: Conversation) -> Iterator[None]:
-    """While this lasts, what is logged as a warning or worse goes to the core."""
+    """Context manager that sends logged warnings and errors to the core."""
     handler = _ToCore(conversation)
     root = logging.getLogger()
     root.addHandler(handler)

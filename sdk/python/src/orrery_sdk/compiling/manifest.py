@@ -1,4 +1,4 @@
-"""The manifest: what the code of modules offers, written down for the core."""
+"""The manifest: the plugins, classes and handlers of module code, for the core."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orrery_sdk.loading import HostedModule, Problem
 
 LOGGER = logging.getLogger(__name__)
 
-# Fields whose getters are the base class's: the core follows the same rules itself.
+# Fields with getters of the base class: the core implements the same rules.
 _FLAGS: dict[str, type[Resource]] = {
     "send_event": Resource,
     "receive_events": Resource,
@@ -34,7 +34,7 @@ _COLLECTED = ("references", "mutators")
 
 @dataclasses.dataclass
 class HostedPlugin:
-    """A plugin and what its annotations mean."""
+    """A plugin and its parsed annotations."""
 
     plugin: Plugin
     params: list[tuple[PluginArgument, str, Node]]
@@ -43,7 +43,7 @@ class HostedPlugin:
 
 @dataclasses.dataclass
 class ResourceClass:
-    """A resource class and the entity that it is for."""
+    """A resource class and its entity."""
 
     entity: str
     cls: type[Resource]
@@ -52,7 +52,7 @@ class ResourceClass:
 
 
 class Manifest:
-    """What has been loaded, in the order in which the core knows it."""
+    """Loaded objects, in the order of the core."""
 
     def __init__(self, modules: Sequence[HostedModule], namespace: Callable[[str], Any]) -> None:
         self.plugins: list[HostedPlugin] = []
@@ -82,13 +82,13 @@ class Manifest:
         return cls.__name__ in self._entities.get(cls.__module__.partition(".")[2].replace(".", "::"), ())
 
     def _belongs(self, module: str) -> bool:
-        """Whether code is of this compile: not that of a module which only an earlier one in this process used."""
+        """True if code belongs to this compile, not only to an earlier one in this process."""
         if not module.startswith("inmanta_plugins."):
             return True
         return any(module == one.package or module.startswith(f"{one.package}.") for one in self._modules)
 
     def collect(self, problems: list[Problem]) -> dict[str, Any]:
-        """Looks at everything that is registered; gives the message `loaded`."""
+        """Collects all registered objects; returns the message `loaded`."""
         plugins = [
             self._plugin(cls) for cls in PluginMeta.get_functions().values() if self._belongs(cls.__module__)
         ]
@@ -121,7 +121,7 @@ class Manifest:
     # Plugins
 
     def _plugin(self, cls: type[Plugin]) -> dict[str, Any]:
-        """A plugin that the language cannot call keeps its place, with the reason why."""
+        """A plugin entry; one that the language cannot call keeps its position, with the reason."""
         namespace = self._namespace(cls.__fq_plugin_name__.rpartition("::")[0])
         file, line = _source(cls.__function__)
         entry: dict[str, Any] = {
@@ -223,7 +223,7 @@ class Manifest:
         return entry
 
     def _field_type(self, annotation: object) -> str | None:
-        """The type that a field has in a model; None if it has none. A list without a type of its items has none."""
+        """The model type of a field; None if it has none, such as a list without an item type."""
         try:
             node = self.annotations.read(annotation)
         except CompilerException:
@@ -231,7 +231,7 @@ class Manifest:
         return None if _has_bare_list(node) else node.text
 
     def field_types(self, cls: type[Any]) -> dict[str, Node]:
-        """What the annotations of a dataclass mean; fields whose annotation means nothing take anything."""
+        """Parsed annotations of a dataclass; fields without a valid annotation accept anything."""
         if cls not in self._field_types:
             reader = Annotations(self._is_entity, lambda _: None)
             types: dict[str, Node] = {}
@@ -244,7 +244,7 @@ class Manifest:
         return self._field_types[cls]
 
     def type_text(self, annotation: object, where: str) -> str | None:
-        """How a model writes a Python type; None, and a line in the log, if it cannot."""
+        """A Python type in model syntax; None, and a log line, if it has none."""
         try:
             return Annotations(self._is_entity, lambda _: None).read(annotation).text
         except CompilerException as error:
@@ -253,7 +253,7 @@ class Manifest:
 
 
 class _Unusable(Plugin):
-    """Stands in the place of a plugin that the language cannot call."""
+    """Placeholder for a plugin that the language cannot call."""
 
     __fq_plugin_name__ = ""
     __function_name__ = ""
@@ -304,7 +304,7 @@ def _is_base_getter(cls: type[Resource], field: str) -> bool:
 
 
 def _module_of(cls: type[Any]) -> str | None:
-    """The module whose code has a class; None for code outside of modules."""
+    """The module that contains a class; None for code outside of modules."""
     namespace, _, rest = cls.__module__.partition(".")
     return rest.partition(".")[0] if namespace == "inmanta_plugins" and rest else None
 
@@ -322,12 +322,12 @@ def _has_bare_list(node: Node) -> bool:
 
 
 def _source(item: Any) -> tuple[str | None, int]:
-    """The file and line where a function or class begins; line 0 if that is not known."""
+    """The file and line where a function or class begins; line 0 if it is unknown."""
     if isinstance(item, type):
         try:
             return inspect.getsourcefile(item), inspect.getsourcelines(item)[1]
         except (OSError, TypeError):
             return None, 0
     code = getattr(inspect.unwrap(item), "__code__", None)
-    # The first line of a function is that of its decorator.
+    # The first line of a function is its decorator's.
     return (None, 0) if code is None else (code.co_filename, code.co_firstlineno + 1)

@@ -1,4 +1,4 @@
-"""The types of the model: the core sends them once, and they become objects when code looks at them."""
+"""The types of the model: the core sends them once, and objects are created lazily."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class TypeTable:
     """All entities and typedefs, by position and by name.
 
-    :param instances: gives the instances of an entity and of its descendants.
-    :param check: says whether a value fits a typedef.
+    :param instances: returns the instances of an entity and of its descendants.
+    :param check: returns true if a value matches a typedef.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TypeTable:
         self._dataclasses: dict[str, type[object]] = {}
 
     def load(self, message: Message) -> None:
-        """Takes the message `types`."""
+        """Loads the message `types`."""
         self._raw = message.get("entities") or []
         self._entities = [None] * len(self._raw)
         self._positions = {raw["name"]: position for position, raw in enumerate(self._raw)}
@@ -54,7 +54,7 @@ class TypeTable:
             self.root.get_ns_or_create(name)
 
     def pair(self, classes: dict[str, type[object]]) -> dict[type[object], Entity]:
-        """Tells which Python class stands for which entity; gives those whose entity is there."""
+        """Pairs Python classes with entities; returns the pairs with an existing entity."""
         self._dataclasses = classes
         return {
             cls: entity
@@ -80,7 +80,7 @@ class TypeTable:
         return self.entity_named(name) or self._typedef(name)
 
     def seen_from(self, name: str, namespace: str) -> Entity | ConstraintType | None:
-        """An entity or typedef as code in a namespace names it: also without the namespaces around it."""
+        """An entity or typedef by its name in a namespace, qualified or not."""
         parts = namespace.split("::") if namespace else []
         while parts and "::" not in name:
             found = self.named("::".join([*parts, name]))
@@ -90,7 +90,7 @@ class TypeTable:
         return self.named(name)
 
     def type(self, text: str, namespace: str = "") -> Type | None:
-        """The type that a model writes like this; None if it names something that does not exist."""
+        """Parses a type in model syntax; None if it contains an unknown name."""
         return parse_type(text, lambda name: self.seen_from(name, namespace))
 
     def all_types(self) -> dict[str, Entity | ConstraintType]:
@@ -133,7 +133,7 @@ class TypeTable:
     def _attributes(self, owner: Entity, position: int, raw: dict[str, Any]) -> dict[str, Attribute]:
         made: dict[str, Attribute] = {}
         for item in raw.get("attributes") or ():
-            # The list may have inherited attributes too; those belong to the entity that declares them.
+            # The list may include inherited attributes, which belong to the declaring entity.
             if item.get("owner", position) == position:
                 made[item["name"]] = self._attribute(owner, item)
         return made
@@ -171,7 +171,7 @@ class TypeTable:
 
 
 class _Relation(RelationAttribute):
-    """A relation that looks its other end up when asked, since that has this one as its own other end."""
+    """A relation that resolves its inverse lazily, since both ends refer to each other."""
 
     end_name: str | None = None
 

@@ -1,4 +1,4 @@
-"""What is done for an operation: read the resource, resolve its references, find the handler, run it, report."""
+"""Execution of an operation: parse the resource, resolve references, find the handler, run it, report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DEPENDENCY_STATES = {"skipped_for_dependency": const.ResourceState.skipped}
 
 
 class HostedAgent(AgentInstance):
-    """The agent as handlers see it."""
+    """The agent, as seen by handlers."""
 
     def __init__(self, name: str, uri: str, environment: str | None) -> None:
         self.name = name
@@ -49,24 +49,24 @@ class HostedAgent(AgentInstance):
 
     @property
     def eventloop(self) -> Any:
-        """A loop that runs; started when somebody asks for it."""
+        """A running event loop, started on first use."""
         from orrery_sdk.loop import running_loop
 
         return running_loop()
 
-    # Names that handlers of the first generation know.
+    # Names for handlers of the first generation.
     @property
     def process(self) -> HostedAgent:
         """The process of the agent, which is this one."""
         return self
 
     def is_stopped(self) -> bool:
-        """Whether the agent is about to go."""
+        """True if the agent is stopping."""
         return self.stopped
 
 
 class _Ended(Exception):
-    """The operation cannot go on; what there is to say about it has been said."""
+    """The operation ended, and its outcome is already set."""
 
 
 def run_operation(operation: Operation, agent: HostedAgent, cache: AgentCache) -> None:
@@ -188,14 +188,14 @@ def _dependency_state(state: str) -> const.ResourceState:
     try:
         return _DEPENDENCY_STATES.get(state) or const.ResourceState(state)
     except ValueError:
-        # A state that is not known here is not `deployed`.
+        # An unknown state is not `deployed`.
         return const.ResourceState.failed
 
 
 def _close(ctx: OperationContext, handler: HandlerAPI[Any]) -> None:
     try:
         handler.close()
-    # What came of the operation is known by now; nothing that happens here changes it.
+    # The outcome is final; errors here do not change it.
     except BaseException as error:
         ctx._operation.log(
             logging.WARNING,
@@ -234,7 +234,7 @@ def _report(
     facts: dict[str, Any],
 ) -> None:
     if operation.asked_for_machine and operation.no_machine is not None:
-        # Whatever the handler made of the refusal: nothing was done where it should have been.
+        # Unavailable, whatever the handler reports: it had no machine.
         hint = {"hint": operation.no_machine.get("help", "")}
         operation.log(logging.ERROR, operation.no_machine.get("reason", ""), hint, time.time())
         operation.report(_UNAVAILABLE.value, const.Change.nochange.value, {}, [])

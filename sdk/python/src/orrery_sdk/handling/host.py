@@ -1,7 +1,7 @@
-"""The role `handlers`: reads what the core sends, and gives each agent a thread.
+"""The role `handlers`: reads messages of the core, and runs a thread for each agent.
 
-Threads: this one reads and answers pings, so that the core can tell a busy host from a dead one; the clock sends log
-lines that have waited long enough and notices deadlines; each agent has its worker.
+Threads: this one reads and answers pings, so that the core can distinguish a busy host from a dead one; the clock sends
+log lines that are due and enforces deadlines; each agent has a worker.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from orrery_sdk.wire import EXIT_NO_MEMORY, Closed, Message, Wire, WireError, di
 
 IDLE_S = 60.0
 
-# With more workers than this, idle ones go earlier: a thread for each of ten thousand agents is too many.
+# With more workers than this, idle ones end earlier: a thread for each of ten thousand agents is too many.
 _WORKERS_MAX = 256
 _IDLE_OF_MANY_S = 2.0
 
-# How long running operations may take to notice that the core is gone.
+# Grace period for running operations after the core is gone.
 _FAREWELL_S = 2.0
 
 
@@ -55,9 +55,9 @@ class HandlerHost:
         self._clock = _Clock(self)
 
     def run(self) -> int:
-        """Serves until the core says that it is enough, or is gone."""
+        """Serves until the core ends the host or disconnects."""
         server.use_carrier(self._call_core)
-        references._on_resolved = self._remember_secret
+        references._on_resolved = self._record_secret
         references._on_resolving = _hold_lines
         operations.out_of_memory = self._out_of_memory
         loop.checkpoint = _checkpoint
@@ -77,7 +77,7 @@ class HandlerHost:
             while True:
                 self._dispatch(self._wire.receive())
         except Closed:
-            self._say_farewell()
+            self._handle_disconnect()
             return 0
 
     def _dispatch(self, message: Message) -> None:
@@ -140,7 +140,7 @@ class HandlerHost:
                 worker.inbox.put(None)
 
     def _idle_limit(self, cached: int) -> float:
-        """How long a worker may be idle: not long if there are many, and not at all if it has nothing to keep."""
+        """Idle time limit of a worker: short if there are many, zero if its cache is empty."""
         if len(self._workers) <= _WORKERS_MAX:
             return self._idle_s
         return min(self._idle_s, _IDLE_OF_MANY_S if cached else 0.0)
@@ -161,33 +161,33 @@ class HandlerHost:
             self._operations.pop(operation.number, None)
 
     def active(self) -> list[Operation]:
-        """The operations that run or wait."""
+        """The running and queued operations."""
         with self._guard:
             return list(self._operations.values())
 
-    def _only_one(self) -> Operation | None:
-        """The one operation that there is. Who asks in a thread of a handler's own can only belong to that."""
+    def _sole_operation(self) -> Operation | None:
+        """The only operation, to which a thread started by a handler must belong; None if there are several."""
         active = self.active()
         return active[0] if len(active) == 1 else None
 
     def _out_of_memory(self) -> None:
-        """Whose fault it is, nobody knows: alone in a process of its own, each will do, or fail for itself."""
+        """Ends the process on memory exhaustion; the core repeats each operation in a separate process."""
         active = self.active()
         if len(active) > 1:
             for operation in active:
                 operation.flush()
             die(EXIT_NO_MEMORY, "there is no more memory for this process")
 
-    def _remember_secret(self, value: object) -> None:
+    def _record_secret(self, value: object) -> None:
         operation = current.get()
-        # In a thread of a handler's own it is not known whose value it is.
+        # In a thread started by a handler, the operation is unknown.
         for found in self.active() if operation is None else [operation]:
             found.secrets.add(value)
 
     # Calls of the core.
 
     def _call_core(self, method: str, arguments: dict[str, Any]) -> tuple[int, Any]:
-        operation = current.get() or self._only_one()
+        operation = current.get() or self._sole_operation()
         pending = _Pending()
         with self._guard:
             if self._lost:
@@ -217,7 +217,7 @@ class HandlerHost:
             self._closing = True
             for worker in self._workers.values():
                 worker.inbox.put(None)
-        # This thread goes on reading: operations that finish may still call the core.
+        # This thread continues to read: operations that finish may still call the core.
         threading.Thread(target=self._leave, name="shutdown", daemon=True).start()
 
     def _leave(self) -> None:
@@ -232,8 +232,8 @@ class HandlerHost:
             threads.extend(self._leaving.values())
         return [thread for thread in threads if thread.is_alive()]
 
-    def _say_farewell(self) -> None:
-        """The core is gone: connections are closed if that is quick, and nothing more is begun."""
+    def _handle_disconnect(self) -> None:
+        """Shuts down after the core is gone: closes connections if that is quick, and starts nothing."""
         with self._guard:
             self._lost = True
             calls = list(self._calls.values())
@@ -250,21 +250,21 @@ class HandlerHost:
 
 
 def _checkpoint() -> None:
-    """Ends the operation of this thread if it is to end."""
+    """Raises in the thread of a cancelled operation."""
     operation = current.get()
     if operation is not None:
         operation.checkpoint()
 
 
 def _check_machine() -> None:
-    """Refuses this machine to the operation of this thread if it is not its agent's."""
+    """Raises if this machine is not that of the current operation's agent."""
     operation = current.get()
     if operation is not None:
         operation.check_machine()
 
 
 class _Pending:
-    """A call of the core that waits for its answer."""
+    """A call of the core that waits for its response."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
@@ -287,7 +287,7 @@ class _Pending:
 
 
 class _Clock:
-    """Sends lines that have waited long enough, and cancels operations whose time is over."""
+    """Sends log lines that are due, and cancels overdue operations."""
 
     def __init__(self, host: HandlerHost) -> None:
         self._host = host
@@ -296,7 +296,7 @@ class _Clock:
         self._thread: threading.Thread | None = None
 
     def wake(self, _operation: Operation, moment: float) -> None:
-        """Something is due at a moment."""
+        """Schedules a wake-up."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
@@ -344,7 +344,7 @@ def _hold_lines(begins: bool) -> None:
 
 
 def end_process(status: int) -> None:
-    """Ends the process without asking what else runs in it."""
+    """Ends the process at once, whatever runs in it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -354,14 +354,14 @@ def end_process(status: int) -> None:
 
 
 def run(wire: Wire, session: Session) -> int:
-    """Plays the role until the core ends it."""
+    """Runs the role until the core ends it."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
-        # What handlers print is logged as it comes, and never fails for want of a letter.
+        # The output of handlers is logged line by line, and never fails on an unencodable character.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="replace")
     clean_output()
-    # An interrupt at the terminal is for the core; it decides what becomes of its hosts. A function that does
+    # An interrupt at the terminal is handled by the core, which ends its hosts. A function that does
     # nothing, and not "ignore", which programs that handlers start would inherit.
     signal.signal(signal.SIGINT, lambda *_: None)
     return HandlerHost(wire, session).run()

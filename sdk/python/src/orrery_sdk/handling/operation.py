@@ -1,4 +1,4 @@
-"""One operation on one resource: what it logs and reports, and how it is cancelled."""
+"""One operation on one resource: its log, report and cancellation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINES_MAX = 64
 LINES_WAIT_S = 0.1
 DEBUG_LINES_MAX = 10_000
 
-# Far below what a message may have, so that lines and reports always fit.
+# Far below the limit of a message, so that lines and reports always fit.
 _FRAME_BYTES = 1024 * 1024
 _LINE_BYTES = LINE_MAX // 4
 
@@ -48,7 +48,7 @@ current: ContextVar[Operation | None] = ContextVar("current_operation", default=
 
 
 class OperationCancelled(BaseException):
-    """Ends the code of a handler. Not an Exception, so that handlers do not take it for one of theirs."""
+    """Ends the code of a handler. Not an Exception, so that handlers do not catch it."""
 
 
 class EffectNotBegun(BaseException):
@@ -56,22 +56,22 @@ class EffectNotBegun(BaseException):
 
 
 def level_name(level: int) -> str:
-    """The word of the protocol for a level."""
+    """The protocol's name of a level."""
     for name in ("critical", "error", "warning", "info"):
         if level >= _LEVELS[name]:
             return name
     return "debug"
 
 
-# Told when a handler finds no more memory: the process is everybody's.
+# Called when a handler runs out of memory: all operations share the process.
 out_of_memory: Callable[[], None] | None = None
 
 
 class Operation:
-    """What the core asked for, and what goes back to it.
+    """A request of the core and its results.
 
     :param send: sends lines that are ready; blocks while the core does not read.
-    :param wake: called when lines begin to wait, with the moment at which they have to be sent.
+    :param wake: called when lines are queued, with the time at which they must be sent.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Operation:
         self.kind: str = message.get("op", "deploy")
         self.agent: str = message.get("agent", "")
         self.uri: str = message.get("uri") or "local:"
-        # Why there is no machine for handlers to work on, and what helps; None if there is one.
+        # The reason and remedy if there is no machine for handlers; None if there is one.
         self.no_machine: dict[str, str] | None = message.get("no_machine")
         self.asked_for_machine = False
         self.resource: dict[str, Any] = message["resource"]
@@ -89,7 +89,7 @@ class Operation:
         self.changed: list[str] = message.get("changed") or []
         self.deadline: float | None = message.get("deadline")
         self.unknown_effect = bool(message.get("unknown_effect"))
-        # Whether an effect that must not be repeated is known not to have happened; None if none was asked for.
+        # True if an unrepeatable effect is known not to have happened; None without such an effect.
         self.effect_undone: bool | None = None
         self.secrets = Redactor()
         self.cancelled: str | None = None
@@ -101,7 +101,7 @@ class Operation:
         self._lock = threading.RLock()
         self._flushed_at = 0.0
         self._waiting: list[bytes] = []
-        # Lines that were logged while a reference was being resolved wait until its value is known to be secret.
+        # Lines logged while a reference is resolved wait until its value can be redacted.
         self._resolving = 0
         self._held: list[tuple[int, str, dict[str, Any], float]] = []
         self._waiting_bytes = 0
@@ -111,34 +111,34 @@ class Operation:
         self._reported = False
 
     def begin(self) -> None:
-        """The deadline counts from now on."""
+        """Starts the deadline."""
         if self.deadline is not None:
             self.ends_at = time.monotonic() + float(self.deadline)
             self._wake(self, self.ends_at)
 
     def cancel(self, why: str) -> None:
-        """Lets the handler be cut short the next time it talks to its context; the first reason counts."""
+        """Cancels the handler at its next use of the context; the first reason counts."""
         if self.cancelled is None:
             self.cancelled = why
 
     def checkpoint(self) -> None:
-        """Raises if the operation is to end."""
+        """Raises if the operation is cancelled."""
         if self.cancelled is not None:
             raise OperationCancelled(self.cancelled)
 
     def check_machine(self) -> None:
-        """Raises if the handler must not work on this machine, which is not its agent's."""
+        """Raises if this machine is not that of the handler's agent."""
         if self.no_machine is not None:
             self.asked_for_machine = True
             raise MachineUnavailable(self.no_machine.get("reason", ""))
 
     def log(self, level: int, text: str, values: dict[str, Any], moment: float) -> None:
-        """Logs one line, sooner or later. Too many DEBUG lines are only counted."""
+        """Queues one log line. Excess DEBUG lines are only counted."""
         if level < self._level:
             return
         with self._lock:
             if self._reported:
-                # A thread that the handler left behind; nobody listens any more.
+                # A leftover thread of the handler; the operation has ended.
                 return
             if level <= logging.DEBUG:
                 self._debug_lines += 1
@@ -154,14 +154,14 @@ class Operation:
             elif self.flush_due is None:
                 now = time.monotonic()
                 if now - self._flushed_at > LINES_WAIT_S:
-                    # The first after a pause goes at once: it may be the last before a crash.
+                    # The first line after a pause is sent at once: it may be the last before a crash.
                     self.flush()
                     return
                 self.flush_due = now + LINES_WAIT_S
                 self._wake(self, self.flush_due)
 
     def resolving(self, begins: bool) -> None:
-        """A reference begins, or ends, to compute its value."""
+        """Marks the start or end of the resolution of a reference."""
         with self._lock:
             self._resolving += 1 if begins else -1
             if self._resolving == 0:
@@ -182,7 +182,7 @@ class Operation:
         self._waiting_bytes += len(line)
 
     def flush(self) -> None:
-        """Sends what waits."""
+        """Sends queued lines."""
         with self._lock:
             self.flush_due = None
             if not self._waiting:
@@ -196,7 +196,7 @@ class Operation:
     def report(
         self, state: str, change: str, changes: dict[str, dict[str, Any]], facts: list[tuple[str, Any, bool]]
     ) -> None:
-        """The end: sends what waits, then what came of it."""
+        """Sends queued lines, then the outcome."""
         with self._lock:
             if self._reported:
                 return
@@ -224,7 +224,7 @@ class Operation:
             self._reported = True
 
     def _fitting(self, message: Message) -> bytes:
-        """The report as a line; what is too large for one is left out, and says so."""
+        """The report as a line; parts that are too large are replaced by a note."""
         encoded = _encode(message) + b"\n"
         for member in ("changes", "facts"):
             if len(encoded) <= LINE_MAX:
@@ -243,7 +243,7 @@ def _encode(value: Any) -> bytes:
 
 
 class OperationContext(HandlerContext):
-    """The context that handlers get here: it sends its lines, and ends them when the operation is cancelled."""
+    """The context of handlers in a host: sends log lines, and raises when the operation is cancelled."""
 
     def __init__(self, operation: Operation, resource: Resource) -> None:
         super().__init__(resource, dry_run=operation.kind == "dryrun")
@@ -254,7 +254,7 @@ class OperationContext(HandlerContext):
 
     @property
     def logs(self) -> list[data.LogLine]:
-        """The last lines that were logged."""
+        """The last log lines."""
         return [
             data.LogLine(
                 level=level_name(level).upper(),
@@ -275,14 +275,14 @@ class OperationContext(HandlerContext):
         self._operation.effect_undone = False
 
     def effect_did_not_happen(self) -> None:
-        """Tells the core so with the report."""
+        """Marks the effect as not happened in the report."""
         super().effect_did_not_happen()
         if self._effect_begun:
             self._operation.effect_undone = True
 
     def _record_effect(self, did_not_happen: bool) -> None:
         self._operation.effect_undone = True
-        # A thread that the handler started has no operation of its own.
+        # A thread that the handler started has no separate operation.
         token = current.set(self._operation)
         try:
             code, result = server.call("begin_effect", {"did_not_happen": did_not_happen})

@@ -1,4 +1,4 @@
-"""Makes plain JSON of whatever handlers report. What has no form in JSON becomes text; nothing here raises."""
+"""Converts reports of handlers to plain JSON. Other values become text; nothing here raises."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _INTEGER_MAX = 2**63 - 1
 
 
 def plain(value: object) -> Any:
-    """A value as JSON can say it. Very long texts are cut, very deep or large values become text."""
+    """A value as JSON. Very long strings are truncated, very deep or large values become text."""
     return _Walk().value(value, 0)
 
 
 def text_of(value: object) -> str:
-    """The text of a value, whatever its class does."""
+    """The text of a value, also if its `__str__` fails."""
     try:
         return clip(str(value))
     except Exception:
@@ -29,14 +29,14 @@ def text_of(value: object) -> str:
 
 
 def clip(text: str) -> str:
-    """A text that is not too long to be sent."""
+    """A string truncated to the limit."""
     if len(text) <= TEXT_MAX:
         return str(text)
     return f"{text[:TEXT_MAX]}… ({len(text) - TEXT_MAX} characters were left out)"
 
 
 class _Walk:
-    """One value; counts what it has seen, since values may contain themselves."""
+    """Conversion of one value; counts visited parts, since values may contain themselves."""
 
     def __init__(self) -> None:
         self.nodes = 0
@@ -45,7 +45,7 @@ class _Walk:
         self.nodes += 1
         if value is None or isinstance(value, bool):
             return value
-        # Before text: members of enumerations are often texts as well.
+        # Before strings: enum members are often strings as well.
         if type(value) is str:
             return clip(value)
         if type(value) is int:

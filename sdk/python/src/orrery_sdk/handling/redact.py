@@ -1,6 +1,6 @@
-"""Keeps the values of references out of what is sent.
+"""Redaction of the values of references in all output.
 
-Each operation remembers what its references resolved to. Everything that leaves the process because of it passes
+Each operation records the values of its references. All of its messages pass
 here first.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TextIO
 
 PLACEHOLDER = "***"
 
-# Shorter values turn up everywhere by chance; they are replaced only where they are all there is.
+# Shorter values occur everywhere by chance; they are replaced only as a whole field.
 _SUBSTRING_MIN = 4
 # Parts of a secret of several lines (a key) are secret, too, unless they are as short as a closing brace.
 _LINE_MIN = 12
@@ -36,11 +36,11 @@ class Redactor:
         return bool(self._whole)
 
     def add(self, value: object) -> None:
-        """Remembers a value, and all that it contains."""
+        """Records a value and all its parts."""
         for leaf in _leaves(value, 0):
             self._add_leaf(leaf)
             if self is not _printed:
-                # What is printed belongs to no operation: it is kept clear of the secrets of all.
+                # Printed output belongs to no operation: the secrets of all operations are redacted.
                 _printed._add_leaf(leaf)
 
     def _add_leaf(self, leaf: str | int | float) -> None:
@@ -93,7 +93,7 @@ _printed = Redactor()
 
 
 class CleanOutput(io.TextIOBase):
-    """Standard output or error without the secrets of any operation. What other programs print passes by."""
+    """Standard output or error without the secrets of any operation. The output of other programs is not redacted."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -124,13 +124,13 @@ class CleanOutput(io.TextIOBase):
 
 
 def clean_output() -> None:
-    """From now on, what Python code prints has no secrets in it."""
+    """Installs redaction of the output of Python code."""
     sys.stdout = CleanOutput(sys.stdout)  # type: ignore[assignment]
     sys.stderr = CleanOutput(sys.stderr)  # type: ignore[assignment]
 
 
 def _leaves(value: object, depth: int) -> Iterator[str | int | float]:
-    """The texts and numbers in a value. Truths and null are no secrets: they would blank out everything."""
+    """The texts and numbers in a value. Booleans and null are excluded: they would redact everything."""
     if value is None or isinstance(value, bool) or depth > 32:
         return
     if isinstance(value, str | int | float):
@@ -153,7 +153,7 @@ def _leaves(value: object, depth: int) -> Iterator[str | int | float]:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """The ways in which a text turns up in others: as it is, quoted by Python or JSON, in an address, in parts."""
+    """The forms of a secret in other texts: verbatim, quoted by Python or JSON, in a URL, in parts."""
     from urllib.parse import quote
 
     yield text

@@ -16,22 +16,22 @@ from orrery_sdk.handling.execute import HostedAgent, run_operation
 from orrery_sdk.handling.operation import Operation
 from orrery_sdk.wire import Closed
 
-# Longer pauses are not slept in one go: there may be too many workers in the meantime.
+# Upper bound of a wait: the number of workers may have grown meanwhile.
 _NAP_MAX_S = 5.0
 
 
 @dataclass(frozen=True)
 class NewerVersion:
-    """Says that a version is deployed from now on: what is bound to older ones is closed."""
+    """Message that a new version is deployed: values bound to older ones are closed."""
 
     number: int
 
 
 class Worker:
-    """Runs what is put into its queue until it is retired or idle for too long.
+    """Runs the operations of its queue until it is retired or idle for too long.
 
-    :param idle_limit: how many seconds it may be idle, with so many things in its cache.
-    :param may_leave: asked, when there is nothing to do, whether the worker may go; who answers yes forgets it.
+    :param idle_limit: the idle limit in seconds for a number of cached values.
+    :param may_leave: called when idle; returns true, and removes the worker, if it may end.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Worker:
 
     def _run(self) -> None:
         if self._predecessor is not None:
-            # The same agent has just been retired: its connections are closed before new ones are made.
+            # The same agent has just been retired: its connections are closed before new ones are opened.
             self._predecessor.join()
         try:
             self._serve()
@@ -64,7 +64,7 @@ class Worker:
             pass
         finally:
             self._agent.stopped = True
-            self._quietly(self._cache.close)
+            self._run_logged(self._cache.close)
 
     def _serve(self) -> None:
         idle_since = time.monotonic()
@@ -72,19 +72,19 @@ class Worker:
             try:
                 operation = self.inbox.get(timeout=self._nap(idle_since))
             except queue.Empty:
-                self._quietly(self._cache.clean_stale_entries)
+                self._run_logged(self._cache.clean_stale_entries)
                 idle = time.monotonic() - idle_since
                 if idle >= self._idle_limit(len(self._cache)) and self._may_leave(self):
                     return
                 continue
             if operation is None:
-                # Retired. If something was put behind that, it is still done.
+                # Retired. Operations queued after that still run.
                 if self._may_leave(self):
                     return
                 continue
             if isinstance(operation, NewerVersion):
                 close = functools.partial(self._cache.close_versions_before, operation.number)
-                self._quietly(close)
+                self._run_logged(close)
                 continue
             self._agent.uri = operation.uri
             try:
@@ -92,7 +92,7 @@ class Worker:
             except Closed:
                 raise
             except BaseException:
-                # Not a failure of the handler, which would have been reported; but the agent goes on.
+                # Not a failure of the handler, which would have been reported; the agent continues.
                 traceback.print_exc(file=sys.stderr)
                 operation.report("failed", "nochange", {}, [])
             finally:
@@ -105,8 +105,8 @@ class Worker:
         # A moment later than the expiry, so that waking up finds it expired.
         return min(left if stale_in is None else min(left, stale_in + 0.05), _NAP_MAX_S)
 
-    def _quietly(self, function: Callable[[], None]) -> None:
-        """Callbacks of handlers run in here; whatever they raise is only logged."""
+    def _run_logged(self, function: Callable[[], None]) -> None:
+        """Runs a callback of a handler; exceptions are only logged."""
         try:
             function()
         except BaseException:

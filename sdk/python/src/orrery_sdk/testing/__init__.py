@@ -1,1 +1,1 @@
-"""Tests of modules: compile small models and deploy what they export, with the module's code in this process."""
+"""Support for module tests: compile small models and deploy their resources in this process."""

@@ -1,6 +1,6 @@
-"""The compiler as a child of the test: it uses the process of the test as its host.
+"""The compiler as a child of the test: it uses the test process as its host.
 
-So tests can replace functions of the module, set breakpoints in its plugins and look at what its code has kept.
+So tests can replace functions of the module, set breakpoints in its plugins and inspect its state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CoreNotFound(Exception):
 
 
 class CoreDied(Exception):
-    """The compiler has ended before it said what came of the compile."""
+    """The compiler ended before it reported a result."""
 
 
 def find_binary() -> str:
@@ -45,11 +45,11 @@ def find_binary() -> str:
 
 
 class Core:
-    """One compile. It can be asked about the model until it is closed."""
+    """One compile. The model can be queried until it is closed."""
 
     def __init__(self, project: str, refs: Mapping[object, object], options: list[str]) -> None:
         mine, theirs = socket.socketpair()
-        # Not a pipe: nobody would read it while the compiler waits for its host.
+        # Not a pipe, which would fill up while the compiler waits for its host.
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         command = [
             find_binary(), "compile", "--project", project, "--resources", "--python-env", sys.prefix,
@@ -69,7 +69,7 @@ class Core:
         self.host: CompileHost | None = None
 
     def compile(self) -> Message:
-        """Hosts the compile; gives the message `compiled`."""
+        """Hosts the compile; returns the message `compiled`."""
         try:
             self._wire.send(
                 {
@@ -83,7 +83,7 @@ class Core:
             init = self._wire.receive()
             while init["k"] != "init":
                 if init["k"] == "compiled":
-                    # The model did not get as far as code.
+                    # The compile failed before any code ran.
                     return init
                 init = self._wire.receive()
             session = Session.from_init(init)
@@ -117,7 +117,7 @@ class Core:
 
 @contextlib.contextmanager
 def working_directory(directory: str) -> Iterator[None]:
-    """Code that compiles expects to be in the project."""
+    """Changes to the project directory, as code expects during a compile."""
     before = os.getcwd()
     os.chdir(directory)
     try:

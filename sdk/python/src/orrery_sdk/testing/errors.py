@@ -1,4 +1,4 @@
-"""From what the compiler says about an error to the exception that a test expects."""
+"""Conversion of compiler errors to the exceptions that tests expect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inmanta import ast
 def exception_of(errors: list[dict[str, Any]], raised: Sequence[BaseException]) -> Exception:
     """The exception for a compile that failed.
 
-    :param raised: what code of modules has raised in this compile; causes are looked for there.
+    :param raised: the exceptions of module code in this compile, searched for causes.
     """
     made = [_exception(error, raised) for error in errors]
     if not made:
@@ -43,7 +43,7 @@ def _exception(error: dict[str, Any], raised: Sequence[BaseException]) -> Except
 
 
 def _make(cls: type[ast.CompilerException], message: str, text: str) -> ast.CompilerException:
-    """An exception of a class that says what the compiler said, whatever its constructor wants."""
+    """Creates an exception with the compiler's message, whatever its constructor requires."""
 
     def get_message(self: ast.CompilerException) -> str:
         return message

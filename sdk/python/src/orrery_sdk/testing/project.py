@@ -1,4 +1,4 @@
-"""The project of a test: a directory with a model, which can be compiled, looked at and deployed."""
+"""The project of a test: a directory with a model that can be compiled, inspected and deployed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ downloadpath: libs
 
 
 class Project:
-    """What the fixture `project` is."""
+    """The value of the fixture `project`."""
 
     def __init__(self, project_dir: str, environment: str | None = None) -> None:
         self._test_project_dir = project_dir
@@ -94,13 +94,13 @@ class Project:
         self._write(os.path.join("libs", "unittest", subdir, name), content)
 
     def add_fact(self, resource_id: object, name: str, value: object) -> None:
-        """Makes a fact known, for this and all later compiles of the test."""
+        """Sets a fact for this and all later compiles of the test."""
         self._facts[str(resource_id)][name] = value
 
     # Compiling
 
     def compile(self, main: str, export: bool = False, no_dedent: bool = True) -> None:
-        """Compiles a model and exports its resources. Raises what is wrong with it."""
+        """Compiles a model and exports its resources. Raises the errors of the model."""
         self._write("main.cf", main if no_dedent else textwrap.dedent(main.strip("\n")))
         self.close()
         self.resources = {}
@@ -133,7 +133,7 @@ class Project:
         return DynamicProxy.return_value(self.host.instance(number))  # type: ignore[no-any-return]
 
     def _models(self, exported: Iterable[Mapping[str, Any]]) -> list[DynamicProxy | None]:
-        """The instances that resources were made of: those that would have their ids."""
+        """The instances of resources, matched by id."""
         found: dict[str, DynamicProxy] = {}
         for name in {Id.parse_id(fields["id"]).entity_type for fields in exported}:
             cls, options = resource.get_class(name)
@@ -143,7 +143,7 @@ class Project:
                 try:
                     identifier = cls.object_to_id(instance, name, options["name"], options["agent"])
                 except Exception:
-                    # It has no id, so it is none of those that were exported.
+                    # Without an id it was not exported.
                     continue
                 found[identifier.resource_str()] = instance
         return [found.get(Id.parse_id(fields["id"]).resource_str()) for fields in exported]
@@ -154,11 +154,11 @@ class Project:
         return self._core.host
 
     def get_stdout(self) -> str:
-        """What the model has printed."""
+        """The output of the model."""
         return str(self._outcome.get("output") or "")
 
     def get_stderr(self) -> str:
-        """Nothing: warnings and errors are no output of the model."""
+        """Empty: warnings and errors are not output of the model."""
         return ""
 
     def get_instances(self, fortype: str = "std::Entity") -> list[DynamicProxy]:
@@ -180,13 +180,13 @@ class Project:
         return self._root_scope
 
     def close(self) -> None:
-        """Ends the compiler. What was compiled cannot be asked about any more."""
+        """Ends the compiler. The model can no longer be queried."""
         if self._core is not None:
             self._core.close()
             self._core = None
 
     def clean(self) -> None:
-        """Forgets what tests leave behind."""
+        """Removes the state of earlier tests."""
         self.close()
         for cache in self._caches.values():
             cache.close()
@@ -207,7 +207,7 @@ class Project:
         return [one for one in self.resources.values() if matches(one, resource_type, filter_args)]
 
     def check_serialization(self, found: Resource) -> Resource:
-        """That a resource can be written down and read again."""
+        """Checks the serialization round trip of a resource."""
         Resource.deserialize(found.serialize())
         return found
 
@@ -237,7 +237,7 @@ class Project:
         return handler
 
     def deploy(self, resource: Resource, dry_run: bool = False, run_as_root: bool = False) -> HandlerContext:
-        """Runs the handler of a resource; gives the context that it has worked with."""
+        """Runs the handler of a resource; returns its context."""
         server.use_carrier(self._server.call)
         copied = Resource.deserialize(resource.serialize())
         self.ctx = ctx = HandlerContext(copied, dry_run=dry_run)
@@ -272,7 +272,7 @@ class Project:
         change: const.Change | None = None,
         **filter_args: object,
     ) -> DeployResult:
-        """Deploys one resource, and checks what comes of it."""
+        """Deploys one resource and checks the outcome."""
         found = self._one(resource_type, filter_args)
         self._server.discovered.clear()
         ctx = self.deploy(found, run_as_root=run_as_root)
@@ -286,7 +286,7 @@ class Project:
         change: const.Change | None = None,
         **filter_args: object,
     ) -> Resource:
-        """Deploys one resource, and checks what comes of it; gives the resource."""
+        """Deploys one resource and checks the outcome; returns the resource."""
         return self.deploy_resource_v2(resource_type, status, run_as_root, change, **filter_args).resource
 
     def dryrun_resource(
@@ -296,7 +296,7 @@ class Project:
         run_as_root: bool = False,
         **filter_args: object,
     ) -> dict[str, Any]:
-        """What deploying one resource would change."""
+        """The changes of a dry run of one resource."""
         found = self._one(resource_type, filter_args)
         ctx = self.dryrun(found, run_as_root)
         DeployResult(found, ctx, []).assert_status(status)
@@ -305,7 +305,7 @@ class Project:
     def deploy_all(
         self, run_as_root: bool = False, exclude_all: Iterable[str] = (), dry_run: bool = False
     ) -> Result:
-        """Deploys all resources, each after those that it requires."""
+        """Deploys all resources, each after its requirements."""
         left_out = set(exclude_all)
         results: dict[Resource, HandlerContext] = {}
         for found in self._in_order():
@@ -335,11 +335,11 @@ class Project:
 
 
 class StandInExporter:
-    """What tests look at of an exporter."""
+    """The part of an exporter that tests use."""
 
     @property
     def _file_store(self) -> dict[str, bytes]:
-        """The contents that were uploaded, by id."""
+        """The uploaded contents by id."""
         directory = files._directory
         if directory is None or not os.path.isdir(directory):
             return {}
@@ -348,7 +348,7 @@ class StandInExporter:
 
 
 class Scope:
-    """A namespace of the model that was compiled."""
+    """A namespace of the compiled model."""
 
     def __init__(self, host: CompileHost, path: list[str]) -> None:
         self._host = host

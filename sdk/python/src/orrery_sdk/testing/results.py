@@ -1,4 +1,4 @@
-"""What came of deploying resources in a test."""
+"""Outcomes of deploys in a test."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from inmanta.agent.handler import HandlerContext
 from inmanta.resources import Resource
 
 
-def _story(ctx: HandlerContext) -> str:
-    """The log of an operation, for the message of a test that fails."""
+def _format_log(ctx: HandlerContext) -> str:
+    """The log of an operation, for the message of a failing test."""
     return "\n".join(
         f"  {line.log_level.name}: {line.msg} {line.kwargs.get('traceback', '')}" for line in ctx.logs
     )
 
 
 class DeployResult:
-    """What came of one resource."""
+    """The outcome of one resource."""
 
     def __init__(self, resource: Resource, ctx: HandlerContext, discovered: list[Any]) -> None:
         self.resource = resource
@@ -46,25 +46,25 @@ class DeployResult:
         self, status: const.ResourceState = const.ResourceState.deployed, change: const.Change | None = None
     ) -> DeployResult:
         assert self.ctx.status == status, (
-            f"{self.resource.id} is {self.ctx.status}, not {status}\n{_story(self.ctx)}"
+            f"{self.resource.id} is {self.ctx.status}, not {status}\n{_format_log(self.ctx)}"
         )
         if change is not None:
             assert self.ctx.change == change, (
-                f"{self.resource.id}: {self.ctx.change}, not {change}\n{_story(self.ctx)}"
+                f"{self.resource.id}: {self.ctx.change}, not {change}\n{_format_log(self.ctx)}"
             )
         return self
 
     def assert_has_logline(self, pattern: str) -> bool:
-        """That a line of the log has this in it, which is a regular expression."""
+        """Asserts that a log line matches this regular expression."""
         lines = [line.msg for line in self.ctx.logs]
         assert any(re.search(pattern, line) for line in lines), (
-            f"no line has {pattern!r}:\n{_story(self.ctx)}"
+            f"no line has {pattern!r}:\n{_format_log(self.ctx)}"
         )
         return True
 
 
 class Result:
-    """What came of several resources."""
+    """The outcomes of several resources."""
 
     def __init__(self, results: Mapping[Resource, HandlerContext]) -> None:
         self.results = results
@@ -106,7 +106,7 @@ class Result:
 
 
 def matches(resource: Resource, resource_type: str, filter_args: Mapping[str, object]) -> bool:
-    """Whether a resource is of a type, as the model names it, and has these values."""
+    """True if a resource has this model type and these values."""
     model = getattr(resource, "model", None)
     names = {resource.id.entity_type} if model is None else {model._type().get_full_name()}
     if resource_type not in names:

@@ -1,4 +1,4 @@
-"""What stands in for the server in a test: facts that the test has made known, and what handlers tell it."""
+"""Fake server for tests: facts set by the test, and data from handlers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StandInServer:
 
     def __init__(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
         self._facts = facts
-        # What handlers that look for resources have found.
+        # The discovered resources.
         self.discovered: list[Any] = []
         self.parameters: dict[str, Any] = {}
         self._methods: dict[str, Callable[[dict[str, Any]], tuple[int, Any]]] = {

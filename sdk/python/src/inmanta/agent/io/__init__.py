@@ -1,7 +1,7 @@
 """Access to the machine of an agent, for handlers of the first generation: `local:`, `ssh://user@host:port`, a name.
 
-Handlers get an object of these classes when they are made. It connects when it is used for the first time, so that
-handlers which do not use it cost nothing.
+Handlers get an object of these classes when they are created. It connects on first use, so that
+handlers that do not use it cost nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from inmanta.agent.cache import AgentCache
     from inmanta.agent.io.local import IOBase
 
-# A connection that has not been used for this long is closed.
+# Idle time after which a connection is closed.
 _IDLE_S = 60.0
 
 # Set by the host: raises if the agent of the running operation is not this machine.
@@ -22,11 +22,11 @@ check_machine: Callable[[], None] | None = None
 
 
 class MachineUnavailable(BaseException):
-    """The agent has no machine here. Not an Exception, so that handlers do not take it for one of theirs."""
+    """The agent has no machine here. Not an Exception, so that handlers do not catch it."""
 
 
 def get_io(cache: AgentCache | None, uri: str, version: int = 0) -> IOBase:
-    """The object for an address; kept in the cache, if there is one, until it has not been used for a while."""
+    """The object for an address, cached until it is idle for a while."""
     if check_machine is not None and parse_address(uri) is None:
         check_machine()
     if cache is None:
@@ -41,7 +41,7 @@ def get_io(cache: AgentCache | None, uri: str, version: int = 0) -> IOBase:
 
 
 def parse_address(uri: str) -> dict[str, Any] | None:
-    """The parts of an address; None if it is this machine."""
+    """The parts of an address; None for this machine."""
     if uri in ("", "local:", "localhost") or uri.startswith("local:"):
         return None
     if "://" not in uri:
@@ -81,9 +81,9 @@ def _open(uri: str) -> IOBase:
 
 
 class LazyIO:
-    """Stands for the object of an address until it is used for the first time.
+    """Lazy proxy for the object of an address.
 
-    :param refuse: called before each use; raises if there is no machine to be used.
+    :param refuse: called before each use; raises if there is no machine.
     """
 
     def __init__(self, uri: str, cache: AgentCache | None, refuse: Callable[[], None] | None = None) -> None:
@@ -99,4 +99,4 @@ class LazyIO:
         return getattr(get_io(self._cache, self._uri), name)
 
     def close(self) -> None:
-        """The connection stays in the cache: other handlers use it."""
+        """Does nothing: the connection stays cached for other handlers."""

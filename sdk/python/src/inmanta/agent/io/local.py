@@ -1,7 +1,7 @@
 """Files and programs of one machine.
 
-This file is also sent to machines on the far side of an ssh connection and run there. So it imports nothing but the
-standard library, and keeps to what Python 3.7 knows.
+This file is also sent over ssh connections and run on the remote machine. So it imports only the
+standard library, and works with Python 3.7.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 
 class IOBase:
-    """What can be done with files and programs, here or elsewhere."""
+    """File and program operations, local or remote."""
 
     def is_remote(self) -> bool:
-        """Whether this is another machine."""
+        """True if this is another machine."""
         raise NotImplementedError()
 
     def close(self) -> None:
@@ -38,7 +38,7 @@ class IOBase:
         cwd: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Tuple[str, str, int]:
-        """Runs a program, without a shell; gives its output, its errors, both stripped, and its exit status."""
+        """Runs a program, without a shell; returns its stripped output and errors, and its exit status."""
         raise NotImplementedError()
 
     def read(self, path: str) -> str:
@@ -50,19 +50,19 @@ class IOBase:
         raise NotImplementedError()
 
     def file_exists(self, path: str) -> bool:
-        """Whether there is something, even a link that leads nowhere."""
+        """True if the path exists, even as a dangling link."""
         raise NotImplementedError()
 
     def readlink(self, path: str) -> str:
-        """Where a link leads."""
+        """The target of a link."""
         raise NotImplementedError()
 
     def symlink(self, source: str, target: str) -> None:
-        """Makes a link `target` that leads to `source`."""
+        """Creates a link `target` that points to `source`."""
         raise NotImplementedError()
 
     def is_symlink(self, path: str) -> bool:
-        """Whether it is a link; it has to exist."""
+        """True if it is a link; it must exist."""
         raise NotImplementedError()
 
     def file_stat(self, path: str) -> Dict[str, Union[int, str]]:
@@ -86,11 +86,11 @@ class IOBase:
         raise NotImplementedError()
 
     def mkdir(self, path: str) -> None:
-        """Makes a directory."""
+        """Creates a directory."""
         raise NotImplementedError()
 
     def rmdir(self, path: str) -> None:
-        """Removes a directory and all that is in it."""
+        """Removes a directory with its content."""
         raise NotImplementedError()
 
 
@@ -98,7 +98,7 @@ class LocalIO(IOBase):
     """This machine."""
 
     def is_remote(self) -> bool:
-        """It is not."""
+        """False: this is the local machine."""
         return False
 
     def hash_file(self, path: str) -> str:
@@ -117,7 +117,7 @@ class LocalIO(IOBase):
         cwd: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Tuple[str, str, int]:
-        """Runs a program with the environment of this process, changed by `env`, and without its PYTHONPATH."""
+        """Runs a program with the environment of this process, updated by `env`, without PYTHONPATH."""
         variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         variables.update(env or {})
         done = subprocess.run(
@@ -142,19 +142,19 @@ class LocalIO(IOBase):
             return stream.read()
 
     def file_exists(self, path: str) -> bool:
-        """Whether there is something, even a link that leads nowhere."""
+        """True if the path exists, even as a dangling link."""
         return os.path.lexists(path)
 
     def readlink(self, path: str) -> str:
-        """Where a link leads."""
+        """The target of a link."""
         return os.readlink(path)
 
     def symlink(self, source: str, target: str) -> None:
-        """Makes a link `target` that leads to `source`."""
+        """Creates a link `target` that points to `source`."""
         os.symlink(source, target)
 
     def is_symlink(self, path: str) -> bool:
-        """Whether it is a link; it has to exist."""
+        """True if it is a link; it must exist."""
         return stat.S_ISLNK(os.lstat(path).st_mode)
 
     def file_stat(self, path: str) -> Dict[str, Union[int, str]]:
@@ -180,7 +180,7 @@ class LocalIO(IOBase):
             stream.write(content)
 
     def chown(self, path: str, user: Optional[str] = None, group: Optional[str] = None) -> None:
-        """Changes the owner and the group; who is None stays."""
+        """Changes the owner and the group; None means unchanged."""
         uid = -1 if user is None else pwd.getpwnam(user).pw_uid
         gid = -1 if group is None else grp.getgrnam(group).gr_gid
         os.chown(path, uid, gid)
@@ -190,16 +190,16 @@ class LocalIO(IOBase):
         os.chmod(path, int(str(permissions), 8))
 
     def mkdir(self, path: str) -> None:
-        """Makes a directory."""
+        """Creates a directory."""
         os.mkdir(path)
 
     def rmdir(self, path: str) -> None:
-        """Removes a directory and all that is in it."""
+        """Removes a directory with its content."""
         shutil.rmtree(path)
 
 
 class BashIO(LocalIO):
-    """This machine as another user: everything is done by programs that `sudo` starts.
+    """This machine as another user: every operation is a program that `sudo` starts.
 
     :param run_as: the user.
     """
@@ -238,7 +238,7 @@ class BashIO(LocalIO):
         cwd: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Tuple[str, str, int]:
-        """Runs a program as that user; variables are handed over by `env`, since sudo drops them."""
+        """Runs a program as that user; variables are passed with `env`, since sudo drops them."""
         words = ["env"] + ["%s=%s" % item for item in (env or {}).items()] + [command] + list(arguments)
         if self.run_as is not None:
             words = ["sudo", "-n", "-u", self.run_as, "--"] + words
@@ -253,19 +253,19 @@ class BashIO(LocalIO):
         return self._program("cat", "--", path)
 
     def file_exists(self, path: str) -> bool:
-        """Whether there is something, even a link that leads nowhere."""
+        """True if the path exists, even as a dangling link."""
         return self._test("-e", path) or self._test("-L", path)
 
     def readlink(self, path: str) -> str:
-        """Where a link leads."""
+        """The target of a link."""
         return self._program("readlink", "--", path).decode("utf-8").rstrip("\n")
 
     def symlink(self, source: str, target: str) -> None:
-        """Makes a link `target` that leads to `source`."""
+        """Creates a link `target` that points to `source`."""
         self._program("ln", "-s", "-T", "--", source, target)
 
     def is_symlink(self, path: str) -> bool:
-        """Whether it is a link; it has to exist."""
+        """True if it is a link; it must exist."""
         if not self.file_exists(path):
             raise FileNotFoundError(path)
         return self._test("-L", path)
@@ -284,7 +284,7 @@ class BashIO(LocalIO):
         self._program("dd", "status=none", "of=" + path, content=content)
 
     def chown(self, path: str, user: Optional[str] = None, group: Optional[str] = None) -> None:
-        """Changes the owner and the group; who is None stays."""
+        """Changes the owner and the group; None means unchanged."""
         if user is not None:
             self._program("chown", "--", user, path)
         if group is not None:
@@ -295,9 +295,9 @@ class BashIO(LocalIO):
         self._program("chmod", "--", str(permissions), path)
 
     def mkdir(self, path: str) -> None:
-        """Makes a directory."""
+        """Creates a directory."""
         self._program("mkdir", "--", path)
 
     def rmdir(self, path: str) -> None:
-        """Removes a directory and all that is in it."""
+        """Removes a directory with its content."""
         self._program("rm", "-r", "--", path)

@@ -1,6 +1,6 @@
-"""Files and programs of another machine, through the ssh client and a Python over there.
+"""Files and programs of another machine, through the ssh client and a remote Python.
 
-The client is asked to start Python, which gets the text of `local.py` and a loop around it, and then answers requests:
+The client starts Python, which gets the text of `local.py` and a loop around it, and then answers requests:
 lines of JSON, with bytes as base64.
 """
 
@@ -19,7 +19,7 @@ from inmanta.resources import HostNotFoundException
 
 _CONNECT_TIMEOUT_S = 20
 
-# Reads the length of a program and the program from its input, and becomes it.
+# Reads the length of a program and the program from its input, and executes it.
 _BOOTSTRAP = "import sys;i=sys.stdin.buffer;exec(compile(i.read(int(i.readline())),'orrery-io','exec'))"
 
 _LOOP = """
@@ -56,7 +56,7 @@ _serve()
 
 
 class RemoteException(Exception):
-    """Something failed on the far side. `exception_type` is the name of the class that it had there."""
+    """A failure on the remote machine. `exception_type` is the name of its class there."""
 
     def __init__(self, message: str, exception_type: str = "Exception") -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class RemoteException(Exception):
 
 
 class SshIO(local.IOBase):
-    """A machine that the ssh client can log in to, without a password and without looking at its host key."""
+    """A machine that the ssh client can log in to, without a password and without checking its host key."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class SshIO(local.IOBase):
                 process.stdin.write(b"%d\n" % len(program) + program)
                 process.stdin.flush()
                 if process.stdout.readline() == b'{"ready":true}\n':
-                    # Nobody reads what it says from now on; it must not block on that.
+                    # Its output is not read from now on, and must not block it.
                     threading.Thread(target=_drain, args=(process,), daemon=True).start()
                     return process
             except OSError:
@@ -126,7 +126,7 @@ class SshIO(local.IOBase):
         return base64.b64decode(value["$bytes"]) if isinstance(value, dict) and "$bytes" in value else value
 
     def is_remote(self) -> bool:
-        """It is."""
+        """True: this is a remote machine."""
         return True
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class SshIO(local.IOBase):
         cwd: str | None = None,
         timeout: float | None = None,
     ) -> tuple[str, str, int]:
-        """Runs a program there."""
+        """Runs a program on the machine."""
         return tuple(self._call("run", command, arguments, env, cwd, timeout))
 
     def read_binary(self, path: str) -> bytes:
@@ -153,19 +153,19 @@ class SshIO(local.IOBase):
         return self._call("read_binary", path)
 
     def file_exists(self, path: str) -> bool:
-        """Whether there is something, even a link that leads nowhere."""
+        """True if the path exists, even as a dangling link."""
         return self._call("file_exists", path)
 
     def readlink(self, path: str) -> str:
-        """Where a link leads."""
+        """The target of a link."""
         return self._call("readlink", path)
 
     def symlink(self, source: str, target: str) -> None:
-        """Makes a link `target` that leads to `source`."""
+        """Creates a link `target` that points to `source`."""
         self._call("symlink", source, target)
 
     def is_symlink(self, path: str) -> bool:
-        """Whether it is a link; it has to exist."""
+        """True if it is a link; it must exist."""
         return self._call("is_symlink", path)
 
     def file_stat(self, path: str) -> dict[str, int | str]:
@@ -189,11 +189,11 @@ class SshIO(local.IOBase):
         self._call("chmod", path, permissions)
 
     def mkdir(self, path: str) -> None:
-        """Makes a directory."""
+        """Creates a directory."""
         self._call("mkdir", path)
 
     def rmdir(self, path: str) -> None:
-        """Removes a directory and all that is in it."""
+        """Removes a directory with its content."""
         self._call("rmdir", path)
 
 
@@ -211,7 +211,7 @@ def _command(ssh: tuple[str, ...], host: str, user: str, port: int | None, pytho
         words += ["-o", f"{name}={value}"]
     if port is not None:
         words += ["-p", str(port)]
-    # One word for the shell over there; the program has no quotes of this kind.
+    # One word for the remote shell; the program contains no quotes of this kind.
     return [*words, f"{user}@{host}", f'{python} -u -c "{_BOOTSTRAP}"']
 
 
@@ -233,12 +233,12 @@ def _drain(process: subprocess.Popen[bytes]) -> None:
         while process.stderr.read(4096):
             pass
     except (OSError, ValueError):
-        # It was closed in the meantime.
+        # It was closed meanwhile.
         pass
 
 
 def _end(process: subprocess.Popen[bytes]) -> str:
-    """Ends the client; gives what it had to say."""
+    """Ends the client; returns its error output."""
     if process.stdin is not None:
         try:
             process.stdin.close()

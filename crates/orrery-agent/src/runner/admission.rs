@@ -1,0 +1,162 @@
+//! Admission of commands: repeat a known result, queue, or reject.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orrery_handlers::CancelToken;
+use uuid::Uuid;
+
+use super::{QueuedCommand, Shared, lock};
+use crate::errors::chain;
+use crate::journal::JournalEntry;
+use crate::protocol::{Command, CommandKind, FromAgent, RejectionCode};
+
+/// Reason why a command is not executed.
+enum AdmissionError {
+    Busy,
+    Rejected(RejectionCode, String),
+}
+
+impl Shared {
+    pub(super) fn admit(self: &Arc<Self>, command: Command) {
+        let _one_at_a_time = lock(&self.admission);
+        let id = command.id;
+        if self.report_active(id) {
+            return;
+        }
+        let repeated = match lock(&self.journal).find(id) {
+            Ok(Some(JournalEntry::Finished(result))) => {
+                return self.send(FromAgent::Result(result));
+            }
+            Ok(Some(JournalEntry::Started)) => true,
+            Ok(None) => false,
+            // It was executed, and its result is lost: repeat it from its read.
+            Err(error) => {
+                tracing::error!(%error, command = %id, "cannot read a result from the journal");
+                true
+            }
+        };
+        match self.enqueue(command, repeated) {
+            Ok(()) => {
+                self.send(FromAgent::Accepted { id });
+                self.spawn_worker();
+            }
+            Err(AdmissionError::Busy) => self.send(FromAgent::Busy { id }),
+            Err(AdmissionError::Rejected(code, reason)) => {
+                tracing::warn!(command = %id, ?code, reason, "command rejected");
+                self.send(FromAgent::Rejected { id, code, reason });
+            }
+        }
+    }
+
+    /// Reports the state of an active command; returns true if it is active.
+    fn report_active(&self, id: Uuid) -> bool {
+        let (is_active, is_announcing) = {
+            let state = lock(&self.state);
+            (state.active_commands.contains_key(&id), state.announcing.get(&id) == Some(&false))
+        };
+        if is_active {
+            self.send(FromAgent::Accepted { id });
+        }
+        if is_announcing {
+            self.send(FromAgent::Announce { id });
+        }
+        is_active
+    }
+
+    fn enqueue(&self, command: Command, repeated: bool) -> Result<(), AdmissionError> {
+        let arrived = Instant::now();
+        let refuse = |code, reason: String| Err(AdmissionError::Rejected(code, reason));
+        let resource = match command.resource.to_resource() {
+            Ok(resource) => resource,
+            Err(error) => return refuse(RejectionCode::Unreadable, error.to_string()),
+        };
+        if command.environment != self.environment {
+            let text = format!("this agent serves the environment {}", self.environment);
+            return refuse(RejectionCode::Unreadable, text);
+        }
+        if !self.names.iter().any(|name| name == resource.id.agent()) {
+            let text = format!("this agent serves {}", self.names.join(", "));
+            return refuse(RejectionCode::Unreadable, text);
+        }
+        if self.registry.handler(resource.id.entity()).is_none() {
+            let text = format!(
+                "this agent has no handler for {}; it may be older than the server",
+                resource.id.entity()
+            );
+            return refuse(RejectionCode::UnknownType, text);
+        }
+        self.check_epoch(&command)?;
+        let mut state = lock(&self.state);
+        let full = state.active_commands.len() >= self.limits.running_max + self.limits.queued_max;
+        if state.closed || full {
+            return Err(AdmissionError::Busy);
+        }
+        let deadline =
+            command.deadline_ms.and_then(|left| arrived.checked_add(Duration::from_millis(left)));
+        let stop = deadline.map_or_else(CancelToken::never, CancelToken::at);
+        let queued = Arc::new(QueuedCommand { command, resource, stop, repeated });
+        state.active_commands.insert(queued.id(), Arc::clone(&queued));
+        state.queue.push_back(queued);
+        Ok(())
+    }
+
+    /// Rejects commands of an epoch older than the highest one seen.
+    fn check_epoch(&self, command: &Command) -> Result<(), AdmissionError> {
+        if command.what == CommandKind::DryRun {
+            return Ok(());
+        }
+        let refuse = |code, reason: &str| Err(AdmissionError::Rejected(code, reason.to_owned()));
+        let Some(epoch) = command.epoch else {
+            return refuse(RejectionCode::Unreadable, "the command has no epoch");
+        };
+        let mut journal = lock(&self.journal);
+        if epoch < journal.epoch() {
+            let text = format!(
+                "epoch {epoch} is older than {}, the highest seen; if the server was restored from a backup, join this agent again with --replace",
+                journal.epoch()
+            );
+            return refuse(RejectionCode::Fenced, &text);
+        }
+        if epoch == journal.epoch() {
+            return Ok(());
+        }
+        if let Err(error) = journal.raise_epoch(epoch) {
+            return refuse(RejectionCode::Unable, &chain(&error));
+        }
+        drop(journal);
+        self.cancel_older_epochs(epoch);
+        Ok(())
+    }
+
+    /// Cancels commands of older epochs.
+    fn cancel_older_epochs(&self, epoch: u64) {
+        let is_older =
+            |queued: &QueuedCommand| queued.command.epoch.is_some_and(|older| older < epoch);
+        let mut fenced = Vec::new();
+        {
+            let mut state = lock(&self.state);
+            state.queue.retain(|queued| {
+                let keep = !is_older(queued);
+                if !keep {
+                    fenced.push(queued.id());
+                }
+                keep
+            });
+            for id in &fenced {
+                state.active_commands.remove(id);
+            }
+            state
+                .active_commands
+                .values()
+                .filter(|queued| is_older(queued))
+                .for_each(|queued| queued.stop.cancel());
+        }
+        self.change_recorded.notify_all();
+        self.ended.notify_all();
+        for id in fenced {
+            let reason = format!("superseded by epoch {epoch}");
+            self.send(FromAgent::Rejected { id, code: RejectionCode::Fenced, reason });
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Executes commands: admits or rejects them, runs handlers on a bounded number of threads, and
+//! persists results before it sends them.
+//!
+//! ```text
+//! session ──command──► admission ──► queue ──► workers ──► results ──► journal, then session
+//! ```
+
+mod admission;
+mod results;
+mod workers;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use orrery_executor::RunOutcome;
+use orrery_handlers::{CancelToken, Registry, Target, TargetCache};
+use orrery_model::{Resource, ResourceId};
+use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
+
+use crate::journal::Journal;
+use crate::protocol::{Command, FromAgent};
+
+/// Limits of an agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Maximum of concurrent handlers.
+    pub running_max: usize,
+    /// Maximum of queued commands.
+    pub queued_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { running_max: 64, queued_max: 256 }
+    }
+}
+
+/// Configuration of a runner.
+pub struct RunnerSetup {
+    pub environment: Uuid,
+    /// Agent names that it serves.
+    pub names: Vec<String>,
+    pub registry: Registry,
+    pub target: Arc<dyn Target>,
+    pub journal: Journal,
+    pub limits: Limits,
+}
+
+impl fmt::Debug for RunnerSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunnerSetup")
+            .field("environment", &self.environment)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An admitted command.
+#[derive(Debug)]
+struct QueuedCommand {
+    command: Command,
+    resource: Resource,
+    stop: CancelToken,
+    /// Started before, in a process that ended.
+    repeated: bool,
+}
+
+impl QueuedCommand {
+    fn id(&self) -> Uuid {
+        self.command.id
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// Queued commands, in order of arrival.
+    queue: VecDeque<Arc<QueuedCommand>>,
+    /// Commands that are queued, running, or about to be reported.
+    active_commands: BTreeMap<Uuid, Arc<QueuedCommand>>,
+    /// Resources with a running handler; no other command may start on them.
+    busy_resources: BTreeSet<ResourceId>,
+    /// Commands that wait for the record of their change; true once recorded.
+    announcing: BTreeMap<Uuid, bool>,
+    ended: Vec<(Arc<QueuedCommand>, RunOutcome)>,
+    workers: usize,
+    idle: usize,
+    closed: bool,
+}
+
+struct Shared {
+    environment: Uuid,
+    names: Vec<String>,
+    registry: Registry,
+    target: Arc<dyn Target>,
+    limits: Limits,
+    /// Serializes admission across sessions.
+    admission: Mutex<()>,
+    state: Mutex<State>,
+    journal: Mutex<Journal>,
+    /// Cached data about the machine, and the time of its creation.
+    target_cache: Mutex<(Instant, Arc<TargetCache>)>,
+    /// Channel for results while a session exists.
+    outbox: Mutex<Option<UnboundedSender<FromAgent>>>,
+    /// A command is queued, or a resource is free again.
+    commands_queued: Condvar,
+    /// Starts of changes were recorded.
+    change_recorded: Condvar,
+    /// A result is available, or was sent.
+    ended: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic under a lock is a defect of this crate; the data stays readable.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Sends a message. Without a session it is dropped: the gateway asks again.
+    fn send(&self, message: FromAgent) {
+        if let Some(outbox) = &*lock(&self.outbox) {
+            // A session that just ended counts as none.
+            let _ = outbox.send(message);
+        }
+    }
+
+    /// Cancels commands. Queued ones end at once.
+    fn cancel(&self, selects: impl Fn(&QueuedCommand) -> bool) {
+        {
+            let mut state = lock(&self.state);
+            let State { queue, active_commands, ended, .. } = &mut *state;
+            active_commands
+                .values()
+                .filter(|queued| selects(queued))
+                .for_each(|queued| queued.stop.cancel());
+            queue.retain(|queued| {
+                let selected = selects(queued);
+                if selected {
+                    ended.push((Arc::clone(queued), results::cancelled_outcome()));
+                }
+                !selected
+            });
+        }
+        self.change_recorded.notify_all();
+        self.ended.notify_all();
+    }
+}
+
+/// Executes commands until it is closed.
+#[derive(Clone)]
+pub struct Runner(Arc<Shared>);
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Runner")
+    }
+}
+
+impl Runner {
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(setup: RunnerSetup) -> io::Result<Self> {
+        let RunnerSetup { environment, names, registry, target, journal, limits } = setup;
+        let shared = Arc::new(Shared {
+            environment,
+            names,
+            registry,
+            target,
+            limits,
+            admission: Mutex::default(),
+            state: Mutex::default(),
+            journal: Mutex::new(journal),
+            target_cache: Mutex::new((Instant::now(), Arc::default())),
+            outbox: Mutex::default(),
+            commands_queued: Condvar::new(),
+            change_recorded: Condvar::new(),
+            ended: Condvar::new(),
+        });
+        let results = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("results".to_owned());
+        thread.spawn(move || results.result_loop())?;
+        Ok(Runner(shared))
+    }
+
+    /// Sends results to this channel from now on. Results that ended without a session are not sent
+    /// again.
+    pub fn attach(&self, outbox: UnboundedSender<FromAgent>) {
+        *lock(&self.0.outbox) = Some(outbox);
+    }
+
+    pub fn detach(&self) {
+        *lock(&self.0.outbox) = None;
+    }
+
+    /// Admits or rejects a command. Blocks on disk writes only.
+    pub fn command(&self, command: Command) {
+        self.0.admit(command);
+    }
+
+    /// Cancels a command.
+    pub fn cancel(&self, id: Uuid) {
+        self.0.cancel(|queued| queued.id() == id);
+    }
+
+    /// Handles the server's confirmation that the start of a change is recorded.
+    pub fn announced(&self, id: Uuid) {
+        if let Some(noted) = lock(&self.0.state).announcing.get_mut(&id) {
+            *noted = true;
+        }
+        self.0.change_recorded.notify_all();
+    }
+
+    /// Commands that are queued or running.
+    pub fn active_commands(&self) -> Vec<Uuid> {
+        lock(&self.0.state).active_commands.keys().copied().collect()
+    }
+
+    /// Stops admission.
+    pub fn close(&self) {
+        lock(&self.0.state).closed = true;
+        self.0.commands_queued.notify_all();
+        self.0.ended.notify_all();
+    }
+
+    pub fn cancel_all(&self) {
+        self.0.cancel(|_| true);
+    }
+
+    /// Waits until all admitted commands are reported; returns true if they are.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let state = lock(&self.0.state);
+        let waited = self
+            .0
+            .ended
+            .wait_timeout_while(state, limit, |state| !state.active_commands.is_empty());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.active_commands.is_empty()
+    }
+}

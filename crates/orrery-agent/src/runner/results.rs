@@ -1,0 +1,135 @@
+//! Result thread: persists results, then sends them. Results that arrive meanwhile share one disk
+//! sync.
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+use orrery_executor::RunOutcome;
+use orrery_model::{Change, ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus};
+
+use super::{QueuedCommand, Shared, lock};
+use crate::clock::now;
+use crate::errors::chain;
+use crate::journal::JournalError;
+use crate::protocol::{CommandKind, CommandResult, FromAgent};
+
+/// Maximum size of a result, in bytes; larger ones are truncated.
+const RESULT_MAX: usize = 16 * 1024 * 1024;
+
+impl Shared {
+    pub(super) fn result_loop(&self) {
+        loop {
+            let ended = {
+                let mut state = lock(&self.state);
+                loop {
+                    if !state.ended.is_empty() {
+                        break std::mem::take(&mut state.ended);
+                    }
+                    if state.closed && state.active_commands.is_empty() {
+                        return;
+                    }
+                    state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            };
+            self.persist_and_send(ended);
+        }
+    }
+
+    fn persist(&self, results: &[CommandResult]) -> Result<(), JournalError> {
+        if results.is_empty() {
+            return Ok(());
+        }
+        let mut journal = lock(&self.journal);
+        journal.record_finished(results)?;
+        // Without a change, a power loss costs only another run.
+        let harmless = |result: &CommandResult| {
+            result.outcome.status == OutcomeStatus::Deployed
+                && result.outcome.change.kind == ChangeKind::NoChange
+                && !result.announced
+        };
+        if results.iter().all(harmless) { Ok(()) } else { journal.sync() }
+    }
+
+    fn persist_and_send(&self, ended: Vec<(Arc<QueuedCommand>, RunOutcome)>) {
+        let changed =
+            |run_outcome: &RunOutcome| run_outcome.outcome.change.kind != ChangeKind::NoChange;
+        if ended.iter().any(|(_, run_outcome)| changed(run_outcome))
+            && let Err(error) = self.target.sync()
+        {
+            tracing::warn!(%error, "cannot sync written files; they may not survive a power loss");
+        }
+        let mut persistent = Vec::new();
+        let mut transient = Vec::new();
+        for (queued, run_outcome) in ended {
+            let result = truncate_result(CommandResult::new(queued.id(), run_outcome));
+            // A dry run can be repeated without harm.
+            if queued.command.what == CommandKind::DryRun {
+                transient.push(result);
+            } else {
+                persistent.push(result);
+            }
+        }
+        if let Err(error) = self.persist(&persistent) {
+            // The command is done, so its result is sent; if that is lost, too, it is repeated from
+            // its read.
+            tracing::error!(error = chain(&error), "cannot store results");
+        }
+        {
+            // Under one lock: an empty `active_commands` means that every result is sent.
+            let mut state = lock(&self.state);
+            for result in persistent.into_iter().chain(transient) {
+                state.active_commands.remove(&result.id);
+                self.send(FromAgent::Result(Box::new(result)));
+            }
+        }
+        self.ended.notify_all();
+    }
+}
+
+/// Outcome of a command that was cancelled while queued.
+pub(super) fn cancelled_outcome() -> RunOutcome {
+    let message = "cancelled before it started".to_owned();
+    let values = serde_json::Map::new();
+    let line = LogLine { at: now(), level: LogLevel::Warning, message, values };
+    let (status, change) = (OutcomeStatus::Skipped, Change::default());
+    Outcome { status, change, facts: Vec::new(), log: vec![line] }.into()
+}
+
+/// Outcome of a command that started before a restart of the agent and must not be repeated.
+pub(super) fn interrupted_outcome() -> RunOutcome {
+    let message = "the agent was restarted during the run".to_owned();
+    let values = serde_json::Map::new();
+    let line = LogLine { at: now(), level: LogLevel::Error, message, values };
+    let (status, change) = (OutcomeStatus::Failed, Change::default());
+    let outcome = Outcome { status, change, facts: Vec::new(), log: vec![line] };
+    RunOutcome { unclear: true, repeated: true, ..outcome.into() }
+}
+
+/// Counts written bytes and drops them.
+struct ByteCounter(usize);
+
+impl io::Write for ByteCounter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Truncates a result that exceeds the message size.
+fn truncate_result(mut result: CommandResult) -> CommandResult {
+    let mut counted = ByteCounter(0);
+    let length = serde_json::to_writer(&mut counted, &result).map_or(0, |()| counted.0);
+    if length <= RESULT_MAX {
+        return result;
+    }
+    let message = format!("dropped the log and changes: {length} bytes exceed the message size");
+    let values = serde_json::Map::new();
+    result.outcome.log = vec![LogLine { at: now(), level: LogLevel::Warning, message, values }];
+    result.outcome.change.attributes.clear();
+    result.outcome.facts.clear();
+    result
+}

@@ -1,0 +1,33 @@
+//! Notifications of an environment.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A message to the users of an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Notification {
+    pub id: Uuid,
+    pub created: String,
+    pub title: String,
+    pub message: String,
+    /// `message`, `info`, `success`, `warning`, `error`
+    pub severity: String,
+    /// Path of the object of the notification, or empty.
+    pub uri: String,
+    /// Compile of the notification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compile: Option<Uuid>,
+    pub read: bool,
+    pub cleared: bool,
+}
+
+/// Changes to a notification. Absent fields keep their values.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NotificationUpdate {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleared: Option<bool>,
+}

@@ -1,0 +1,176 @@
+//! Worker limit: starts small, and grows as handlers turn out to be slow.
+//!
+//! A slow handler mostly waits: for a command, a device, a network. It occupies a thread, but
+//! should not occupy a slot that a quick one could use, or a few slow targets would hold up all
+//! others. A small initial limit keeps many short runs from competing for the processor, and slow
+//! runs do not count. The scheduler gets the resulting limit; tasks that it holds back stay queued
+//! and may still be overtaken.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use orrery_scheduler::Event;
+
+use crate::state::EngineState;
+
+/// A handler that has run for this long is slow.
+pub(crate) const SLOW_RUN: Duration = Duration::from_millis(50);
+
+/// Default maximum of handlers at once per engine.
+const WORKERS_MAX: usize = 1_000;
+
+/// Extra slots for slow handlers, shared by all engines of this process.
+const EXTRA_SLOTS_MAX: usize = 4_000;
+
+/// Limits of concurrent handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerLimits {
+    /// Slots from the start.
+    initial: usize,
+    /// Maximum, if most of the handlers are slow.
+    max: usize,
+}
+
+impl WorkerLimits {
+    /// Starts with `initial` slots, and grows as handlers turn out to be slow.
+    pub fn starting_at(initial: usize) -> Self {
+        let initial = initial.max(1);
+        WorkerLimits { initial, max: WORKERS_MAX.max(initial) }
+    }
+
+    /// A configured number is a fixed maximum; without one, starts with `default` slots and grows.
+    pub fn from_setting(configured: Option<u16>, default: u16) -> Self {
+        let default = WorkerLimits::starting_at(default.into());
+        configured.map_or(default, |limit| default.at_most(limit.into()))
+    }
+
+    /// Limits the number of handlers, however slow they are.
+    #[must_use]
+    pub fn at_most(self, limit: usize) -> Self {
+        let limit = limit.max(1);
+        WorkerLimits { initial: self.initial.min(limit), max: limit }
+    }
+}
+
+/// Number of pending runs, and of threads allowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerDemand {
+    pub(crate) pending_runs: usize,
+    pub(crate) limit: usize,
+}
+
+/// Current slots of an engine.
+#[derive(Debug)]
+pub(crate) struct Concurrency {
+    workers: WorkerLimits,
+    /// Extra slots, taken from the share of the process.
+    extra: usize,
+}
+
+impl Concurrency {
+    pub(crate) fn new(workers: WorkerLimits) -> Self {
+        Concurrency { workers, extra: 0 }
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.workers.initial + self.extra
+    }
+
+    /// Slots as the scheduler's limit.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        Some(u32::try_from(self.slots()).unwrap_or(u32::MAX))
+    }
+
+    /// Adjusts the slots to the number of slow runs; returns true if it changed.
+    fn adjust(&mut self, slow: usize) -> bool {
+        // Twice as many, so hundreds of slots are reached within a few steps.
+        let target = (2 * slow).min(self.workers.max - self.workers.initial);
+        let before = self.extra;
+        self.extra = reserve_extra(before, target);
+        self.extra != before
+    }
+}
+
+impl Drop for Concurrency {
+    fn drop(&mut self) {
+        reserve_extra(self.extra, 0);
+    }
+}
+
+static EXTRA_SLOTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns extra slots to the process, or takes more if available; returns the new number.
+fn reserve_extra(had: usize, target: usize) -> usize {
+    let mut got = had;
+    let _ = EXTRA_SLOTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+        let others = taken.saturating_sub(had);
+        got = target.min(EXTRA_SLOTS_MAX.saturating_sub(others));
+        Some(others + got)
+    });
+    got
+}
+
+impl EngineState {
+    pub(crate) fn worker_demand(&self) -> WorkerDemand {
+        // Threads stuck in an abandoned handler do not count.
+        WorkerDemand {
+            pending_runs: self.pending_runs.len(),
+            limit: self.concurrency.slots() + self.abandoned,
+        }
+    }
+
+    /// Returns true if a task could start with more slots.
+    pub(crate) fn is_at_capacity(&self) -> bool {
+        self.scheduler.is_limited()
+    }
+
+    /// Adjusts the slots to the number of slow runs.
+    pub(crate) fn adjust_concurrency(&mut self) {
+        let now = self.now();
+        let old =
+            self.running_tasks.values().filter(|one| now.since(one.started) >= SLOW_RUN).count();
+        // A pending run without a thread is not slow.
+        let slow = old.saturating_sub(self.pending_runs.len());
+        if self.concurrency.adjust(slow) {
+            let limit = self.concurrency.limit();
+            self.apply(Event::RunningMax(limit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_follow_slow_runs_up_to_the_limits() {
+        let mut concurrency = Concurrency::new(WorkerLimits::starting_at(16));
+        assert_eq!(concurrency.slots(), 16);
+        let mut slots = Vec::new();
+        for _ in 0..8 {
+            concurrency.adjust(concurrency.slots());
+            slots.push(concurrency.slots());
+        }
+        assert_eq!(slots, [48, 112, 240, 496, 1000, 1000, 1000, 1000]);
+        assert!(concurrency.adjust(3) && concurrency.slots() == 22);
+        assert!(concurrency.adjust(0) && !concurrency.adjust(0) && concurrency.slots() == 16);
+
+        let mut exact = Concurrency::new(WorkerLimits::starting_at(16).at_most(20));
+        assert!(exact.adjust(16) && exact.slots() == 20);
+        let mut one = Concurrency::new(WorkerLimits::starting_at(16).at_most(1));
+        assert!(!one.adjust(1) && one.slots() == 1);
+
+        // All engines of a process share the extra slots.
+        let mut engines: Vec<Concurrency> =
+            (0..10).map(|_| Concurrency::new(WorkerLimits::starting_at(10))).collect();
+        for concurrency in &mut engines {
+            concurrency.adjust(10_000);
+        }
+        let all: usize = engines.iter().map(Concurrency::slots).sum();
+        assert!(all <= EXTRA_SLOTS_MAX + 100 && all > EXTRA_SLOTS_MAX / 2, "{all}");
+        assert!(engines.iter().all(|concurrency| concurrency.slots() >= 10));
+        drop(engines);
+        drop((exact, one, concurrency));
+        assert_eq!(EXTRA_SLOTS.load(Ordering::Relaxed), 0);
+    }
+}

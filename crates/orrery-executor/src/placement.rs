@@ -1,0 +1,116 @@
+//! Execution sites of agents.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use orrery_handlers::{LocalTarget, OutwardTarget, Target};
+use orrery_model::{Deployer, Inventory, Placement, Resource};
+
+use crate::remote::Remote;
+
+/// No target for an agent; the reason is for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoTarget(pub String);
+
+/// Resolved placement of an agent.
+#[derive(Clone)]
+pub enum ExecutionSite {
+    /// In this process.
+    Local(Arc<dyn Target>),
+    /// On a remote agent, which receives commands.
+    Remote(Arc<dyn Remote>),
+    /// In this process, for handlers that need no machine; all others are unavailable.
+    Outward(Arc<OutwardTarget>),
+}
+
+impl fmt::Debug for ExecutionSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ExecutionSite::Local(_) => "Here",
+            ExecutionSite::Remote(_) => "Remote",
+            ExecutionSite::Outward(_) => "Outward",
+        })
+    }
+}
+
+/// Resolves the execution site of an agent.
+pub trait TargetResolver: Send + Sync {
+    /// Called once per agent and engine, and again after
+    /// [`Engine::invalidate_sites`](crate::Engine::invalidate_sites). Must not block: it runs under
+    /// the engine's lock.
+    ///
+    /// # Errors
+    /// If the agent has no site.
+    fn resolve(&self, agent: &str) -> Result<ExecutionSite, NoTarget>;
+
+    /// Makes writes to all local targets durable. Remote agents do this before they report a
+    /// result.
+    fn sync(&self);
+}
+
+/// Returns the site of an agent that has no local machine and no remote agent.
+pub fn outward_site(agent: &str, placement: &Placement, deployer: Deployer) -> ExecutionSite {
+    let address = match placement {
+        Placement::Address(address) => Some(address.clone()),
+        _ => None,
+    };
+    let reason = placement.reason(agent);
+    let help = placement.help(agent, deployer).unwrap_or_default();
+    ExecutionSite::Outward(Arc::new(OutwardTarget::new(address, reason, help)))
+}
+
+/// Returns the agent and address of a `std::AgentConfig`; `None` for other resources and for a
+/// purged one.
+pub fn declared_address(resource: &Resource) -> Option<(String, String)> {
+    if resource.id.entity() != "std::AgentConfig" {
+        return None;
+    }
+    let attributes = resource.attributes.to_object();
+    if attributes.get("purged").and_then(serde_json::Value::as_bool) == Some(true) {
+        return None;
+    }
+    let text = |name: &str| Some(attributes.get(name)?.as_str()?.to_owned());
+    Some((text("agentname")?, text("uri")?))
+}
+
+/// Addresses of agents that a version declares.
+pub fn declared_addresses(resources: &[Resource]) -> BTreeMap<String, String> {
+    resources.iter().filter_map(declared_address).collect()
+}
+
+/// Resolver of a command without a server: each agent is this machine or has none.
+pub struct LocalTargets {
+    target: Arc<LocalTarget>,
+    inventory: Inventory,
+}
+
+impl LocalTargets {
+    pub fn new(target: LocalTarget, inventory: Inventory) -> Self {
+        LocalTargets { target: Arc::new(target), inventory }
+    }
+}
+
+impl fmt::Debug for LocalTargets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LocalTargets")
+    }
+}
+
+impl TargetResolver for LocalTargets {
+    fn resolve(&self, agent: &str) -> Result<ExecutionSite, NoTarget> {
+        Ok(match self.inventory.placement_of(agent) {
+            Placement::Local(_) => {
+                ExecutionSite::Local(Arc::clone(&self.target) as Arc<dyn Target>)
+            }
+            other => outward_site(agent, &other, Deployer::Command),
+        })
+    }
+
+    fn sync(&self) {
+        if let Err(error) = self.target.sync() {
+            tracing::warn!(%error, "cannot sync written files; they may not survive a power loss");
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Python handlers of modules: their host processes, and the callbacks of those processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::deferred_handler::DeferredHandler;
+use orrery_handlers::target::{Algorithm, ContentDigest};
+use orrery_handlers::{Contents, Handler, HandlerError, Registry};
+use orrery_host::code_store::CodeSet;
+use orrery_host::handler_host::{
+    ContentSource, Discovered, FileContents, HandlerCallbacks, HandlerHosts, HandlerParameter,
+    HostLimits, HostedHandler, Parameters,
+};
+use orrery_host::handshake::{HostRole, Init};
+use orrery_host::python::{self, Interpreter};
+use orrery_host::virtualenvs::{VirtualEnvSpec, VirtualEnvs, installed_code};
+use orrery_model::{Timestamp, VersionNumber};
+use orrery_sandbox::Confinement;
+use orrery_store::sql::Sql;
+use orrery_store::{
+    ContentHash, EnvironmentKey, Lease, NewDiscovered, NewParameter, ParameterEffect,
+    ParameterSource, Store, StoreError,
+};
+
+/// Error while preparing the handler hosts of a code set.
+#[derive(Debug, thiserror::Error)]
+pub enum HostSetupError {
+    #[error(transparent)]
+    Code(#[from] orrery_host::code_store::CodeStoreError),
+    #[error(transparent)]
+    Python(#[from] orrery_host::python::PythonError),
+    #[error(transparent)]
+    Environment(#[from] orrery_host::virtualenvs::VirtualEnvError),
+    /// The code must not run in this process.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Configuration of the handler hosts of one environment.
+#[derive(Clone)]
+pub struct HostConfig {
+    pub project: PathBuf,
+    /// A UUID.
+    pub environment: String,
+    pub files: FileContents,
+    /// Virtualenvs for code without an existing interpreter.
+    pub environments: VirtualEnvs,
+    /// Memory limit of each process, in bytes.
+    pub memory_max: Option<u64>,
+    /// Sandbox that isolates the code from other environments; `None` for the user's own code.
+    pub confinement: Option<Confinement>,
+    /// Reason why the code must not run here at all.
+    pub refused: Option<String>,
+    pub parameters: Arc<dyn Parameters>,
+}
+
+impl fmt::Debug for HostConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostConfig").field("project", &self.project).finish_non_exhaustive()
+    }
+}
+
+/// Handlers of one code set, beside the native ones.
+#[derive(Debug)]
+pub struct HostedHandlers {
+    pub registry: Arc<Registry>,
+    hosts: Hosts,
+}
+
+#[derive(Debug)]
+enum Hosts {
+    Ready(Arc<HandlerHosts>),
+    Deferred(Arc<DeferredHandler>),
+}
+
+impl HostedHandlers {
+    /// Ends all processes.
+    pub fn close(&self) {
+        match &self.hosts {
+            Hosts::Ready(hosts) => hosts.close(),
+            Hosts::Deferred(deferred) => deferred.close(),
+        }
+    }
+
+    /// Switches to a newer version with the same code.
+    pub fn begin_version(&self, version: VersionNumber) {
+        match &self.hosts {
+            Hosts::Ready(hosts) => hosts.begin_version(version.0),
+            Hosts::Deferred(deferred) => deferred.begin_version(version),
+        }
+    }
+
+    fn new(set: &CodeSet, handler: &Arc<dyn Handler>, hosts: Hosts) -> Self {
+        let mut registry = Registry::native();
+        for entity in &set.handlers {
+            registry.register_hosted(entity.clone(), Arc::clone(handler));
+        }
+        HostedHandlers { registry: Arc::new(registry), hosts }
+    }
+}
+
+impl HostConfig {
+    /// Prepares the handlers of a code set; processes start on first use.
+    ///
+    /// # Errors
+    /// If there is no Python that could run them.
+    pub fn start(self, set: &CodeSet) -> Result<HostedHandlers, HostSetupError> {
+        let hosts = Arc::new(self.build_hosts(set)?);
+        let handler: Arc<dyn Handler> = Arc::new(HostedHandler::new(Arc::clone(&hosts)));
+        Ok(HostedHandlers::new(set, &handler, Hosts::Ready(hosts)))
+    }
+
+    /// Prepares the handlers like `start`, but defers a failed installation: the resources of this
+    /// code are unavailable until a retry succeeds. Other resources deploy meanwhile.
+    ///
+    /// # Errors
+    /// If there is no Python that could run them.
+    pub fn start_or_defer(self, set: &CodeSet) -> Result<HostedHandlers, HostSetupError> {
+        match self.clone().start(set) {
+            Err(error @ (HostSetupError::Environment(_) | HostSetupError::Refused(_))) => {
+                let deferred = DeferredHandler::new(self, set.clone(), error.to_string());
+                let deferred = Arc::new(deferred);
+                let handler = Arc::clone(&deferred) as Arc<dyn Handler>;
+                Ok(HostedHandlers::new(set, &handler, Hosts::Deferred(deferred)))
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn build_hosts(self, set: &CodeSet) -> Result<HandlerHosts, HostSetupError> {
+        let HostConfig {
+            project,
+            environment,
+            files,
+            environments,
+            memory_max,
+            confinement,
+            refused,
+            parameters,
+        } = self;
+        if let Some(reason) = refused {
+            return Err(HostSetupError::Refused(reason));
+        }
+        let mut modules = set.modules.clone();
+        // Confined code does not choose its interpreter.
+        let program = if confinement.is_none() && set.program.exists() {
+            set.program.clone()
+        } else {
+            // The project's virtualenv is gone or elsewhere: one with the same requirements serves
+            // as well.
+            let base = Interpreter::find_for(set.python.as_deref())?;
+            let environments = environments.confined(confinement.clone());
+            let interpreter = environments.interpreter(&base, &VirtualEnvSpec::from(set))?;
+            modules.extend(installed_code(&interpreter, &set.installed));
+            interpreter.program
+        };
+        let environment = Some(environment);
+        let services =
+            HandlerCallbacks { files: files.clone(), environment: environment.clone(), parameters };
+        let init = Init {
+            role: HostRole::Handlers,
+            data: project.join("data"),
+            project,
+            environment,
+            files: files.directory().to_owned(),
+            fetch: files.is_cache(),
+            tests: false,
+            path: set.path.clone(),
+            config: serde_json::Map::new(),
+            modules,
+        };
+        let limits = HostLimits { memory_max, ..HostLimits::default() };
+        let mut command = python::host_command(&program, "python")?;
+        command.confinement =
+            confinement.map(|confinement| allow_paths(confinement, &init, &program));
+        Ok(HandlerHosts::new(command, init, services, limits))
+    }
+}
+
+/// Adds the paths that the code may access: its packages and file contents to read, its project to
+/// write. Paths that the code itself declares are ignored.
+fn allow_paths(confinement: Confinement, init: &Init, program: &Path) -> Confinement {
+    // A virtualenv lies two levels above its interpreter; other interpreters are visible anyway.
+    let packages = program.parent().and_then(Path::parent).unwrap_or(program);
+    confinement.readable(packages).readable(&init.files).writable(&init.project)
+}
+
+/// File contents in a store, for handler code: by SHA-1, and by the ids that a version assigns.
+pub struct StoredFiles {
+    store: Arc<dyn Store>,
+    environment: EnvironmentKey,
+    clock: fn() -> Timestamp,
+    names: RwLock<BTreeMap<String, String>>,
+}
+
+impl StoredFiles {
+    /// Contents that handlers store are recorded as used by the environment.
+    pub fn new(
+        store: Arc<dyn Store>,
+        environment: EnvironmentKey,
+        clock: fn() -> Timestamp,
+    ) -> Self {
+        StoredFiles { store, environment, clock, names: RwLock::default() }
+    }
+
+    /// Replaces the map from ids to SHA-1.
+    pub fn set_names(&self, names: BTreeMap<String, String>) {
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+}
+
+impl ContentSource for StoredFiles {
+    fn sha1_of(&self, id: &str) -> Result<Option<String>, String> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let own = || ContentHash::from_hex(id).map(|_| id.to_ascii_lowercase());
+        Ok(names.get(id).cloned().or_else(own))
+    }
+
+    fn content(&self, sha1: &str) -> Result<Option<Vec<u8>>, String> {
+        let Some(hash) = ContentHash::from_hex(sha1) else { return Ok(None) };
+        let found = self.store.records().content_of_environment(self.environment, &hash);
+        found.map_err(|error| error.to_string())
+    }
+
+    fn store(&self, sha1: &str, content: &[u8]) -> Result<(), String> {
+        let hash = ContentHash::from_hex(sha1).ok_or_else(|| format!("{sha1:?} is not a SHA-1"))?;
+        let stored = self.store.put_files(&[(hash, content)]).and_then(|()| {
+            let used = BTreeSet::from([hash]);
+            self.store.records().use_contents(self.environment, None, &used, (self.clock)())
+        });
+        stored.map_err(|error| error.to_string())
+    }
+}
+
+/// File contents that an environment uses.
+pub struct StoredContents {
+    pub store: Arc<dyn Store>,
+    pub environment: EnvironmentKey,
+}
+
+impl fmt::Debug for StoredContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredContents")
+    }
+}
+
+impl Contents for StoredContents {
+    fn content(&self, digest: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError> {
+        if digest.algorithm != Algorithm::Sha1 {
+            return Ok(None);
+        }
+        let Ok(hash) = digest.as_bytes().try_into() else { return Ok(None) };
+        let found =
+            self.store.records().content_of_environment(self.environment, &ContentHash(hash));
+        let found = found.map_err(|error| HandlerError::failed(error.to_string()))?;
+        Ok(found.map(Into::into))
+    }
+}
+
+/// Hooks for parameters that handlers set.
+pub trait ParameterHooks: Send + Sync {
+    /// Called in the transaction that sets a value. `recompile`: the handler requests a compile if the
+    /// value changed.
+    ///
+    /// # Errors
+    /// Then the transaction is rolled back.
+    fn on_value_set(
+        &self,
+        sql: &mut dyn Sql,
+        is_fact: bool,
+        effect: ParameterEffect,
+        recompile: bool,
+        now: Timestamp,
+    ) -> Result<(), StoreError>;
+
+    /// Called after the commit.
+    fn on_committed(&self);
+}
+
+/// No hooks, where nothing compiles automatically.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoParameterHooks;
+
+impl ParameterHooks for NoParameterHooks {
+    fn on_value_set(
+        &self,
+        _: &mut dyn Sql,
+        _: bool,
+        _: ParameterEffect,
+        _: bool,
+        _: Timestamp,
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn on_committed(&self) {}
+}
+
+/// Parameters, facts and discovered resources in a store, for handler code.
+pub struct StoredParameters {
+    pub store: Arc<dyn Store>,
+    pub environment: EnvironmentKey,
+    /// `None`: nothing may be set.
+    pub lease: Option<Lease>,
+    pub clock: fn() -> Timestamp,
+    pub hooks: Arc<dyn ParameterHooks>,
+}
+
+impl StoredParameters {
+    fn lease(&self) -> Result<&Lease, String> {
+        self.lease.as_ref().ok_or_else(|| "a dry run stores nothing".to_owned())
+    }
+}
+
+impl Parameters for StoredParameters {
+    fn list(&self, resource: Option<&str>) -> Result<Vec<HandlerParameter>, String> {
+        let found = match resource {
+            Some(id) => self.store.facts(self.environment, id),
+            None => self.store.parameters(self.environment),
+        };
+        let convert = |one: orrery_store::Parameter| HandlerParameter {
+            resource: one.resource.map(|id| id.to_string()),
+            name: one.name,
+            value: one.value,
+            source: source_name(one.source).to_owned(),
+            expires: one.expires,
+            metadata: one.metadata,
+        };
+        found.map(|all| all.into_iter().map(convert).collect()).map_err(|error| error.to_string())
+    }
+
+    fn set(&self, parameter: &HandlerParameter, recompile: bool) -> Result<(), String> {
+        let (lease, now) = (self.lease()?, (self.clock)());
+        let HandlerParameter { resource, name, value, source, expires, metadata } = parameter;
+        let new = NewParameter {
+            name,
+            value,
+            resource: resource.as_deref(),
+            source: source_of(source),
+            expires: *expires,
+            metadata: Some(metadata),
+        };
+        let is_fact = resource.is_some();
+        let stored =
+            self.store.records().put_handler_parameter(lease, &new, now, &|sql, effect| {
+                self.hooks.on_value_set(sql, is_fact, effect, recompile, now)
+            });
+        stored.map_err(|error| error.to_string())?;
+        self.hooks.on_committed();
+        Ok(())
+    }
+
+    fn store_discovered(&self, found: &[Discovered]) -> Result<(), String> {
+        let (lease, now) = (self.lease()?, (self.clock)());
+        let found: Vec<NewDiscovered<'_>> = found
+            .iter()
+            .map(|one| NewDiscovered {
+                name: one.id.as_str(),
+                attributes: &one.values,
+                discovery_resource: one.by.as_str(),
+            })
+            .collect();
+        let stored = self.store.records().put_handler_discovered(lease, &found, now);
+        stored.map_err(|error| error.to_string())?;
+        self.hooks.on_committed();
+        Ok(())
+    }
+}
+
+fn source_name(source: ParameterSource) -> &'static str {
+    match source {
+        ParameterSource::Fact => "fact",
+        ParameterSource::Plugin => "plugin",
+        ParameterSource::User => "user",
+        ParameterSource::Report => "report",
+    }
+}
+
+fn source_of(name: &str) -> ParameterSource {
+    match name {
+        "plugin" => ParameterSource::Plugin,
+        "user" => ParameterSource::User,
+        "report" => ParameterSource::Report,
+        _ => ParameterSource::Fact,
+    }
+}

@@ -1,0 +1,138 @@
+//! Turns a scheduled task into a pending run.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use orrery_handlers::CancelToken;
+use orrery_model::{Compliance, ResourceId, Timestamp};
+use orrery_scheduler::{
+    Decision, Dependency, Event, ResourceIndex, Start, TaskKind, TaskResult, decide,
+};
+use orrery_store::{ActionKind, StartedAction};
+
+use super::{EngineState, RunningTask};
+use crate::effects::EffectStarted;
+use crate::worker::{PendingRun, RunKind};
+
+impl EngineState {
+    pub(super) fn start_task(&mut self, start: Start, now: Timestamp) {
+        let (kind, position, index) = match start.kind {
+            TaskKind::Deploy(index) => (RunKind::Deploy, self.entry(index).position, Some(index)),
+            TaskKind::FactRefresh(index) => {
+                (RunKind::Facts, self.entry(index).position, Some(index))
+            }
+            TaskKind::DryRun { entry, .. } => {
+                let position = self.dry_run.positions.get(entry as usize).copied();
+                (RunKind::DryRun { entry }, position, None)
+            }
+        };
+        let Some(position) = position else {
+            // It left the version while it was queued; nothing is left to do.
+            let result = TaskResult::Cancelled;
+            return self.apply(Event::TaskFinished { task: start.task, result });
+        };
+        let (resource, key) = self.desired_resource(position);
+        let (resource, flags) = (resource.clone(), resource.flags);
+        let state = index.and_then(|index| self.scheduler.state(index));
+        let last_success = state.as_ref().and_then(|state| state.last_success);
+        let mut skip = None;
+        let mut changed_dependencies = Vec::new();
+        let mut change_record = None;
+        if kind == RunKind::Deploy {
+            change_record = index
+                .filter(|&index| self.may_cause_reloads(index))
+                .and(key)
+                .map(|key| (key, self.desired.version));
+            let statuses = start.dependencies.iter().map(|dependency| dependency.status);
+            if let Decision::Skip { level, cause: because } = decide(statuses, flags.report_only) {
+                skip = Some((level, because, self.failed_dependencies(&start.dependencies)));
+            }
+            if flags.receive_events {
+                changed_dependencies = self.changed_since(&start.dependencies, last_success);
+            }
+        }
+        let mut deployed_before = last_success.is_some();
+        if matches!(kind, RunKind::DryRun { .. }) {
+            (deployed_before, changed_dependencies) = self.dry_run_inputs(position);
+        }
+        let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
+        let stop = deadline.map_or_else(CancelToken::never, CancelToken::at);
+        let stop = match &self.permit {
+            Some(permit) => stop.under(permit),
+            None => stop,
+        };
+        let id = resource.id.clone();
+        let version = self.desired.version;
+        let long = key
+            .filter(|_| kind == RunKind::Deploy && skip.is_none())
+            .map(|resource| StartedAction { resource, kind: ActionKind::Deploy, version, at: now });
+        self.latest_task = self.latest_task.max(start.task);
+        let facts = kind == RunKind::Facts;
+        let effect_started = Arc::new(EffectStarted::default());
+        let running_task = RunningTask {
+            stop: stop.clone(),
+            id,
+            started: now,
+            long,
+            noted: false,
+            facts,
+            effect_started: Arc::clone(&effect_started),
+        };
+        let has_unknown_effect =
+            kind == RunKind::Deploy && key.is_some_and(|key| self.unknown.contains(&key));
+        self.running_tasks.insert(start.task, running_task);
+        self.pending_runs.push_back(PendingRun {
+            task: start.task,
+            kind,
+            resource,
+            key,
+            agent: start.agent,
+            stop,
+            started: now,
+            version: self.desired.version,
+            reason: start.reason,
+            skip,
+            deployed_before,
+            was_compliant: state
+                .is_some_and(|state| state.compliance() == Some(Compliance::Compliant)),
+            changed_dependencies,
+            change_record,
+            has_unknown_effect,
+            effect_started,
+        });
+    }
+
+    /// Returns true if a dependent would reload for changes of the resource.
+    fn may_cause_reloads(&self, index: ResourceIndex) -> bool {
+        let sends = self.scheduler.flags(index).is_some_and(|flags| flags.send_event);
+        let reloads = |one: ResourceIndex| {
+            self.scheduler.flags(one).is_some_and(|flags| flags.receive_events)
+        };
+        sends && !self.discard && self.scheduler.dependents(index).into_iter().any(reloads)
+    }
+
+    fn failed_dependencies(&self, dependencies: &[Dependency]) -> Vec<ResourceId> {
+        dependencies
+            .iter()
+            .filter(|dependency| dependency.status != orrery_model::Status::Deployed)
+            .filter_map(|dependency| self.scheduler.id(dependency.resource).cloned())
+            .collect()
+    }
+
+    /// Requirements that send events and changed after the last success of the dependent. Without a
+    /// success, every recorded change counts.
+    fn changed_since(
+        &self,
+        dependencies: &[Dependency],
+        last_success: Option<Timestamp>,
+    ) -> Vec<ResourceId> {
+        let is_news = |at| last_success.is_none_or(|last_success| at > last_success);
+        dependencies
+            .iter()
+            .map(|dependency| dependency.resource)
+            .filter(|&index| self.entry(index).changed_at.is_some_and(is_news))
+            .filter(|&index| self.scheduler.flags(index).is_some_and(|flags| flags.send_event))
+            .filter_map(|index| self.scheduler.id(index).cloned())
+            .collect()
+    }
+}

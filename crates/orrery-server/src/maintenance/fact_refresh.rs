@@ -1,0 +1,107 @@
+//! Requests refreshes of facts before they expire.
+
+use std::collections::BTreeSet;
+
+use orrery_model::{ResourceId, Timestamp};
+use orrery_store::{Store, StoreError};
+use uuid::Uuid;
+
+use crate::routes::parameters::FACT_RENEWAL;
+
+/// Resources per fact request.
+const RESOURCES_PER_REQUEST: usize = 1_000;
+
+/// Requests a refresh of facts that are about to expire. Returns the number of resources.
+pub(crate) fn request_fact_refresh(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
+    let mut requested = 0;
+    for (environment, mut ids) in store.records().stale_facts(now - FACT_RENEWAL)? {
+        // Requests for paused agents would only pile up.
+        let paused: BTreeSet<String> = store
+            .agents(environment)?
+            .into_iter()
+            .filter(|agent| agent.paused)
+            .map(|agent| agent.name)
+            .collect();
+        let is_paused = |id: &ResourceId| paused.contains(id.agent());
+        ids.retain(|id| id.parse().is_ok_and(|id| !is_paused(&id)));
+        for ids in ids.chunks(RESOURCES_PER_REQUEST) {
+            let (id, payload) = (Uuid::new_v4().into_bytes(), serde_json::json!({"ids": ids}));
+            store.records().add_request(environment, id, "facts", &payload, now)?;
+            requested += ids.len();
+        }
+    }
+    Ok(requested)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use orrery_model::{AttributeHash, ResourceState};
+    use orrery_store::{
+        Holder, LeaseRequest, NewParameter, NewVersion, ParameterSource, PutScope, ResultRecord,
+        SqliteStore,
+    };
+
+    use super::*;
+
+    fn resource(agent: &str, name: &str) -> orrery_model::Resource {
+        let id = ResourceId::new("t::R", agent, "name", name).unwrap();
+        let attributes = orrery_model::Attributes::parse("{}").unwrap();
+        orrery_model::Resource::new(id, attributes, Vec::new())
+    }
+
+    /// One request covers all facts that are old enough. Paused agents and facts that do not expire
+    /// are left out.
+    #[test]
+    fn facts_are_renewed_before_they_expire() {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        let (records, key) = (store.records(), store.default_environment().unwrap());
+        let resources =
+            [resource("a", "1"), resource("a", "2"), resource("a", "3"), resource("b", "4")];
+        let version = NewVersion {
+            number: None,
+            base: None,
+            made_at: Timestamp(1),
+            info: &serde_json::Value::Null,
+            scope: PutScope::All,
+            resources: &resources,
+            unknowns: &[],
+            released: true,
+            only_if_changed: false,
+            lease: None,
+            project: None,
+        };
+        let keys = store.put_version(key, &version).unwrap().keys;
+        let holder = Holder::this_process("test", Timestamp(1));
+        let request = LeaseRequest { holder, now: Timestamp(1), expires: None };
+        let lease = store.acquire_lease(key, &request).unwrap();
+        let state = ResourceState::new(AttributeHash([1; 16]), false);
+        for ((resource, key_of), expires) in
+            resources.iter().zip(keys).zip([true, false, true, true])
+        {
+            let record =
+                ResultRecord { resource: key_of, state: Some(&state), action: None, facts: &[] };
+            store.record_results(&lease, &[record]).unwrap();
+            let new = NewParameter {
+                name: "size",
+                value: "1",
+                resource: Some(resource.id.as_str()),
+                source: ParameterSource::Fact,
+                expires,
+                metadata: None,
+            };
+            records.put_parameter(key, &new, Timestamp(1), &|_, _| Ok(())).unwrap();
+        }
+        store.set_paused(key, Some("b"), true).unwrap();
+        assert_eq!(request_fact_refresh(&*store, Timestamp(1) + FACT_RENEWAL).unwrap(), 0);
+        assert_eq!(request_fact_refresh(&*store, Timestamp(2) + FACT_RENEWAL).unwrap(), 2);
+        let open = records.open_requests(key).unwrap();
+        assert_eq!(open.len(), 1);
+        let ids = [resources[0].id.as_str(), resources[2].id.as_str()];
+        assert_eq!(
+            (open[0].kind.as_str(), &open[0].payload),
+            ("facts", &serde_json::json!({"ids": ids}))
+        );
+    }
+}

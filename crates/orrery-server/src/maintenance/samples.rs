@@ -1,0 +1,67 @@
+//! Sampled metrics of environments.
+
+use std::time::Duration;
+
+use orrery_model::{Status, Timestamp};
+use orrery_store::{EnvironmentRecord, MetricRecord, Store, StoreError};
+
+use super::RETENTION_INTERVAL;
+
+pub(crate) const RESOURCE_COUNT: &str = "resource.resource_count";
+pub(crate) const AGENT_COUNT: &str = "resource.agent_count";
+pub(crate) const COMPILE_TIME: &str = "orchestrator.compile_time";
+pub(crate) const COMPILE_WAITING_TIME: &str = "orchestrator.compile_waiting_time";
+
+/// Names of all sampled metrics.
+pub(crate) const METRIC_NAMES: [&str; 4] =
+    [RESOURCE_COUNT, AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME];
+
+/// Metrics with a value at any time; the others are event counts.
+pub(crate) const GAUGES: [&str; 2] = [RESOURCE_COUNT, AGENT_COUNT];
+
+/// Sampling interval of environments with changes.
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
+/// Validity of a sampled gauge: longer than the longest interval between samples.
+pub(crate) const GAUGE_VALIDITY: Duration =
+    Duration::from_secs(RETENTION_INTERVAL.as_secs() + 2 * SAMPLE_INTERVAL.as_secs());
+
+/// Samples the metrics of an environment. `since` is the time of the previous sample.
+pub(crate) fn sample_metrics(
+    store: &dyn Store,
+    environment: &EnvironmentRecord,
+    since: Timestamp,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let records = store.records();
+    let key = environment.key;
+    let metric = |name: &str, category: &str, count: i64, value: i64| MetricRecord {
+        name: name.to_owned(),
+        category: category.to_owned(),
+        at: now,
+        count,
+        value,
+    };
+    let mut metrics = Vec::new();
+    let counts = store.count_statuses(key)?;
+    for status in Status::ALL {
+        let count = counts.get(&status).copied().unwrap_or(0);
+        let count = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1000);
+        metrics.push(metric(RESOURCE_COUNT, status.as_str(), 1, count));
+    }
+    let has_engine = store.lease_holder(key)?.is_some();
+    let agents = store.agents(key)?;
+    let paused = agents.iter().filter(|agent| agent.paused).count();
+    let rest = agents.len() - paused;
+    let (up, down) = if has_engine { (rest, 0) } else { (0, rest) };
+    for (category, count) in [("paused", paused), ("up", up), ("down", down)] {
+        let count = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1000);
+        metrics.push(metric(AGENT_COUNT, category, 1, count));
+    }
+    let (count, took, waited) = records.compile_times(key, since, now)?;
+    if count > 0 {
+        // Milliseconds.
+        metrics.push(metric(COMPILE_TIME, "", count, took / 1000));
+        metrics.push(metric(COMPILE_WAITING_TIME, "", count, waited / 1000));
+    }
+    records.add_metrics(key, &metrics)
+}

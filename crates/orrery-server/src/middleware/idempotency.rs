@@ -1,0 +1,166 @@
+//! Idempotency keys: a repeated POST with the same key is executed once.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http_body_util::BodyExt as _;
+use orrery_store::{IdempotentRequest, KeyState, StoredResponse};
+use sha2::{Digest as _, Sha256};
+
+use super::REQUEST_TIMEOUT;
+use crate::app::App;
+use crate::auth::{Caller, WithAuditDetail};
+use crate::error::ServerError;
+use crate::extract::read_bytes;
+
+/// Maximum size of a stored response.
+const STORED_RESPONSE_MAX: usize = 1024 * 1024;
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const KEY_LENGTH_MAX: usize = 255;
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Routes without idempotency keys, since the caller is not authenticated yet.
+pub(crate) const KEYLESS_ROUTES: [&str; 6] = [
+    "/api/v1/login",
+    "/api/v1/setup",
+    "/api/v1/renew",
+    "/api/v1/webhooks/{environment}",
+    "/api/v2/login",
+    "/api/v2/login/renew",
+];
+
+/// Routes with secrets in their responses, of which only hashes are stored: the execution is
+/// recorded, but not the response.
+pub(crate) const SECRET_ROUTES: [&str; 5] = [
+    "/api/v1/tokens",
+    "/api/v1/environments/{environment}/webhook",
+    "/api/v1/environments/{environment}/remote-agents/invitations",
+    "/api/v1/environment_auth",
+    "/api/v2/environment_auth",
+];
+
+tokio::task_local! {
+    /// Idempotent request of the current task.
+    static CURRENT_REQUEST: Arc<IdempotentRequest>;
+}
+
+/// Returns the idempotent request of the current task, for the store.
+pub(crate) fn idempotent_request() -> Option<Arc<IdempotentRequest>> {
+    CURRENT_REQUEST.try_with(Arc::clone).ok()
+}
+
+/// Replays the response of a POST that is repeated with the same `Idempotency-Key`.
+pub(crate) async fn replay_repeated(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ServerError> {
+    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let gives_secrets = SECRET_ROUTES.contains(&route);
+    let has_key = request.headers().contains_key(&KEY) && !KEYLESS_ROUTES.contains(&route);
+    if request.method() != Method::POST || !has_key {
+        return Ok(next.run(request).await);
+    }
+    let key = request.headers().get(&KEY).and_then(|key| key.to_str().ok()).unwrap_or_default();
+    if key.is_empty() || key.len() > KEY_LENGTH_MAX {
+        let text = format!("Idempotency-Key must have 1 to {KEY_LENGTH_MAX} visible characters");
+        return Err(ServerError::BadRequest(text));
+    }
+    let key = key.to_owned();
+    let actor = request.extensions().get::<Caller>().map(|caller| caller.name.clone());
+    let actor = actor.unwrap_or_default();
+    let (parts, body) = request.into_parts();
+    let body = read_bytes(Request::from_parts(parts.clone(), body), &app).await?;
+    let mut digest = Sha256::new();
+    let media_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    for part in [parts.uri.to_string().as_bytes(), media_type.unwrap_or_default(), &body] {
+        digest.update(part.len().to_be_bytes());
+        digest.update(part);
+    }
+    let digest: [u8; 32] = digest.finalize().into();
+
+    let attempt = Arc::new(IdempotentRequest::new(actor, key, app.now()));
+    // Longer than a request can take: the first attempt is dead.
+    let abandoned = app.now() - 2 * REQUEST_TIMEOUT;
+    let mine = Arc::clone(&attempt);
+    let known = app
+        .with_store(move |store| store.records().begin_idempotent(&mine, &digest, abandoned))
+        .await?;
+    match known {
+        KeyState::First => {}
+        KeyState::Answered(kept) => return Ok(replay(kept)),
+        KeyState::InProgress => {
+            return Err(ServerError::Refused {
+                status: StatusCode::CONFLICT,
+                code: "request-under-way",
+                detail: "a request with this Idempotency-Key is under way".to_owned(),
+            });
+        }
+        KeyState::Acted(began) => {
+            let detail = format!(
+                "the request with this Idempotency-Key, of {began}, was executed at least in part, and its response is not \
+                 available any more; it is not repeated: check the current state"
+            );
+            let (status, code) = (StatusCode::CONFLICT, "already-carried-out");
+            return Err(ServerError::Refused { status, code, detail });
+        }
+        KeyState::Other => {
+            return Err(ServerError::Refused {
+                status: StatusCode::UNPROCESSABLE_ENTITY,
+                code: "key-reused",
+                detail: "this Idempotency-Key was used for another request".to_owned(),
+            });
+        }
+    }
+    let request = Request::from_parts(parts, Body::from(body));
+    let response = CURRENT_REQUEST.scope(Arc::clone(&attempt), next.run(request)).await;
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.map(http_body_util::Collected::to_bytes);
+    let bytes = bytes.map_err(|error| ServerError::Internal(error.to_string()))?;
+    let secret = gives_secrets && parts.status.is_success();
+    let kept = to_stored_response(parts.status, &parts.headers, &bytes).filter(|_| !secret);
+    let ended = app
+        .with_store(move |store| store.records().finish_idempotent(&attempt, kept.as_ref()))
+        .await;
+    if let Err(error) = ended {
+        // The client gets the response now; a repetition learns only that the request was executed.
+        tracing::error!(error = &error as &dyn std::error::Error, "cannot store a response");
+    }
+    Ok(Response::from_parts(parts, Body::from(bytes)))
+}
+
+/// Converts a final response for storage; `None` if another attempt may have another result.
+fn to_stored_response(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Option<StoredResponse> {
+    let is_final = !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS;
+    if !is_final || body.len() > STORED_RESPONSE_MAX {
+        return None;
+    }
+    let pairs: Vec<(&str, &str)> = headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        .collect();
+    let headers = serde_json::to_string(&pairs).ok()?;
+    Some(StoredResponse { status: status.as_u16(), headers, body: body.to_vec() })
+}
+
+fn replay(kept: StoredResponse) -> Response {
+    let mut response = Response::new(Body::from(kept.body));
+    *response.status_mut() =
+        StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let pairs: Vec<(String, String)> = serde_json::from_str(&kept.headers).unwrap_or_default();
+    for (name, value) in pairs {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    WithAuditDetail("repeated; stored response sent".to_owned(), response).into_response()
+}

@@ -1,0 +1,209 @@
+//! An environment with a running engine, and its pending requests.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orrery_executor::{Engine, RequestId, RequestProgress};
+use orrery_handlers::Permit;
+use orrery_model::{Inventory, ResourceId};
+use orrery_scheduler::{Event, Filter, Settings};
+use orrery_store::{Lease, RequestRecord, ServedName};
+use serde_json::Value;
+
+use crate::app::App;
+
+use super::agent_routing::{AgentRouter, RoutingChanges};
+use super::epochs;
+use super::facts::UnknownFacts;
+use super::handlers::Handlers;
+use super::runner::{DRY_RUN, RunnerError};
+
+/// Interval between progress records; shorter requests cost no write.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// An environment with a running engine.
+pub(super) struct ActiveEnvironment {
+    pub(super) engine: Engine,
+    pub(super) lease: Lease,
+    pub(super) permit: Permit,
+    pub(super) handlers: Handlers,
+    pub(super) router: Arc<AgentRouter>,
+    pub(super) settings: Settings,
+    pub(super) paused: BTreeSet<String>,
+    pub(super) unknown_facts: UnknownFacts,
+    /// Requests in progress.
+    pub(super) requests: Vec<PendingRequest>,
+    /// Outcomes that are not persisted yet.
+    pub(super) ended: Vec<(RequestRecord, Value)>,
+    /// Parked resources without a notification yet, with their attempts.
+    pub(super) parked: Vec<(ResourceId, u32)>,
+    /// Resources with an unknown effect, without a notification yet.
+    pub(super) unknown: Vec<ResourceId>,
+    /// An unknown was resolved, and the compile is not requested yet.
+    pub(super) has_resolved: bool,
+}
+
+/// A request that the engine has accepted.
+pub(super) struct PendingRequest {
+    request: RequestRecord,
+    request_id: RequestId,
+    /// Paused agents in the latest progress record.
+    reported_paused: Vec<String>,
+    /// Latest recorded progress, and the time of the latest check.
+    progress: Option<RequestProgress>,
+    checked_at: Instant,
+}
+
+impl ActiveEnvironment {
+    /// Passes changed settings and paused agents to the engine.
+    pub(super) fn apply_settings(&mut self, settings: Settings, paused: BTreeSet<String>) {
+        if settings != self.settings {
+            self.engine.handle_event(Event::SettingsChanged(Box::new(settings.clone())));
+            self.settings = settings;
+        }
+        let names =
+            |of: Vec<&String>| Some(of.into_iter().map(|name| name.as_str().into()).collect());
+        let newly: Vec<&String> = paused.difference(&self.paused).collect();
+        if !newly.is_empty() {
+            self.engine.handle_event(Event::Pause(names(newly)));
+        }
+        let no_longer: Vec<&String> = self.paused.difference(&paused).collect();
+        if !no_longer.is_empty() {
+            self.engine.handle_event(Event::Unpause(names(no_longer)));
+        }
+        self.paused = paused;
+    }
+
+    /// Updates the routing of remote agents. Dirty resources of an agent that became reachable are
+    /// deployed. Runs of an agent that moved are cancelled, since their results say nothing about
+    /// the new machine; joining has already requested a repair.
+    pub(super) fn update_remote_agents(&self, served: Vec<ServedName>) {
+        let changes = self.router.set_served(served);
+        if self.permit.end().is_some() {
+            epochs::announce(
+                &self.router,
+                changes.reachable.iter().cloned(),
+                self.lease,
+                &self.permit,
+            );
+        }
+        self.apply_routing(&changes);
+    }
+
+    /// Updates the routing after a change of declarations.
+    pub(super) fn update_declared_agents(
+        &self,
+        agents: impl IntoIterator<Item = String>,
+        change: impl FnOnce(&mut Inventory),
+    ) {
+        self.apply_routing(&self.router.set_declared(agents, change));
+    }
+
+    fn apply_routing(&self, changes: &RoutingChanges) {
+        if changes.changed {
+            self.engine.invalidate_sites();
+        }
+        if !changes.moved.is_empty() {
+            let agents = changes.moved.iter().map(|name| name.as_str().into()).collect();
+            self.engine.handle_event(Event::Cancel(Filter { agents: Some(agents), ids: None }));
+        }
+        if !changes.reachable.is_empty() {
+            let agents = changes.reachable.iter().map(|name| name.as_str().into()).collect();
+            self.engine
+                .handle_event(Event::DeployDirty(Filter { agents: Some(agents), ids: None }));
+        }
+    }
+
+    /// Completes finished requests, and records the progress of the others.
+    pub(super) fn finish_requests(&mut self, app: &App) -> Result<(), RunnerError> {
+        for (request_id, answer) in self.engine.take_finished_requests() {
+            let Some(at) = self.requests.iter().position(|open| open.request_id == request_id)
+            else {
+                continue;
+            };
+            let outcome = super::requests::outcome(&answer);
+            self.ended.push((self.requests.remove(at).request, outcome));
+        }
+        let records = app.store().records().under_lease(&self.lease);
+        // A failed write is retried at the next step.
+        while let Some((request, outcome)) = self.ended.last() {
+            records.finish_request(request, outcome, app.now())?;
+            self.ended.pop();
+            app.wake_up();
+        }
+        for open in &mut self.requests {
+            let none_paused = self.paused.is_empty();
+            let paused = if none_paused {
+                Vec::new()
+            } else {
+                self.engine.request_blockers(open.request_id).paused
+            };
+            let mut progress = open.progress.clone();
+            if open.checked_at.elapsed() >= PROGRESS_INTERVAL {
+                open.checked_at = Instant::now();
+                progress = Some(self.engine.request_progress(open.request_id));
+            }
+            if paused != open.reported_paused || progress != open.progress {
+                let noted = super::requests::progress(&paused, progress.as_ref());
+                records.record_progress(&open.request, &noted, app.now())?;
+                (open.reported_paused, open.progress) = (paused, progress);
+                app.wake_up();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// New requests, and their events for the engine.
+pub(super) struct NewRequests {
+    pub(super) events: Vec<Event>,
+    pub(super) requests: Vec<RequestRecord>,
+}
+
+/// Claims the open requests that are not in `known`. The caller passes the events to the engine.
+pub(super) fn claim_requests(
+    app: &App,
+    lease: &Lease,
+    open: Vec<RequestRecord>,
+    known: &[PendingRequest],
+) -> Result<NewRequests, RunnerError> {
+    let store = Arc::clone(app.store());
+    let (records, key) = (store.records().under_lease(lease), lease.environment());
+    let mut new_requests = NewRequests { events: Vec::new(), requests: Vec::new() };
+    for request in open {
+        if request.kind == DRY_RUN || known.iter().any(|known| known.request.key == request.key) {
+            continue;
+        }
+        records.accept_request(request.key, app.now())?;
+        match super::requests::event(&*store, key, &request)? {
+            Ok(event) => {
+                new_requests.events.push(event);
+                new_requests.requests.push(request);
+            }
+            Err(refusal) => {
+                let outcome = serde_json::json!({"error": refusal});
+                records.finish_request(&request, &outcome, app.now())?;
+                app.wake_up();
+            }
+        }
+    }
+    Ok(new_requests)
+}
+
+/// Pairs requests with the ids that the engine assigned.
+pub(super) fn pending_requests(
+    requests: Vec<RequestRecord>,
+    request_ids: Vec<RequestId>,
+) -> impl Iterator<Item = PendingRequest> {
+    requests.into_iter().zip(request_ids).map(|(request, request_id)| {
+        let reported_paused = super::requests::reported_paused(request.outcome.as_ref());
+        PendingRequest {
+            request,
+            request_id,
+            reported_paused,
+            progress: None,
+            checked_at: Instant::now(),
+        }
+    })
+}

@@ -1,0 +1,255 @@
+//! Routing of an environment's agents: to this machine, to remote agents, or nowhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use orrery_executor::{ExecutionSite, NoTarget, TargetResolver, outward_site};
+use orrery_handlers::target::host_name;
+use orrery_model::{Deployer, Inventory, Placement};
+use orrery_store::{EnvironmentRecord, ServedName, Store, StoreError};
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::gateway::RemoteSite;
+use crate::placement::{self, DeclaredAgents};
+use crate::settings::EnvironmentSettings;
+
+use super::own_machine::OwnMachine;
+
+/// Resolves the execution sites of an environment's agents.
+pub(super) struct AgentRouter {
+    app: App,
+    environment: Uuid,
+    own_machine: Arc<OwnMachine>,
+    table: RwLock<RoutingTable>,
+    /// Number of commands sent.
+    sent: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct RoutingTable {
+    served: BTreeMap<String, ServedName>,
+    inventory: Inventory,
+}
+
+/// Difference between two routing tables.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RoutingChanges {
+    /// Cached execution sites are outdated.
+    pub(super) changed: bool,
+    /// Agents that moved to another machine: their current runs happen on the wrong one.
+    pub(super) moved: BTreeSet<String>,
+    /// Agents that became reachable.
+    pub(super) reachable: BTreeSet<String>,
+}
+
+impl AgentRouter {
+    pub(super) fn read(
+        app: &App,
+        store: &dyn Store,
+        environment: &EnvironmentRecord,
+        settings: &EnvironmentSettings,
+        declared: DeclaredAgents,
+        own_machine: Arc<OwnMachine>,
+    ) -> Result<Self, StoreError> {
+        let served = store.records().served_names(environment.key)?;
+        let enrolled = placement::enrolled(&served);
+        let table = RoutingTable {
+            inventory: placement::inventory(&host_name(), settings, declared, enrolled),
+            served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
+        };
+        Ok(AgentRouter {
+            app: app.clone(),
+            environment: Uuid::from_bytes(environment.uuid),
+            own_machine,
+            table: RwLock::new(table),
+            sent: Arc::default(),
+        })
+    }
+
+    /// The server's own machine.
+    pub(super) fn own_machine(&self) -> &Arc<OwnMachine> {
+        &self.own_machine
+    }
+
+    /// Returns one agent for each connected machine.
+    pub(super) fn connected_agents(&self) -> Vec<String> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let machines: BTreeMap<[u8; 16], &String> = table
+            .served
+            .values()
+            .filter(|served| served.gateway.is_some() && !served.revoked)
+            .map(|served| (served.agent, &served.name))
+            .collect();
+        machines.into_values().cloned().collect()
+    }
+
+    /// Replaces the remote agents by those of the store; returns the difference.
+    pub(super) fn set_served(&self, served: Vec<ServedName>) -> RoutingChanges {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.inventory.enrolled = placement::enrolled(&served);
+        let served: BTreeMap<String, ServedName> =
+            served.into_iter().map(|one| (one.name.clone(), one)).collect();
+        let changes = diff_served(&table.served, &served);
+        table.served = served;
+        changes
+    }
+
+    /// Updates the declarations; returns the difference for `agents`.
+    pub(super) fn set_declared(
+        &self,
+        agents: impl IntoIterator<Item = String>,
+        change: impl FnOnce(&mut Inventory),
+    ) -> RoutingChanges {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = table.inventory.clone();
+        change(&mut now);
+        if now == table.inventory {
+            return RoutingChanges::default();
+        }
+        let changes = diff_inventories(&table.inventory, &now, agents);
+        table.inventory = now;
+        changes
+    }
+}
+
+fn diff_inventories(
+    before: &Inventory,
+    after: &Inventory,
+    agents: impl IntoIterator<Item = String>,
+) -> RoutingChanges {
+    let mut changes = RoutingChanges { changed: true, ..RoutingChanges::default() };
+    for agent in agents {
+        let (then, now) = (before.placement_of(&agent), after.placement_of(&agent));
+        if then.as_str() == now.as_str() {
+            continue;
+        }
+        if now.has_machine() {
+            changes.reachable.insert(agent.clone());
+        }
+        changes.moved.insert(agent);
+    }
+    changes
+}
+
+fn diff_served(
+    before: &BTreeMap<String, ServedName>,
+    after: &BTreeMap<String, ServedName>,
+) -> RoutingChanges {
+    let mut changes = RoutingChanges::default();
+    // A name without a remote agent may be declared local: resolve it again.
+    for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        changes.moved.insert(name.clone());
+        changes.reachable.insert(name.clone());
+    }
+    for (name, now) in after {
+        let then = before.get(name);
+        if then.is_none_or(|then| then.agent != now.agent) {
+            changes.moved.insert(name.clone());
+        }
+        changes.changed |= then.is_some_and(|then| then.revoked != now.revoked);
+        let is_new = then.is_none_or(|then| then.session != now.session || then.gateway.is_none());
+        if now.gateway.is_some() && is_new {
+            changes.reachable.insert(name.clone());
+        }
+    }
+    changes.changed |= !changes.moved.is_empty();
+    changes
+}
+
+impl TargetResolver for AgentRouter {
+    fn resolve(&self, agent: &str) -> Result<ExecutionSite, NoTarget> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let placement = table.inventory.placement_of(agent);
+        match (&placement, table.served.get(agent)) {
+            (Placement::Local(_), _) => Ok(self.own_machine.execution_site()),
+            (Placement::Remote, Some(served)) => {
+                let identity = (agent.to_owned(), Uuid::from_bytes(served.agent));
+                let sent = Arc::clone(&self.sent);
+                let site = RemoteSite::new(self.app.clone(), self.environment, identity, sent);
+                Ok(ExecutionSite::Remote(Arc::new(site)))
+            }
+            (Placement::Revoked, _) => {
+                let help = placement.help(agent, Deployer::Server).unwrap_or_default();
+                Err(NoTarget(format!("{}; {help}", placement.reason(agent))))
+            }
+            _ => Ok(outward_site(agent, &placement, Deployer::Server)),
+        }
+    }
+
+    fn sync(&self) {
+        self.own_machine.sync();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(name: &str, agent: u8, session: i64, connected: bool) -> (String, ServedName) {
+        let one = ServedName {
+            name: name.to_owned(),
+            agent: [agent; 16],
+            revoked: false,
+            session,
+            gateway: connected.then_some([9; 16]),
+            seen: None,
+        };
+        (name.to_owned(), one)
+    }
+
+    /// Returns the moved agents and the newly reachable ones.
+    fn changes(
+        before: &[(String, ServedName)],
+        after: &[(String, ServedName)],
+    ) -> (Vec<String>, Vec<String>) {
+        let map = |of: &[(String, ServedName)]| of.iter().cloned().collect::<BTreeMap<_, _>>();
+        let changes = diff_served(&map(before), &map(after));
+        assert!(changes.changed || changes.moved.is_empty());
+        (changes.moved.into_iter().collect(), changes.reachable.into_iter().collect())
+    }
+
+    #[test]
+    fn newly_reachable_agents_are_detected() {
+        let away = [served("a", 1, 1, false)];
+        let here = [served("a", 1, 2, true)];
+        assert_eq!(changes(&away, &away), (vec![], vec![]));
+        assert_eq!(changes(&away, &here), (vec![], vec!["a".to_owned()]));
+        assert_eq!(changes(&here, &here), (vec![], vec![]));
+        let again = [served("a", 1, 3, true)];
+        assert_eq!(
+            changes(&here, &again),
+            (vec![], vec!["a".to_owned()]),
+            "it was away in between"
+        );
+        assert_eq!(changes(&here, &away), (vec![], vec![]));
+    }
+
+    #[test]
+    fn moved_agents_are_detected() {
+        let one = [served("a", 1, 1, false)];
+        let a = || vec!["a".to_owned()];
+        assert_eq!(changes(&[], &one), (a(), vec![]));
+        assert_eq!(changes(&one, &[]), (a(), a()), "it is this machine again");
+        assert_eq!(changes(&one, &[served("a", 2, 1, true)]), (a(), a()));
+        let mut revoked = one.clone();
+        revoked[0].1.revoked = true;
+        assert_eq!(changes(&one, &revoked), (vec![], vec![]), "the machine is the same");
+        let map = |of: &[(String, ServedName)]| of.iter().cloned().collect::<BTreeMap<_, _>>();
+        assert!(diff_served(&map(&one), &map(&revoked)).changed);
+    }
+
+    #[test]
+    fn declarations_move_agents() {
+        let names = || ["localhost", "web1", "web2"].map(str::to_owned);
+        let before = Inventory::default();
+        let declared =
+            Inventory { environment_patterns: vec!["web1".to_owned()], ..Inventory::default() };
+        let web1 = || BTreeSet::from(["web1".to_owned()]);
+        let there = diff_inventories(&before, &declared, names());
+        assert_eq!((there.changed, there.moved, there.reachable), (true, web1(), web1()));
+        let back = diff_inventories(&declared, &before, names());
+        assert_eq!((back.moved, back.reachable), (web1(), BTreeSet::new()));
+    }
+}

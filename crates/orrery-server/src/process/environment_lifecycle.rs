@@ -1,0 +1,87 @@
+//! Clearing and deletion of environments.
+
+use orrery_store::{
+    EnvironmentKey, EnvironmentRecord, Lease, RequestRecord, Store, StoreError, uuid_text,
+};
+
+use crate::maintenance;
+
+use super::runner::{Next, Runner, RunnerError};
+
+impl Runner {
+    /// Deletes an environment. An interrupted deletion resumes at the next poll.
+    pub(super) fn delete(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+    ) -> Result<Next, RunnerError> {
+        self.stop();
+        // If another process holds the lease, it deletes the environment.
+        let lease = self.acquire(store)?;
+        self.remove_files(record);
+        let erased = maintenance::erase_environment(store, &lease, record, self.app.now());
+        self.release(store, &lease);
+        erased?;
+        self.app.wake_up();
+        tracing::info!(environment = %record.name, "environment deleted");
+        Ok(Next::Gone)
+    }
+
+    fn remove_files(&self, record: &EnvironmentRecord) {
+        // First: the environment stays in the store until its files are gone.
+        let own = self.options.data.join("environments").join(uuid_text(&record.uuid));
+        match std::fs::remove_dir_all(&own) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %own.display(), "files of an environment were not removed");
+            }
+            _ => {}
+        }
+    }
+
+    /// Clears an environment, and resumes it if it was running before.
+    pub(super) fn clear(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+        request: &RequestRecord,
+    ) -> Result<(), RunnerError> {
+        self.stop();
+        // If another process holds the lease, it clears the environment.
+        let lease = self.acquire(store)?;
+        let cleared = self.clear_with_lease(store, &lease, record, request);
+        self.release(store, &lease);
+        cleared?;
+        self.app.wake_up();
+        tracing::info!(environment = %record.name, "environment cleared");
+        Ok(())
+    }
+}
+
+impl Runner {
+    fn clear_with_lease(
+        &self,
+        store: &dyn Store,
+        lease: &Lease,
+        record: &EnvironmentRecord,
+        request: &RequestRecord,
+    ) -> Result<(), StoreError> {
+        let (records, now) = (store.records().under_lease(lease), self.app.now());
+        records.accept_request(request.key, now)?;
+        self.remove_files(record);
+        maintenance::erase_environment(store, lease, record, now)?;
+        if request.payload["resume"] == true && record.halted {
+            records.set_halted(&record.uuid, false, now)?;
+        }
+        // Erasing also deletes requests, except this one if it arrived in the meantime.
+        records.finish_request(request, &serde_json::json!({"done": true}), now)
+    }
+}
+
+/// Returns the pending request to clear the environment, if any.
+pub(super) fn pending_clear_request(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+) -> Result<Option<RequestRecord>, StoreError> {
+    let open = store.records().open_requests(environment)?;
+    Ok(open.into_iter().find(|request| request.kind == "clear"))
+}

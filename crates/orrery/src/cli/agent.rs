@@ -1,0 +1,144 @@
+//! Arguments of `orrery agent`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+use orrery_agent::GatewayAddress;
+
+use super::common::{Confirmation, EXIT_CODES, EnvironmentArgs};
+use super::server::LogFormat;
+
+/// Manage the agents of an environment on a server
+///
+/// An agent is one queue of work, for one target.
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  orrery agent pause web1 web2
+  orrery agent unpause --all
+  orrery agent pause web1 --on-resume     while halted: web1 stays paused after resume
+  orrery agent invite web1                a token for a machine to join as web1
+
+{EXIT_CODES}"))]
+pub(crate) struct AgentGroup {
+    #[command(flatten)]
+    pub(crate) args: EnvironmentArgs,
+    #[command(subcommand)]
+    pub(crate) action: AgentAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentAction {
+    Join(AgentJoin),
+    Run(AgentRun),
+    /// List agents with the states of their resources
+    List,
+    /// Pause agents: nothing new starts
+    Pause(AgentNames),
+    /// Resume paused agents
+    Unpause(AgentNames),
+    /// Invite a machine to join, to run the handlers of these agents
+    ///
+    /// The token is shown once and admits one machine.
+    Invite(AgentInvite),
+    /// List remote agents: machines that have joined, and what they serve
+    Remotes,
+    /// Revoke a remote agent and end its session
+    Revoke(AgentRevoke),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentInvite {
+    /// Agents that the machine will serve
+    #[arg(value_name = "AGENT", required = true)]
+    pub(crate) names: Vec<String>,
+    /// Lifetime of the token in seconds; at most a week
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub(crate) expires_in: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentRevoke {
+    /// Id of the remote agent, or an agent that it serves
+    #[arg(value_name = "REMOTE")]
+    pub(crate) remote: String,
+    /// Give up its agent names instead of waiting for another machine; they run on the server's own
+    /// machine only if declared local
+    #[arg(long)]
+    pub(crate) release: bool,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentNames {
+    /// Names of the agents
+    #[arg(value_name = "AGENT", required_unless_present = "all")]
+    pub(crate) names: Vec<String>,
+    /// All agents
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) all: bool,
+    /// While the environment is halted: applies when it resumes
+    #[arg(long)]
+    pub(crate) on_resume: bool,
+}
+
+/// Join this machine as a remote agent
+///
+/// `orrery agent invite` creates a token on the server. With it, this machine obtains its own
+/// certificate, which is stored with its key in the state directory. The token identifies the
+/// gateway: no certificate needs to be copied. Then start `orrery agent run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery agent join orrery.example.com:8889 orrj_…
+  orrery agent join orrery.example.com:8889 < token.txt
+
+Exit codes: 0 joined, 1 error.")]
+pub(crate) struct AgentJoin {
+    /// Address of the gateway, as shown by the invitation
+    #[arg(value_name = "GATEWAY", value_hint = ValueHint::Hostname)]
+    pub(crate) gateway: GatewayAddress,
+    /// Token of the invitation [default: prompt, or standard input]
+    #[arg(value_name = "TOKEN", env = "ORRERY_AGENT_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// Serve only this agent of the invitation; repeatable
+    #[arg(long = "name", value_name = "AGENT")]
+    pub(crate) names: Vec<String>,
+    /// Replace the agent that the state directory belongs to, once this one has joined
+    #[arg(long)]
+    pub(crate) replace: bool,
+    #[command(flatten)]
+    pub(crate) state: AgentState,
+}
+
+/// Serve as a remote agent
+///
+/// Connects to the gateway and runs the handlers that the server requests on this machine, as the
+/// current user. Reconnects after a lost connection, renews its certificate, and keeps a journal so
+/// that nothing is done twice. SIGTERM waits for running handlers.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 stopped, 1 error, or the agent was revoked.")]
+pub(crate) struct AgentRun {
+    #[command(flatten)]
+    pub(crate) state: AgentState,
+    /// Maximum number of handlers that run at once; handlers of one agent run one after another
+    #[arg(long, value_name = "COUNT", env = "ORRERY_AGENT_WORKERS", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) workers: u16,
+    /// Log filter: error, warn, info, debug, trace, or a filter expression
+    #[arg(long, value_name = "LEVEL", env = "ORRERY_LOG", default_value = "info")]
+    pub(crate) log: String,
+    /// Format of log lines
+    #[arg(long, value_name = "FORMAT", env = "ORRERY_LOG_FORMAT", value_enum)]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentState {
+    /// State directory: key, certificate and journal [default: /var/lib/orrery-agent for root,
+    /// otherwise ~/.local/state/orrery-agent]
+    #[arg(long, value_name = "DIR", env = "ORRERY_AGENT_STATE", value_hint = ValueHint::DirPath)]
+    pub(crate) state: Option<PathBuf>,
+}

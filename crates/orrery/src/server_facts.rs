@@ -1,0 +1,101 @@
+//! Parameters and facts of an environment on a server, for a compile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use orrery_api::UnknownUpload;
+use orrery_compiler::plugins::Facts;
+use serde_json::{Value as Json, json};
+
+/// Resource (empty for parameters) and name.
+type Key = (String, String);
+
+/// Answers fact and parameter lookups of a model, and records those that have no value.
+#[derive(Debug, Default)]
+pub(crate) struct FactSnapshot {
+    values: BTreeMap<Key, String>,
+    missed: Mutex<BTreeSet<Key>>,
+}
+
+impl FactSnapshot {
+    pub(crate) fn new(values: impl IntoIterator<Item = (Option<String>, String, String)>) -> Self {
+        let keyed = |(resource, name, value): (Option<String>, String, String)| {
+            ((resource.unwrap_or_default(), name), value)
+        };
+        FactSnapshot { values: values.into_iter().map(keyed).collect(), missed: Mutex::default() }
+    }
+
+    fn value(&self, resource: &str, name: &str) -> Option<&str> {
+        let key = (resource.to_owned(), name.to_owned());
+        let found = self.values.get(&key);
+        if found.is_none() {
+            self.missed.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        }
+        found.map(String::as_str)
+    }
+
+    /// Response to an API call of module code.
+    pub(crate) fn answer(&self, method: &str, arguments: &Json) -> Option<(u16, Json)> {
+        let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+        match method {
+            "get_param" => {
+                let (resource, name) = (text("resource_id"), text("id"));
+                Some(match self.value(resource, name) {
+                    Some(value) => {
+                        (200, json!({ "parameter": parameter_json(resource, name, value) }))
+                    }
+                    None => (404, json!({"message": format!("{name} is unknown")})),
+                })
+            }
+            "list_params" => {
+                let all = self.values.iter();
+                let all: Vec<Json> = all
+                    .map(|((resource, name), value)| parameter_json(resource, name, value))
+                    .collect();
+                Some((200, json!({ "parameters": all })))
+            }
+            _ => None,
+        }
+    }
+
+    /// Lookups without a value. The model must be compiled again when they have one.
+    pub(crate) fn unknowns(&self) -> Vec<UnknownUpload> {
+        let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let unknown = |(resource, name): &Key| UnknownUpload {
+            name: name.clone(),
+            resource: Some(resource.clone()).filter(|resource| !resource.is_empty()),
+            source: if resource.is_empty() { "plugin" } else { "fact" }.to_owned(),
+        };
+        missed.iter().map(unknown).collect()
+    }
+}
+
+fn parameter_json(resource: &str, name: &str, value: &str) -> Json {
+    json!({"name": name, "value": value, "resource_id": resource})
+}
+
+impl Facts for FactSnapshot {
+    fn fact(&self, id: &str, name: &str) -> Option<String> {
+        self.value(id, name).map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lookups_without_a_value_are_unknown() {
+        let fact = (Some("t::R[a,name=b]".to_owned()), "ip".to_owned(), "::1".to_owned());
+        let known = FactSnapshot::new([fact, (None, "zone".to_owned(), "eu".to_owned())]);
+        assert_eq!(known.fact("t::R[a,name=b]", "ip").as_deref(), Some("::1"));
+        assert_eq!(known.answer("get_param", &json!({"id": "zone"})).unwrap().0, 200);
+        assert!(known.unknowns().is_empty());
+        assert_eq!(known.fact("t::R[a,name=b]", "mac"), None);
+        assert_eq!(known.answer("get_param", &json!({"id": "size"})).unwrap().0, 404);
+        assert!(known.answer("set_param", &json!({})).is_none());
+        let unknowns = known.unknowns();
+        assert_eq!((&*unknowns[0].name, &*unknowns[0].source), ("size", "plugin"));
+        assert_eq!((&*unknowns[1].name, &*unknowns[1].source), ("mac", "fact"));
+    }
+}
