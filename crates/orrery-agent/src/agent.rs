@@ -62,7 +62,7 @@ impl ReconnectBackoff {
 
 /// An agent that has joined.
 #[derive(Debug)]
-pub struct Agent {
+pub struct AgentProcess {
     certificates: Arc<Certificates>,
     runner: Runner,
     /// Differs between processes.
@@ -70,7 +70,7 @@ pub struct Agent {
     backoff: ReconnectBackoff,
 }
 
-impl Agent {
+impl AgentProcess {
     /// Starts an agent from its state directory.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Agent {
         });
         let runner = runner.map_err(AgentError::Thread)?;
         let certificates = Arc::new(Certificates { state, identity: Mutex::new(identity) });
-        Ok(Agent { certificates, runner, boot: Uuid::new_v4(), backoff })
+        Ok(AgentProcess { certificates, runner, boot: Uuid::new_v4(), backoff })
     }
 
     /// Current identity.

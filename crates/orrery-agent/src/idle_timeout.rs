@@ -183,7 +183,7 @@ mod tests {
     }
 
     /// Less than the limit; four times are more.
-    async fn pass() {
+    async fn wait_below_limit() {
         tokio::time::sleep(LIMIT.mul_f64(0.3)).await;
     }
 
@@ -198,13 +198,13 @@ mod tests {
             // Received: a few bytes now and then.
             let slow = tokio::spawn(async move {
                 for _ in 0..4 {
-                    pass().await;
+                    wait_below_limit().await;
                     far.write_all(b"x").await.unwrap();
                 }
                 // Sent: the peer reads slowly and sends nothing meanwhile.
                 let mut taken = [0; 32];
                 for _ in 0..4 {
-                    pass().await;
+                    wait_below_limit().await;
                     far.read_exact(&mut taken).await.unwrap();
                 }
                 far
@@ -229,7 +229,7 @@ mod tests {
             ));
             let writing = tokio::spawn(async move {
                 while writer.write_all(b"ping").await.is_ok() {
-                    pass().await;
+                    wait_below_limit().await;
                 }
             });
             let ended = reader.read_u8().await.unwrap_err();
@@ -262,7 +262,7 @@ mod tests {
             let mut watched =
                 IdleTimeoutStream::new(Box::new(near), IdleTimeout::AnyTraffic(LIMIT));
             for _ in 0..4 {
-                pass().await;
+                wait_below_limit().await;
                 watched.write_all(b"event").await.unwrap();
             }
             assert!(watched.read_u8().await.is_err());

@@ -1,7 +1,7 @@
 //! The remote agent: connects to a gateway, receives self-contained commands, runs native handlers
 //! on its machine, and returns results. It never initiates anything.
 //!
-//! Start from [`protocol`], which the gateway shares, then [`Agent`] (the process), [`join`]
+//! Start from [`protocol`], which the gateway shares, then [`AgentProcess`] (the process), [`join`]
 //! (enrolment) and [`runner::Runner`] (execution of commands). It knows nothing of stores,
 //! environments or models. Tests: at the end of the files, and in `tests/it` against a small
 //! gateway.
@@ -24,7 +24,7 @@ mod tls;
 pub mod token;
 
 pub use address::{DEFAULT_PORT, GatewayAddress, InvalidAddress};
-pub use agent::{Agent, AgentError, ReconnectBackoff};
+pub use agent::{AgentError, AgentProcess, ReconnectBackoff};
 pub use enrolment::{EnrolmentError, join, join_and_replace};
 pub use gateway_client::GatewayRequestError;
 pub use session::SessionError;

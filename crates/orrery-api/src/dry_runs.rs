@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Actions, AttributeChange, SourcePlace, Transitioning};
+use crate::{Actions, AttributeChange, SourceLocation, Transitioning};
 
 /// A dry run of a version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -49,5 +49,5 @@ pub struct DryRunChange {
     pub risk: Option<String>,
     /// Source location of its definition in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<SourcePlace>,
+    pub source: Option<SourceLocation>,
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Actions, SourcePlace, Transitioning};
+use crate::{Actions, SourceLocation, Transitioning};
 
 /// An entry of a list of resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -42,7 +42,7 @@ pub struct ResourceSummary {
     pub removal: Option<String>,
     /// Source location of its definition in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<SourcePlace>,
+    pub source: Option<SourceLocation>,
     /// `yes` while its handler runs, `error` if the last run failed.
     pub transitioning: Transitioning,
 }

@@ -122,13 +122,14 @@ pub struct ResourceUpload {
     pub undefined: bool,
     /// Source location of its definition in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<SourcePlace>,
+    pub source: Option<SourceLocation>,
 }
 
 /// A source location in a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SourcePlace {
+#[schema(as = SourcePlace)]
+pub struct SourceLocation {
     pub file: String,
     pub line: u32,
     pub column: u32,
@@ -310,5 +311,5 @@ pub struct ResourceDifference {
     pub requires_removed: Vec<String>,
     /// Source location in the later version that has the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<SourcePlace>,
+    pub source: Option<SourceLocation>,
 }

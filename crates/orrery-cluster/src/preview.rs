@@ -12,8 +12,8 @@ use crate::planner::{
     ClusterState, Effect, NodeState, Plan, PlanError, PlanPolicy, ServiceDefinitions, plan,
 };
 use crate::solver::{
-    ExistingNode, Infeasible, Invalid, LayoutProblem, NodeGroup, NodeLayout, Request, ResizeError,
-    ResizeResult, RuleLocation, SearchLimits, Solution, SolveError, SolverMode, lower,
+    ExistingNode, Infeasible, Invalid, LayoutProblem, LayoutRequest, NodeGroup, NodeLayout,
+    ResizeError, ResizeResult, RuleLocation, SearchLimits, Solution, SolveError, SolverMode, lower,
     order_layouts, resize, solve,
 };
 
@@ -76,7 +76,7 @@ pub enum PreviewError {
 /// There is no layout, or its services wait for each other.
 pub fn preview(
     catalog: &Catalog,
-    request: &Request,
+    request: &LayoutRequest,
     limits: SearchLimits<'_>,
 ) -> Result<Preview, PreviewError> {
     let solution = solve(catalog, request, limits)?;
@@ -95,7 +95,7 @@ pub fn preview(
 /// As for [`preview`], and if no layout of that size retains the nodes.
 pub fn preview_from(
     catalog: &Catalog,
-    request: &Request,
+    request: &LayoutRequest,
     existing: &ExistingCluster,
     limits: SearchLimits<'_>,
 ) -> Result<Preview, PreviewError> {
@@ -145,7 +145,7 @@ fn solution_of(problem: &LayoutProblem, groups: Vec<NodeGroup>) -> Solution {
 /// Plans the transition from the existing nodes to those of a solution.
 fn plan_transition(
     catalog: &Catalog,
-    request: &Request,
+    request: &LayoutRequest,
     existing: &ExistingCluster,
     resized: ResizeResult,
     solution: Solution,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_syntax::Symbol;
-use orrery_syntax::ast::{self, Arity, Item, Stmt, Target, TypeRef};
+use orrery_syntax::ast::{self, Arity, AssignmentTarget, Item, Stmt, TypeRef};
 
 use crate::load::{LoadedFile, Loader};
 use crate::similar_names::closest;
@@ -294,7 +294,7 @@ impl Reader<'_, '_> {
                     let entity = self.resolve(implementation.entity.symbol);
                     for statement in &implementation.body {
                         if let Stmt::Assign(assign) = statement
-                            && let Target::Attribute { attribute, .. } = &assign.target
+                            && let AssignmentTarget::Attribute { attribute, .. } = &assign.target
                         {
                             let name = self.text(attribute.symbol).to_owned();
                             self.found.assigned.insert((entity.clone(), name));

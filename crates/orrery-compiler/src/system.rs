@@ -11,7 +11,7 @@ use crate::eval::System;
 use crate::export::ResourceClass;
 use crate::files::Files;
 use crate::load::{Module, Origin, is_builtin_entity};
-use crate::plugins::{DeclaredBy, Facts, FileKind, ResourceIdentity, ServerEnvironmentInfo};
+use crate::plugins::{DeclaredBy, Facts, PathKind, ResourceIdentity, ServerEnvironmentInfo};
 use crate::project::{Options, TemplateMode};
 
 pub(crate) struct ProjectSystem<'f> {
@@ -112,14 +112,14 @@ impl System for ProjectSystem<'_> {
         String::from_utf8(bytes).map_err(|e| e.to_string())
     }
 
-    fn file_kind(&self, path: &str) -> FileKind {
+    fn file_kind(&self, path: &str) -> PathKind {
         let at = Path::new(path);
         if self.builtin_text(path).is_some() || self.files.is_file(at) {
-            FileKind::File
+            PathKind::File
         } else if self.files.is_dir(at) {
-            FileKind::Directory
+            PathKind::Directory
         } else {
-            FileKind::Missing
+            PathKind::Missing
         }
     }
 

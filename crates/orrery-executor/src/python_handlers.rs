@@ -320,7 +320,7 @@ impl Parameters for StoredParameters {
             Some(id) => self.store.facts(self.environment, id),
             None => self.store.parameters(self.environment),
         };
-        let convert = |one: orrery_store::Parameter| HandlerParameter {
+        let convert = |one: orrery_store::StoredParameter| HandlerParameter {
             resource: one.resource.map(|id| id.to_string()),
             name: one.name,
             value: one.value,

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use orrery_handlers::Registry;
 use orrery_model::{ResourceId, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, VersionDiff};
-use orrery_store::{EnvironmentKey, ResourceDifference, ResourceKey, Store, StoreError};
+use orrery_store::{EnvironmentKey, ResourceDiff, ResourceKey, Store, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::engine::Engine;
@@ -19,7 +19,7 @@ use crate::writer::WriterState;
 pub struct Update {
     version: VersionNumber,
     /// Net difference by resource, sorted by id.
-    differences: Vec<ResourceDifference>,
+    differences: Vec<ResourceDiff>,
     /// The differences version by version.
     diffs: Vec<VersionDiff>,
 }
@@ -36,7 +36,7 @@ impl Update {
         steps: &[VersionNumber],
     ) -> Result<Self, StoreError> {
         let mut diffs = Vec::with_capacity(steps.len());
-        let mut last: FxHashMap<ResourceKey, ResourceDifference> = FxHashMap::default();
+        let mut last: FxHashMap<ResourceKey, ResourceDiff> = FxHashMap::default();
         let mut base = from;
         for &step in steps {
             let mut changes = DiffBuilder::default();
@@ -44,12 +44,12 @@ impl Update {
                 changes.add(difference.before.as_ref(), difference.after.as_ref());
                 let before = last.remove(&difference.key).map(|earlier| earlier.before);
                 let before = before.unwrap_or_else(|| difference.before.clone());
-                last.insert(difference.key, ResourceDifference { before, ..difference });
+                last.insert(difference.key, ResourceDiff { before, ..difference });
             })?;
             diffs.push(changes.finish(step));
             base = step;
         }
-        let mut differences: Vec<ResourceDifference> = last.into_values().collect();
+        let mut differences: Vec<ResourceDiff> = last.into_values().collect();
         differences.sort_unstable_by(|one, other| one.id.cmp(&other.id));
         Ok(Update { version: base, differences, diffs })
     }
@@ -175,7 +175,7 @@ impl EngineState {
         self.scheduler.handle(Event::NewVersions(diffs), now, &mut commands);
         self.desired.version = version;
         for difference in differences {
-            let ResourceDifference { key, id, before, after } = difference;
+            let ResourceDiff { key, id, before, after } = difference;
             let Some(after) = after else { continue };
             let Some(index) = self.scheduler.index_of(id.as_str()) else { continue };
             let former_entry = self.entry(index);

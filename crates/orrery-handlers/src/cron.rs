@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::context::{Context, changed};
-use crate::error::{HandlerError, Operation};
+use crate::error::{HandlerError, TargetVerb};
 use crate::handler::Crud;
 use crate::registry::Registry;
 use crate::target::{ExpectedContent, FileComparison, FileKind, Ownership};
@@ -122,7 +122,7 @@ impl Crud for CronHandler {
             FileKind::Symlink => return Ok(vec![changed("type", "symlink", "file")]),
             FileKind::Directory | FileKind::Other => {
                 let text =
-                    format!("cannot {} {path}: not a regular file", Operation::Write.as_str());
+                    format!("cannot {} {path}: not a regular file", TargetVerb::Write.as_str());
                 return Err(HandlerError::failed(text));
             }
         }

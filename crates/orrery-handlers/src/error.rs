@@ -6,7 +6,7 @@ use std::io;
 
 /// Failed operation on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum TargetVerb {
     Stat,
     Read,
     Write,
@@ -22,23 +22,23 @@ pub enum Operation {
     LookUp,
 }
 
-impl Operation {
+impl TargetVerb {
     /// Verb for messages.
     pub fn as_str(self) -> &'static str {
         match self {
-            Operation::Stat => "stat",
-            Operation::Read => "read",
-            Operation::Write => "write",
-            Operation::SetAttributes => "set the attributes of",
-            Operation::MakeDirectory => "create the directory",
-            Operation::MakeSymlink => "create the symbolic link",
-            Operation::ReadLink => "read the symbolic link",
-            Operation::Remove => "remove",
-            Operation::List => "list",
-            Operation::Sync => "flush to disk",
-            Operation::Run => "run",
-            Operation::Request => "request",
-            Operation::LookUp => "look up",
+            TargetVerb::Stat => "stat",
+            TargetVerb::Read => "read",
+            TargetVerb::Write => "write",
+            TargetVerb::SetAttributes => "set the attributes of",
+            TargetVerb::MakeDirectory => "create the directory",
+            TargetVerb::MakeSymlink => "create the symbolic link",
+            TargetVerb::ReadLink => "read the symbolic link",
+            TargetVerb::Remove => "remove",
+            TargetVerb::List => "list",
+            TargetVerb::Sync => "flush to disk",
+            TargetVerb::Run => "run",
+            TargetVerb::Request => "request",
+            TargetVerb::LookUp => "look up",
         }
     }
 }
@@ -210,14 +210,14 @@ impl fmt::Display for Cause {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {} {subject}: {cause}", operation.as_str())]
 pub struct TargetError {
-    pub operation: Operation,
+    pub operation: TargetVerb,
     /// Path, command, account or address.
     pub subject: Box<str>,
     pub cause: Cause,
 }
 
 impl TargetError {
-    pub fn new(operation: Operation, subject: impl Into<Box<str>>, cause: Cause) -> Self {
+    pub fn new(operation: TargetVerb, subject: impl Into<Box<str>>, cause: Cause) -> Self {
         TargetError { operation, subject: subject.into(), cause }
     }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::context::{Context, changed};
-use crate::error::{Cause, HandlerError, Operation, TargetError};
+use crate::error::{Cause, HandlerError, TargetError, TargetVerb};
 use crate::handler::Crud;
 use crate::ownership::{DesiredOwnership, Permissions};
 use crate::registry::Registry;
@@ -145,7 +145,7 @@ impl Crud for FileHandler {
         current: &FileComparison,
         context: &mut Context<'_>,
     ) -> Result<Vec<AttributeDiff>, HandlerError> {
-        let refuse = |cause| TargetError::new(Operation::Write, context.id().value(), cause);
+        let refuse = |cause| TargetError::new(TargetVerb::Write, context.id().value(), cause);
         let mut changes = Vec::new();
         match current.stat.kind {
             FileKind::File => {}

@@ -33,7 +33,7 @@ pub use context::{
     BeforeChange, Contents, Context, DependencyInfo, EffectGate, EffectStart, Mode, NoContents,
     Run, RunServices, changed,
 };
-pub use error::{Cause, HandlerError, Operation, TargetError};
+pub use error::{Cause, HandlerError, TargetError, TargetVerb};
 pub use handler::{Crud, Handler};
 pub use registry::Registry;
 pub use removal::{HandlerCapabilities, Unmanaged};

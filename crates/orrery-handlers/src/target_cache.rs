@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::{AccountName, Result, Target};
 
 /// Valid for one deploy of an agent's resources. A new deploy clears it or starts with a new one,
@@ -83,7 +83,7 @@ impl TargetCache {
         }
         let found = target.user(AccountName::Name(name))?.map(|user| user.uid);
         let uid = found.or_else(|| name.parse().ok()).ok_or_else(|| {
-            TargetError::new(Operation::LookUp, format!("user {name}"), Cause::UnknownUser)
+            TargetError::new(TargetVerb::LookUp, format!("user {name}"), Cause::UnknownUser)
         })?;
         lock(&self.accounts).users.insert(name.into(), uid);
         Ok(uid)
@@ -96,7 +96,7 @@ impl TargetCache {
         }
         let found = target.group(AccountName::Name(name))?.map(|group| group.gid);
         let gid = found.or_else(|| name.parse().ok()).ok_or_else(|| {
-            TargetError::new(Operation::LookUp, format!("group {name}"), Cause::UnknownGroup)
+            TargetError::new(TargetVerb::LookUp, format!("group {name}"), Cause::UnknownGroup)
         })?;
         lock(&self.accounts).groups.insert(name.into(), gid);
         Ok(gid)

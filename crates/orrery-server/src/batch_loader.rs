@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_model::Status;
-use orrery_store::{Action, EnvironmentKey, ResourceDetails, ResourceKey, Store, StoreError};
+use orrery_store::{Action, EnvironmentKey, ResourceDetailsRecord, ResourceKey, Store, StoreError};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
@@ -27,7 +27,7 @@ const RELATED_MAX: usize = 1000;
 /// Details of one resource.
 #[derive(Debug)]
 pub(crate) struct LoadedResource {
-    pub(crate) details: ResourceDetails,
+    pub(crate) details: ResourceDetailsRecord,
     /// Ids and statuses of its requirements, ordered by id.
     pub(crate) requires: Vec<(String, Status)>,
     /// Latest action, if the resource failed or is unavailable.

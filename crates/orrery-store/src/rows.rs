@@ -11,8 +11,8 @@ use crate::encoding::{
 use crate::resource_loader::parse_id;
 use crate::sql::{Row, RowExt as _};
 use crate::{
-    Action, ActionKey, ActionKind, ActionRecord, Parameter, ParameterSource, ResourceFilter,
-    ResourceKey, ResourceRow, ResourceSummary, Result, SourceRow, StoreError, VersionInfo,
+    Action, ActionKey, ActionKind, ActionRecord, ParameterSource, ResourceFilter, ResourceKey,
+    ResourceOverview, ResourceRow, Result, SourceRow, StoreError, StoredParameter, VersionInfo,
 };
 
 /// Columns of `version` in the order in which [`version_from`] reads them.
@@ -103,13 +103,13 @@ pub(crate) fn summary_from(
     source_at: usize,
     state: ResourceState,
     names: &SharedNames,
-) -> Result<ResourceSummary> {
+) -> Result<ResourceOverview> {
     let source = names.source(row, source_at)?.map(|source| Source {
         file: source.file.into(),
         line: source.line,
         column: source.column,
     });
-    Ok(ResourceSummary {
+    Ok(ResourceOverview {
         key: ResourceKey(row.int(1)?),
         id: parse_id(row.str(0)?)?,
         status: state.status(),
@@ -219,8 +219,8 @@ pub(crate) const PARAMETER_COLUMNS: &str = "parameter.name, parameter.value, par
 pub(crate) fn parameter_from(
     row: &(impl Row + ?Sized),
     resource: Option<&str>,
-) -> Result<Parameter> {
-    Ok(Parameter {
+) -> Result<StoredParameter> {
+    Ok(StoredParameter {
         name: row.string(0)?,
         value: row.string(1)?,
         resource: resource.map(parse_id).transpose()?,

@@ -14,11 +14,11 @@ macro_rules! impl_shared_methods {
             }
         }
 
-        fn create_environment(&self, project: &str, name: &str) -> Result<Environment> {
+        fn create_environment(&self, project: &str, name: &str) -> Result<EnvironmentInfo> {
             self.transact(|tx| environments::create_environment(tx, project, name))
         }
 
-        fn environments(&self) -> Result<Vec<Environment>> {
+        fn environments(&self) -> Result<Vec<EnvironmentInfo>> {
             self.read_once(environments::environments)
         }
 
@@ -79,7 +79,7 @@ macro_rules! impl_shared_methods {
             environment: EnvironmentKey,
             from: VersionNumber,
             to: VersionNumber,
-            visit: &mut dyn FnMut(ResourceDifference),
+            visit: &mut dyn FnMut(ResourceDiff),
         ) -> Result<()> {
             self.read(|tx| read::diff_versions(tx, environment, from, to, visit))
         }
@@ -88,7 +88,7 @@ macro_rules! impl_shared_methods {
             &self,
             environment: EnvironmentKey,
             number: VersionNumber,
-        ) -> Result<Vec<(Unknown, bool)>> {
+        ) -> Result<Vec<(UndefinedParameter, bool)>> {
             self.read_once(|tx| parameters::unknowns(tx, environment, number))
         }
 
@@ -163,7 +163,7 @@ macro_rules! impl_shared_methods {
             &self,
             environment: EnvironmentKey,
             id: &str,
-        ) -> Result<Option<ResourceSummary>> {
+        ) -> Result<Option<ResourceOverview>> {
             self.read(|tx| query::find_resource(tx, environment, id))
         }
 
@@ -185,7 +185,7 @@ macro_rules! impl_shared_methods {
             self.read_once(|tx| query::actions(tx, environment, id, before, limit))
         }
 
-        fn agents(&self, environment: EnvironmentKey) -> Result<Vec<Agent>> {
+        fn agents(&self, environment: EnvironmentKey) -> Result<Vec<AgentState>> {
             self.read_once(|tx| environments::agents(tx, environment))
         }
 
@@ -198,11 +198,11 @@ macro_rules! impl_shared_methods {
             self.transact(|tx| environments::set_paused(tx, environment, agent, paused))
         }
 
-        fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
+        fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<StoredParameter>> {
             self.read_once(|tx| parameters::parameters(tx, environment))
         }
 
-        fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<Parameter>> {
+        fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<StoredParameter>> {
             self.read_once(|tx| parameters::facts(tx, environment, id))
         }
 

@@ -11,7 +11,7 @@ use crate::{Lease, NewChange, Result, StoreError};
 
 /// A parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value<'a> {
+pub enum SqlValue<'a> {
     Null,
     Integer(i64),
     Text(&'a str),
@@ -28,12 +28,12 @@ pub trait Row {
 /// A connection that is in a transaction.
 pub trait Sql {
     /// Runs a statement and returns the number of affected rows.
-    fn run(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64>;
+    fn run(&mut self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64>;
     /// Visits the rows of a result.
     fn visit(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()>;
     /// Name of the SQL function that returns the position of a text within another, or of bytes
@@ -68,58 +68,58 @@ pub trait Database {
     fn write_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
 }
 
-impl From<i64> for Value<'_> {
+impl From<i64> for SqlValue<'_> {
     fn from(value: i64) -> Self {
-        Value::Integer(value)
+        SqlValue::Integer(value)
     }
 }
 
-impl From<bool> for Value<'_> {
+impl From<bool> for SqlValue<'_> {
     fn from(value: bool) -> Self {
-        Value::Integer(value.into())
+        SqlValue::Integer(value.into())
     }
 }
 
-impl From<Timestamp> for Value<'_> {
+impl From<Timestamp> for SqlValue<'_> {
     fn from(value: Timestamp) -> Self {
-        Value::Integer(value.0)
+        SqlValue::Integer(value.0)
     }
 }
 
-impl<'a> From<&'a str> for Value<'a> {
+impl<'a> From<&'a str> for SqlValue<'a> {
     fn from(value: &'a str) -> Self {
-        Value::Text(value)
+        SqlValue::Text(value)
     }
 }
 
-impl<'a> From<&'a String> for Value<'a> {
+impl<'a> From<&'a String> for SqlValue<'a> {
     fn from(value: &'a String) -> Self {
-        Value::Text(value)
+        SqlValue::Text(value)
     }
 }
 
-impl<'a> From<&'a [u8]> for Value<'a> {
+impl<'a> From<&'a [u8]> for SqlValue<'a> {
     fn from(value: &'a [u8]) -> Self {
-        Value::Blob(value)
+        SqlValue::Blob(value)
     }
 }
 
-impl<'a, const N: usize> From<&'a [u8; N]> for Value<'a> {
+impl<'a, const N: usize> From<&'a [u8; N]> for SqlValue<'a> {
     fn from(value: &'a [u8; N]) -> Self {
-        Value::Blob(value)
+        SqlValue::Blob(value)
     }
 }
 
-impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+impl<'a, T: Into<SqlValue<'a>>> From<Option<T>> for SqlValue<'a> {
     fn from(value: Option<T>) -> Self {
-        value.map_or(Value::Null, Into::into)
+        value.map_or(SqlValue::Null, Into::into)
     }
 }
 
-/// Parameters of a statement, each converted to a [`sql::Value`].
+/// Parameters of a statement, each converted to a [`sql::SqlValue`].
 #[macro_export]
 macro_rules! values {
-    ($($value:expr),* $(,)?) => { &[$($crate::sql::Value::from($value)),*] };
+    ($($value:expr),* $(,)?) => { &[$($crate::sql::SqlValue::from($value)),*] };
 }
 
 /// Non-null columns, as the types that records use.
@@ -193,14 +193,14 @@ pub(crate) trait SqlExt {
     fn all<T>(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
         make: impl FnMut(&dyn Row) -> Result<T>,
     ) -> Result<Vec<T>>;
     /// The first row, if any.
     fn first<T>(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
         make: impl FnMut(&dyn Row) -> Result<T>,
     ) -> Result<Option<T>>;
 }
@@ -209,7 +209,7 @@ impl SqlExt for dyn Sql + '_ {
     fn all<T>(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
         mut make: impl FnMut(&dyn Row) -> Result<T>,
     ) -> Result<Vec<T>> {
         let mut found = Vec::new();
@@ -223,7 +223,7 @@ impl SqlExt for dyn Sql + '_ {
     fn first<T>(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
         mut make: impl FnMut(&dyn Row) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut found = None;

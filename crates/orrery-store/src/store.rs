@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
 
 use crate::{
-    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PoolStatus,
-    PutOutcome, RenewalOutcome, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey,
-    ResourcePage, ResourceRow, ResourceSummary, Result, ResultBatch, ResultRecord, StartedAction,
-    StateRecord, StateRow, StoreError, Unknown, VersionInfo,
+    Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PoolStatus, PutOutcome,
+    RenewalOutcome, RequestRecord, ResourceDiff, ResourceFilter, ResourceKey, ResourceOverview,
+    ResourcePage, ResourceRow, Result, ResultBatch, ResultRecord, StartedAction, StateRecord,
+    StateRow, StoreError, StoredParameter, UndefinedParameter, VersionInfo,
 };
 
 /// All persistent state.
@@ -28,8 +28,8 @@ pub trait Store: Send + Sync {
     /// The environment of a store that has only one; created at the first call.
     fn default_environment(&self) -> Result<EnvironmentKey>;
     /// Creates an environment, and its project if it does not exist.
-    fn create_environment(&self, project: &str, name: &str) -> Result<Environment>;
-    fn environments(&self) -> Result<Vec<Environment>>;
+    fn create_environment(&self, project: &str, name: &str) -> Result<EnvironmentInfo>;
+    fn environments(&self) -> Result<Vec<EnvironmentInfo>>;
     fn settings(&self, environment: EnvironmentKey) -> Result<BTreeMap<String, serde_json::Value>>;
     /// Sets a value; `None` restores the default.
     fn set_setting(
@@ -92,13 +92,13 @@ pub trait Store: Send + Sync {
         environment: EnvironmentKey,
         from: VersionNumber,
         to: VersionNumber,
-        visit: &mut dyn FnMut(ResourceDifference),
+        visit: &mut dyn FnMut(ResourceDiff),
     ) -> Result<()>;
     fn unknowns(
         &self,
         environment: EnvironmentKey,
         number: VersionNumber,
-    ) -> Result<Vec<(Unknown, bool)>>;
+    ) -> Result<Vec<(UndefinedParameter, bool)>>;
     /// Deletes a version and everything that only it refers to. Refuses the processed version and
     /// the newest released one.
     fn delete_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()>;
@@ -162,7 +162,7 @@ pub trait Store: Send + Sync {
         &self,
         environment: EnvironmentKey,
         id: &str,
-    ) -> Result<Option<ResourceSummary>>;
+    ) -> Result<Option<ResourceOverview>>;
     /// Desired state of a resource in the newest version that has it.
     fn read_resource(
         &self,
@@ -187,7 +187,7 @@ pub trait Store: Send + Sync {
 
     // Agents.
 
-    fn agents(&self, environment: EnvironmentKey) -> Result<Vec<Agent>>;
+    fn agents(&self, environment: EnvironmentKey) -> Result<Vec<AgentState>>;
     /// Pauses or resumes an agent; `None` stands for every agent.
     fn set_paused(
         &self,
@@ -198,8 +198,8 @@ pub trait Store: Send + Sync {
 
     // Parameters and facts.
 
-    fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<Parameter>>;
-    fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<Parameter>>;
+    fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<StoredParameter>>;
+    fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<StoredParameter>>;
     fn set_parameter(
         &self,
         environment: EnvironmentKey,

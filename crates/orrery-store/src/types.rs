@@ -32,7 +32,7 @@ pub struct ResourceKey(pub(crate) i64);
 pub struct ActionKey(pub i64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Environment {
+pub struct EnvironmentInfo {
     pub key: EnvironmentKey,
     pub uuid: [u8; 16],
     pub project: String,
@@ -82,7 +82,7 @@ pub struct NewVersion<'a> {
     pub base: Option<VersionNumber>,
     /// Resources of the version. Fastest if sorted by id.
     pub resources: &'a [Resource],
-    pub unknowns: &'a [Unknown],
+    pub unknowns: &'a [UndefinedParameter],
     pub released: bool,
     /// Stores nothing and returns the newest version if that has the same resources.
     pub only_if_changed: bool,
@@ -194,7 +194,7 @@ pub struct SourceRow<'a> {
 
 /// A resource that differs between two versions.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ResourceDifference {
+pub struct ResourceDiff {
     pub key: ResourceKey,
     pub id: ResourceId,
     /// At least one of `before` and `after` is `Some`.
@@ -323,7 +323,7 @@ pub struct ResourceFilter {
 
 /// One line of a list of resources.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ResourceSummary {
+pub struct ResourceOverview {
     pub key: ResourceKey,
     pub id: ResourceId,
     pub status: Status,
@@ -333,13 +333,13 @@ pub struct ResourceSummary {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourcePage {
-    pub resources: Vec<ResourceSummary>,
+    pub resources: Vec<ResourceOverview>,
     /// Cursor of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
+pub struct AgentState {
     pub name: String,
     pub paused: bool,
 }
@@ -354,7 +354,7 @@ pub enum ParameterSource {
 
 /// A parameter of an environment, or a fact of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub struct StoredParameter {
     pub name: String,
     pub value: String,
     /// `None` for a parameter.
@@ -368,7 +368,7 @@ pub struct Parameter {
 
 /// A value that a compile could not resolve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unknown {
+pub struct UndefinedParameter {
     pub name: String,
     /// The resource of a fact; `None` for a parameter.
     pub resource: Option<ResourceId>,

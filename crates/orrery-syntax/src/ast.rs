@@ -173,7 +173,7 @@ pub enum Stmt {
 
 #[derive(Debug)]
 pub struct Assign {
-    pub target: Target,
+    pub target: AssignmentTarget,
     /// `+=`
     pub append: bool,
     pub value: Expr,
@@ -181,7 +181,7 @@ pub struct Assign {
 }
 
 #[derive(Debug)]
-pub enum Target {
+pub enum AssignmentTarget {
     /// `x` or (an error later) `ns::x`
     Variable(Path),
     /// `base.attribute`, base being a reference

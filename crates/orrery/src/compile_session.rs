@@ -49,7 +49,7 @@ pub(crate) struct CompileSession {
 }
 
 impl CompileSession {
-    /// A session whose compile could not start.
+    /// A session with a compile that could not start.
     pub(crate) fn failed(error: Box<orrery_compiler::error::CompileError>) -> Self {
         let origin = HostOrigin::Process(Box::new(|| Err("no project".to_owned())));
         CompileSession {

@@ -84,7 +84,7 @@ fn line_end(text: &str, at: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn shown(
+    fn rendered(
         text: &str,
         place: Range<usize>,
         other: Option<Range<usize>>,
@@ -105,33 +105,36 @@ mod tests {
     #[test]
     fn only_the_lines_between_the_places_are_kept() {
         let text = "one\ntwo\nthree\nfour\nfive\n";
-        assert_eq!(shown(text, 4..7, None), ("two".into(), strings(&["two"])));
-        let (lines, marked) = shown(text, 14..18, Some(5..6));
+        assert_eq!(rendered(text, 4..7, None), ("two".into(), strings(&["two"])));
+        let (lines, marked) = rendered(text, 14..18, Some(5..6));
         assert_eq!((lines.as_str(), marked), ("two\nthree\nfour", strings(&["four", "w"])));
     }
 
     #[test]
     fn empty_lines_and_the_end_of_the_text_are_places_too() {
-        assert_eq!(shown("a\n\nb", 2..2, None), (String::new(), strings(&[""])));
-        assert_eq!(shown("a\n\nb", 3..4, Some(2..2)), ("\nb".into(), strings(&["b", ""])));
-        assert_eq!(shown("a\nb\n", 4..4, None), (String::new(), strings(&[""])));
-        assert_eq!(shown("", 0..0, None), (String::new(), strings(&[""])));
-        assert_eq!(shown("ab", 7..9, None), ("ab".into(), strings(&[""])));
+        assert_eq!(rendered("a\n\nb", 2..2, None), (String::new(), strings(&[""])));
+        assert_eq!(rendered("a\n\nb", 3..4, Some(2..2)), ("\nb".into(), strings(&["b", ""])));
+        assert_eq!(rendered("a\nb\n", 4..4, None), (String::new(), strings(&[""])));
+        assert_eq!(rendered("", 0..0, None), (String::new(), strings(&[""])));
+        assert_eq!(rendered("ab", 7..9, None), ("ab".into(), strings(&[""])));
     }
 
     #[test]
     fn a_place_over_several_lines_is_marked_on_its_first() {
-        assert_eq!(shown("if a:\n  b\nend\n", 0..12, None), ("if a:".into(), strings(&["if a:"])));
+        assert_eq!(
+            rendered("if a:\n  b\nend\n", 0..12, None),
+            ("if a:".into(), strings(&["if a:"]))
+        );
     }
 
     #[test]
     fn long_lines_are_cut_around_the_first_place_at_whole_characters() {
         let text = format!("{}needle{}", "é".repeat(5_000), "è".repeat(5_000));
-        let (line, marked) = shown(&text, 10_000..10_006, Some(3..5));
+        let (line, marked) = rendered(&text, 10_000..10_006, Some(3..5));
         assert_eq!(marked, strings(&["needle", "(cut away)"]));
         assert!(line.starts_with("…é") && line.ends_with("è…"), "{line}");
         assert!(line.len() <= WINDOW_BYTES + 6, "{}", line.len());
-        let (_, marked) = shown(&text, 10_001..40_000, None);
+        let (_, marked) = rendered(&text, 10_001..40_000, None);
         assert!(marked[0].starts_with("eedleè"), "{marked:?}");
     }
 }

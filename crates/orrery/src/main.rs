@@ -98,8 +98,8 @@ fn refuse_misspelt(stays: bool) -> Option<ExitCode> {
     let misspelt = variables::misspelt(&Cli::command(), set);
     for one in &misspelt {
         let level = if stays { "error" } else { "warning" };
-        output::say(&format!("{level}: unknown variable {}", one.name));
-        output::say(&format!("help: unset it, or set {} instead", one.meant));
+        output::print_status(&format!("{level}: unknown variable {}", one.name));
+        output::print_status(&format!("help: unset it, or set {} instead", one.meant));
     }
     (stays && !misspelt.is_empty()).then_some(ExitCode::FAILURE)
 }

@@ -38,7 +38,10 @@ pub(crate) fn width() -> Option<usize> {
 pub(crate) fn is_written(result: io::Result<()>) -> bool {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(&format!("{}: could not write the output: {error}", style::error("error")));
+            print_status(&format!(
+                "{}: could not write the output: {error}",
+                style::error("error")
+            ));
             false
         }
         _ => true,
@@ -60,7 +63,7 @@ pub(crate) fn print_styled(text: &str) -> bool {
 }
 
 /// Writes a styled line to standard error; errors are ignored.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_status(line: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{line}");
 }
 
@@ -82,6 +85,6 @@ pub(crate) fn internal_error(crash: &Crash, as_json: bool) {
         let _ = print(|out| writeln!(out, "{report}"));
         return;
     }
-    say(&format!("{}: {}", style::error("internal error"), crash.message));
-    say(&format!("{}: {advice}", style::help("help")));
+    print_status(&format!("{}: {}", style::error("internal error"), crash.message));
+    print_status(&format!("{}: {advice}", style::help("help")));
 }

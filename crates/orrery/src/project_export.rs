@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use orrery_api::{
-    CompileLocation, CompilePosition, CompileProblem, CompileRange, ResourceUpload, SourcePlace,
+    CompileLocation, CompilePosition, CompileProblem, CompileRange, ResourceUpload, SourceLocation,
     VersionUpload,
 };
 use orrery_compiler::Compilation;
@@ -92,17 +92,17 @@ pub(crate) fn export_project(
         export_output.verbose,
     );
     let problems = problems(&compiled, exported.as_ref());
-    let made = match exported {
+    let result = match exported {
         Some(exported) if problems.is_empty() => {
             let left_out = exported.left_out_resources();
-            let made = upload(exported.resources, environment, code, local_agents);
-            let named = made.map(|made| ExportedProject {
+            let result = upload(exported.resources, environment, code, local_agents);
+            let named = result.map(|result| ExportedProject {
                 left_out,
                 upload: VersionUpload {
                     project: projects::described_name(&project),
-                    ..made.upload
+                    ..result.upload
                 },
-                ..made
+                ..result
             });
             named.map_err(|text| vec![internal_problem(text)])
         }
@@ -112,7 +112,7 @@ pub(crate) fn export_project(
     // The process exits soon: freeing a large model would take longer than leaking it.
     std::mem::forget(compiled);
     drop(host);
-    made
+    result
 }
 
 fn internal_problem(message: String) -> CompileProblem {
@@ -181,7 +181,7 @@ fn pack(mut set: CodeSet, directory: &Path) -> Result<String, String> {
 }
 
 fn resource_upload(resource: Resource) -> ResourceUpload {
-    let place = |source: orrery_model::Source| SourcePlace {
+    let place = |source: orrery_model::Source| SourceLocation {
         file: source.file.to_string(),
         line: source.line,
         column: source.column,

@@ -26,7 +26,7 @@ pub(crate) fn serve_if_requested() -> Option<ExitCode> {
     Some(match orrery_host::target_host::serve(std::io::stdin(), confines) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            crate::output::say(&format!("target host failed: {error}"));
+            crate::output::print_status(&format!("target host failed: {error}"));
             ExitCode::FAILURE
         }
     })

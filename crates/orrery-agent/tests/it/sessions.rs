@@ -9,7 +9,7 @@ use orrery_agent::protocol::{FromAgent, PROTOCOL, Refusal, RefusalCode, ToAgent}
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{
-    Agent, AgentError, EnrolmentError, GatewayRequestError, ReconnectBackoff, StateDirectory,
+    AgentError, AgentProcess, EnrolmentError, GatewayRequestError, ReconnectBackoff, StateDirectory,
 };
 use orrery_model::OutcomeStatus;
 use serde_json::json;
@@ -31,7 +31,7 @@ struct RunningAgent {
 
 impl RunningAgent {
     fn start(state: &Path) -> Self {
-        let agent = Agent::start(open(state), Limits::default(), QUICK).unwrap();
+        let agent = AgentProcess::start(open(state), Limits::default(), QUICK).unwrap();
         let stop = CancellationToken::new();
         let ended = tokio::spawn(agent.run(stop.clone()));
         RunningAgent { stop, ended }
@@ -166,7 +166,8 @@ async fn a_server_without_tls_is_not_a_gateway() {
 #[tokio::test]
 async fn an_agent_must_join_before_it_runs() {
     let directory = tempfile::tempdir().unwrap();
-    let refused = Agent::start(open(directory.path()), Limits::default(), QUICK).unwrap_err();
+    let refused =
+        AgentProcess::start(open(directory.path()), Limits::default(), QUICK).unwrap_err();
     assert!(refused.to_string().contains("orrery agent join"), "{refused}");
 }
 

@@ -50,7 +50,7 @@ pub use problem::{
     Solution, SolverMode,
 };
 pub use request::{
-    Invalid, InvalidReason, MAX_SIZE, Request, lower, lower_template, smallest_size, solve,
+    Invalid, InvalidReason, LayoutRequest, MAX_SIZE, lower, lower_template, smallest_size, solve,
     solve_template,
 };
 pub use resize::{ExistingNode, ResizeError, ResizeResult, resize};

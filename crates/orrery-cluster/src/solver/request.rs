@@ -15,7 +15,7 @@ pub const MAX_SIZE: u32 = LARGEST;
 
 /// A user's request. Omitted values come from the template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct LayoutRequest {
     /// Name of the template.
     pub template: String,
     /// Number of nodes.
@@ -30,7 +30,7 @@ pub struct Request {
     pub mode: SolverMode,
 }
 
-impl Request {
+impl LayoutRequest {
     pub fn new(template: impl Into<String>, size: u32) -> Self {
         Self { template: template.into(), size, ..Self::default() }
     }
@@ -93,7 +93,7 @@ pub enum InvalidReason {
 /// The request does not fit the documents, no layout satisfies all rules, or a limit was reached.
 pub fn solve(
     catalog: &Catalog,
-    request: &Request,
+    request: &LayoutRequest,
     limits: SearchLimits<'_>,
 ) -> Result<Solution, SolveError> {
     let problem = lower(catalog, request).map_err(SolveError::Invalid)?;
@@ -107,7 +107,7 @@ pub fn solve(
 pub fn solve_template(
     catalog: &Catalog,
     template: &ResolvedTemplate,
-    request: &Request,
+    request: &LayoutRequest,
     limits: SearchLimits<'_>,
 ) -> Result<Solution, SolveError> {
     let problem = lower_template(catalog, template, request).map_err(SolveError::Invalid)?;
@@ -120,12 +120,12 @@ pub fn solve_template(
 /// The request does not fit the documents, or a limit was reached.
 pub fn smallest_size(
     catalog: &Catalog,
-    request: &Request,
+    request: &LayoutRequest,
     limits: SearchLimits<'_>,
 ) -> Result<Option<u32>, SolveError> {
     let template = resolve(catalog, request).map_err(SolveError::Invalid)?;
     let size = template.template.constraints.size.min.unwrap_or(1).max(1);
-    let request = Request { size, ..request.clone() };
+    let request = LayoutRequest { size, ..request.clone() };
     let problem = lower_template(catalog, &template, &request).map_err(SolveError::Invalid)?;
     smallest(&problem, &Meter::new(limits))
 }
@@ -134,11 +134,11 @@ pub fn smallest_size(
 ///
 /// # Errors
 /// All inconsistencies with the documents.
-pub fn lower(catalog: &Catalog, request: &Request) -> Result<LayoutProblem, Vec<Invalid>> {
+pub fn lower(catalog: &Catalog, request: &LayoutRequest) -> Result<LayoutProblem, Vec<Invalid>> {
     lower_template(catalog, &resolve(catalog, request)?, request)
 }
 
-fn resolve(catalog: &Catalog, request: &Request) -> Result<ResolvedTemplate, Vec<Invalid>> {
+fn resolve(catalog: &Catalog, request: &LayoutRequest) -> Result<ResolvedTemplate, Vec<Invalid>> {
     match catalog.resolve(&request.template) {
         Ok(Some(template)) => Ok(template),
         Ok(None) => {
@@ -159,7 +159,7 @@ fn resolve(catalog: &Catalog, request: &Request) -> Result<ResolvedTemplate, Vec
 pub fn lower_template(
     catalog: &Catalog,
     template: &ResolvedTemplate,
-    request: &Request,
+    request: &LayoutRequest,
 ) -> Result<LayoutProblem, Vec<Invalid>> {
     let lowering = Lowering { catalog, resolved: template, request };
     let mut invalid = Vec::new();
@@ -190,7 +190,7 @@ pub fn lower_template(
 struct Lowering<'a> {
     catalog: &'a Catalog,
     resolved: &'a ResolvedTemplate,
-    request: &'a Request,
+    request: &'a LayoutRequest,
 }
 
 impl<'a> Lowering<'a> {

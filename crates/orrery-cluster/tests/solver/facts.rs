@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use orrery_cluster::document::DocumentKind;
 use orrery_cluster::solver::{
-    AddError, ClusterService, DescendingCounts, InvalidReason, LayoutProblem, NodeGroup,
-    NodeLayout, Request, Rule, RuleKind, SearchLimits, Solution, SolveError, SolverMode,
+    AddError, ClusterService, DescendingCounts, InvalidReason, LayoutProblem, LayoutRequest,
+    NodeGroup, NodeLayout, Rule, RuleKind, SearchLimits, Solution, SolveError, SolverMode,
     add_services, check, is_valid_node, is_valid_service_set, lower, narrow, node_layouts,
     order_layouts, service_sets, solve_problem, unconstrained,
 };
@@ -66,7 +66,7 @@ fn problem_of(case: &Value, fact: &Value) -> LayoutProblem {
     let mut catalog = catalog(&hardware, &images, &services);
     add(&mut catalog, DocumentKind::ClusterTemplate, &template("t", &services, fact));
     let size = case["size"].as_u64().map_or(1, |_| number(&case["size"]));
-    lower(&catalog, &Request::new("t", size)).unwrap_or_else(|e| panic!("{e:?}"))
+    lower(&catalog, &LayoutRequest::new("t", size)).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
 fn narrowed(problem: &LayoutProblem) -> Vec<NodeLayout> {
@@ -422,7 +422,7 @@ fn requests_are_checked_before_the_search() {
         add(&mut catalog, DocumentKind::ClusterTemplate, &document);
         let size = input["numMachines"].as_u64().map_or(10, |_| number(&input["numMachines"]));
         let provider = input["provider"].as_str().map(str::to_owned);
-        let request = Request { provider, ..Request::new("t", size) };
+        let request = LayoutRequest { provider, ..LayoutRequest::new("t", size) };
         let answer = lower(&catalog, &request);
         let accepted = case["expected"]["accepted"] == true;
         assert_eq!(answer.is_ok(), accepted, "{answer:?}");

@@ -2,7 +2,7 @@
 
 use orrery_cluster::document::{Catalog, DocumentKind};
 use orrery_cluster::solver::{
-    InvalidReason, Request, SearchLimits, SolveError, lower, smallest_size, solve,
+    InvalidReason, LayoutRequest, SearchLimits, SolveError, lower, smallest_size, solve,
 };
 use serde_json::{Value, json};
 
@@ -60,8 +60,8 @@ fn webstack(change: impl Fn(&mut Value)) -> Catalog {
 #[test]
 fn conflicts_point_into_the_template() {
     let catalog = webstack(|_| ());
-    let error =
-        solve(&catalog, &Request::new("webstack", 3), SearchLimits::default()).expect_err("3");
+    let error = solve(&catalog, &LayoutRequest::new("webstack", 3), SearchLimits::default())
+        .expect_err("3");
     let SolveError::Infeasible(explained) = error else { panic!("{error}") };
     assert_eq!(explained.advice()[0], "size 4 is the smallest that fits");
     let places: Vec<&str> = explained.conflict.iter().map(|r| r.location.path.as_str()).collect();
@@ -87,7 +87,7 @@ fn conflicts_point_into_the_template() {
 fn the_smallest_size_is_found_without_a_requested_size() {
     let catalog = webstack(|_| ());
     let smallest = |catalog: &Catalog| {
-        smallest_size(catalog, &Request::new("webstack", 0), SearchLimits::default())
+        smallest_size(catalog, &LayoutRequest::new("webstack", 0), SearchLimits::default())
             .expect("an answer")
     };
     assert_eq!(smallest(&catalog), Some(4));
@@ -111,7 +111,7 @@ fn rules_of_all_kinds_come_from_the_documents() {
             json!([{ "services": ["app"], "label": "zone", "max": 3 }]);
     });
     let solution =
-        solve(&catalog, &Request::new("webstack", 9), SearchLimits::default()).expect("9");
+        solve(&catalog, &LayoutRequest::new("webstack", 9), SearchLimits::default()).expect("9");
     assert_eq!(
         layout_text(&solution),
         "base+postgresql+redis x1, app+base x3, base+nginx x2, app+base x3"
@@ -129,7 +129,7 @@ fn optional_services_may_be_left_out() {
         services["redis"] = json!({ "quantities": { "max": 0 }, "optional": optional });
         template["constraints"]["layout"]["mustcoexist"] = json!([]);
     };
-    let request = Request::new("webstack", 4);
+    let request = LayoutRequest::new("webstack", 4);
     let catalog = webstack(|template| hide(template, true));
     let solution = solve(&catalog, &request, SearchLimits::default()).expect("a layout");
     assert_eq!(solution.unplaced, ["redis"]);
@@ -142,15 +142,16 @@ fn optional_services_may_be_left_out() {
 #[test]
 fn pins_and_requested_values_replace_defaults() {
     let catalog = webstack(|_| ());
-    let request = Request {
+    let request = LayoutRequest {
         services: Some(vec!["base".to_owned(), "app".to_owned()]),
         image: Some("centos".to_owned()),
-        ..Request::new("webstack", 2)
+        ..LayoutRequest::new("webstack", 2)
     };
     let solution = solve(&catalog, &request, SearchLimits::default()).expect("a layout");
     assert_eq!(layout_text(&solution), "app+base x2");
     assert_eq!(solution.groups[0].layout.image, "centos");
-    let request = Request { hardware: Some("small2".to_owned()), ..Request::new("webstack", 4) };
+    let request =
+        LayoutRequest { hardware: Some("small2".to_owned()), ..LayoutRequest::new("webstack", 4) };
     let invalid = lower(&catalog, &request).expect_err("not compatible");
     assert_eq!(invalid[0].reason, InvalidReason::NoHardware);
     assert_eq!(invalid[0].help.as_deref(), Some("the only requested hardware type is small2"));
@@ -159,10 +160,10 @@ fn pins_and_requested_values_replace_defaults() {
 #[test]
 fn all_errors_of_a_request_are_reported_together() {
     let catalog = webstack(|template| template["constraints"]["size"] = json!({ "max": 50 }));
-    let request = Request {
+    let request = LayoutRequest {
         services: Some(vec!["base".to_owned(), "mongodb".to_owned()]),
         image: Some("plan9".to_owned()),
-        ..Request::new("webstack", 51)
+        ..LayoutRequest::new("webstack", 51)
     };
     let invalid = lower(&catalog, &request).expect_err("invalid");
     let reasons: Vec<&InvalidReason> = invalid.iter().map(|invalid| &invalid.reason).collect();
@@ -182,6 +183,6 @@ fn one_label_is_the_limit_for_services_that_share_nodes() {
             { "services": ["redis"], "label": "rack" },
         ]);
     });
-    let invalid = lower(&catalog, &Request::new("webstack", 4)).expect_err("invalid");
+    let invalid = lower(&catalog, &LayoutRequest::new("webstack", 4)).expect_err("invalid");
     assert_eq!(invalid[0].reason, InvalidReason::Spread);
 }

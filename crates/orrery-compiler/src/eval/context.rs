@@ -6,7 +6,7 @@ use orrery_syntax::ast::Loc;
 use crate::host::{HostContext, InstanceView, SlotState};
 use crate::ir::{ExprId, ExprKind, Var};
 use crate::plugins::{
-    CellId, DeclaredBy, Facts, Failure, FileKind, PluginContext, PluginResult, ResourceIdentity,
+    CellId, DeclaredBy, Facts, Failure, PathKind, PluginContext, PluginResult, ResourceIdentity,
     ServerEnvironmentInfo,
 };
 use crate::program::{Definition, EntityId, Program, Type};
@@ -227,7 +227,7 @@ impl PluginContext for CallContext<'_, '_> {
         self.evaluator.system.read_text(path)
     }
 
-    fn file_kind(&self, path: &str) -> FileKind {
+    fn file_kind(&self, path: &str) -> PathKind {
         self.evaluator.system.file_kind(path)
     }
 

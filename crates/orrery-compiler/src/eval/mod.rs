@@ -38,7 +38,7 @@ use smallvec::SmallVec;
 use crate::error::{CompileError, Result};
 use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
-use crate::plugins::{Facts, FileKind, PluginResult, ResourceIdentity, ServerEnvironmentInfo};
+use crate::plugins::{Facts, PathKind, PluginResult, ResourceIdentity, ServerEnvironmentInfo};
 use crate::program::{AttributeId, EntityId, Program};
 use crate::project::{CompileLimits, TemplateMode};
 use crate::render::{Instances, Renderer};
@@ -283,7 +283,7 @@ pub trait System {
     fn module_dir(&self, module: &str) -> Option<String>;
     fn project_dir(&self) -> String;
     fn read_text(&self, path: &str) -> std::result::Result<String, String>;
-    fn file_kind(&self, path: &str) -> FileKind;
+    fn file_kind(&self, path: &str) -> PathKind;
     fn list_dir(&self, path: &str) -> std::result::Result<Vec<String>, String>;
     fn write_text(&self, path: &str, text: &str) -> std::result::Result<(), String>;
     fn environment_variable(&self, name: &str) -> Option<String>;

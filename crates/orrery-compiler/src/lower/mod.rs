@@ -129,7 +129,7 @@ impl Builder {
             let mut declared: FxHashMap<Symbol, Loc> = FxHashMap::default();
             for item in &file.ast.items {
                 let Item::Stmt(ast::Stmt::Assign(assign)) = item else { continue };
-                let ast::Target::Variable(path) = &assign.target else { continue };
+                let ast::AssignmentTarget::Variable(path) = &assign.target else { continue };
                 if self.text(path.symbol).contains("::") || declared.contains_key(&path.symbol) {
                     continue;
                 }
@@ -280,7 +280,7 @@ impl Lowering<'_> {
         let (kind, loc) = match stmt {
             ast::Stmt::Assign(assign) => {
                 let kind = match &assign.target {
-                    ast::Target::Variable(path) => {
+                    ast::AssignmentTarget::Variable(path) => {
                         let value = self.expr(&assign.value);
                         let target = match self.variable(path.symbol) {
                             _ if self.b.text(path.symbol).contains("::") => Var::Missing,
@@ -288,7 +288,7 @@ impl Lowering<'_> {
                         };
                         StmtKind::Assign { target, name: path.symbol, value }
                     }
-                    ast::Target::Attribute { base, attribute } => {
+                    ast::AssignmentTarget::Attribute { base, attribute } => {
                         let value =
                             self.value_for(&assign.value, None, Some(Owner::Reference(base)));
                         let base = self.expr(base);
@@ -345,7 +345,7 @@ impl Lowering<'_> {
         }
         for stmt in stmts {
             let ast::Stmt::Assign(assign) = stmt else { continue };
-            let ast::Target::Variable(path) = &assign.target else { continue };
+            let ast::AssignmentTarget::Variable(path) = &assign.target else { continue };
             if self.b.text(path.symbol).contains("::") || names.contains_key(&path.symbol) {
                 continue;
             }
@@ -522,7 +522,7 @@ fn collect_promises<'a>(
     let outer = inner.len();
     for stmt in body {
         if let ast::Stmt::Assign(assign) = stmt
-            && let ast::Target::Variable(path) = &assign.target
+            && let ast::AssignmentTarget::Variable(path) = &assign.target
         {
             inner.push(path.symbol);
         }
@@ -531,7 +531,7 @@ fn collect_promises<'a>(
     for stmt in body.iter().rev() {
         match stmt {
             ast::Stmt::Assign(assign) => {
-                if let ast::Target::Attribute { base, attribute } = &assign.target
+                if let ast::AssignmentTarget::Attribute { base, attribute } = &assign.target
                     && root_of(base).is_some_and(|root| !inner.contains(&root))
                 {
                     found.push((base, attribute.symbol));

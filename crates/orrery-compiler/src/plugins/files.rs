@@ -5,7 +5,7 @@
 use orrery_python::str_strip;
 
 use super::args::{clamped, optional, plugin, required, text};
-use super::{Failure, FileKind, NativePlugin, ParamDefault, PluginContext, PluginResult};
+use super::{Failure, NativePlugin, ParamDefault, PathKind, PluginContext, PluginResult};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
@@ -65,7 +65,7 @@ pub(super) fn resolve(
 fn source(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let path = text(ctx, args[0])?;
     let file = resolve(ctx, path, "files")?;
-    if ctx.file_kind(&file) != FileKind::File {
+    if ctx.file_kind(&file) != PathKind::File {
         return Err(exception(format!("{path} isn't a valid file ({file})")));
     }
     let content = ctx.read_text(&file).map_err(exception)?;
@@ -75,7 +75,7 @@ fn source(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
 /// Returns the name of a file without reading it.
 fn file(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let file = resolve(ctx, text(ctx, args[0])?, "files")?;
-    if ctx.file_kind(&file) != FileKind::File {
+    if ctx.file_kind(&file) != PathKind::File {
         return Err(exception(format!("{file} isn't a valid file")));
     }
     Ok(ctx.heap_mut().str(&format!("imp-module-source:file://{file}")))
@@ -84,18 +84,18 @@ fn file(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
 fn list_files(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let directory = resolve(ctx, text(ctx, args[0])?, "files")?;
     match ctx.file_kind(&directory) {
-        FileKind::Directory => {}
-        FileKind::Missing => {
+        PathKind::Directory => {}
+        PathKind::Missing => {
             let message = format!("[Errno 2] No such file or directory: '{directory}'");
             return Err(Failure::python("FileNotFoundError", message));
         }
-        FileKind::File => {
+        PathKind::File => {
             let message = format!("[Errno 20] Not a directory: '{directory}'");
             return Err(Failure::python("NotADirectoryError", message));
         }
     }
     let mut names = ctx.list_dir(&directory).map_err(exception)?;
-    names.retain(|name| ctx.file_kind(&join(&directory, name)) == FileKind::File);
+    names.retain(|name| ctx.file_kind(&join(&directory, name)) == PathKind::File);
     let heap = ctx.heap_mut();
     let names = names.iter().map(|name| heap.str(name)).collect();
     Ok(heap.list(names))
@@ -110,7 +110,7 @@ struct Passwords {
 fn read_passwords(ctx: &dyn PluginContext) -> Result<Passwords, Failure> {
     let path = join(&ctx.project_dir(), "data/std/passwordfile.txt");
     let mut entries = indexmap::IndexMap::new();
-    if ctx.file_kind(&path) == FileKind::File {
+    if ctx.file_kind(&path) == PathKind::File {
         for line in ctx.read_text(&path).map_err(exception)?.lines() {
             let line = str_strip(line);
             if line.chars().count() <= 2 {

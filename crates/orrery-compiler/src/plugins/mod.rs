@@ -165,7 +165,7 @@ pub trait PluginContext {
     /// Directory of the project.
     fn project_dir(&self) -> String;
     /// Kind of file at a path below a module's or the project's directory.
-    fn file_kind(&self, path: &str) -> FileKind;
+    fn file_kind(&self, path: &str) -> PathKind;
     /// Text of a file below a module's or the project's directory. The error is user-facing.
     fn read_text(&self, path: &str) -> Result<String, String>;
     /// Names in a directory, sorted; error as above.
@@ -232,7 +232,7 @@ pub struct ServerEnvironmentInfo {
 
 /// Kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
+pub enum PathKind {
     Missing,
     File,
     Directory,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use orrery_compiler::plugins::{
-    CellId, DeclaredBy, Facts, Failure, FileKind, PluginContext, PluginResult, ResourceIdentity,
+    CellId, DeclaredBy, Facts, Failure, PathKind, PluginContext, PluginResult, ResourceIdentity,
     ServerEnvironmentInfo, native_plugins,
 };
 use orrery_compiler::project::TemplateMode;
@@ -331,14 +331,14 @@ impl PluginContext for Memory {
         "/project".to_owned()
     }
 
-    fn file_kind(&self, path: &str) -> FileKind {
+    fn file_kind(&self, path: &str) -> PathKind {
         let below = format!("{}/", path.trim_end_matches('/'));
         if self.files.contains_key(path) {
-            FileKind::File
+            PathKind::File
         } else if self.files.keys().any(|file| file.starts_with(&below)) {
-            FileKind::Directory
+            PathKind::Directory
         } else {
-            FileKind::Missing
+            PathKind::Missing
         }
     }
 

@@ -70,7 +70,7 @@ impl ScriptedRemote {
         ScriptedRemote::new(move |_| Err(error.clone()))
     }
 
-    fn seen(&self) -> Vec<SeenCommand> {
+    fn seen_commands(&self) -> Vec<SeenCommand> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -133,12 +133,12 @@ fn remote_resources_are_deployed_under_the_lease() {
     let ran = world.deploy(&[file(&path, "hello\n"), scripted("a", "{}", &[])]);
     assert_eq!((ran.tally.deployed, ran.tally.created), (2, 1));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "hello\n");
-    let seen = remote.seen();
+    let seen = remote.seen_commands();
     assert_eq!(seen.len(), 2);
     assert!(seen.iter().all(|one| one.purpose == Purpose::Deploy && one.epoch.is_some()));
     // A plan holds no lease.
     world.plan(&[file(&path, "hello\n")]);
-    let last = remote.seen().pop().unwrap();
+    let last = remote.seen_commands().pop().unwrap();
     assert_eq!((last.purpose, last.epoch), (Purpose::DryRun, None));
 }
 
@@ -189,7 +189,7 @@ fn python_handlers_do_not_run_on_remote_agents() {
     let (status, text) = message(&ran);
     assert_eq!(status, OutcomeStatus::Unavailable);
     assert!(text.contains("corp::Thing") && text.contains("Python handler"), "{text}");
-    assert!(remote.seen().is_empty());
+    assert!(remote.seen_commands().is_empty());
 }
 
 /// A store of one content.
@@ -244,7 +244,7 @@ fn commands_carry_contents_and_secrets_and_results_are_redacted() {
         secret.clone(),
     ]);
     let seen: BTreeMap<String, SeenCommand> =
-        remote.seen().into_iter().map(|one| (one.id.clone(), one)).collect();
+        remote.seen_commands().into_iter().map(|one| (one.id.clone(), one)).collect();
     let of = |path: &str| &seen[&format!("std::File[here,path={path}]")];
     assert_eq!(of("/known").contents, BTreeMap::from([(known, b"content".to_vec())]));
     assert!(of("/removed").contents.is_empty());
@@ -267,7 +267,7 @@ fn too_large_content_is_an_error() {
     let (status, text) = message(&ran);
     assert_eq!(status, OutcomeStatus::Failed);
     assert!(text.contains("bytes"), "{text}");
-    assert!(remote.seen().is_empty());
+    assert!(remote.seen_commands().is_empty());
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_remote_change_is_recorded_first_and_counts_even_if_its_result_is_lost() {
     let reloads = command("true", r#"{"reload_only":true}"#, &[&changes]);
     let resources = [changes.clone(), reloads];
     world.deploy(&resources);
-    assert!(remote.seen().iter().any(|one| one.wants_announcement), "also the first time");
+    assert!(remote.seen_commands().iter().any(|one| one.wants_announcement), "also the first time");
     *result_is_lost.lock().unwrap() = true;
     world.deploy(&resources);
     assert_eq!(world.status("a"), Status::Failed);
@@ -338,7 +338,7 @@ fn a_moved_agent_is_resolved_again() {
     let mut moved = false;
     world.deploy_until(&[scripted("a", "{}", &[])], |engine, progress| {
         if progress.idle && !moved {
-            assert!(remote.seen().is_empty());
+            assert!(remote.seen_commands().is_empty());
             *moving.moved.lock().unwrap() = true;
             engine.invalidate_sites();
             engine.handle_event(Event::Verify(Filter::all()));
@@ -347,5 +347,5 @@ fn a_moved_agent_is_resolved_again() {
         }
     });
     assert!(moved);
-    assert_eq!(remote.seen().len(), 1);
+    assert_eq!(remote.seen_commands().len(), 1);
 }

@@ -7,7 +7,7 @@ use super::{
     FileComparison, Group, Output, Ownership, RemovalMode, Request, Response, Result, Stat, Target,
     User,
 };
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 
 /// Position of the fault in the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl<'t, T: Target> FaultyTarget<'t, T> {
 
     fn inject<R>(
         &self,
-        operation: Operation,
+        operation: TargetVerb,
         subject: &str,
         run: impl FnOnce(&T) -> Result<R>,
     ) -> Result<R> {
@@ -62,75 +62,79 @@ impl<T: Target> Target for FaultyTarget<'_, T> {
     }
 
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
-        self.inject(Operation::Stat, path, |target| target.stat(path))
+        self.inject(TargetVerb::Stat, path, |target| target.stat(path))
     }
 
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
-        self.inject(Operation::Stat, path, |target| target.stat_following(path))
+        self.inject(TargetVerb::Stat, path, |target| target.stat_following(path))
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        self.inject(Operation::Read, path, |target| target.read_file(path, limit))
+        self.inject(TargetVerb::Read, path, |target| target.read_file(path, limit))
     }
 
     fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
-        self.inject(Operation::Read, path, |target| target.digest(path, algorithm))
+        self.inject(TargetVerb::Read, path, |target| target.digest(path, algorithm))
     }
 
     fn compare(&self, path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
-        self.inject(Operation::Read, path, |target| target.compare(path, expected))
+        self.inject(TargetVerb::Read, path, |target| target.compare(path, expected))
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
-        self.inject(Operation::Write, path, |target| target.write_file(path, content, ownership))
+        self.inject(TargetVerb::Write, path, |target| target.write_file(path, content, ownership))
     }
 
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
-        self.inject(Operation::SetAttributes, path, |target| target.set_attributes(path, ownership))
+        self.inject(TargetVerb::SetAttributes, path, |target| {
+            target.set_attributes(path, ownership)
+        })
     }
 
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
-        self.inject(Operation::MakeDirectory, path, |target| target.make_directory(path, ownership))
+        self.inject(TargetVerb::MakeDirectory, path, |target| {
+            target.make_directory(path, ownership)
+        })
     }
 
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
-        self.inject(Operation::MakeSymlink, path, |target| target.make_symlink(path, leads_to))
+        self.inject(TargetVerb::MakeSymlink, path, |target| target.make_symlink(path, leads_to))
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
-        self.inject(Operation::ReadLink, path, |target| target.read_link(path))
+        self.inject(TargetVerb::ReadLink, path, |target| target.read_link(path))
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
-        self.inject(Operation::Remove, path, |target| target.remove_file(path))
+        self.inject(TargetVerb::Remove, path, |target| target.remove_file(path))
     }
 
     fn remove_directory(&self, path: &str, tree: RemovalMode) -> Result<bool> {
-        self.inject(Operation::Remove, path, |target| target.remove_directory(path, tree))
+        self.inject(TargetVerb::Remove, path, |target| target.remove_directory(path, tree))
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
-        self.inject(Operation::List, path, |target| target.list_directory(path))
+        self.inject(TargetVerb::List, path, |target| target.list_directory(path))
     }
 
     fn sync(&self) -> Result<()> {
-        self.inject(Operation::Sync, "the file system", T::sync)
+        self.inject(TargetVerb::Sync, "the file system", T::sync)
     }
 
     fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output> {
-        self.inject(Operation::Run, command.program(), |target| target.run(command, stop))
+        self.inject(TargetVerb::Run, command.program(), |target| target.run(command, stop))
     }
 
     fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response> {
-        self.inject(Operation::Request, &request.url, |target| target.request(request, stop))
+        self.inject(TargetVerb::Request, &request.url, |target| target.request(request, stop))
     }
 
     fn user(&self, name: AccountName<'_>) -> Result<Option<User>> {
-        self.inject(Operation::LookUp, "user", |target| target.user(name))
+        self.inject(TargetVerb::LookUp, "user", |target| target.user(name))
     }
 
     fn group(&self, name: AccountName<'_>) -> Result<Option<Group>> {
-        self.inject(Operation::LookUp, "group", |target| target.group(name))
+        self.inject(TargetVerb::LookUp, "group", |target| target.group(name))
     }
 
     fn search_path(&self) -> String {
@@ -138,6 +142,6 @@ impl<T: Target> Target for FaultyTarget<'_, T> {
     }
 
     fn which(&self, command: &str, search_path: Option<&str>) -> Result<Option<String>> {
-        self.inject(Operation::Stat, command, |target| target.which(command, search_path))
+        self.inject(TargetVerb::Stat, command, |target| target.which(command, search_path))
     }
 }

@@ -30,7 +30,7 @@ pub use memory::{Content, Invocation, MemoryTarget, Node};
 pub use outward::OutwardTarget;
 pub use permit::{Moment, Permit};
 
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 
 pub type Result<T> = std::result::Result<T, TargetError>;
 
@@ -213,7 +213,7 @@ pub trait Target: Send + Sync {
 
 /// Validates a path and removes trailing slashes, which would follow a link. Rejects relative and
 /// non-normal paths.
-pub fn check_path(operation: Operation, path: &str) -> Result<&str> {
+pub fn check_path(operation: TargetVerb, path: &str) -> Result<&str> {
     let trimmed = path.trim_end_matches('/');
     let normal = trimmed.starts_with('/')
         && !trimmed.contains('\0')

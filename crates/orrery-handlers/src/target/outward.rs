@@ -5,7 +5,7 @@ use super::{
     FileComparison, Group, LocalTarget, Output, Ownership, RemovalMode, Request, Response, Result,
     Stat, Target, User,
 };
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 
 /// Sends requests from this machine, and rejects everything that would act on it.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl OutwardTarget {
         &self.help
     }
 
-    fn refuse<T>(&self, operation: Operation, subject: &str) -> Result<T> {
+    fn refuse<T>(&self, operation: TargetVerb, subject: &str) -> Result<T> {
         Err(TargetError::new(operation, subject, Cause::NoMachine(self.reason.clone())))
     }
 }
@@ -44,55 +44,55 @@ impl Target for OutwardTarget {
     }
 
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
-        self.refuse(Operation::Stat, path)
+        self.refuse(TargetVerb::Stat, path)
     }
 
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
-        self.refuse(Operation::Stat, path)
+        self.refuse(TargetVerb::Stat, path)
     }
 
     fn read_file(&self, path: &str, _: u64) -> Result<Option<Vec<u8>>> {
-        self.refuse(Operation::Read, path)
+        self.refuse(TargetVerb::Read, path)
     }
 
     fn digest(&self, path: &str, _: Algorithm) -> Result<Option<ContentDigest>> {
-        self.refuse(Operation::Read, path)
+        self.refuse(TargetVerb::Read, path)
     }
 
     fn compare(&self, path: &str, _: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
-        self.refuse(Operation::Read, path)
+        self.refuse(TargetVerb::Read, path)
     }
 
     fn write_file(&self, path: &str, _: &[u8], _: Ownership) -> Result<()> {
-        self.refuse(Operation::Write, path)
+        self.refuse(TargetVerb::Write, path)
     }
 
     fn set_attributes(&self, path: &str, _: Ownership) -> Result<()> {
-        self.refuse(Operation::SetAttributes, path)
+        self.refuse(TargetVerb::SetAttributes, path)
     }
 
     fn make_directory(&self, path: &str, _: Ownership) -> Result<()> {
-        self.refuse(Operation::MakeDirectory, path)
+        self.refuse(TargetVerb::MakeDirectory, path)
     }
 
     fn make_symlink(&self, path: &str, _: &str) -> Result<()> {
-        self.refuse(Operation::MakeSymlink, path)
+        self.refuse(TargetVerb::MakeSymlink, path)
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
-        self.refuse(Operation::ReadLink, path)
+        self.refuse(TargetVerb::ReadLink, path)
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
-        self.refuse(Operation::Remove, path)
+        self.refuse(TargetVerb::Remove, path)
     }
 
     fn remove_directory(&self, path: &str, _: RemovalMode) -> Result<bool> {
-        self.refuse(Operation::Remove, path)
+        self.refuse(TargetVerb::Remove, path)
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
-        self.refuse(Operation::List, path)
+        self.refuse(TargetVerb::List, path)
     }
 
     fn sync(&self) -> Result<()> {
@@ -100,7 +100,7 @@ impl Target for OutwardTarget {
     }
 
     fn run(&self, command: &CommandLine, _: &CancelToken) -> Result<Output> {
-        self.refuse(Operation::Run, command.program())
+        self.refuse(TargetVerb::Run, command.program())
     }
 
     fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response> {
@@ -108,11 +108,11 @@ impl Target for OutwardTarget {
     }
 
     fn user(&self, _: AccountName<'_>) -> Result<Option<User>> {
-        self.refuse(Operation::LookUp, "user")
+        self.refuse(TargetVerb::LookUp, "user")
     }
 
     fn group(&self, _: AccountName<'_>) -> Result<Option<Group>> {
-        self.refuse(Operation::LookUp, "group")
+        self.refuse(TargetVerb::LookUp, "group")
     }
 
     fn search_path(&self) -> String {
@@ -120,6 +120,6 @@ impl Target for OutwardTarget {
     }
 
     fn which(&self, command: &str, _: Option<&str>) -> Result<Option<String>> {
-        self.refuse(Operation::Stat, command)
+        self.refuse(TargetVerb::Stat, command)
     }
 }

@@ -14,7 +14,7 @@ struct FailingHandler {
 }
 
 #[derive(Deserialize)]
-struct Thing {}
+struct PartialState {}
 
 impl FailingHandler {
     fn take(&self, step: &str) -> Result<(), HandlerError> {
@@ -26,33 +26,33 @@ impl FailingHandler {
 }
 
 impl Crud for FailingHandler {
-    type Desired = Thing;
+    type Desired = PartialState;
     type Current = ();
 
-    fn is_purged(_: &Thing) -> bool {
+    fn is_purged(_: &PartialState) -> bool {
         false
     }
 
-    fn read(&self, _: &Thing, _: &mut Context<'_>) -> Result<Option<()>, HandlerError> {
+    fn read(&self, _: &PartialState, _: &mut Context<'_>) -> Result<Option<()>, HandlerError> {
         self.take("read").map(|()| None)
     }
 
     fn diff(
         &self,
-        _: &Thing,
+        _: &PartialState,
         (): &(),
         _: &mut Context<'_>,
     ) -> Result<Vec<AttributeDiff>, HandlerError> {
         Ok(Vec::new())
     }
 
-    fn create(&self, _: &Thing, _: &mut Context<'_>) -> Result<(), HandlerError> {
+    fn create(&self, _: &PartialState, _: &mut Context<'_>) -> Result<(), HandlerError> {
         self.take("create")
     }
 
     fn update(
         &self,
-        _: &Thing,
+        _: &PartialState,
         (): &(),
         _: &[AttributeDiff],
         _: &mut Context<'_>,
@@ -60,11 +60,11 @@ impl Crud for FailingHandler {
         Ok(())
     }
 
-    fn delete(&self, _: &Thing, (): &(), _: &mut Context<'_>) -> Result<(), HandlerError> {
+    fn delete(&self, _: &PartialState, (): &(), _: &mut Context<'_>) -> Result<(), HandlerError> {
         Ok(())
     }
 
-    fn facts(&self, _: &Thing, _: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
+    fn facts(&self, _: &PartialState, _: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
         self.take("facts").map(|()| Vec::new())
     }
 }

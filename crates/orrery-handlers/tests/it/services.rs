@@ -24,7 +24,7 @@ fn set(target: &MemoryTarget, at: usize, word: &str) -> Output {
 }
 
 /// Format of `systemctl show` with these properties; made up.
-fn shown(target: &MemoryTarget, id: &str) -> String {
+fn systemctl_show(target: &MemoryTarget, id: &str) -> String {
     let state = text(target, STATE);
     let (active, enabled) = state.split_once(' ').unwrap();
     match id {
@@ -48,10 +48,10 @@ pub(crate) fn prepare_systemd(target: &MemoryTarget) {
     target.put("/run/systemd/system", Content::Directory, 0o755);
     target.on("systemctl show", |invocation| {
         let text = match invocation.last() {
-            "*.service" => {
-                ["cron.service", "dbus.service"].map(|id| shown(invocation.target, id)).join("\n")
-            }
-            one => shown(invocation.target, one),
+            "*.service" => ["cron.service", "dbus.service"]
+                .map(|id| systemctl_show(invocation.target, id))
+                .join("\n"),
+            one => systemctl_show(invocation.target, one),
         };
         Output::new(0, &text, "")
     });
@@ -150,7 +150,7 @@ fn a_running_service_restarts_after_a_change_of_a_requirement() {
 fn a_changed_unit_is_read_again_before_it_is_started() {
     let target = ready();
     target.on("systemctl show", |invocation| {
-        let text = shown(invocation.target, "cron.service");
+        let text = systemctl_show(invocation.target, "cron.service");
         Output::new(0, &text.replace("Reload=no", "Reload=yes"), "")
     });
     run(&target, "std::Service[a,name=cron]", RUNNING, Mode::Deploy);

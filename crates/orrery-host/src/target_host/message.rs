@@ -11,7 +11,7 @@ use orrery_handlers::target::{
     AccountName, Algorithm, CommandLine, FileComparison, FileKind, Group, Ownership, Request, Stat,
     User,
 };
-use orrery_handlers::{Cause, Operation, TargetError};
+use orrery_handlers::{Cause, TargetError, TargetVerb};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Message of the server: an operation, a cancellation or an extension.
@@ -121,22 +121,22 @@ pub(super) enum TargetOperation {
 
 impl TargetOperation {
     /// Returns the operation and its path, if it has one.
-    pub(super) fn path(&self) -> Option<(Operation, &str)> {
+    pub(super) fn path(&self) -> Option<(TargetVerb, &str)> {
         Some(match self {
             TargetOperation::Stat { path } | TargetOperation::StatFollowing { path } => {
-                (Operation::Stat, path)
+                (TargetVerb::Stat, path)
             }
             TargetOperation::ReadFile { path, .. }
             | TargetOperation::Digest { path, .. }
-            | TargetOperation::Compare { path, .. } => (Operation::Read, path),
-            TargetOperation::WriteFile { path, .. } => (Operation::Write, path),
-            TargetOperation::SetAttributes { path, .. } => (Operation::SetAttributes, path),
-            TargetOperation::MakeDirectory { path, .. } => (Operation::MakeDirectory, path),
-            TargetOperation::MakeSymlink { path, .. } => (Operation::MakeSymlink, path),
-            TargetOperation::ReadLink { path } => (Operation::ReadLink, path),
+            | TargetOperation::Compare { path, .. } => (TargetVerb::Read, path),
+            TargetOperation::WriteFile { path, .. } => (TargetVerb::Write, path),
+            TargetOperation::SetAttributes { path, .. } => (TargetVerb::SetAttributes, path),
+            TargetOperation::MakeDirectory { path, .. } => (TargetVerb::MakeDirectory, path),
+            TargetOperation::MakeSymlink { path, .. } => (TargetVerb::MakeSymlink, path),
+            TargetOperation::ReadLink { path } => (TargetVerb::ReadLink, path),
             TargetOperation::RemoveFile { path }
-            | TargetOperation::RemoveDirectory { path, .. } => (Operation::Remove, path),
-            TargetOperation::ListDirectory { path } => (Operation::List, path),
+            | TargetOperation::RemoveDirectory { path, .. } => (TargetVerb::Remove, path),
+            TargetOperation::ListDirectory { path } => (TargetVerb::List, path),
             TargetOperation::Sync
             | TargetOperation::Run { .. }
             | TargetOperation::Request { .. }
@@ -248,7 +248,7 @@ pub(super) enum Reply {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     #[serde(with = "WireOperation")]
-    operation: Operation,
+    operation: TargetVerb,
     subject: Box<str>,
     #[serde(with = "WireCause")]
     cause: Cause,
@@ -370,7 +370,7 @@ struct WireRequest {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Operation", rename_all = "snake_case")]
+#[serde(remote = "TargetVerb", rename_all = "snake_case")]
 enum WireOperation {
     Stat,
     Read,
@@ -448,10 +448,10 @@ mod tests {
     use super::*;
 
     fn there(cause: Cause) -> Cause {
-        let failure = Failure::from(TargetError::new(Operation::Remove, "/a", cause));
+        let failure = Failure::from(TargetError::new(TargetVerb::Remove, "/a", cause));
         let text = serde_json::to_string(&failure).unwrap();
         let error = TargetError::from(serde_json::from_str::<Failure>(&text).unwrap());
-        assert_eq!((error.operation, &*error.subject), (Operation::Remove, "/a"));
+        assert_eq!((error.operation, &*error.subject), (TargetVerb::Remove, "/a"));
         error.cause
     }
 

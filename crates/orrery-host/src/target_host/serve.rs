@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use orrery_handlers::target::{ContentDigest, ExpectedContent, RemovalMode, Result};
 use orrery_handlers::{
-    CancelToken, Cause, LocalTarget, Moment, Operation, Permit, Target, TargetError,
+    CancelToken, Cause, LocalTarget, Moment, Permit, Target, TargetError, TargetVerb,
 };
 use rustix::io::Errno;
 
@@ -44,7 +44,7 @@ pub fn serve(control: impl AsFd, confines: SandboxBoundary) -> io::Result<()> {
         });
         if let (Err(_), Ok(stream)) = (served, refused) {
             // The process limit includes threads. Nothing was read yet, so nothing was begun.
-            let error = exhausted(Operation::Run, "a thread");
+            let error = exhausted(TargetVerb::Run, "a thread");
             let reply = Reply::Failed(error.into());
             let _ = Channel::new(stream).send(&Answer { seq: 0, bytes: 0, reply }, &[]);
         }
@@ -57,7 +57,7 @@ pub fn serve(control: impl AsFd, confines: SandboxBoundary) -> io::Result<()> {
 }
 
 /// A temporary shortage, which handlers treat like one of file descriptors.
-fn exhausted(operation: Operation, subject: &str) -> TargetError {
+fn exhausted(operation: TargetVerb, subject: &str) -> TargetError {
     let error = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
     TargetError::new(operation, subject, Cause::Io(error))
 }
@@ -188,7 +188,7 @@ impl Connection {
         match thread {
             Ok(thread) => self.running = Some(Running { seq, stop, permit, thread }),
             Err(_) => {
-                answer(self.channel.writer(), seq, Err(exhausted(Operation::Run, "a thread")))
+                answer(self.channel.writer(), seq, Err(exhausted(TargetVerb::Run, "a thread")))
             }
         }
         Ok(())
@@ -290,7 +290,7 @@ fn apply_file_operation(
         TargetOperation::Compare { path, digest } => {
             let digest = digest.map(|text| text.parse::<ContentDigest>()).transpose();
             let digest = digest.map_err(|error| {
-                TargetError::new(Operation::Read, &*path, Cause::Unexpected(error.to_string()))
+                TargetError::new(TargetVerb::Read, &*path, Cause::Unexpected(error.to_string()))
             })?;
             let expected =
                 digest.as_ref().map_or(ExpectedContent::Bytes(bytes), ExpectedContent::Digest);
@@ -341,7 +341,7 @@ fn apply_file_operation(
         TargetOperation::Ping | TargetOperation::Cancel | TargetOperation::Extend => Reply::Done,
         TargetOperation::Run { .. } | TargetOperation::Request { .. } => {
             let cause = Cause::Unexpected("the operation is not a file operation".to_owned());
-            return Err(TargetError::new(Operation::Run, "it", cause));
+            return Err(TargetError::new(TargetVerb::Run, "it", cause));
         }
     };
     Ok((reply, Vec::new()))

@@ -8,7 +8,7 @@ use orrery_handlers::target::{
     Output, Ownership, RemovalMode, Request, Response, Result, Stat, User,
     retry_on_descriptor_exhaustion,
 };
-use orrery_handlers::{CancelCause, CancelToken, Cause, Operation, Permit, Target, TargetError};
+use orrery_handlers::{CancelCause, CancelToken, Cause, Permit, Target, TargetError, TargetVerb};
 use rustix::io::Errno;
 
 use super::host::{CallError, HostRequest, TargetHost, Unsynced};
@@ -32,7 +32,7 @@ pub struct SandboxedTarget {
 /// Operation and subject of a call, for errors.
 #[derive(Clone, Copy)]
 struct CallSubject<'a> {
-    operation: Operation,
+    operation: TargetVerb,
     subject: &'a str,
 }
 
@@ -106,7 +106,7 @@ impl SandboxedTarget {
     }
 
     fn stat_with(&self, path: &str, what: TargetOperation) -> Result<Option<Stat>> {
-        let about = CallSubject { operation: Operation::Stat, subject: path };
+        let about = CallSubject { operation: TargetVerb::Stat, subject: path };
         match self.ask(about, what)? {
             (Reply::Stat(stat), _) => Ok(stat.map(|StatOf(stat)| stat)),
             _ => about.unexpected_reply(),
@@ -140,7 +140,7 @@ impl Target for SandboxedTarget {
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        let about = CallSubject { operation: Operation::Read, subject: path };
+        let about = CallSubject { operation: TargetVerb::Read, subject: path };
         let what = TargetOperation::ReadFile { path: path.to_owned(), limit };
         match self.ask_with(about, what, &[], limit.min(ANSWER_MAX), None)? {
             (Reply::Content(exists), bytes) => Ok(exists.then_some(bytes)),
@@ -149,7 +149,7 @@ impl Target for SandboxedTarget {
     }
 
     fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
-        let about = CallSubject { operation: Operation::Read, subject: path };
+        let about = CallSubject { operation: TargetVerb::Read, subject: path };
         let text =
             self.text(about, TargetOperation::Digest { path: path.to_owned(), algorithm })?;
         let digest = text.map(|text| text.parse::<ContentDigest>()).transpose();
@@ -160,7 +160,7 @@ impl Target for SandboxedTarget {
     }
 
     fn compare(&self, path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
-        let about = CallSubject { operation: Operation::Read, subject: path };
+        let about = CallSubject { operation: TargetVerb::Read, subject: path };
         let (digest, bytes) = match expected {
             ExpectedContent::Bytes(bytes) => (None, bytes),
             ExpectedContent::Digest(digest) => (Some(digest.to_string()), &[][..]),
@@ -173,44 +173,44 @@ impl Target for SandboxedTarget {
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
-        let about = CallSubject { operation: Operation::Write, subject: path };
+        let about = CallSubject { operation: TargetVerb::Write, subject: path };
         self.done(about, TargetOperation::WriteFile { path: path.to_owned(), ownership }, content)
     }
 
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
-        let about = CallSubject { operation: Operation::SetAttributes, subject: path };
+        let about = CallSubject { operation: TargetVerb::SetAttributes, subject: path };
         self.done(about, TargetOperation::SetAttributes { path: path.to_owned(), ownership }, &[])
     }
 
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
-        let about = CallSubject { operation: Operation::MakeDirectory, subject: path };
+        let about = CallSubject { operation: TargetVerb::MakeDirectory, subject: path };
         self.done(about, TargetOperation::MakeDirectory { path: path.to_owned(), ownership }, &[])
     }
 
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
-        let about = CallSubject { operation: Operation::MakeSymlink, subject: path };
+        let about = CallSubject { operation: TargetVerb::MakeSymlink, subject: path };
         let (path, leads_to) = (path.to_owned(), leads_to.to_owned());
         self.done(about, TargetOperation::MakeSymlink { path, leads_to }, &[])
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
-        let about = CallSubject { operation: Operation::ReadLink, subject: path };
+        let about = CallSubject { operation: TargetVerb::ReadLink, subject: path };
         self.text(about, TargetOperation::ReadLink { path: path.to_owned() })
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
-        let about = CallSubject { operation: Operation::Remove, subject: path };
+        let about = CallSubject { operation: TargetVerb::Remove, subject: path };
         self.flag(about, TargetOperation::RemoveFile { path: path.to_owned() })
     }
 
     fn remove_directory(&self, path: &str, tree: RemovalMode) -> Result<bool> {
-        let about = CallSubject { operation: Operation::Remove, subject: path };
+        let about = CallSubject { operation: TargetVerb::Remove, subject: path };
         let with_content = tree == RemovalMode::WithContent;
         self.flag(about, TargetOperation::RemoveDirectory { path: path.to_owned(), with_content })
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
-        let about = CallSubject { operation: Operation::List, subject: path };
+        let about = CallSubject { operation: TargetVerb::List, subject: path };
         let what = TargetOperation::ListDirectory { path: path.to_owned() };
         let (Reply::Names, bytes) = self.ask_with(about, what, &[], NAMES_MAX, None)? else {
             return about.unexpected_reply();
@@ -223,7 +223,7 @@ impl Target for SandboxedTarget {
 
     /// Syncs all file systems if a lost host had unsynced writes.
     fn sync(&self) -> Result<()> {
-        let about = CallSubject { operation: Operation::Sync, subject: "the file system" };
+        let about = CallSubject { operation: TargetVerb::Sync, subject: "the file system" };
         match self.host.take_unsynced() {
             Unsynced::Nothing => return Ok(()),
             Unsynced::Lost => {
@@ -248,7 +248,7 @@ impl Target for SandboxedTarget {
 
     fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output> {
         let display = command.display();
-        let about = CallSubject { operation: Operation::Run, subject: &display };
+        let about = CallSubject { operation: TargetVerb::Run, subject: &display };
         let time_left = stop.remaining();
         let sent = CommandLine { input: Vec::new(), ..command.clone() };
         let what = TargetOperation::Run { command: sent, time_left };
@@ -266,7 +266,7 @@ impl Target for SandboxedTarget {
     }
 
     fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response> {
-        let about = CallSubject { operation: Operation::Request, subject: &request.url };
+        let about = CallSubject { operation: TargetVerb::Request, subject: &request.url };
         let body = request.body.as_deref();
         let sent = Request { body: None, ..request.clone() };
         let what = TargetOperation::Request {
@@ -283,7 +283,7 @@ impl Target for SandboxedTarget {
     }
 
     fn user(&self, name: AccountName<'_>) -> Result<Option<User>> {
-        let about = CallSubject { operation: Operation::LookUp, subject: "a user" };
+        let about = CallSubject { operation: TargetVerb::LookUp, subject: "a user" };
         match self.ask(about, TargetOperation::User(name.into()))? {
             (Reply::User(user), _) => Ok(user.map(|UserOf(user)| user)),
             _ => about.unexpected_reply(),
@@ -291,7 +291,7 @@ impl Target for SandboxedTarget {
     }
 
     fn group(&self, name: AccountName<'_>) -> Result<Option<Group>> {
-        let about = CallSubject { operation: Operation::LookUp, subject: "a group" };
+        let about = CallSubject { operation: TargetVerb::LookUp, subject: "a group" };
         match self.ask(about, TargetOperation::Group(name.into()))? {
             (Reply::Group(group), _) => Ok(group.map(|GroupOf(group)| group)),
             _ => about.unexpected_reply(),
@@ -299,13 +299,13 @@ impl Target for SandboxedTarget {
     }
 
     fn search_path(&self) -> String {
-        let about = CallSubject { operation: Operation::LookUp, subject: "the search path" };
+        let about = CallSubject { operation: TargetVerb::LookUp, subject: "the search path" };
         let found = self.text(about, TargetOperation::SearchPath).ok().flatten();
         found.unwrap_or_else(|| SEARCH_PATH.to_owned())
     }
 
     fn which(&self, command: &str, search_path: Option<&str>) -> Result<Option<String>> {
-        let about = CallSubject { operation: Operation::Stat, subject: command };
+        let about = CallSubject { operation: TargetVerb::Stat, subject: command };
         let search_path = search_path.map(str::to_owned);
         self.text(about, TargetOperation::Which { command: command.to_owned(), search_path })
     }

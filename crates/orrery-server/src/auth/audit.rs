@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use orrery_model::{Duration, Timestamp};
-use orrery_store::{AuditEntry, Store};
+use orrery_store::{AuditRecord, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -102,7 +102,7 @@ impl<R: IntoResponse> IntoResponse for WithAuditDetail<R> {
 }
 
 struct QueuedEntry {
-    entry: AuditEntry,
+    entry: AuditRecord,
     written: Option<oneshot::Sender<()>>,
 }
 
@@ -168,7 +168,7 @@ impl AuditLog {
     }
 
     /// Appends an entry. With `wait`, waits until it is on disk; false after a timeout.
-    async fn append(&self, store: &Arc<dyn Store>, entry: AuditEntry, wait: bool) -> bool {
+    async fn append(&self, store: &Arc<dyn Store>, entry: AuditRecord, wait: bool) -> bool {
         let label = format!("{} {} {}", entry.actor, entry.action, entry.status);
         let Some(sender) = self.sender(store) else {
             tracing::error!(entry = label, "audit entry after the log was closed");
@@ -226,11 +226,11 @@ impl AuditLog {
     }
 
     /// Returns an entry with the number of omitted refusals.
-    fn omitted_entry(&self, kind: Refusal, now: Timestamp) -> Option<AuditEntry> {
+    fn omitted_entry(&self, kind: Refusal, now: Timestamp) -> Option<AuditRecord> {
         let mut refused = self.refused(kind);
         refused.summary_scheduled = false;
         let omitted = std::mem::take(&mut refused.omitted);
-        (omitted > 0).then(|| AuditEntry {
+        (omitted > 0).then(|| AuditRecord {
             at: now,
             actor: if kind == Refusal::Unauthenticated { ANONYMOUS } else { "various" }.to_owned(),
             address: String::new(),
@@ -260,7 +260,7 @@ async fn write_all(store: Arc<dyn Store>, mut receiver: mpsc::Receiver<QueuedEnt
 /// Retries until the write succeeds, or the server stops.
 async fn append_with_retries(
     store: &Arc<dyn Store>,
-    entries: Arc<Vec<AuditEntry>>,
+    entries: Arc<Vec<AuditRecord>>,
     receiver: &mpsc::Receiver<QueuedEntry>,
 ) -> bool {
     let mut pause = Duration::from_millis(50);
@@ -292,13 +292,13 @@ async fn append_with_retries(
 /// Audit record of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestAudit {
-    entry: AuditEntry,
+    entry: AuditRecord,
     is_public: bool,
 }
 
 impl RequestAudit {
     pub(crate) fn begin(app: &App, parts: &Parts, route: &str) -> Self {
-        let entry = AuditEntry {
+        let entry = AuditRecord {
             at: app.now(),
             actor: ANONYMOUS.to_owned(),
             address: client_address(&app.settings().auth, parts),

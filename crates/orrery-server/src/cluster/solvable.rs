@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use orrery_api::{DocumentPlace, DocumentProblem, NewClusterDocument};
 use orrery_cluster::document::{Catalog, DocumentKind};
-use orrery_cluster::solver::{Infeasible, Request, SearchLimits, SolveError, smallest_size, solve};
+use orrery_cluster::solver::{
+    Infeasible, LayoutRequest, SearchLimits, SolveError, smallest_size, solve,
+};
 use orrery_store::DocumentSnapshot;
 
 use super::Scope;
@@ -52,12 +54,12 @@ fn reason(catalog: &Catalog, name: &str, limits: SearchLimits<'_>) -> Option<Inf
     if defaults.provider.is_none() || defaults.services.is_empty() {
         return None;
     }
-    if !matches!(smallest_size(catalog, &Request::new(name, 1), limits), Ok(None)) {
+    if !matches!(smallest_size(catalog, &LayoutRequest::new(name, 1), limits), Ok(None)) {
         return None;
     }
     // No size is feasible: the reason is that of the smallest one.
     let size = resolved.template.constraints.size.min.unwrap_or(1).max(1);
-    match solve(catalog, &Request::new(name, size), limits) {
+    match solve(catalog, &LayoutRequest::new(name, size), limits) {
         Err(SolveError::Infeasible(infeasible)) => Some(*infeasible),
         _ => None,
     }

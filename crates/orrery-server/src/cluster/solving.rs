@@ -11,7 +11,8 @@ use orrery_cluster::preview::{
     ExistingCluster, PreviewError, PreviewNode, error_json, preview, preview_from,
 };
 use orrery_cluster::solver::{
-    Invalid, InvalidReason, MAX_SIZE, Request, ResizeError, SearchLimits, SolveError, SolverMode,
+    Invalid, InvalidReason, LayoutRequest, MAX_SIZE, ResizeError, SearchLimits, SolveError,
+    SolverMode,
 };
 use orrery_model::similar_names::closest;
 use orrery_store::DocumentSnapshot;
@@ -114,7 +115,7 @@ fn answer(
 ) -> Result<SolveAnswer, ServerError> {
     let view = CatalogView::new(snapshot, scope, &Change::NONE);
     let catalog = &view.catalog;
-    let mut wanted = Request::new(request.template, request.size);
+    let mut wanted = LayoutRequest::new(request.template, request.size);
     if request.compatible {
         wanted.mode = SolverMode::Compatible;
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use orrery_model::Timestamp;
 use orrery_store::{
     BranchFailure, BranchState, ChangeSeq, CommitStatusRecord, CompileRequest, EnvironmentKey,
-    EnvironmentRecord, NewCompile, NewFollowedBranch, NewNotification, StoreError,
+    EnvironmentRecord, NewCompileRecord, NewFollowedBranch, NewNotification, StoreError,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -287,7 +287,7 @@ impl Worker {
         let error = match head {
             Ok(head) => {
                 let request = compile_request(&head);
-                let new = NewCompile { id: Uuid::new_v4().into_bytes(), request: &request };
+                let new = NewCompileRecord { id: Uuid::new_v4().into_bytes(), request: &request };
                 let due = poll_schedule::next_poll(interval, known.environment, now);
                 if records.record_branch_head(known, &head.commit, &new, (now, due))? {
                     let environment = &*environment.name;

@@ -58,7 +58,7 @@ pub(super) fn model_parameters(
     store: &dyn Store,
     environment: EnvironmentKey,
 ) -> Result<Vec<JobParameter>, StoreError> {
-    let shown = |one: orrery_store::Parameter| JobParameter {
+    let shown = |one: orrery_store::StoredParameter| JobParameter {
         name: one.name,
         value: one.value,
         resource: one.resource.map(|id| id.to_string()),

@@ -3,8 +3,8 @@
 use orrery_model::Timestamp;
 use orrery_store::sql::Sql;
 use orrery_store::{
-    CompileRequest, EnvironmentKey, EnvironmentRecord, NewCompile, ParameterEffect, Records, Store,
-    StoreError, enqueue_automatic_compile,
+    CompileRequest, EnvironmentKey, EnvironmentRecord, NewCompileRecord, ParameterEffect, Records,
+    Store, StoreError, enqueue_automatic_compile,
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -51,7 +51,7 @@ pub fn request_for_values(
         return Ok(false);
     }
     let request = trigger.to_request();
-    let new = NewCompile { id: Uuid::new_v4().into_bytes(), request: &request };
+    let new = NewCompileRecord { id: Uuid::new_v4().into_bytes(), request: &request };
     enqueue_automatic_compile(sql, environment, &new, now)
 }
 
@@ -65,7 +65,7 @@ pub fn request_for_facts(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let request = Trigger::Fact.to_request();
-    let new = NewCompile { id: Uuid::new_v4().into_bytes(), request: &request };
+    let new = NewCompileRecord { id: Uuid::new_v4().into_bytes(), request: &request };
     records.add_automatic_compile(environment, &new, now)
 }
 
@@ -85,7 +85,11 @@ pub(super) fn request_scheduled(
     id.copy_from_slice(&hash.finalize()[..16]);
     // The branch may have new commits.
     let request = CompileRequest { update: true, ..Trigger::Schedule.to_request() };
-    store.records().add_automatic_compile(environment, &NewCompile { id, request: &request }, now)
+    store.records().add_automatic_compile(
+        environment,
+        &NewCompileRecord { id, request: &request },
+        now,
+    )
 }
 
 /// Returns the commit of the newest version. `None` if a compile did not create it, or if it is a
@@ -138,6 +142,6 @@ pub(super) fn recover_checkout(
         return Ok(false);
     }
     let request = Trigger::Recovery.to_request();
-    let new = NewCompile { id: Uuid::new_v4().into_bytes(), request: &request };
+    let new = NewCompileRecord { id: Uuid::new_v4().into_bytes(), request: &request };
     store.records().add_automatic_compile(environment.key, &new, now)
 }

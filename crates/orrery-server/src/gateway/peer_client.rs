@@ -323,7 +323,8 @@ fn handle_message(
 mod tests {
     use orrery_model::Timestamp;
     use orrery_store::{
-        GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession, NewInvitation, SqliteStore,
+        GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession, NewInvitationRecord,
+        SqliteStore,
     };
     use serde_json::json;
     use tokio_tungstenite::tungstenite::protocol::Role;
@@ -376,7 +377,7 @@ mod tests {
     /// An agent that the store shows as connected to a gateway at this address.
     fn connected_to(store: &dyn Store, address: &str) -> Uuid {
         let (environment, now) = (store.default_environment().unwrap(), Timestamp(1_000));
-        let new = NewInvitation {
+        let new = NewInvitationRecord {
             uuid: [1; 16],
             hash: [1; 32],
             names: vec!["web1".to_owned()],

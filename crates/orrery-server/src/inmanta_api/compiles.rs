@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use orrery_store::{
-    CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, NewCompile, OutputChunk,
+    CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, NewCompileRecord, OutputChunk,
     StageRecord, Store, StoreError,
 };
 use serde_json::{Map, Value, json};
@@ -44,7 +44,11 @@ pub(super) async fn notify(request: InmantaRequest) -> ApiResult {
             if !EnvironmentSettings::from_records(&settings).server_compile {
                 return Ok(false);
             }
-            store.records().add_compile(key, &NewCompile { id, request: &compile_request }, now)?;
+            store.records().add_compile(
+                key,
+                &NewCompileRecord { id, request: &compile_request },
+                now,
+            )?;
             Ok(true)
         })
         .await?;

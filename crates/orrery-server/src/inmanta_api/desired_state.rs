@@ -1,7 +1,7 @@
 //! Versions and their resources as paginated lists, and comparison of versions.
 
 use orrery_model::{Resource, VersionNumber};
-use orrery_store::{ResourceDifference, ResourceFilter, VersionInfo, VersionResource};
+use orrery_store::{ResourceDiff, ResourceFilter, VersionEntry, VersionInfo};
 use serde_json::{Map, Value, json};
 
 use super::deploy::attribute_diff;
@@ -92,7 +92,7 @@ pub(super) async fn resources(request: InmantaRequest) -> ApiResult {
     let number = request.path_version("version")?;
     let found = request
         .with_store(move |store, key| {
-            let mut found: Vec<VersionResource> = Vec::new();
+            let mut found: Vec<VersionEntry> = Vec::new();
             let mut after: Option<String> = None;
             loop {
                 let (part, next) = store.records().version_resources(
@@ -135,7 +135,7 @@ pub(super) async fn resources(request: InmantaRequest) -> ApiResult {
     wanted.page(items)
 }
 
-fn difference_json(difference: &ResourceDifference) -> Value {
+fn difference_json(difference: &ResourceDiff) -> Value {
     let of = |side: Option<&Resource>| {
         side.map(|resource| {
             let mut attributes = resource.attributes.to_object();

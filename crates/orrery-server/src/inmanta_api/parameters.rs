@@ -3,7 +3,8 @@
 use axum::http::StatusCode;
 use orrery_model::ResourceId;
 use orrery_store::{
-    EnvironmentKey, NewParameter, Parameter, ParameterFilter, ParameterSource, Store, StoreError,
+    EnvironmentKey, NewParameter, ParameterFilter, ParameterSource, Store, StoreError,
+    StoredParameter,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -40,12 +41,12 @@ fn parse_source(name: &str) -> Result<ParameterSource, ServerError> {
 }
 
 /// Returns the UUID of a parameter or a fact for clients.
-fn uuid_of(environment: &[u8; 16], parameter: &Parameter) -> Uuid {
+fn uuid_of(environment: &[u8; 16], parameter: &StoredParameter) -> Uuid {
     let resource = parameter.resource.as_ref().map(ResourceId::as_str).unwrap_or_default();
     derived_uuid(environment, "parameter", &format!("{resource}\0{}", parameter.name))
 }
 
-fn parameter_json(environment: &[u8; 16], parameter: &Parameter) -> Value {
+fn parameter_json(environment: &[u8; 16], parameter: &StoredParameter) -> Value {
     let mut shown = json!({
         "id": uuid_of(environment, parameter),
         "name": parameter.name,
@@ -63,7 +64,7 @@ fn parameter_json(environment: &[u8; 16], parameter: &Parameter) -> Value {
 }
 
 /// Converts to the v1 form.
-fn parameter_v1_json(environment: &[u8; 16], parameter: &Parameter) -> Value {
+fn parameter_v1_json(environment: &[u8; 16], parameter: &StoredParameter) -> Value {
     let mut shown = parameter_json(environment, parameter);
     let resource = parameter.resource.as_ref().map(ResourceId::as_str).unwrap_or_default();
     shown["resource_id"] = json!(resource);
@@ -71,8 +72,11 @@ fn parameter_v1_json(environment: &[u8; 16], parameter: &Parameter) -> Value {
     shown
 }
 
-fn all_parameters(store: &dyn Store, key: EnvironmentKey) -> Result<Vec<Parameter>, StoreError> {
-    let mut found: Vec<Parameter> = Vec::new();
+fn all_parameters(
+    store: &dyn Store,
+    key: EnvironmentKey,
+) -> Result<Vec<StoredParameter>, StoreError> {
+    let mut found: Vec<StoredParameter> = Vec::new();
     loop {
         let after = found.last().map(|last| last.name.clone()).unwrap_or_default();
         let filter = ParameterFilter::default();
@@ -89,7 +93,7 @@ fn all_facts(
     store: &dyn Store,
     key: EnvironmentKey,
     resource: Option<&str>,
-) -> Result<Vec<Parameter>, StoreError> {
+) -> Result<Vec<StoredParameter>, StoreError> {
     let (mut found, mut after) = (Vec::new(), (0, String::new()));
     loop {
         let filter = ParameterFilter { resource, ..ParameterFilter::default() };
@@ -213,7 +217,7 @@ impl NewValue {
 }
 
 /// Sets a value and requests the resulting compile in the same transaction.
-async fn set(request: &InmantaRequest, given: NewValue) -> Result<Parameter, ServerError> {
+async fn set(request: &InmantaRequest, given: NewValue) -> Result<StoredParameter, ServerError> {
     request
         .change(move |store, key, now| {
             let new = NewParameter {
@@ -331,7 +335,7 @@ pub(super) async fn get_v1(request: InmantaRequest) -> ApiResult {
                 Err(StoreError::NotFound { .. } | StoreError::NoResource(_)) => None,
                 Err(error) => return Err(error),
             };
-            let is_fresh = |one: &Parameter| !one.expires || one.updated + FACT_EXPIRY >= now;
+            let is_fresh = |one: &StoredParameter| !one.expires || one.updated + FACT_EXPIRY >= now;
             let found = found.filter(is_fresh);
             if let (None, Some(id)) = (&found, &resource) {
                 match store.records().request_facts(key, id, FACTS_PAUSE, now) {

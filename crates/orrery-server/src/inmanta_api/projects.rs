@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orrery_store::{
-    EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord, Store,
-    StoreError,
+    EnvironmentChange, EnvironmentRecord, NewEnvironmentRecord, ProjectRecord, SettingRecord,
+    Store, StoreError,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -247,7 +247,7 @@ async fn create_environment_record(
     let made = request
         .app
         .change(move |store| {
-            let new = NewEnvironment {
+            let new = NewEnvironmentRecord {
                 uuid: id.into_bytes(),
                 project: project.as_bytes(),
                 name: &name,

@@ -2,8 +2,8 @@
 
 use orrery_model::{Resource, ResourceId, Status, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, ResourceFilter, ResourceLine, ResourceQuery, Store, StoreError, VersionInfo,
-    VersionResource,
+    EnvironmentKey, ResourceFilter, ResourceLine, ResourceQuery, Store, StoreError, VersionEntry,
+    VersionInfo,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -61,7 +61,7 @@ pub(super) fn in_version(
     key: EnvironmentKey,
     number: VersionNumber,
     id: &ResourceId,
-) -> Result<Option<VersionResource>, StoreError> {
+) -> Result<Option<VersionEntry>, StoreError> {
     let filter = ResourceFilter {
         agent: Some(id.agent().to_owned()),
         entity: Some(id.entity().to_owned()),

@@ -84,7 +84,7 @@ pub(crate) fn erase_environment(
 mod tests {
     use std::sync::Arc;
 
-    use orrery_store::{JoiningAgent, NewInvitation, SqliteStore};
+    use orrery_store::{JoiningAgent, NewInvitationRecord, SqliteStore};
 
     use super::*;
 
@@ -93,7 +93,7 @@ mod tests {
         let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
         let (records, key) = (store.records(), store.default_environment().unwrap());
         let (hash, agent) = ([1; 32], [2; 16]);
-        let invitation = NewInvitation {
+        let invitation = NewInvitationRecord {
             uuid: [3; 16],
             hash,
             names: vec!["web1".to_owned()],

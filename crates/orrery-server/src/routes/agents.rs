@@ -207,10 +207,10 @@ async fn apply_action(
 }
 
 /// Pauses or resumes an agent, now or at the end of a halt.
-#[utoipa::path(post, path = "/api/v1/environments/{environment}/agents/{name}/{action}", tag = "agents",
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/agents/{name}/{action}", tag = "agents", operation_id = "act",
     params(("environment" = Uuid, Path), ("name" = String, Path), ("action" = AgentAction, Path)),
     responses((status = 200, description = "Current state", body = Agent)))]
-pub(super) async fn act(
+pub(super) async fn act_on_agent(
     State(app): State<App>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
@@ -236,10 +236,10 @@ pub(super) async fn act_all(
 
 /// Returns the placements of agents, also under hypothetical declarations of a version. Changes
 /// nothing.
-#[utoipa::path(post, path = "/api/v1/environments/{environment}/placements", tag = "agents",
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/placements", tag = "agents", operation_id = "place",
     params(("environment" = Uuid, Path)), request_body = PlacementRequest,
     responses((status = 200, description = "The placements", body = PlacementAnswer)))]
-pub(super) async fn place(
+pub(super) async fn resolve_placements(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Body(question): Body<PlacementRequest>,

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use orrery_api::{AuditCheck, AuditEntry, AuditVerdict, Page, Problem};
 use orrery_model::Timestamp;
-use orrery_store::{self as store, AuditFilter, AuditRecord};
+use orrery_store::{self as store, AuditFilter, ChainedAuditRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -23,8 +23,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn entry_view(record: AuditRecord) -> AuditEntry {
-    let AuditRecord { id, entry, hash } = record;
+fn entry_view(record: ChainedAuditRecord) -> AuditEntry {
+    let ChainedAuditRecord { id, entry, hash } = record;
     AuditEntry {
         id,
         at: time(entry.at),
@@ -121,8 +121,8 @@ pub(super) async fn verify(
         let step = usize::try_from(step).unwrap_or(STEP);
         let walked = app.with_store(move |store| store.records().verify_audit(from, step)).await?;
         let broken = match walked {
-            store::AuditVerdict::Broken { id, reason } => Some((id, reason)),
-            store::AuditVerdict::Good { id, hash } => {
+            store::AuditVerification::Broken { id, reason } => Some((id, reason)),
+            store::AuditVerification::Good { id, hash } => {
                 let ended = id == good;
                 if good == 0 && id > 0 {
                     begins = Some(oldest_entry(&app).await?);

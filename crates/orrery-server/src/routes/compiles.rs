@@ -213,7 +213,7 @@ pub(super) async fn create(
             if !settings.server_compile {
                 return Ok(None);
             }
-            let new = orrery_store::NewCompile { id, request: &request };
+            let new = orrery_store::NewCompileRecord { id, request: &request };
             records.add_compile(key, &new, now)?;
             // The id may belong to another environment.
             records.compile(key, &id).map(Some)

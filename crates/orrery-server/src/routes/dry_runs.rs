@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{
-    Actions, AttributeChange, DryRun, DryRunChange, Operation, Page, SourcePlace, Transitioning,
+    Actions, AttributeChange, DryRun, DryRunChange, Operation, Page, SourceLocation, Transitioning,
 };
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{DryRunRecord, DryRunResult, EnvironmentRecord, StoreError};
@@ -177,7 +177,7 @@ const STATUSES: [&str; 8] = [
 struct ResourcePrediction {
     cause: Option<String>,
     risk: Option<String>,
-    source: Option<SourcePlace>,
+    source: Option<SourceLocation>,
 }
 
 /// Parses attributes in both stored forms: a list, or an object by name. A list entry without a

@@ -311,7 +311,7 @@ pub(super) async fn create(
     let (repository, credential) = compile_service::credential_change(&new.repository, "");
     let made = app
         .change(move |store| {
-            let new = orrery_store::NewEnvironment {
+            let new = orrery_store::NewEnvironmentRecord {
                 uuid: id.into_bytes(),
                 project: new.project.as_bytes(),
                 name: &new.name,

@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, Parameter, ParameterSet, ParameterUpdate};
 use orrery_model::Timestamp;
 use orrery_store::{
-    CompileRequest, EnvironmentRecord, NewCompile, NewParameter, ParameterFilter, ParameterSource,
-    StoreError, enqueue_automatic_compile,
+    CompileRequest, EnvironmentRecord, NewCompileRecord, NewParameter, ParameterFilter,
+    ParameterSource, StoreError, enqueue_automatic_compile,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -33,7 +33,7 @@ pub(crate) const FACT_RENEWAL: Duration = Duration::from_secs(FACT_EXPIRY.as_sec
 pub(crate) const FACTS_PAUSE: Duration = Duration::from_secs(60);
 const NAME_MAX: usize = 1024;
 
-fn parameter_view(parameter: orrery_store::Parameter, now: Timestamp) -> Parameter {
+fn parameter_view(parameter: orrery_store::StoredParameter, now: Timestamp) -> Parameter {
     let source = match parameter.source {
         ParameterSource::Fact => "fact",
         ParameterSource::Plugin => "plugin",
@@ -169,7 +169,7 @@ async fn set(
             };
             let effect = store.records().put_parameter_if(key, &new, expected, now, &|sql, effect| {
                 if is_due(effect.changed, effect.resolved) {
-                    let new = NewCompile { id: compile.into_bytes(), request: &request };
+                    let new = NewCompileRecord { id: compile.into_bytes(), request: &request };
                     asked.set(enqueue_automatic_compile(sql, key, &new, now)?);
                 }
                 Ok(())
@@ -232,7 +232,7 @@ async fn delete_value(
         }));
         let named = (&*name, resource.as_deref());
         store.records().delete_parameter_if(key, named, expected, now, &|sql| {
-            let new = NewCompile { id: compile, request: &request };
+            let new = NewCompileRecord { id: compile, request: &request };
             enqueue_automatic_compile(sql, key, &new, now).map(drop)
         })
     })

@@ -204,7 +204,7 @@ pub(super) async fn invite(
     if let Some(end) = caller.token().and_then(|token| token.expires) {
         expires = expires.min(end);
     }
-    let kept = orrery_store::NewInvitation {
+    let kept = orrery_store::NewInvitationRecord {
         uuid: Uuid::new_v4().into_bytes(),
         hash: hash_of(token.text().expose()),
         names: new.names.clone(),

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use orrery_api::{
     Actions, AttributeChange, Page, RelatedResource, ResourceAction, ResourceAxes, ResourceCounts,
-    ResourceDetails, ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourcePlace,
+    ResourceDetails, ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourceLocation,
     Transitioning,
 };
 use orrery_model::{
@@ -75,7 +75,7 @@ pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
         attempts: summary.state.attempts,
         parked: summary.state.parked,
         removal: removal.map(|stage| removal_name(stage).to_owned()),
-        source: summary.source.map(|source| SourcePlace {
+        source: summary.source.map(|source| SourceLocation {
             file: source.file.to_string(),
             line: source.line,
             column: source.column,
@@ -260,7 +260,7 @@ pub(super) async fn get(
     // A resource that has run was released; the query costs as much as the rest.
     let has_run = known.details.line.summary.state.last_run_at.is_some();
     let released = has_run || app.with_store(move |store| store.records().has_release(key)).await?;
-    let orrery_store::ResourceDetails { line, attributes, .. } = known.details;
+    let orrery_store::ResourceDetailsRecord { line, attributes, .. } = known.details;
     let (state, status) = (axes(&line.summary.state), line.summary.status);
     let next_run_at = next_run(&app, &environment, &line).await?;
     let summary = summary(line);

@@ -165,8 +165,8 @@ pub(super) async fn renew(
 }
 
 /// Returns the caller.
-#[utoipa::path(get, path = "/api/v1/me", tag = "accounts",
+#[utoipa::path(get, path = "/api/v1/me", tag = "accounts", operation_id = "who",
     responses((status = 200, body = Me), (status = "default", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn who(caller: Caller) -> Json<Me> {
+pub(super) async fn current_account(caller: Caller) -> Json<Me> {
     Json(caller_view(&caller))
 }

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
     Actions, AttributeChange, KeptResource, Page, ReleaseRequest, RemovalPlan, ReservedVersion,
-    ResourceDifference, SourcePlace, Transitioning, Unknown, UnmanagedResources, VersionReleased,
-    VersionResource, VersionStored, VersionSummary, VersionUpload,
+    ResourceDifference, SourceLocation, Transitioning, Unknown, UnmanagedResources,
+    VersionReleased, VersionResource, VersionStored, VersionSummary, VersionUpload,
 };
 use orrery_handlers::Unmanaged;
 use orrery_model::{Removal, Resource, RetainReason, VersionNumber};
@@ -444,7 +444,7 @@ fn differences(before: Option<&Resource>, after: Option<&Resource>) -> Vec<Attri
         .collect()
 }
 
-fn difference(found: orrery_store::ResourceDifference) -> ResourceDifference {
+fn difference(found: orrery_store::ResourceDiff) -> ResourceDifference {
     let (before, after) = (found.before.as_ref(), found.after.as_ref());
     let status = match (before, after) {
         (None, _) => "added",
@@ -462,10 +462,12 @@ fn difference(found: orrery_store::ResourceDifference) -> ResourceDifference {
         changes: differences(before, after),
         requires_added: only(after, before),
         requires_removed: only(before, after),
-        source: after.or(before).and_then(|side| side.source.as_ref()).map(|source| SourcePlace {
-            file: source.file.to_string(),
-            line: source.line,
-            column: source.column,
+        source: after.or(before).and_then(|side| side.source.as_ref()).map(|source| {
+            SourceLocation {
+                file: source.file.to_string(),
+                line: source.line,
+                column: source.column,
+            }
         }),
     }
 }

@@ -16,8 +16,8 @@ use orrery_host::bundle::{Bundle, sha1_hex};
 use orrery_model::{Removal, Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
     EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, NewestRevision, ProjectBinding,
-    PutOutcome, PutScope, RequestRecord, Store, StoreError, Unknown, VersionInfo, load_version,
-    local_agents,
+    PutOutcome, PutScope, RequestRecord, Store, StoreError, UndefinedParameter, VersionInfo,
+    load_version, local_agents,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -192,7 +192,7 @@ pub(crate) fn repeats_newest(
         parse_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
     // An unknown that was resolved and is requested again needs a new version.
     let known = store.unknowns(environment, number)?.into_iter();
-    let mut known: Vec<Unknown> =
+    let mut known: Vec<UndefinedParameter> =
         known.filter(|(_, resolved)| !resolved).map(|(unknown, _)| unknown).collect();
     known.sort_unstable();
     unknowns.sort_unstable();
@@ -216,7 +216,7 @@ pub(crate) fn repeats_newest(
 struct Draft {
     number: Option<VersionNumber>,
     info: Value,
-    unknowns: Vec<Unknown>,
+    unknowns: Vec<UndefinedParameter>,
     release: bool,
     /// Operation to create with the release.
     operation: Option<ReleaseOperation>,
@@ -562,7 +562,7 @@ fn keep_unknowns(
     environment: EnvironmentKey,
     number: VersionNumber,
     (change, base): (&Change, &Base),
-    unknowns: &mut Vec<Unknown>,
+    unknowns: &mut Vec<UndefinedParameter>,
 ) -> Result<(), ServerError> {
     let touched = change.touched();
     for (unknown, resolved) in store.unknowns(environment, number)? {

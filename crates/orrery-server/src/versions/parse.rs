@@ -2,7 +2,7 @@
 
 use orrery_api::{FieldProblem, ResourceUpload, UnknownUpload};
 use orrery_model::{Resource, ResourceFlags, ResourceId, Source};
-use orrery_store::Unknown;
+use orrery_store::UndefinedParameter;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const PROBLEMS_MAX: usize = 20;
 pub(crate) fn parse_upload(
     given: Vec<ResourceUpload>,
     given_unknowns: &[UnknownUpload],
-) -> Result<(Vec<Resource>, Vec<Unknown>), Vec<FieldProblem>> {
+) -> Result<(Vec<Resource>, Vec<UndefinedParameter>), Vec<FieldProblem>> {
     let mut problems = Vec::new();
     let mut resources = Vec::with_capacity(given.len());
     for (at, given) in given.into_iter().enumerate() {
@@ -86,9 +86,9 @@ struct FlagAttributes {
     report_only: Value,
 }
 
-fn unknown(given: &UnknownUpload) -> Result<Unknown, String> {
+fn unknown(given: &UnknownUpload) -> Result<UndefinedParameter, String> {
     let resource = given.resource.as_deref().map(id).transpose()?;
-    Ok(Unknown { name: given.name.clone(), resource, source: given.source.clone() })
+    Ok(UndefinedParameter { name: given.name.clone(), resource, source: given.source.clone() })
 }
 
 #[cfg(test)]

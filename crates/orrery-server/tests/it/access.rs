@@ -7,7 +7,8 @@ use std::sync::Arc;
 use orrery_model::{Duration, SecretText, Timestamp};
 use orrery_server::{AppSettings, RouteAccess, document, is_inmanta_path, routes};
 use orrery_store::{
-    NewAccount, NewEnvironment, RoleScope, SessionRecord, SqliteStore, Store as _, TokenRecord,
+    NewAccount, NewEnvironmentRecord, RoleScope, SessionRecord, SqliteStore, Store as _,
+    TokenRecord,
 };
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -88,7 +89,7 @@ fn prepare() -> (Served, Fixtures) {
     for (project, environment) in [(PROJECT, ENVIRONMENT), (FOREIGN_PROJECT, FOREIGN_ENVIRONMENT)] {
         let name = format!("p{}", project[0]);
         store.records().create_project(project, &name, "", now).unwrap();
-        let new = NewEnvironment {
+        let new = NewEnvironmentRecord {
             uuid: environment,
             project: &project,
             name: "e",

@@ -234,7 +234,8 @@ fn nothing_is_acknowledged_before_it_is_audited() {
     database.batch_execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE").unwrap();
     let began = Instant::now();
     std::thread::scope(|scope| {
-        let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| world.act("/deploy").status)).collect();
+        let asking: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| world.post_empty("/deploy").status)).collect();
         while asking.iter().all(|one| !one.is_finished()) && began.elapsed() < SLOW {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -255,7 +256,7 @@ fn a_change_without_an_audit_entry_is_not_a_success() {
     let world = released();
     let mut database = world.database.as_ref().unwrap().connect();
     database.batch_execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE").unwrap();
-    let answer = world.act("/deploy");
+    let answer = world.post_empty("/deploy");
     assert_eq!((answer.status, &answer.body["code"]), (500, &json!("not-written-down")));
     assert!(answer.text.contains("executed, but"), "{answer:?}");
     database.batch_execute("COMMIT").unwrap();

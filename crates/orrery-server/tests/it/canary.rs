@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
 use orrery_server::{AppSettings, MasterKey, ProcessOptions, ProcessRole, routes};
-use orrery_store::{Holder, NewEnvironment, SqliteStore, Store as _};
+use orrery_store::{Holder, NewEnvironmentRecord, SqliteStore, Store as _};
 use serde_json::{Value, json};
 
 use crate::support::Served;
@@ -76,7 +76,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     let served = Served::with(Arc::clone(&store) as _, settings);
     let now = served.app.now();
     store.records().create_project(PROJECT, "p", "", now).unwrap();
-    let new = NewEnvironment {
+    let new = NewEnvironmentRecord {
         uuid: ENVIRONMENT,
         project: &PROJECT,
         name: "e",

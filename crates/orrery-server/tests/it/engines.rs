@@ -8,7 +8,7 @@ use orrery_model::{Attributes, Resource, ResourceId, Status};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
     ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, PutScope, ResourceQuery,
-    SqliteStore, Store, Unknown,
+    SqliteStore, Store, UndefinedParameter,
 };
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ impl World {
         self.put_with(resources, info, &[]);
     }
 
-    fn put_with(&self, resources: &[Resource], info: &Value, unknowns: &[Unknown]) {
+    fn put_with(&self, resources: &[Resource], info: &Value, unknowns: &[UndefinedParameter]) {
         let version = NewVersion {
             number: None,
             base: None,
@@ -185,7 +185,7 @@ fn a_filter_selects_the_same_resources_as_the_list() {
 fn frequent_versions_do_not_repeat_fact_requests() {
     let world = World::new();
     let silent = scripted("x", "a", r#"{"note":1}"#);
-    let unknown = |name: &str| Unknown {
+    let unknown = |name: &str| UndefinedParameter {
         name: name.to_owned(),
         resource: Some(silent.id.clone()),
         source: "fact".to_owned(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp, VersionNumber};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironment, NewRequest,
+    EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironmentRecord, NewRequest,
     NewVersion, PostgresStore, PutScope, SqliteStore, Store,
 };
 use orrery_testing::{Postgres, TestDatabase};
@@ -76,7 +76,7 @@ impl World {
         let _ = records.create_project(project, "project", "", Timestamp(1));
         let mut uuid = [0; 16];
         uuid[..name.len()].copy_from_slice(name.as_bytes());
-        let new = NewEnvironment {
+        let new = NewEnvironmentRecord {
             uuid,
             project: &project,
             name,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orrery_server::{AppSettings, MasterKey};
-use orrery_store::{NewEnvironment, SqliteStore, Store as _};
+use orrery_store::{NewEnvironmentRecord, SqliteStore, Store as _};
 use serde_json::json;
 
 use crate::support::Served;
@@ -19,7 +19,7 @@ fn secrets_are_written_and_never_read() {
     let served = Served::with(Arc::clone(&store) as _, settings);
     let now = served.app.now();
     store.records().create_project([1; 16], "p", "", now).unwrap();
-    let new = NewEnvironment {
+    let new = NewEnvironmentRecord {
         uuid: ENVIRONMENT,
         project: &[1; 16],
         name: "e",

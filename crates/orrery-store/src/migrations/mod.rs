@@ -17,7 +17,7 @@ pub(crate) const MIGRATIONS: [&str; 15] = [
     include_str!("0012_begun_effects.sql"),
     include_str!("0013_familiar_networks.sql"),
     include_str!("0014_content_claims.sql"),
-    include_str!("0018_cluster_documents.sql"),
+    include_str!("0015_cluster_documents.sql"),
 ];
 
 pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;

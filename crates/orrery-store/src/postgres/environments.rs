@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::transaction::Tx;
 use crate::sql::RowExt as _;
-use crate::{Agent, Environment, EnvironmentKey, Result, StoreError};
+use crate::{AgentState, EnvironmentInfo, EnvironmentKey, Result, StoreError};
 
 /// The environment of embedded mode.
 const DEFAULT: &str = "default";
@@ -30,7 +30,7 @@ pub(super) fn create_environment(
     tx: &mut Tx<'_>,
     project: &str,
     name: &str,
-) -> Result<Environment> {
+) -> Result<EnvironmentInfo> {
     let sql = "INSERT INTO project (uuid, name) VALUES (uuid_send(gen_random_uuid()), $1) \
          ON CONFLICT (name) DO NOTHING";
     tx.execute(sql, &[&project])?;
@@ -41,17 +41,17 @@ pub(super) fn create_environment(
     let Some(row) = tx.first(sql, &[&project, &name])? else {
         return Err(StoreError::EnvironmentExists { project, name });
     };
-    Ok(Environment { key: EnvironmentKey(row.int(0)?), uuid: row.id(1)?, project, name })
+    Ok(EnvironmentInfo { key: EnvironmentKey(row.int(0)?), uuid: row.id(1)?, project, name })
 }
 
-pub(super) fn environments(tx: &mut Tx<'_>) -> Result<Vec<Environment>> {
+pub(super) fn environments(tx: &mut Tx<'_>) -> Result<Vec<EnvironmentInfo>> {
     let sql = "SELECT environment.id, environment.uuid, project.name, environment.name \
          FROM environment JOIN project ON project.id = environment.project \
          ORDER BY project.name, environment.name";
     let rows = tx.query(sql, &[])?;
     rows.iter()
         .map(|row| {
-            Ok(Environment {
+            Ok(EnvironmentInfo {
                 key: EnvironmentKey(row.int(0)?),
                 uuid: row.id(1)?,
                 project: row.string(2)?,
@@ -101,10 +101,10 @@ pub(super) fn set_setting(
     Ok(())
 }
 
-pub(super) fn agents(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Vec<Agent>> {
+pub(super) fn agents(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Vec<AgentState>> {
     let sql = "SELECT name, paused FROM agent WHERE environment = $1 ORDER BY name";
     let rows = tx.query(sql, &[&environment.0])?;
-    rows.iter().map(|row| Ok(Agent { name: row.string(0)?, paused: row.flag(1)? })).collect()
+    rows.iter().map(|row| Ok(AgentState { name: row.string(0)?, paused: row.flag(1)? })).collect()
 }
 
 /// Pauses or resumes agents. An agent may be paused before a version uses it.

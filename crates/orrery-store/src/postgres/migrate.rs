@@ -21,7 +21,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0012_begun_effects.sql"),
     include_str!("extras/0013_familiar_networks.sql"),
     include_str!("extras/0014_content_claims.sql"),
-    include_str!("extras/0018_cluster_documents.sql"),
+    include_str!("extras/0015_cluster_documents.sql"),
 ];
 
 /// Oldest server version with all functions that this program uses.

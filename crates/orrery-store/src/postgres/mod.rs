@@ -50,11 +50,11 @@ use self::transaction::Tx;
 use crate::idempotency;
 use crate::version_delta::SortedInput;
 use crate::{
-    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PoolStatus,
-    PutOutcome, RenewalOutcome, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage,
-    ResourceRow, ResourceSummary, Result, ResultBatch, StartedAction, StateRecord, StateRow, Store,
-    Unknown, VersionInfo,
+    Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PoolStatus, PutOutcome,
+    RenewalOutcome, RequestRecord, ResourceDiff, ResourceFilter, ResourceOverview, ResourcePage,
+    ResourceRow, Result, ResultBatch, StartedAction, StateRecord, StateRow, Store, StoredParameter,
+    UndefinedParameter, VersionInfo,
 };
 
 /// Classes of advisory locks, each with its own names. 1 belongs to the function `take_numbers` of

@@ -9,8 +9,8 @@ use crate::resource_loader::parse_id;
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::sql::RowExt as _;
 use crate::{
-    ContentHash, EnvironmentKey, Parameter, ParameterEffect, ParameterSource, ResourceKey, Result,
-    StoreError, Unknown,
+    ContentHash, EnvironmentKey, ParameterEffect, ParameterSource, ResourceKey, Result, StoreError,
+    StoredParameter, UndefinedParameter,
 };
 
 const UPSERT: &str = "ON CONFLICT (environment, resource, name) DO UPDATE SET \
@@ -156,7 +156,10 @@ pub(super) fn set_parameter(
     Ok(ParameterEffect { changed: usize::from(!is_same), resolved })
 }
 
-pub(super) fn parameters(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
+pub(super) fn parameters(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+) -> Result<Vec<StoredParameter>> {
     let sql = format!(
         "SELECT {PARAMETER_COLUMNS} FROM parameter WHERE environment = $1 AND resource = 0 \
          ORDER BY name"
@@ -169,7 +172,7 @@ pub(super) fn facts(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     id: &str,
-) -> Result<Vec<Parameter>> {
+) -> Result<Vec<StoredParameter>> {
     let sql = format!(
         "SELECT {PARAMETER_COLUMNS} FROM resource JOIN parameter ON parameter.environment = $1 \
          AND parameter.resource = resource.id \
@@ -183,7 +186,7 @@ pub(super) fn put_unknowns(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     number: VersionNumber,
-    unknowns: &[Unknown],
+    unknowns: &[UndefinedParameter],
 ) -> Result<()> {
     if unknowns.is_empty() {
         return Ok(());
@@ -211,7 +214,7 @@ pub(super) fn unknowns(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     number: VersionNumber,
-) -> Result<Vec<(Unknown, bool)>> {
+) -> Result<Vec<(UndefinedParameter, bool)>> {
     let sql = "SELECT name, resource, source, resolved FROM unknown \
          WHERE environment = $1 AND version = $2 ORDER BY resource, name";
     let rows = tx.query(sql, &[&environment.0, &i64::from(number.0)])?;
@@ -221,7 +224,8 @@ pub(super) fn unknowns(
                 "" => None,
                 id => Some(parse_id(id)?),
             };
-            let unknown = Unknown { name: row.string(0)?, resource, source: row.string(2)? };
+            let unknown =
+                UndefinedParameter { name: row.string(0)?, resource, source: row.string(2)? };
             Ok((unknown, row.flag(3)?))
         })
         .collect()

@@ -12,7 +12,7 @@ use crate::records::pending_release::{
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::{Row as _, RowExt as _};
 use crate::{
-    Action, ActionKey, EnvironmentKey, ResourceFilter, ResourcePage, ResourceSummary, Result, glob,
+    Action, ActionKey, EnvironmentKey, ResourceFilter, ResourceOverview, ResourcePage, Result, glob,
 };
 
 /// Columns before those of the state. A revision is looked up only for a resource without a state,
@@ -96,7 +96,7 @@ pub(super) fn list_resources(
     let is_selective = filter.value.is_some() || !filter.statuses.is_empty();
     let enough = i64::try_from(limit.saturating_add(1)).unwrap_or(PAGE);
     let rows_at_once = if is_selective { PAGE } else { enough.min(PAGE) };
-    let mut resources: Vec<ResourceSummary> = Vec::new();
+    let mut resources: Vec<ResourceOverview> = Vec::new();
     for (begin, end) in ranges(filter, &types(tx, environment, filter)?) {
         let mut last = after.unwrap_or_default().to_owned();
         loop {
@@ -139,7 +139,7 @@ pub(super) fn find_resource(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     id: &str,
-) -> Result<Option<ResourceSummary>> {
+) -> Result<Option<ResourceOverview>> {
     let sql = format!(
         "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM resource {} \
          WHERE resource.environment = $1 AND resource.name = $2",

@@ -12,7 +12,7 @@ use crate::resource_loader::{NameInterner, parse_id, to_resource};
 use crate::rows::{REVISION_COLUMNS, SharedNames, VERSION_COLUMNS, resource_row, version_from};
 use crate::sql::{Row as _, RowExt as _};
 use crate::{
-    EnvironmentKey, ResourceDifference, ResourceKey, ResourceRow, Result, StoreError, VersionInfo,
+    EnvironmentKey, ResourceDiff, ResourceKey, ResourceRow, Result, StoreError, VersionInfo,
 };
 
 /// Rows per page.
@@ -100,7 +100,7 @@ pub(super) fn diff_versions(
     environment: EnvironmentKey,
     from: VersionNumber,
     to: VersionNumber,
-    visit: &mut dyn FnMut(ResourceDifference),
+    visit: &mut dyn FnMut(ResourceDiff),
 ) -> Result<()> {
     let (_, from) = find_version(tx, environment, from)?;
     let (_, to) = find_version(tx, environment, to)?;
@@ -156,7 +156,7 @@ pub(super) fn diff_versions(
             if before != after {
                 let (before, after) = if from <= to { (before, after) } else { (after, before) };
                 let key = ResourceKey(*key);
-                visit(ResourceDifference { key, id: id.clone(), before, after });
+                visit(ResourceDiff { key, id: id.clone(), before, after });
             }
         }
     }

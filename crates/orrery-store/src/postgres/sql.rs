@@ -7,27 +7,27 @@ use super::PostgresStore;
 use super::connection::Parameter;
 use super::transaction::Tx;
 use crate::idempotency;
-use crate::sql::{Database, Row, Sql, Value};
+use crate::sql::{Database, Row, Sql, SqlValue};
 use crate::{Lease, NewChange, Result, StoreError};
 
 type Boxed = Box<dyn std::error::Error + Sync + Send>;
 
 /// Values are sent as the type that PostgreSQL inferred for the parameter.
-impl ToSql for Value<'_> {
+impl ToSql for SqlValue<'_> {
     fn to_sql(&self, of: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Boxed> {
         match *self {
-            Value::Null => Ok(IsNull::Yes),
-            Value::Integer(number) => match *of {
+            SqlValue::Null => Ok(IsNull::Yes),
+            SqlValue::Integer(number) => match *of {
                 Type::INT4 => i32::try_from(number)?.to_sql(of, out),
                 Type::INT2 => i16::try_from(number)?.to_sql(of, out),
                 Type::BOOL => (number != 0).to_sql(of, out),
                 Type::INT8 => number.to_sql(of, out),
                 _ => Err(format!("an integer for a parameter of type {of}").into()),
             },
-            Value::Text(text) if <&str as ToSql>::accepts(of) => text.to_sql(of, out),
-            Value::Blob(bytes) if *of == Type::BYTEA => bytes.to_sql(of, out),
-            Value::Text(_) => Err(format!("a text for a parameter of type {of}").into()),
-            Value::Blob(_) => Err(format!("bytes for a parameter of type {of}").into()),
+            SqlValue::Text(text) if <&str as ToSql>::accepts(of) => text.to_sql(of, out),
+            SqlValue::Blob(bytes) if *of == Type::BYTEA => bytes.to_sql(of, out),
+            SqlValue::Text(_) => Err(format!("a text for a parameter of type {of}").into()),
+            SqlValue::Blob(_) => Err(format!("bytes for a parameter of type {of}").into()),
         }
     }
 
@@ -98,7 +98,7 @@ impl Row for postgres::Row {
 }
 
 impl Sql for Tx<'_> {
-    fn run(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64> {
+    fn run(&mut self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64> {
         let parameters: Vec<Parameter<'_>> = values.iter().map(|value| value as _).collect();
         self.execute(sql, &parameters)
     }
@@ -106,7 +106,7 @@ impl Sql for Tx<'_> {
     fn visit(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()> {
         let parameters: Vec<Parameter<'_>> = values.iter().map(|value| value as _).collect();

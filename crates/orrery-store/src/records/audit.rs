@@ -11,12 +11,12 @@ use orrery_model::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::records::Records;
-use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, Value};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{Result, StoreError, values};
 
 /// An action or an attempted action of an actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditEntry {
+pub struct AuditRecord {
     pub at: Timestamp,
     /// `user:ada`, `token:ci`, `anonymous`.
     pub actor: String,
@@ -34,10 +34,10 @@ pub struct AuditEntry {
 
 /// An entry at its position in the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditRecord {
+pub struct ChainedAuditRecord {
     /// Counted from 1, without gaps.
     pub id: i64,
-    pub entry: AuditEntry,
+    pub entry: AuditRecord,
     /// Hash over the entry, its number and the previous hash.
     pub hash: [u8; 32],
 }
@@ -54,7 +54,7 @@ pub struct AuditFilter<'a> {
 
 /// Result of verifying a part of the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuditVerdict {
+pub enum AuditVerification {
     /// Valid up to this entry.
     Good { id: i64, hash: [u8; 32] },
     /// The first entry that breaks the chain, and the reason.
@@ -67,7 +67,7 @@ const RETENTION: &str = "retention";
 /// Hash before the first entry.
 const START: [u8; 32] = [0; 32];
 
-impl AuditEntry {
+impl AuditRecord {
     /// Hash of this entry as number `id` after `before`. Every field is preceded by its length, so
     /// that no two entries give the same bytes.
     fn chain_hash(&self, before: &[u8; 32], id: i64) -> [u8; 32] {
@@ -98,10 +98,10 @@ fn hash_of(row: &dyn Row, column: usize) -> Result<[u8; 32]> {
     bytes.try_into().map_err(|_| StoreError::Unreadable("a hash of the audit log".to_owned()))
 }
 
-fn from_row(row: &dyn Row) -> Result<AuditRecord> {
-    Ok(AuditRecord {
+fn from_row(row: &dyn Row) -> Result<ChainedAuditRecord> {
+    Ok(ChainedAuditRecord {
         id: row.int(0)?,
-        entry: AuditEntry {
+        entry: AuditRecord {
             at: row.time(1)?,
             actor: row.string(2)?,
             address: row.string(3)?,
@@ -125,11 +125,11 @@ fn hex(hash: &[u8; 32]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn insert(sql: &mut dyn Sql, id: i64, entry: &AuditEntry, hash: &[u8; 32]) -> Result<()> {
+fn insert(sql: &mut dyn Sql, id: i64, entry: &AuditRecord, hash: &[u8; 32]) -> Result<()> {
     let insert = "INSERT INTO audit (id, at, actor, address, action, subject, \
          environment, status, detail, hash) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-    let AuditEntry { at, actor, address, action, subject, .. } = entry;
+    let AuditRecord { at, actor, address, action, subject, .. } = entry;
     let environment = entry.environment.as_ref();
     let (status, detail) = (entry.status, &entry.detail);
     let values =
@@ -142,7 +142,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn append_audit(&self, entries: &[AuditEntry]) -> Result<()> {
+    pub fn append_audit(&self, entries: &[AuditRecord]) -> Result<()> {
         self.write(|sql| {
             sql.lock_name("audit")?;
             let (mut id, mut hash) = head(sql)?;
@@ -174,7 +174,7 @@ impl Records<'_> {
                 return Ok(0);
             };
             let (last, before) = head(sql)?;
-            let entry = AuditEntry {
+            let entry = AuditRecord {
                 at: now,
                 actor: "system".to_owned(),
                 address: String::new(),
@@ -205,7 +205,7 @@ impl Records<'_> {
     }
 
     /// True if a retention entry names this entry as the beginning of the chain.
-    fn is_retention_start(&self, record: &AuditRecord) -> Result<bool> {
+    fn is_retention_start(&self, record: &ChainedAuditRecord) -> Result<bool> {
         let select =
             "SELECT detail FROM audit WHERE action = ?1 AND subject = ?2 ORDER BY id DESC LIMIT 1";
         let subject = record.id.to_string();
@@ -223,16 +223,16 @@ impl Records<'_> {
         filter: &AuditFilter<'_>,
         before: Option<i64>,
         limit: usize,
-    ) -> Result<Vec<AuditRecord>> {
+    ) -> Result<Vec<ChainedAuditRecord>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut conditions = vec!["id < ?2".to_owned()];
-        let mut values = vec![Value::from(limit), Value::from(before.unwrap_or(i64::MAX))];
-        let filters: [(&str, Option<Value<'_>>); 5] = [
-            ("actor =", filter.actor.map(Value::from)),
-            ("environment =", filter.environment.map(Value::from)),
-            ("action =", filter.action.map(Value::from)),
-            ("at >=", filter.since.map(Value::from)),
-            ("at <", filter.until.map(Value::from)),
+        let mut values = vec![SqlValue::from(limit), SqlValue::from(before.unwrap_or(i64::MAX))];
+        let filters: [(&str, Option<SqlValue<'_>>); 5] = [
+            ("actor =", filter.actor.map(SqlValue::from)),
+            ("environment =", filter.environment.map(SqlValue::from)),
+            ("action =", filter.action.map(SqlValue::from)),
+            ("at >=", filter.since.map(SqlValue::from)),
+            ("at <", filter.until.map(SqlValue::from)),
         ];
         for (condition, value) in filters {
             if let Some(value) = value {
@@ -254,7 +254,7 @@ impl Records<'_> {
         &self,
         from: Option<(i64, [u8; 32])>,
         limit: usize,
-    ) -> Result<AuditVerdict> {
+    ) -> Result<AuditVerification> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (mut id, mut hash) = from.unwrap_or((0, START));
         let mut broken = None;
@@ -277,8 +277,8 @@ impl Records<'_> {
             (id, hash) = (record.id, record.hash);
         }
         Ok(match broken {
-            Some((id, reason)) => AuditVerdict::Broken { id, reason },
-            None => AuditVerdict::Good { id, hash },
+            Some((id, reason)) => AuditVerification::Broken { id, reason },
+            None => AuditVerification::Good { id, hash },
         })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use orrery_model::{Timestamp, VersionNumber};
 
 use crate::records::Records;
-use crate::sql::{RowExt as _, Sql, SqlExt as _, Value};
+use crate::sql::{RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{EnvironmentKey, ResourceKey, Result, values};
 
 /// Sequence number in the feed; a later change has a greater one.
@@ -110,7 +110,7 @@ impl Records<'_> {
     ) -> Result<Vec<ChangeRecord>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let settled = self.database.settled_change()?;
-        let (select, values): (_, &[Value<'_>]) = match environment {
+        let (select, values): (_, &[SqlValue<'_>]) = match environment {
             Some(key) => (
                 "SELECT id, environment, kind, subject, at FROM change \
                  WHERE id > ?1 AND id <= ?3 AND environment = ?4 ORDER BY id LIMIT ?2",

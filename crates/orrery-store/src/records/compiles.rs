@@ -42,7 +42,7 @@ impl CompileRecord {
 
 /// A compile to be requested.
 #[derive(Clone, Debug)]
-pub struct NewCompile<'a> {
+pub struct NewCompileRecord<'a> {
     pub id: [u8; 16],
     pub request: &'a CompileRequest,
 }
@@ -107,7 +107,7 @@ pub(super) fn find(sql: &mut dyn Sql, id: &[u8; 16]) -> Result<CompileRecord> {
 pub fn enqueue_compile(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
-    new: &NewCompile<'_>,
+    new: &NewCompileRecord<'_>,
     now: Timestamp,
 ) -> Result<bool> {
     let request = text_of(new.request)?;
@@ -128,7 +128,7 @@ impl Records<'_> {
     pub fn add_compile(
         &self,
         environment: EnvironmentKey,
-        new: &NewCompile<'_>,
+        new: &NewCompileRecord<'_>,
         now: Timestamp,
     ) -> Result<CompileRecord> {
         self.write(|sql| {
@@ -242,7 +242,7 @@ fn has_automatic_compiles(sql: &mut dyn Sql, environment: EnvironmentKey) -> Res
 pub fn enqueue_automatic_compile(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
-    new: &NewCompile<'_>,
+    new: &NewCompileRecord<'_>,
     now: Timestamp,
 ) -> Result<bool> {
     Ok(has_automatic_compiles(sql, environment)? && enqueue_compile(sql, environment, new, now)?)
@@ -256,7 +256,7 @@ impl Records<'_> {
     pub fn add_automatic_compile(
         &self,
         environment: EnvironmentKey,
-        new: &NewCompile<'_>,
+        new: &NewCompileRecord<'_>,
         now: Timestamp,
     ) -> Result<bool> {
         self.write(|sql| enqueue_automatic_compile(sql, environment, new, now))

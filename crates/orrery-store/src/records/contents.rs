@@ -6,7 +6,7 @@ use std::time::Duration;
 use orrery_model::Timestamp;
 
 use crate::records::Records;
-use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, Value};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{ContentHash, EnvironmentKey, Result, StoreError, values};
 
 /// Hashes per statement.
@@ -196,8 +196,8 @@ impl Records<'_> {
                 "UPDATE content_claim SET at = ?1 WHERE at < ?2 AND hash IN ({})",
                 places.join(", ")
             );
-            let mut values = vec![Value::from(now), Value::from(now - TOUCH_INTERVAL)];
-            values.extend(part.iter().map(|hash| Value::from(&hash.0)));
+            let mut values = vec![SqlValue::from(now), SqlValue::from(now - TOUCH_INTERVAL)];
+            values.extend(part.iter().map(|hash| SqlValue::from(&hash.0)));
             self.write(|sql| sql.run(&update, &values).map(drop))?;
         }
         Ok(())
@@ -247,7 +247,8 @@ impl Records<'_> {
                 "SELECT hash, holder FROM content_claim WHERE hash IN ({})",
                 places.join(", ")
             );
-            let values: Vec<Value<'_>> = part.iter().map(|hash| Value::from(&hash.0)).collect();
+            let values: Vec<SqlValue<'_>> =
+                part.iter().map(|hash| SqlValue::from(&hash.0)).collect();
             claims.extend(self.read(|sql| {
                 sql.all(&select, &values, |row| {
                     let holder = ContentHolder::from_bytes(row.blob(1)?.unwrap_or_default())?;

@@ -32,7 +32,7 @@ pub struct EnvironmentRecord {
 
 /// An environment to be created.
 #[derive(Clone, Copy, Debug)]
-pub struct NewEnvironment<'a> {
+pub struct NewEnvironmentRecord<'a> {
     pub uuid: [u8; 16],
     pub project: &'a [u8; 16],
     pub name: &'a str,
@@ -140,7 +140,7 @@ impl Records<'_> {
     /// `NotFound` for the project; `Exists` if the name is taken in it.
     pub fn add_environment(
         &self,
-        new: &NewEnvironment<'_>,
+        new: &NewEnvironmentRecord<'_>,
         now: Timestamp,
     ) -> Result<EnvironmentRecord> {
         self.write(|sql| {
@@ -148,7 +148,8 @@ impl Records<'_> {
             let insert = "INSERT INTO environment \
                  (id, uuid, project, name, description, icon, repository, branch, created) \
                  VALUES (?9, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
-            let NewEnvironment { uuid, name, description, icon, repository, branch, .. } = *new;
+            let NewEnvironmentRecord { uuid, name, description, icon, repository, branch, .. } =
+                *new;
             let id = sql.allocate_id("environment")?;
             let values =
                 values![&uuid, project, name, description, icon, repository, branch, now, id];

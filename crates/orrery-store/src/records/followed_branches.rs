@@ -4,7 +4,7 @@
 use orrery_model::Timestamp;
 
 use crate::records::notifications::{NewNotification, insert_notification};
-use crate::records::{NewCompile, Records, enqueue_automatic_compile, record_change};
+use crate::records::{NewCompileRecord, Records, enqueue_automatic_compile, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, uuid_text, values};
 
@@ -163,7 +163,7 @@ impl Records<'_> {
         &self,
         branch: &BranchState,
         commit: &str,
-        compile: &NewCompile<'_>,
+        compile: &NewCompileRecord<'_>,
         (now, due): (Timestamp, Timestamp),
     ) -> Result<bool> {
         let key = branch.environment;

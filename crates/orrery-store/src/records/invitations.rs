@@ -12,7 +12,7 @@ use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
 
 /// An invitation to be created.
 #[derive(Clone, Debug)]
-pub struct NewInvitation {
+pub struct NewInvitationRecord {
     pub uuid: [u8; 16],
     /// Hash of the text that the operator gets to see.
     pub hash: [u8; 32],
@@ -88,7 +88,7 @@ impl Records<'_> {
     pub fn create_invitation(
         &self,
         environment: EnvironmentKey,
-        new: &NewInvitation,
+        new: &NewInvitationRecord,
     ) -> Result<()> {
         let names = serde_json::to_string(&new.names).map_err(|error| unreadable(&error))?;
         self.write(|sql| {
@@ -102,7 +102,7 @@ impl Records<'_> {
             sql.run("DELETE FROM invitation WHERE expires < ?1", values![new.created])?;
             let insert = "INSERT INTO invitation (id, environment, hash, names, created, expires, \
                  token) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-            let NewInvitation { uuid, hash, created, expires, token, .. } = new;
+            let NewInvitationRecord { uuid, hash, created, expires, token, .. } = new;
             let token = token.as_ref().map(<[u8; 16]>::as_slice);
             sql.run(insert, values![uuid, environment.0, hash, &names, *created, *expires, token])?;
             record_change(sql, Some(environment), "invitation", &uuid_text(uuid), *created)

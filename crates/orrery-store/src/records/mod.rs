@@ -51,7 +51,7 @@ use crate::{Lease, Result};
 pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
 pub use actions::{ChangeCounts, RunSelection};
 pub use agents::AgentRecord;
-pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
+pub use audit::{AuditFilter, AuditRecord, AuditVerification, ChainedAuditRecord};
 pub(crate) use changes::{
     CHANGES_MAX, TRIM_INTERVAL, record_change, resources_subject, versions_subject,
 };
@@ -66,7 +66,7 @@ pub use compile_runs::{
     StageRecord,
 };
 pub use compiles::{
-    CompileFilter, CompileRecord, NewCompile, enqueue_automatic_compile, enqueue_compile,
+    CompileFilter, CompileRecord, NewCompileRecord, enqueue_automatic_compile, enqueue_compile,
 };
 pub use contents::{
     CollectionSummary, ContentHolder, ContentView, UnusedContents, mentioned_hashes,
@@ -75,12 +75,12 @@ pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use effects::{BegunEffect, EffectResolution, EffectVerdict};
 pub(crate) use environments::bind_project;
-pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
+pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironmentRecord};
 pub use followed_branches::{BranchFailure, BranchState, NewFollowedBranch};
 pub use gateways::{GatewayHeartbeat, GatewayRecord};
 pub(crate) use idempotency::INTERRUPT_ALL_SQL;
 pub use idempotency::{KeyState, StoredResponse};
-pub use invitations::{JoinOutcome, JoiningAgent, NewInvitation};
+pub use invitations::{JoinOutcome, JoiningAgent, NewInvitationRecord};
 pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
 pub use parameters::{NewParameter, ParameterFilter, StaleFacts};
@@ -92,7 +92,7 @@ pub use remote_agents::{
 pub(crate) use requests::insert_request;
 pub use requests::{NewRequest, RequestClaim, RequestKey, RequestRecord};
 pub use resource_counts::StatusCount;
-pub use resource_details::ResourceDetails;
+pub use resource_details::ResourceDetailsRecord;
 pub use resource_list::{ResourceLine, ResourceLines, ResourceQuery};
 pub use resource_order::IdRange;
 pub use resources::HistoryEntry;
@@ -100,7 +100,7 @@ pub use secrets::SecretRecord;
 pub use settings::SettingRecord;
 pub use tokens::TokenRecord;
 pub use unmanaged::RemovalScope;
-pub use versions::{NewestRevision, VersionResource};
+pub use versions::{NewestRevision, VersionEntry};
 
 /// The records of one store.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use crate::records::{Records, record_change};
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
-    EnvironmentKey, Parameter, ParameterEffect, ParameterSource, Result, StoreError, values,
+    EnvironmentKey, ParameterEffect, ParameterSource, Result, StoreError, StoredParameter, values,
 };
 
 /// A value to be set.
@@ -51,7 +51,7 @@ fn number_of(sql: &mut dyn Sql, environment: EnvironmentKey, id: Option<&str>) -
     id.map_or(Ok(0), |id| resource_number(sql, environment, id))
 }
 
-fn fact_from(row: &dyn Row) -> Result<(FactCursor, Parameter)> {
+fn fact_from(row: &dyn Row) -> Result<(FactCursor, StoredParameter)> {
     let id = row.string(6)?;
     let fact = parameter_from(row, Some(&id))?;
     Ok(((row.int(7)?, fact.name.clone()), fact))
@@ -120,7 +120,7 @@ impl Records<'_> {
         filter: &ParameterFilter<'_>,
         after: &str,
         limit: usize,
-    ) -> Result<Vec<Parameter>> {
+    ) -> Result<Vec<StoredParameter>> {
         let select = format!(
             "SELECT {PARAMETER_COLUMNS} FROM parameter WHERE environment = ?1 AND resource = 0 \
              AND name > ?2 AND (?3 = '' OR name = ?3) ORDER BY name LIMIT ?4"
@@ -140,7 +140,7 @@ impl Records<'_> {
         filter: &ParameterFilter<'_>,
         after: &FactCursor,
         limit: usize,
-    ) -> Result<Vec<(FactCursor, Parameter)>> {
+    ) -> Result<Vec<(FactCursor, StoredParameter)>> {
         let select = format!(
             "SELECT {PARAMETER_COLUMNS}, resource.name, parameter.resource FROM parameter \
              JOIN resource ON resource.id = parameter.resource \
@@ -182,7 +182,7 @@ impl Records<'_> {
         environment: EnvironmentKey,
         name: &str,
         resource: Option<&str>,
-    ) -> Result<Parameter> {
+    ) -> Result<StoredParameter> {
         let select = format!(
             "SELECT {PARAMETER_COLUMNS} FROM parameter \
              WHERE environment = ?1 AND resource = ?2 AND name = ?3"

@@ -10,15 +10,15 @@ use crate::records::resource_list::{
     JOINS, OWN_COLUMN_COUNT, ResourceLine, own_columns, removal_of, state_of,
 };
 use crate::resource_loader::parse_id;
-use crate::sql::{Row, RowExt as _, Value};
-use crate::{EnvironmentKey, ResourceKey, ResourceSummary, Result, StoreError};
+use crate::sql::{Row, RowExt as _, SqlValue};
+use crate::{EnvironmentKey, ResourceKey, ResourceOverview, Result, StoreError};
 
 /// Resources per statement.
 const LOOKUP_BATCH: usize = 64;
 
 /// Everything stored about a resource except its actions.
 #[derive(Clone, Debug)]
-pub struct ResourceDetails {
+pub struct ResourceDetailsRecord {
     pub line: ResourceLine,
     /// Desired attributes in the newest version that has it.
     pub attributes: Attributes,
@@ -55,7 +55,7 @@ impl Records<'_> {
     pub fn resource_details(
         &self,
         resources: &[(EnvironmentKey, &str)],
-    ) -> Result<Vec<Option<ResourceDetails>>> {
+    ) -> Result<Vec<Option<ResourceDetailsRecord>>> {
         let mut found = Vec::with_capacity(resources.len());
         for resources in resources.chunks(LOOKUP_BATCH) {
             let rows = padded_rows(resources.len());
@@ -74,11 +74,11 @@ impl Records<'_> {
             );
             let mut values = Vec::with_capacity(rows * 2);
             for (environment, name) in resources {
-                values.extend([Value::Integer(environment.0), Value::Text(name)]);
+                values.extend([SqlValue::Integer(environment.0), SqlValue::Text(name)]);
             }
-            values.resize(rows * 2, Value::Null);
+            values.resize(rows * 2, SqlValue::Null);
             found.extend(self.read(|sql| {
-                let mut found: Vec<Option<ResourceDetails>> = vec![None; resources.len()];
+                let mut found: Vec<Option<ResourceDetailsRecord>> = vec![None; resources.len()];
                 sql.visit(&statement, &values, &mut |row| {
                     let (position, details) = details_of(row)?;
                     let missing =
@@ -109,8 +109,9 @@ impl Records<'_> {
                 lookup_table_sql(rows, &[("id", "BIGINT")]),
                 own_columns("resource.environment")
             );
-            let mut values: Vec<Value<'_>> = keys.iter().map(|key| Value::Integer(key.0)).collect();
-            values.resize(rows, Value::Null);
+            let mut values: Vec<SqlValue<'_>> =
+                keys.iter().map(|key| SqlValue::Integer(key.0)).collect();
+            values.resize(rows, SqlValue::Null);
             found.extend(self.read(|sql| {
                 let mut found = Vec::with_capacity(keys.len());
                 sql.visit(&statement, &values, &mut |row| {
@@ -126,7 +127,7 @@ impl Records<'_> {
 }
 
 /// A row, and its position among the requested resources.
-fn details_of(row: &dyn Row) -> Result<(usize, Option<ResourceDetails>)> {
+fn details_of(row: &dyn Row) -> Result<(usize, Option<ResourceDetailsRecord>)> {
     let at = OWN_COLUMN_COUNT + STATE_COLUMN_COUNT;
     let position = unsigned(row.int(at + 4)?)?;
     let Some(state) = state_of(row)? else { return Ok((position, None)) };
@@ -143,8 +144,8 @@ fn details_of(row: &dyn Row) -> Result<(usize, Option<ResourceDetails>)> {
     let mut requires = Vec::new();
     unpack_keys(row.blob(at + 1)?, &mut requires)?;
     let (key, status) = (ResourceKey(row.int(1)?), state.status());
-    let summary = ResourceSummary { key, id: parse_id(row.str(0)?)?, status, state, source };
-    let details = ResourceDetails {
+    let summary = ResourceOverview { key, id: parse_id(row.str(0)?)?, status, state, source };
+    let details = ResourceDetailsRecord {
         line: ResourceLine { summary, set, removal: removal_of(row, status)? },
         attributes: Attributes::from_canonical(row.text(at)?.unwrap_or("{}")),
         requires,

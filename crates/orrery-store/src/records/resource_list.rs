@@ -16,7 +16,7 @@ use crate::resource_loader::parse_id;
 use crate::rows::ranges;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
-    EnvironmentKey, ResourceFilter, ResourceKey, ResourceSummary, Result, StoreError, glob, values,
+    EnvironmentKey, ResourceFilter, ResourceKey, ResourceOverview, Result, StoreError, glob, values,
 };
 
 /// Names scanned per page.
@@ -58,7 +58,7 @@ pub struct ResourceLines {
 
 #[derive(Clone, Debug)]
 pub struct ResourceLine {
-    pub summary: ResourceSummary,
+    pub summary: ResourceOverview,
     /// `None` for the shared set.
     pub set: Option<String>,
     /// `None` if it is not removed.
@@ -222,7 +222,7 @@ pub(super) fn resolve_names(
         let set = if set == 0 { None } else { Some(names.get(sql, false, set)?) };
         let (key, id, status) = (ResourceKey(key), parse_id(&name)?, state.status());
         lines.push(ResourceLine {
-            summary: ResourceSummary { key, id, status, state, source },
+            summary: ResourceOverview { key, id, status, state, source },
             set,
             removal,
         });

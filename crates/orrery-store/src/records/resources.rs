@@ -7,7 +7,7 @@ use crate::records::Records;
 use crate::records::resource_list::{
     ResourceLine, ResourceQuery, resolve_names, select, unresolved_line,
 };
-use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, Value};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{EnvironmentKey, ResourceKey, Result, StoreError, values};
 
 /// Desired state of a resource from one version on.
@@ -153,9 +153,12 @@ impl Records<'_> {
             loop {
                 let until =
                     sql.first(nth, values![environment.0, &after, together], |row| row.string(0))?;
-                let mut values =
-                    vec![Value::from(environment.0), Value::from(&after), Value::from(&packed[..])];
-                values.extend(until.as_ref().map(Value::from));
+                let mut values = vec![
+                    SqlValue::from(environment.0),
+                    SqlValue::from(&after),
+                    SqlValue::from(&packed[..]),
+                ];
+                values.extend(until.as_ref().map(SqlValue::from));
                 let select = if until.is_some() { &to_there } else { &to_the_end };
                 sql.visit(select, &values, &mut |row| {
                     unpack_keys(row.blob(1)?, &mut keys)?;

@@ -22,7 +22,7 @@ pub struct NewestRevision {
 
 /// A resource of one version.
 #[derive(Clone, Debug, PartialEq)]
-pub struct VersionResource {
+pub struct VersionEntry {
     pub id: String,
     pub set: Option<String>,
     /// Canonical text.
@@ -126,7 +126,7 @@ impl Records<'_> {
         filter: &ResourceFilter,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<(Vec<VersionResource>, Option<String>)> {
+    ) -> Result<(Vec<VersionEntry>, Option<String>)> {
         self.read(|sql| {
             let find = "SELECT step FROM version WHERE environment = ?1 AND number = ?2";
             let number = i64::from(version.0);
@@ -151,10 +151,10 @@ impl Records<'_> {
                             continue;
                         }
                         if found.len() == limit {
-                            let last = found.last().map(|last: &VersionResource| last.id.clone());
+                            let last = found.last().map(|last: &VersionEntry| last.id.clone());
                             return Ok((found, last));
                         }
-                        found.push(VersionResource {
+                        found.push(VersionEntry {
                             id: name,
                             set: set_name(sql, set)?,
                             attributes,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{record_change, text_from};
-use crate::{Agent, Environment, EnvironmentKey, Result, StoreError};
+use crate::{AgentState, EnvironmentInfo, EnvironmentKey, Result, StoreError};
 
 /// The environment of embedded mode.
 const DEFAULT: &str = "default";
@@ -27,7 +27,7 @@ pub(super) fn create_environment(
     tx: &Connection,
     project: &str,
     name: &str,
-) -> Result<Environment> {
+) -> Result<EnvironmentInfo> {
     let sql = "INSERT INTO project (uuid, name) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
     tx.execute(sql, params![&random_uuid(tx)?[..], project])?;
     let sql = "SELECT id FROM project WHERE name = ?1";
@@ -40,7 +40,7 @@ pub(super) fn create_environment(
         let (project, name) = (project.to_owned(), name.to_owned());
         return Err(StoreError::EnvironmentExists { project, name });
     }
-    Ok(Environment {
+    Ok(EnvironmentInfo {
         key: EnvironmentKey(key),
         uuid,
         project: project.to_owned(),
@@ -56,8 +56,8 @@ fn random_uuid(tx: &Connection) -> Result<[u8; 16]> {
     Ok(uuid)
 }
 
-fn environment_from(row: &Row<'_>) -> rusqlite::Result<Environment> {
-    Ok(Environment {
+fn environment_from(row: &Row<'_>) -> rusqlite::Result<EnvironmentInfo> {
+    Ok(EnvironmentInfo {
         key: EnvironmentKey(row.get(0)?),
         uuid: row.get(1)?,
         project: row.get(2)?,
@@ -65,7 +65,7 @@ fn environment_from(row: &Row<'_>) -> rusqlite::Result<Environment> {
     })
 }
 
-pub(super) fn environments(tx: &Connection) -> Result<Vec<Environment>> {
+pub(super) fn environments(tx: &Connection) -> Result<Vec<EnvironmentInfo>> {
     let mut statement = tx.prepare_cached(
         "SELECT environment.id, environment.uuid, project.name, environment.name \
          FROM environment JOIN project ON project.id = environment.project \
@@ -111,12 +111,13 @@ pub(super) fn set_setting(
     record_change(tx, environment, "setting", name)
 }
 
-pub(super) fn agents(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Agent>> {
+pub(super) fn agents(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<AgentState>> {
     let mut statement = tx.prepare_cached(
         "SELECT name, paused FROM agent WHERE environment = ?1 ORDER BY environment, name",
     )?;
-    let agents = statement
-        .query_map([environment.0], |row| Ok(Agent { name: row.get(0)?, paused: row.get(1)? }))?;
+    let agents = statement.query_map([environment.0], |row| {
+        Ok(AgentState { name: row.get(0)?, paused: row.get(1)? })
+    })?;
     Ok(agents.collect::<rusqlite::Result<_>>()?)
 }
 

@@ -36,11 +36,11 @@ use crate::idempotency;
 use crate::lock::WriterLock;
 use crate::sql::Sql as _;
 use crate::{
-    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutOutcome,
-    RenewalOutcome, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow,
-    ResourceSummary, Result, ResultBatch, StartedAction, StateRecord, StateRow, Store, StoreError,
-    Unknown, VersionInfo,
+    Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PutOutcome,
+    RenewalOutcome, RequestRecord, ResourceDiff, ResourceFilter, ResourceOverview, ResourcePage,
+    ResourceRow, Result, ResultBatch, StartedAction, StateRecord, StateRow, Store, StoreError,
+    StoredParameter, UndefinedParameter, VersionInfo,
 };
 
 /// Time at which a commit has to be on disk.

@@ -8,8 +8,8 @@ use crate::encoding::Code;
 use crate::resource_loader::parse_id;
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::{
-    ContentHash, EnvironmentKey, Parameter, ParameterEffect, ParameterSource, ResourceKey, Result,
-    StoreError, Unknown,
+    ContentHash, EnvironmentKey, ParameterEffect, ParameterSource, ResourceKey, Result, StoreError,
+    StoredParameter, UndefinedParameter,
 };
 
 /// Sets a value, new or not.
@@ -112,7 +112,10 @@ pub(super) fn set_parameter(
     Ok(effect)
 }
 
-pub(super) fn parameters(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
+pub(super) fn parameters(
+    tx: &Connection,
+    environment: EnvironmentKey,
+) -> Result<Vec<StoredParameter>> {
     let sql = format!(
         "SELECT {PARAMETER_COLUMNS} FROM parameter WHERE environment = ?1 AND resource = 0 ORDER BY name"
     );
@@ -129,7 +132,7 @@ pub(super) fn facts(
     tx: &Connection,
     environment: EnvironmentKey,
     id: &str,
-) -> Result<Vec<Parameter>> {
+) -> Result<Vec<StoredParameter>> {
     let sql = format!(
         "SELECT {PARAMETER_COLUMNS} FROM resource JOIN parameter ON parameter.environment = ?1 \
          AND parameter.resource = resource.id \
@@ -148,7 +151,7 @@ pub(super) fn put_unknowns(
     tx: &Connection,
     environment: EnvironmentKey,
     number: VersionNumber,
-    unknowns: &[Unknown],
+    unknowns: &[UndefinedParameter],
 ) -> Result<()> {
     let mut statement = tx.prepare_cached(
         "INSERT OR REPLACE INTO unknown (environment, version, resource, name, source, resolved) \
@@ -171,7 +174,7 @@ pub(super) fn unknowns(
     tx: &Connection,
     environment: EnvironmentKey,
     number: VersionNumber,
-) -> Result<Vec<(Unknown, bool)>> {
+) -> Result<Vec<(UndefinedParameter, bool)>> {
     let mut statement = tx.prepare_cached(
         "SELECT name, resource, source, resolved FROM unknown \
          WHERE environment = ?1 AND version = ?2 ORDER BY resource, name",
@@ -183,7 +186,7 @@ pub(super) fn unknowns(
             "" => None,
             id => Some(parse_id(id)?),
         };
-        let unknown = Unknown { name: row.get(0)?, resource, source: row.get(2)? };
+        let unknown = UndefinedParameter { name: row.get(0)?, resource, source: row.get(2)? };
         found.push((unknown, row.get(3)?));
     }
     Ok(found)

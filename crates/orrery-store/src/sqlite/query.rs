@@ -11,7 +11,7 @@ use crate::records::pending_release::{
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::Row as _;
 use crate::{
-    Action, ActionKey, EnvironmentKey, ResourceFilter, ResourcePage, ResourceSummary, Result,
+    Action, ActionKey, EnvironmentKey, ResourceFilter, ResourceOverview, ResourcePage, Result,
     StoreError, glob,
 };
 
@@ -90,7 +90,7 @@ pub(super) fn list_resources(
     let first = after.map(|after| format!("{after}\0")).unwrap_or_default();
     let limit = limit.max(1);
     let mut statement = tx.prepare_cached(&range_sql())?;
-    let mut resources: Vec<ResourceSummary> = Vec::new();
+    let mut resources: Vec<ResourceOverview> = Vec::new();
     for (begin, end) in ranges(filter, &types(tx, environment, filter)?) {
         let mut rows = statement.query(params![environment.0, begin.max(first.clone()), end])?;
         while let Some(row) = rows.next()? {
@@ -123,7 +123,7 @@ pub(super) fn find_resource(
     tx: &Connection,
     environment: EnvironmentKey,
     id: &str,
-) -> Result<Option<ResourceSummary>> {
+) -> Result<Option<ResourceOverview>> {
     let names = read_names(tx, environment)?;
     let mut statement = tx.prepare_cached(&range_sql())?;
     // The range of exactly one text.

@@ -11,7 +11,7 @@ use super::text_from;
 use crate::resource_loader::{NameInterner, parse_id, to_resource};
 use crate::rows::{REVISION_COLUMNS, SharedNames, VERSION_COLUMNS, resource_row, version_from};
 use crate::{
-    EnvironmentKey, ResourceDifference, ResourceKey, ResourceRow, Result, StoreError, VersionInfo,
+    EnvironmentKey, ResourceDiff, ResourceKey, ResourceRow, Result, StoreError, VersionInfo,
 };
 
 pub(super) fn versions(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
@@ -106,7 +106,7 @@ pub(super) fn diff_versions(
     environment: EnvironmentKey,
     from: VersionNumber,
     to: VersionNumber,
-    visit: &mut dyn FnMut(ResourceDifference),
+    visit: &mut dyn FnMut(ResourceDiff),
 ) -> Result<()> {
     let (_, from) = find_version(tx, environment, from)?;
     let (_, to) = find_version(tx, environment, to)?;
@@ -155,7 +155,7 @@ pub(super) fn diff_versions(
         // A resource may have been removed and added again unchanged.
         if before != after {
             let (before, after) = if from <= to { (before, after) } else { (after, before) };
-            visit(ResourceDifference { key: ResourceKey(key), id, before, after });
+            visit(ResourceDiff { key: ResourceKey(key), id, before, after });
         }
     }
     Ok(())

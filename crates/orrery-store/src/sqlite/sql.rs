@@ -4,7 +4,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::records::{CHANGES_MAX, NewChange, TRIM_INTERVAL};
-use crate::sql::{Database, Row, Sql, Value};
+use crate::sql::{Database, Row, Sql, SqlValue};
 use crate::{Lease, Result, StoreError};
 
 use super::SqliteStore;
@@ -12,13 +12,13 @@ use super::SqliteStore;
 /// A connection in a transaction.
 pub(super) struct SqliteTransaction<'a>(pub(super) &'a Connection);
 
-impl ToSql for Value<'_> {
+impl ToSql for SqlValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
-            Value::Null => ValueRef::Null,
-            Value::Integer(value) => ValueRef::Integer(*value),
-            Value::Text(text) => ValueRef::Text(text.as_bytes()),
-            Value::Blob(bytes) => ValueRef::Blob(bytes),
+            SqlValue::Null => ValueRef::Null,
+            SqlValue::Integer(value) => ValueRef::Integer(*value),
+            SqlValue::Text(text) => ValueRef::Text(text.as_bytes()),
+            SqlValue::Blob(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }
@@ -42,7 +42,7 @@ fn mismatch(error: rusqlite::types::FromSqlError) -> StoreError {
 }
 
 impl Sql for SqliteTransaction<'_> {
-    fn run(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64> {
+    fn run(&mut self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64> {
         let mut statement = self.0.prepare_cached(sql)?;
         Ok(statement.execute(params_from_iter(values))? as u64)
     }
@@ -50,7 +50,7 @@ impl Sql for SqliteTransaction<'_> {
     fn visit(
         &mut self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()> {
         let mut statement = self.0.prepare_cached(sql)?;

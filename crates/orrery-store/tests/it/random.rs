@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use orrery_model::{Resource, ResourceId, SetName, VersionNumber};
-use orrery_store::{EnvironmentKey, NewVersion, PutScope, ResourceDifference, Store, load_version};
+use orrery_store::{EnvironmentKey, NewVersion, PutScope, ResourceDiff, Store, load_version};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -196,7 +196,7 @@ fn compare(store: &dyn Store, environment: EnvironmentKey, naive: &Naive) {
     for (from, before) in &naive.versions {
         for (to, after) in &naive.versions {
             let mut found = Vec::new();
-            let see = &mut |difference: ResourceDifference| {
+            let see = &mut |difference: ResourceDiff| {
                 for side in [&difference.before, &difference.after].into_iter().flatten() {
                     assert_eq!(side.id, difference.id);
                 }

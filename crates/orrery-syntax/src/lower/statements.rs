@@ -1,7 +1,7 @@
 //! Statements.
 
 use super::Lowering;
-use crate::ast::{Assign, ExprKind, For, If, Stmt, Target};
+use crate::ast::{Assign, AssignmentTarget, ExprKind, For, If, Stmt};
 use crate::kind::SyntaxKind;
 use crate::tree::{NodeId, TokenId};
 
@@ -44,9 +44,11 @@ impl Lowering<'_, '_> {
                 if !append {
                     self.check_hyphen(name, node);
                 }
-                Target::Variable(path)
+                AssignmentTarget::Variable(path)
             }
-            ExprKind::Attribute { base, attribute } => Target::Attribute { base: *base, attribute },
+            ExprKind::Attribute { base, attribute } => {
+                AssignmentTarget::Attribute { base: *base, attribute }
+            }
             _ => return None,
         };
         let value = self.expr(value);

@@ -1,7 +1,7 @@
 //! Source location of each construct, shown with constructs spread over many lines.
 
 use orrery_syntax::LineIndex;
-use orrery_syntax::ast::{Arg, Expr, ExprKind, Item, Loc, Stmt, Target};
+use orrery_syntax::ast::{Arg, AssignmentTarget, Expr, ExprKind, Item, Loc, Stmt};
 
 use crate::{location, valid};
 
@@ -154,7 +154,7 @@ fn names_are_whole_when_qualified() {
     let text = "a\n::\nb = 1";
     let (file, _) = valid(text);
     let [Item::Stmt(Stmt::Assign(assign))] = &file.items[..] else { panic!("one assignment") };
-    let Target::Variable(path) = &assign.target else { panic!("a variable") };
+    let AssignmentTarget::Variable(path) = &assign.target else { panic!("a variable") };
     assert_eq!(&text[path.loc.start as usize..path.loc.end as usize], "a\n::\nb");
 }
 

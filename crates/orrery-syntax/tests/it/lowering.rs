@@ -1,6 +1,8 @@
 //! Meaning of constructs: precedence, sugar, strings.
 
-use orrery_syntax::ast::{Arity, Default, ExprKind, ImplementationRef, Item, Stmt, Target};
+use orrery_syntax::ast::{
+    Arity, AssignmentTarget, Default, ExprKind, ImplementationRef, Item, Stmt,
+};
 use orrery_syntax::render_expr;
 
 use crate::{parsed, valid};
@@ -236,9 +238,11 @@ fn targets_of_assignments() {
     else {
         panic!("two assignments")
     };
-    let Target::Variable(path) = &first.target else { panic!("a variable") };
+    let AssignmentTarget::Variable(path) = &first.target else { panic!("a variable") };
     assert_eq!(interner.text(path.symbol), "a::b");
-    let Target::Attribute { base, attribute } = &second.target else { panic!("an attribute") };
+    let AssignmentTarget::Attribute { base, attribute } = &second.target else {
+        panic!("an attribute")
+    };
     assert_eq!(
         (render_expr(base, &interner).as_str(), interner.text(attribute.symbol)),
         ("c.d", "e")

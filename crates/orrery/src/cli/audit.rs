@@ -47,7 +47,7 @@ pub(crate) enum AuditAction {
     },
     /// Check the log for tampering
     Verify {
-        /// Number of an entry whose hash was recorded earlier
+        /// Number of an entry with a hash that was recorded earlier
         #[arg(long, value_name = "N", requires = "hash")]
         entry: Option<i64>,
         /// Hash of that entry

@@ -96,7 +96,7 @@ pub(crate) struct SolveTemplate {
     #[arg(long, value_name = "NODES", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SIZE)))]
     pub(crate) size: u32,
-    /// JSON output of this command for an existing cluster, whose nodes are kept
+    /// JSON output of this command for an existing cluster; its nodes are kept
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) from: Option<PathBuf>,
     /// Override a default of the template: provider, hardwaretype, imagetype or services

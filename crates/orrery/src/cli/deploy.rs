@@ -43,7 +43,7 @@ pub(crate) struct Selection {
     /// Only resources of this agent; repeatable
     #[arg(long = "agent", value_name = "NAME", help_heading = SELECTION)]
     pub(crate) agents: Vec<String>,
-    /// Only resources whose id contains this text, or matches it if it contains * or ?
+    /// Only resources with this text in their id, or with an id that matches it if it has * or ?
     #[arg(long, value_name = "TEXT", help_heading = SELECTION, value_parser = pattern)]
     pub(crate) filter: Option<Pattern>,
 }

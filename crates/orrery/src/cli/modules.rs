@@ -130,7 +130,7 @@ pub(crate) struct InstallOptions {
     /// Project directory [default: the nearest parent with a project.yml or a module]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) project: Option<PathBuf>,
-    /// Main file, whose imports determine the used modules of the module path
+    /// Main file; its imports determine the used modules of the module path
     #[arg(long, value_name = "FILE", default_value = MAIN_FILE, value_hint = ValueHint::FilePath)]
     pub(crate) main: String,
     /// Virtualenv [default: .venv or .env in the project]

@@ -107,7 +107,7 @@ pub(crate) struct ServerOptions {
     /// Allow listening for other machines without TLS, behind a proxy that terminates it
     #[arg(long, env = "ORRERY_INSECURE_LISTEN", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
     pub(crate) insecure_listen: Option<bool>,
-    /// Proxies whose X-Forwarded-For header is trusted: networks such as 10.0.0.0/8
+    /// Proxies with a trusted X-Forwarded-For header: networks such as 10.0.0.0/8
     #[arg(long, value_name = "NETWORK", env = "ORRERY_TRUSTED_PROXIES", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_more")]
     pub(crate) trusted_proxies: Option<Vec<String>>,

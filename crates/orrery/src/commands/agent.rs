@@ -6,7 +6,7 @@ use orrery_agent::protocol::RefusalCode;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{
-    Agent, AgentError, DEFAULT_PORT, EnrolmentError, GatewayRequestError, ReconnectBackoff,
+    AgentError, AgentProcess, DEFAULT_PORT, EnrolmentError, GatewayRequestError, ReconnectBackoff,
     StateDirectory,
 };
 use orrery_server::telemetry;
@@ -79,8 +79,8 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> 
         return Ok(if written { Exit::Done } else { Exit::Error });
     }
     let names = style::sanitize(&identity.names.join(", "));
-    output::say(&format!("{}: this machine serves {names}", style::good("joined")));
-    output::say("next: orrery agent run");
+    output::print_status(&format!("{}: this machine serves {names}", style::good("joined")));
+    output::print_status("next: orrery agent run");
     Ok(Exit::Done)
 }
 
@@ -93,7 +93,7 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     let started = telemetry::start(&log, format, output::stderr_has_colour(), None);
     let _telemetry = started.map_err(|error| CliError::new(format!("--log: {}", chain(&error))))?;
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
-    let agent = Agent::start(state.open()?, limits, ReconnectBackoff::default());
+    let agent = AgentProcess::start(state.open()?, limits, ReconnectBackoff::default());
     let agent = agent.map_err(|error| CliError::from_error(&error))?;
     let runtime = runtime()?;
     let served = runtime.block_on(serve(agent));
@@ -113,7 +113,7 @@ fn chain(error: &dyn Error) -> String {
     CliError::from_error(error).to_string()
 }
 
-async fn serve(agent: Agent) -> Result<(), AgentError> {
+async fn serve(agent: AgentProcess) -> Result<(), AgentError> {
     let stop = CancellationToken::new();
     let asked = stop.clone();
     let mut interrupted = signal(SignalKind::interrupt()).map_err(AgentError::Thread)?;

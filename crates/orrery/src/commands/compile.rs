@@ -144,11 +144,11 @@ pub(crate) fn warn_if_no_resources(exported: usize, problems: usize) {
     if exported > 0 || problems > 0 {
         return;
     }
-    output::say(&format!(
+    output::print_status(&format!(
         "{}: the model has no resources: nothing to deploy",
         style::warning("note")
     ));
-    output::say(&format!(
+    output::print_status(&format!(
         "{}: add one to the model: `std::File(host=std::Host(name=\"localhost\", os=std::linux), \
          path=\"/tmp/hello.txt\", content=\"Hello!\\n\")`; `orrery docs` lists the types",
         style::help("help")
@@ -165,7 +165,10 @@ fn print_cycles(project: &Path, compiled: &Compilation, exported: &ExportResult,
     report::show_errors(&shown, &cycles);
     let count = style::count(exported.left_out(), "resource");
     let time = style::duration(started.elapsed());
-    output::say(&format!("{} after {time}: {count} cannot be deployed", style::error("failed")));
+    output::print_status(&format!(
+        "{} after {time}: {count} cannot be deployed",
+        style::error("failed")
+    ));
 }
 
 /// Prints a summary of the export.
@@ -179,7 +182,7 @@ pub(crate) fn print_resource_summary(
         DiagnosticRenderer { sources: &compiled.sources, path: &path, width: output::width() };
     for note in &exported.warnings {
         let text = style::sanitize(&note.to_string());
-        output::say(&format!("{}: {text}", style::warning("warning")));
+        output::print_status(&format!("{}: {text}", style::warning("warning")));
     }
     let problems: Vec<Diagnostic> = exported.problems.iter().map(Diagnostic::from).collect();
     report::show_errors(&shown, &problems);
@@ -189,7 +192,7 @@ pub(crate) fn print_resource_summary(
         0 => String::new(),
         left_out => format!(", {} left out", style::grouped(left_out)),
     };
-    output::say(&format!("{} {shown_count}{left_out}", style::good("exported")));
+    output::print_status(&format!("{} {shown_count}{left_out}", style::good("exported")));
     warn_if_no_resources(count, problems.len());
 }
 
@@ -217,7 +220,7 @@ pub(crate) fn print_summary(
         count => format!(", {}", style::count(count, "warning")),
     };
     let time = style::duration(started.elapsed());
-    output::say(&match &compiled.outcome {
+    output::print_status(&match &compiled.outcome {
         Ok(summary) => format!(
             "{} {} from {} of {} in {time}{warned}",
             style::good("compiled"),

@@ -101,7 +101,7 @@ fn compile(job: &CompileJob) -> Exit {
         Ok(()) => exit,
         Err(error) => {
             let path = job.result.display();
-            output::say(&format!("{}: {path}: {error}", style::error("error")));
+            output::print_status(&format!("{}: {path}: {error}", style::error("error")));
             Exit::Error
         }
     }

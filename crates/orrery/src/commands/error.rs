@@ -112,13 +112,21 @@ pub(crate) fn finish(answer: Result<Exit, CliError>) -> Exit {
             let path = |name: &str| name.to_owned();
             let shown =
                 DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
-            output::say(&shown.long(&Diagnostic::from(&*error)));
+            output::print_status(&shown.long(&Diagnostic::from(&*error)));
             Exit::Error
         }
         Err(CliError::Message { message, help }) => {
-            output::say(&format!("{}: {}", style::error("error"), style::sanitize(&message)));
+            output::print_status(&format!(
+                "{}: {}",
+                style::error("error"),
+                style::sanitize(&message)
+            ));
             if let Some(help) = help {
-                output::say(&format!("{}: {}", style::help("help"), style::sanitize(&help)));
+                output::print_status(&format!(
+                    "{}: {}",
+                    style::help("help"),
+                    style::sanitize(&help)
+                ));
             }
             Exit::Error
         }

@@ -19,13 +19,13 @@ pub(crate) fn run(options: &Explain) -> Exit {
         }
         None => {
             let id = style::sanitize(id);
-            output::say(&format!("{}: no diagnostic `{id}`", style::error("error")));
+            output::print_status(&format!("{}: no diagnostic `{id}`", style::error("error")));
             let near = similar_names::closest(&id, pages::all().map(|(known, _)| known));
             let help = match near {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "`orrery explain` lists all ids".to_owned(),
             };
-            output::say(&format!("{}: {help}", style::help("help")));
+            output::print_status(&format!("{}: {help}", style::help("help")));
             Exit::Error
         }
     }

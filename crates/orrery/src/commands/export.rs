@@ -97,7 +97,7 @@ fn export(
     for set in unknown_sets(&of, &options.delete_resource_set) {
         let warning = style::warning("warning");
         let set = style::sanitize(&set);
-        output::say(&format!("{warning}: no resource set {set}: nothing removed"));
+        output::print_status(&format!("{warning}: no resource set {set}: nothing removed"));
     }
     let stored = push.push(&of, version)?;
     Ok((of, stored))
@@ -309,7 +309,7 @@ fn print_stored(
         false => "not released",
     };
     let name = style::sanitize(&of.name());
-    output::say(&format!(
+    output::print_status(&format!(
         "{} version {} of {name} with {} in {} ({} added, {} changed, {} removed), {released}",
         style::good("stored"),
         version.number,
@@ -321,12 +321,15 @@ fn print_stored(
     ));
     if let Some(project) = &stored.rebound_from {
         let project = style::sanitize(project);
-        output::say(&format!("{}: taken over from project {project}", style::help("note")));
+        output::print_status(&format!(
+            "{}: taken over from project {project}",
+            style::help("note")
+        ));
     }
     if !version.released {
         let number = version.number;
         let note = style::help("note");
-        output::say(&format!("{note}: `orrery version release {number}` deploys it"));
+        output::print_status(&format!("{note}: `orrery version release {number}` deploys it"));
     }
     Unmanaged::of_server(stored.unmanaged.clone()).report();
     Exit::Done

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Fmt) -> Exit {
 }
 
 fn refuse(problem: &str) -> Exit {
-    output::say(&format!("{}: {}", style::error("error"), style::sanitize(problem)));
+    output::print_status(&format!("{}: {}", style::error("error"), style::sanitize(problem)));
     Exit::Error
 }
 
@@ -67,7 +67,7 @@ fn conclude(tally: &Tally, only_looking: bool) {
         let failed = style::count(tally.failed, "file");
         parts.push(style::error(&format!("{failed} could not be formatted")));
     }
-    output::say(&parts.join(", "));
+    output::print_status(&parts.join(", "));
 }
 
 /// A failure that was already reported.
@@ -111,7 +111,7 @@ fn show_error(error: &CompileError) -> Failed {
     let sources = Sources::default();
     let path = |name: &str| name.to_owned();
     let shown = DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
-    output::say(&shown.long(&Diagnostic::from(error)));
+    output::print_status(&shown.long(&Diagnostic::from(error)));
     Failed
 }
 

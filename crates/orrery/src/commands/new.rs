@@ -25,7 +25,7 @@ pub(crate) fn run(options: &New) -> Exit {
     let directory = &options.directory;
     let shown = style::sanitize(&directory.display().to_string());
     if let Err(problem) = write_project(directory) {
-        output::say(&format!("{}: {}", style::error("error"), style::sanitize(&problem)));
+        output::print_status(&format!("{}: {}", style::error("error"), style::sanitize(&problem)));
         return Exit::Error;
     }
     let files: Vec<&str> = TEMPLATE.iter().map(|(path, _)| target_path(path)).collect();

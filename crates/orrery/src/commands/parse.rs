@@ -89,7 +89,7 @@ fn print_summary(name: &str, outcome: &Outcome) {
     report::show_warnings(&shown, &warnings);
     report::show_errors(&shown, &outcome.diagnostics);
     let name = style::sanitize(name);
-    output::say(&match outcome.errors.len() {
+    output::print_status(&match outcome.errors.len() {
         0 => format!("{} {name}: {}", style::good("parsed"), contents(&outcome.file)),
         count => format!("{} {name}: {}", style::error("failed"), style::count(count, "error")),
     });

@@ -25,7 +25,7 @@ pub(crate) fn deliver(
     {
         let path = style::sanitize(&path.display().to_string());
         let noun = style::error("error");
-        output::say(&format!("{noun}: could not write the report to {path}: {error}"));
+        output::print_status(&format!("{noun}: could not write the report to {path}: {error}"));
         delivered = false;
     }
     if options.json {
@@ -51,8 +51,8 @@ pub(crate) fn show_errors(shown: &DiagnosticRenderer<'_>, errors: &[Diagnostic])
     }
     match ids.as_slice() {
         [] => {}
-        [id] => output::say(&format!("more about this error: orrery explain {id}\n")),
-        [first, ..] => output::say(&format!(
+        [id] => output::print_status(&format!("more about this error: orrery explain {id}\n")),
+        [first, ..] => output::print_status(&format!(
             "more about these errors ({}): orrery explain ID, such as {first}\n",
             ids.join(", ")
         )),
@@ -63,11 +63,14 @@ pub(crate) fn show_errors(shown: &DiagnosticRenderer<'_>, errors: &[Diagnostic])
 pub(crate) fn list_errors(shown: &DiagnosticRenderer<'_>, errors: &[Diagnostic]) {
     let mut left = errors.len();
     for same in errors.chunk_by(|one, other| one == other).take(SHOWN_MAX) {
-        output::say(&shown.long(&same[0]));
+        output::print_status(&shown.long(&same[0]));
         if same.len() > 1 {
-            output::say(&format!("… and {} like it", style::count(same.len() - 1, "error")));
+            output::print_status(&format!(
+                "… and {} like it",
+                style::count(same.len() - 1, "error")
+            ));
         }
-        output::say("");
+        output::print_status("");
         left -= same.len();
     }
     show_rest(left, "error");
@@ -76,7 +79,7 @@ pub(crate) fn list_errors(shown: &DiagnosticRenderer<'_>, errors: &[Diagnostic])
 /// Shows warnings, one line each.
 pub(crate) fn show_warnings(shown: &DiagnosticRenderer<'_>, warnings: &[Diagnostic]) {
     for warning in warnings.iter().take(SHOWN_MAX) {
-        output::say(&shown.short(warning));
+        output::print_status(&shown.short(warning));
     }
     show_rest(warnings.len().saturating_sub(SHOWN_MAX), "warning");
 }
@@ -84,6 +87,6 @@ pub(crate) fn show_warnings(shown: &DiagnosticRenderer<'_>, warnings: &[Diagnost
 fn show_rest(left: usize, noun: &str) {
     if left > 0 {
         let more = style::count(left, &format!("more {noun}"));
-        output::say(&format!("… and {more}; --report FILE writes all of them"));
+        output::print_status(&format!("… and {more}; --report FILE writes all of them"));
     }
 }

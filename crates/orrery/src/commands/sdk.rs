@@ -13,9 +13,9 @@ pub(crate) fn run(options: &Sdk) -> Exit {
         Ok(_) => Exit::Error,
         Err(error) => {
             let text = style::sanitize(&error.to_string());
-            output::say(&format!("{}: {text}", style::error("error")));
+            output::print_status(&format!("{}: {text}", style::error("error")));
             if let Some(help) = error.help() {
-                output::say(&format!("{}: {help}", style::help("help")));
+                output::print_status(&format!("{}: {help}", style::help("help")));
             }
             Exit::Error
         }

@@ -59,7 +59,7 @@ fn settle(options: &Settle) -> Result<Exit, CliError> {
         true => "in no version any more: effect dropped".to_owned(),
         false => effects::decision(choice, effects_of.timing()),
     };
-    output::say(&format!("{}: {next}", style::sanitize(&effect.resource)));
+    output::print_status(&format!("{}: {next}", style::sanitize(&effect.resource)));
     Ok(Exit::Done)
 }
 
@@ -109,8 +109,8 @@ impl EffectStore for RemoteEnvironment {
     fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, CliError> {
         let request = SettleRequest { resource: resource.to_owned(), choice };
         let path = self.path(&["unknown-effects", "settle"]);
-        let made: Operation = self.client.post(&path, &request)?;
-        Ok(made.outcome.is_some_and(|outcome| outcome["forgotten"] == true))
+        let created: Operation = self.client.post(&path, &request)?;
+        Ok(created.outcome.is_some_and(|outcome| outcome["forgotten"] == true))
     }
 
     fn timing(&self) -> SettleTiming {

@@ -237,7 +237,7 @@ impl DeploymentChoice {
         // In a project, a login alone does not select a server.
         if remote.environment.is_none() && !self.server.is_named() {
             let server = style::sanitize(remote.client.server());
-            output::say(&format!(
+            output::print_status(&format!(
                 "{}: no environment of {server} selected, using the local project; `orrery environment use NAME` selects one for this directory",
                 style::help("note")
             ));
@@ -277,7 +277,7 @@ impl Remote {
             let text = format!(
                 "not in a project: using {name}, the default environment of context {context}; -e NAME selects another"
             );
-            output::say(&format!("{}: {}", style::help("note"), style::sanitize(&text)));
+            output::print_status(&format!("{}: {}", style::help("note"), style::sanitize(&text)));
         }
         let client = self.client.clone();
         if let Ok(id) = name.parse::<Uuid>() {

@@ -85,7 +85,7 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
             let python = python_version(&place).unwrap_or_default();
             return Ok(Outcome::unchanged(place, python));
         }
-        let made = note.as_ref().is_some_and(InstallRecord::is_own);
+        let is_own = note.as_ref().is_some_and(InstallRecord::is_own);
         let only_sdk =
             settled && note.is_some_and(|note| note.is_current_but_for_the_sdk(&inputs, &place));
         let plan = if only_sdk { InstallPlan::OnlySdk } else { plan };
@@ -95,7 +95,7 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
             opened.restore();
         }
         let outcome = filled?;
-        finish(&place, &place, &inputs, &outcome.packages, made)?;
+        finish(&place, &place, &inputs, &outcome.packages, is_own)?;
         return Ok(outcome);
     }
     let interpreter = find_python(request)?;
@@ -104,8 +104,8 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
 
 /// Updates the install record of an unchanged virtualenv for a new request.
 pub(crate) fn refresh_record(request: &Request) -> Result<(), Error> {
-    let made = InstallRecord::read(&request.environment).is_some_and(|note| note.is_own());
-    InstallRecord::write(&request.environment, &install_record::inputs(request), made)
+    let is_own = InstallRecord::read(&request.environment).is_some_and(|note| note.is_own());
+    InstallRecord::write(&request.environment, &install_record::inputs(request), is_own)
 }
 
 /// Python of a new virtualenv: the requested one, that of the lock file, or the newest.
@@ -307,9 +307,9 @@ fn finish(
     place: &Path,
     inputs: &serde_json::Value,
     packages: &[Package],
-    made: bool,
+    is_own: bool,
 ) -> Result<(), Error> {
-    if made {
+    if is_own {
         let constraints = ShimPackages::installed(packages).constraints();
         let file = shim_packages::wheel_directory(environment).join("constraints.txt");
         pip::write_lines(&file, &constraints)?;
@@ -326,7 +326,7 @@ fn finish(
             pip::write_lines(&environment.join(PIP_CONFIGURATION), &lines)?;
         }
     }
-    InstallRecord::write(environment, inputs, made)
+    InstallRecord::write(environment, inputs, is_own)
 }
 
 /// Configuration that pip reads in its virtualenv.

@@ -68,8 +68,8 @@ impl InstallRecord {
             && self.note.get("installed") == Some(&json!(installed(environment)))
     }
 
-    pub(super) fn write(environment: &Path, inputs: &Value, made: bool) -> Result<(), Error> {
-        let note = json!({ "made": made, "inputs": inputs, "installed": installed(environment) });
+    pub(super) fn write(environment: &Path, inputs: &Value, is_own: bool) -> Result<(), Error> {
+        let note = json!({ "made": is_own, "inputs": inputs, "installed": installed(environment) });
         let path = environment.join(FILE);
         let text = format!("{note:#}\n");
         std::fs::write(&path, text).map_err(Error::system(format!("write {}", path.display())))

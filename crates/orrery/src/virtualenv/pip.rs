@@ -155,7 +155,7 @@ fn hash_mismatch(lines: &[String]) -> Option<Error> {
     None
 }
 
-/// Packages whose constraints conflict with the requirements.
+/// Packages with constraints that conflict with the requirements.
 pub(super) fn constraints_in_conflict(said: &str) -> Vec<String> {
     let lines = said.lines().filter_map(|line| line.split_once("The user requested (constraint) "));
     let names = lines.map(|(_, constraint)| constraint.split("==").next().unwrap_or(constraint));

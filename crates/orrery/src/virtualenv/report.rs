@@ -192,7 +192,7 @@ mod tests {
         Paths { project: Path::new("/p"), requirements: &[] }
     }
 
-    fn shown(packages: Vec<LockedPackage>) -> Vec<String> {
+    fn package_lines(packages: Vec<LockedPackage>) -> Vec<String> {
         let one = |package: LockedPackage| {
             let version = package.version.unwrap_or_default();
             let hashes: Vec<String> = package.hashes.into_iter().collect();
@@ -220,7 +220,7 @@ mod tests {
             {"metadata":{"name":"d","version":"4.0"},"is_direct":true,"download_info":{"url":"https://x/d.whl","archive_info":{"hash":"sha256=dd"}}},
             {"metadata":{"name":"e","version":"5.0"},"is_direct":true,"download_info":{"url":"file:///w/e.whl","archive_info":{"hash":"sha256=ee"}}},
             {"metadata":{"name":"inmanta-core","version":"20.1.0+orrery.1"},"is_direct":false,"download_info":{"url":"file:///w/i.whl","archive_info":{"hash":"sha256=ff"}}}]}"#;
-        assert_eq!(shown(of_pip(text, &paths()).unwrap()), SAME);
+        assert_eq!(package_lines(of_pip(text, &paths()).unwrap()), SAME);
         assert_eq!(of_pip("{}", &paths()), None);
     }
 
@@ -238,7 +238,7 @@ packages = [
 ]"#;
         // Nonexistent directories have no canonical path.
         let text = text.replace("../../src/b", "/src/b");
-        assert_eq!(shown(of_uv(&text, Path::new("/s/t"), &paths()).unwrap()), SAME);
+        assert_eq!(package_lines(of_uv(&text, Path::new("/s/t"), &paths()).unwrap()), SAME);
     }
 
     #[test]

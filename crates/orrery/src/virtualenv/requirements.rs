@@ -8,18 +8,18 @@ use super::pip::normal_name;
 /// Files and everything that they include with `-r` and `-c`, with their texts. pip reports
 /// unreadable files.
 pub(super) fn with_included(files: &[PathBuf]) -> Vec<(PathBuf, String)> {
-    gather(files, &["--requirement", "--constraint", "-r", "-c"])
+    included_files(files, &["--requirement", "--constraint", "-r", "-c"])
 }
 
 /// Lines that name packages, in files and their `-r` includes.
 pub(super) fn named_in(files: &[PathBuf]) -> Vec<String> {
-    let texts = gather(files, &["--requirement", "-r"]);
+    let texts = included_files(files, &["--requirement", "-r"]);
     let lines = texts.iter().flat_map(|(_, text)| statements(text));
     lines.filter(|line| name_in(line).is_some()).map(str::to_owned).collect()
 }
 
 /// Files and everything that they include with some options.
-fn gather(files: &[PathBuf], options: &[&str]) -> Vec<(PathBuf, String)> {
+fn included_files(files: &[PathBuf], options: &[&str]) -> Vec<(PathBuf, String)> {
     let mut pending: Vec<PathBuf> = files.iter().rev().cloned().collect();
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();

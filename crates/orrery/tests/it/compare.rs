@@ -115,14 +115,14 @@ fn compare_errors(expected: &Value, actual: &Value, found: &mut String) {
         compare_texts("error.text", &text(expected, "text"), &text(actual, "text"), found);
     }
     for name in ["class", "file", "line", "column"] {
-        let (expected, actual) = (place(&expected[name]), place(&actual[name]));
+        let (expected, actual) = (normalised_text(&expected[name]), normalised_text(&actual[name]));
         if expected != actual {
             let _ = writeln!(found, "error.{name}: expected {expected}, got {actual}");
         }
     }
 }
 
-fn place(value: &Value) -> String {
+fn normalised_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), normalise)
 }
 

@@ -164,7 +164,7 @@ impl CaseList {
         Ok(Self { entries })
     }
 
-    /// Why a case is on the list, if it is.
+    /// Reason for a case on the list, if any.
     pub(crate) fn reason(&self, case: &Case) -> Option<&str> {
         self.entries.get(&case.id()).or_else(|| self.entries.get(&case.area)).map(String::as_str)
     }

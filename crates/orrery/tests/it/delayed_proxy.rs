@@ -37,7 +37,7 @@ pub(crate) fn open(
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let (server, held) = (server.clone(), Arc::clone(&held));
-            std::thread::spawn(move || held.pass(&client, &server));
+            std::thread::spawn(move || held.forward(&client, &server));
         }
     });
     Ok(address)
@@ -45,7 +45,7 @@ pub(crate) fn open(
 
 impl HeldResponse {
     /// A connection ends when either side closes.
-    fn pass(self: Arc<Self>, client: &TcpStream, server: &str) -> std::io::Result<()> {
+    fn forward(self: Arc<Self>, client: &TcpStream, server: &str) -> std::io::Result<()> {
         let server = TcpStream::connect(server)?;
         let waits = Arc::new(AtomicBool::new(false));
         let (mut from_server, mut to_client) = (server.try_clone()?, client.try_clone()?);

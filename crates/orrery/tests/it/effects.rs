@@ -32,29 +32,29 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-struct Place {
+struct EffectWorld {
     world: World,
     path: String,
 }
 
-impl Place {
+impl EffectWorld {
     fn new(postgres: bool) -> Result<(Self, Server)> {
         let world = World::new(postgres)?;
         let server = world.start()?;
-        Place::fill(world, server)
+        EffectWorld::fill(world, server)
     }
 
     /// Creates the environment with its commands.
     fn fill(world: World, server: Server) -> Result<(Self, Server)> {
-        let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({"name": "e", "project": project["id"]});
-        let made = world.made(&server, "/api/v1/environments", &body)?;
+        let made = world.create(&server, "/api/v1/environments", &body)?;
         let path = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
         let journal = world.path("journal");
         let resources: Vec<Value> = (0..COMMANDS).map(|at| command(&journal, at)).collect();
         let version = json!({"resources": resources, "release": true});
-        world.made(&server, &format!("{path}/versions"), &version)?;
-        Ok((Place { world, path }, server))
+        world.create(&server, &format!("{path}/versions"), &version)?;
+        Ok((EffectWorld { world, path }, server))
     }
 
     fn get(&self, server: &Server, rest: &str) -> Result<Value> {
@@ -116,7 +116,7 @@ fn command(journal: &Path, at: usize) -> Value {
 }
 
 fn kills_of_the_server(postgres: bool) -> Result<()> {
-    let (place, mut server) = Place::new(postgres)?;
+    let (place, mut server) = EffectWorld::new(postgres)?;
     for kill in 0..KILLS {
         let before = place.runs()?.len();
         until("some more run", || {
@@ -138,14 +138,14 @@ fn kills_of_the_server(postgres: bool) -> Result<()> {
     let failed = place.count(&server, "failed")?;
     ensure!(failed == unknown.len(), "{failed} failed, and {} are unknown", unknown.len());
     // A deploy does not change that.
-    place.world.made(&server, &format!("{}/deploy", place.path), &json!({}))?;
+    place.world.create(&server, &format!("{}/deploy", place.path), &json!({}))?;
     std::thread::sleep(Duration::from_secs(1));
     place.check_runs()?;
     let runs = place.runs()?;
     for (id, at) in &unknown {
         let choice = if runs.contains_key(at) { "done" } else { "again" };
         let body = json!({"resource": id, "choice": choice});
-        place.world.made(&server, &format!("{}/unknown-effects/settle", place.path), &body)?;
+        place.world.create(&server, &format!("{}/unknown-effects/settle", place.path), &body)?;
     }
     until("all of it is done", || Ok(place.count(&server, "deployed")? == COMMANDS))?;
     place.check_runs()?;
@@ -161,7 +161,7 @@ fn outages_of_the_database() -> Result<()> {
     let there = SocketAddr::from((Ipv4Addr::LOCALHOST, database.server().port()));
     let proxy = Proxy::new(there);
     let server = world.start_at("data", Some(&database.url_through(proxy.port())), &[])?;
-    let (place, server) = Place::fill(world, server)?;
+    let (place, server) = EffectWorld::fill(world, server)?;
     for _ in 0..OUTAGES {
         std::thread::sleep(Duration::from_millis(730));
         proxy.shut();

@@ -107,16 +107,16 @@ impl Pair {
         let port = database.server().port();
         let proxy = Proxy::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let owner = world.start_at("a", Some(&database.url_through(proxy.port())), &[])?;
-        let project = world.made(&owner, "/api/v1/projects", &json!({"name": "p"}))?;
+        let project = world.create(&owner, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({"name": "e", "project": project["id"]});
-        let made = world.made(&owner, "/api/v1/environments", &body)?;
+        let made = world.create(&owner, "/api/v1/environments", &body)?;
         let path = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
         let mut resources: Vec<Value> = (0..COMMANDS)
             .map(|at| command(&journal, "localhost", &at.to_string(), 0.25, false))
             .collect();
         resources.push(command(&journal, "internal", LONG, 45.0, true));
         let version = json!({"resources": resources, "release": true});
-        world.made(&owner, &format!("{path}/versions"), &version)?;
+        world.create(&owner, &format!("{path}/versions"), &version)?;
         until("the first commands", || Ok(journal_of(&journal)? > 4))?;
         let other = world.start_at("b", Some(&database.url_through(port)), &[])?;
         Ok(Pair { world, proxy, journal, owner, other })

@@ -169,7 +169,7 @@ fn declared_effects_happen_once(postgres: bool) -> Result<()> {
         let choice = if done.contains_key(name) { "done" } else { "again" };
         let body = json!({"resource": id, "choice": choice});
         let path = format!("{}/unknown-effects/settle", scene.environment);
-        scene.world.made(&scene.server, &path, &body)?;
+        scene.world.create(&scene.server, &path, &body)?;
     }
     scene.until_deployed(EFFECTS as u64)?;
     check_once(&scene.world)?;
@@ -223,7 +223,7 @@ unrepeatable::Effect(name="three", agent="c", journal=journal, waits=30)
     ensure!(scene.unknown()?.len() == 3, "{:?}", scene.unknown()?);
     // A repair does not run them.
     let path = format!("{}/repair", scene.environment);
-    let asked = scene.world.made(&scene.server, &path, &json!({}))?;
+    let asked = scene.world.create(&scene.server, &path, &json!({}))?;
     let asked = format!("operations/{}", asked["id"].as_str().context("no id")?);
     until("the repair is done", || Ok(scene.get(&asked)?["transitioning"] == "no"))?;
     check_once(&scene.world)

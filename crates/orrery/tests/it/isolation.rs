@@ -178,13 +178,13 @@ struct Environment<'a> {
 impl<'a> Environment<'a> {
     /// Waits until the repository is deployed.
     fn deployed(world: &'a World, server: &'a Server, repository: &Path) -> Result<Self> {
-        let project = world.made(server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let project = world.create(server, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({
             "project": project["id"], "name": "e", "repository": repository, "branch": "main",
         });
-        let made = world.made(server, "/api/v1/environments", &body)?;
+        let made = world.create(server, "/api/v1/environments", &body)?;
         let address = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
-        world.made(server, &format!("{address}/compiles"), &json!({"update": true}))?;
+        world.create(server, &format!("{address}/compiles"), &json!({"update": true}))?;
         let this = Environment { world, server, address };
         until("it is deployed", || {
             let compiles = this.get("compiles")?;
@@ -216,9 +216,9 @@ fn only_handlers_of_administrators_have_the_servers_rights() -> Result<()> {
     let logs = environment.logs()?;
     ensure!(logs.contains("found the key"), "an administrator's handler: {logs}");
     // From the first developer on, environment code has its own rights.
-    world.made(&server, "/api/v1/tokens", &json!({"name": "ci", "role": "developer"}))?;
+    world.create(&server, "/api/v1/tokens", &json!({"name": "ci", "role": "developer"}))?;
     let repair = format!("{}/repair", environment.address);
-    world.made(&server, &repair, &json!({}))?;
+    world.create(&server, &repair, &json!({}))?;
     until("it ran in a sandbox", || Ok(environment.logs()?.contains("found nothing")))
 }
 
@@ -239,7 +239,7 @@ fn handlers_and_packages_reach_nothing_of_others() -> Result<()> {
     let server = world.start_with(&options)?;
     std::fs::create_dir_all(world.path("data/environments/other/project"))?;
     std::fs::write(world.path("data/secret.key"), "key")?;
-    world.made(&server, "/api/v1/tokens", &json!({"name": "ci", "role": "developer"}))?;
+    world.create(&server, "/api/v1/tokens", &json!({"name": "ci", "role": "developer"}))?;
     let environment = Environment::deployed(&world, &server, &repository)?;
     let logs = environment.logs()?;
     ensure!(logs.contains("password held"), "{logs}");

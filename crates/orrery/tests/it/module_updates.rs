@@ -104,7 +104,7 @@ fn local_work_in_a_clone_stays(world: &mut World) -> Result<()> {
     // The message is readable on a terminal with colours.
     let output = world.command("project", &UPDATE).env("CLICOLOR_FORCE", "1").output()?;
     let said = String::from_utf8(output.stderr)?;
-    ensure!(said.contains("stays as it is") && !said.contains('␛'), "{said}");
+    ensure!(said.contains("is unchanged") && !said.contains('␛'), "{said}");
 
     // Commits that the repository does not have.
     git(&clone, "git commit --quiet --all -m Mine")?;
@@ -122,7 +122,7 @@ fn local_work_in_a_clone_stays(world: &mut World) -> Result<()> {
     fs::write(world.path("git/shop/model/extra.cf"), "theirs = 1\n")?;
     publish(world, "1.2.0")?;
     fs::write(clone.join("model/extra.cf"), "mine = 1\n")?;
-    warned(&world.run("project", &UPDATE)?.done()?, "module shop stays as it is")?;
+    warned(&world.run("project", &UPDATE)?.done()?, "module shop is unchanged")?;
     ensure!(fs::read_to_string(clone.join("model/extra.cf"))? == "mine = 1\n");
 
     // No obstacle is left.

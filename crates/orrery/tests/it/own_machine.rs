@@ -109,16 +109,16 @@ impl Site {
 
     fn environment(&self, server: &Server, name: &str) -> Result<String> {
         let world = &self.world;
-        let project = world.made(server, "/api/v1/projects", &json!({"name": name}))?;
+        let project = world.create(server, "/api/v1/projects", &json!({"name": name}))?;
         let body = json!({"project": project["id"], "name": name});
-        let made = world.made(server, "/api/v1/environments", &body)?;
+        let made = world.create(server, "/api/v1/environments", &body)?;
         Ok(format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?))
     }
 
     /// Deploys, and waits until everything has run.
     fn deploy(&self, server: &Server, at: &str, resources: &[Value]) -> Result<Value> {
         let body = json!({"resources": resources, "release": true});
-        self.world.made(server, &format!("{at}/versions"), &body)?;
+        self.world.create(server, &format!("{at}/versions"), &body)?;
         let mut all = Value::Null;
         let done = until("everything was tried", || {
             all = self.get(server, &format!("{at}/resources?limit=100"))?;
@@ -155,11 +155,11 @@ impl Site {
     /// Gives mallory the developer role in an environment, and a token.
     fn mallory(&self, server: &Server, at: &str) -> Result<String> {
         let new = json!({"name": "mallory", "password": MALLORY});
-        self.world.made(server, "/api/v1/users", &new)?;
+        self.world.create(server, "/api/v1/users", &new)?;
         let role = json!({"user": "mallory", "role": "developer"});
-        self.world.made(server, &format!("{at}/role-assignments"), &role)?;
+        self.world.create(server, &format!("{at}/role-assignments"), &role)?;
         let login = json!({"name": "mallory", "password": MALLORY});
-        let session = self.world.made(server, "/api/v1/login", &login)?;
+        let session = self.world.create(server, "/api/v1/login", &login)?;
         Ok(session["token"].as_str().context("no token")?.to_owned())
     }
 
@@ -327,7 +327,7 @@ fn a_developer_reaches_neither_the_server_nor_others() -> Result<()> {
     );
     ensure!(!site.loot.join("promoted").exists(), "the database was written");
     let login = json!({"name": "mallory", "password": MALLORY});
-    let session = site.world.made(&server, "/api/v1/login", &login)?;
+    let session = site.world.create(&server, "/api/v1/login", &login)?;
     let admin = std::mem::replace(
         &mut server.token,
         session["token"].as_str().unwrap_or_default().to_owned(),

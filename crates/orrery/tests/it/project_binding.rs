@@ -299,7 +299,7 @@ fn environment_belongs(postgres: bool) -> Result<()> {
     prints(
         &world,
         "cd notes && orrery environment create wrongdir --project p --use",
-        &["the project notes is deployed to p/wrongdir", ".orrery.toml"],
+        &["project notes is now deployed to p/wrongdir", ".orrery.toml"],
     )?;
     prints(&world, "cd notes && orrery deploy", &["of p/wrongdir on", "2 created"])?;
     let shown = world.done("cd notes && orrery environment show")?;

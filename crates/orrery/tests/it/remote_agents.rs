@@ -144,7 +144,7 @@ impl Scene {
 
     fn put(&self, server: &Server, resources: &[Value]) -> Result<()> {
         let body = json!({"resources": resources});
-        self.world.made(server, &format!("{}/versions", self.environment), &body)?;
+        self.world.create(server, &format!("{}/versions", self.environment), &body)?;
         Ok(())
     }
 
@@ -193,7 +193,7 @@ struct Port {
 }
 
 impl Port {
-    fn keep() -> Result<Self> {
+    fn reserve() -> Result<Self> {
         let bound = TcpSocket::new_v4()?;
         bound.set_reuseaddr(true)?;
         bound.bind((Ipv4Addr::LOCALHOST, 0).into())?;
@@ -207,12 +207,12 @@ impl Port {
 
 fn scene(postgres: bool) -> Result<(Scene, Server)> {
     let world = World::new(postgres)?;
-    let port = Port::keep()?;
+    let port = Port::reserve()?;
     let options = port.options();
     let server = world.start_with(&[&options[0], &options[1]])?;
-    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
     let body = json!({"project": project["id"], "name": "e"});
-    let made = world.made(&server, "/api/v1/environments", &body)?;
+    let made = world.create(&server, "/api/v1/environments", &body)?;
     let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
     let (machine, state) = (world.path("machine"), world.path("agent"));
     std::fs::create_dir(&machine)?;
@@ -328,12 +328,12 @@ fn run_and_read(server: &Server, environment: &str, arguments: &[&str]) -> Resul
 /// A new owner with nothing to deploy: the agent rejects the former owner immediately.
 fn a_new_owner_is_known_at_once() -> Result<()> {
     let world = World::new(true)?;
-    let port = Port::keep()?;
+    let port = Port::reserve()?;
     let [listen, own] = port.options();
     let server = world.start_with(&["--role", "api,gateway", &listen, &own])?;
-    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
     let body = json!({"project": project["id"], "name": "e"});
-    let made = world.made(&server, "/api/v1/environments", &body)?;
+    let made = world.create(&server, "/api/v1/environments", &body)?;
     let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
     let (machine, state) = (world.path("machine"), world.path("agent"));
     std::fs::create_dir(&machine)?;
@@ -368,13 +368,13 @@ fn roles_apart() -> Result<()> {
     let (scene, server) = {
         let world = World::new(true)?;
         let server = world.start_with(&["--role", "api"])?;
-        let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({"project": project["id"], "name": "e"});
-        let made = world.made(&server, "/api/v1/environments", &body)?;
+        let made = world.create(&server, "/api/v1/environments", &body)?;
         let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
         let (machine, state) = (world.path("machine"), world.path("agent"));
         std::fs::create_dir(&machine)?;
-        let port = Port::keep()?;
+        let port = Port::reserve()?;
         let options = port.options();
         (Scene { world, options, _port: port, machine, state, environment }, server)
     };

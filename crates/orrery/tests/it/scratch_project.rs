@@ -74,7 +74,7 @@ impl ScratchProject {
         self.write("project.yml", &text)
     }
 
-    /// Creates a project from an example, whose managed directory is created by the deploy.
+    /// Creates a project from an example; the deploy creates its managed directory.
     pub(crate) fn example(name: &str) -> Result<Self> {
         let example = xtask::repository_root().join("examples").join(name);
         let project = ScratchProject::at(tempfile::tempdir()?, |_| example)?;

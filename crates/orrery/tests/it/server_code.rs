@@ -58,13 +58,13 @@ impl Scene {
 
     fn add_environment(&self, name: &str, repository: Option<&Path>) -> Result<String> {
         let (world, server) = (&self.world, &self.server);
-        let project = world.made(server, "/api/v1/projects", &json!({ "name": name }))?;
+        let project = world.create(server, "/api/v1/projects", &json!({ "name": name }))?;
         let mut body = json!({"project": project["id"], "name": name});
         if let Some(repository) = repository {
             body["repository"] = json!(repository);
             body["branch"] = json!("main");
         }
-        let made = world.made(server, "/api/v1/environments", &body)?;
+        let made = world.create(server, "/api/v1/environments", &body)?;
         Ok(made["id"].as_str().context("no id")?.to_owned())
     }
 
@@ -119,7 +119,7 @@ impl Scene {
     /// Verifies every resource; returns the changes.
     fn repair(&self, environment: &str) -> Result<Value> {
         let path = format!("/api/v1/environments/{environment}/repair");
-        let asked = self.world.made(&self.server, &path, &json!({}))?;
+        let asked = self.world.create(&self.server, &path, &json!({}))?;
         let asked = asked["id"].as_str().context("no id")?.to_owned();
         let path = format!("environments/{environment}/operations/{asked}");
         until("the repair is done", || Ok(self.get(&path)?["transitioning"] == "no"))?;
@@ -161,7 +161,7 @@ fn text(output: &Output) -> String {
     format!("{out}{err}")
 }
 
-/// A model with files whose contents are uploaded in all ways.
+/// A model with files that are uploaded in all ways.
 fn files(target: &Path, greeting: &str) -> String {
     let target = target.display();
     let large = "0123456789abcdef".repeat(1000);
@@ -211,7 +211,7 @@ fn contents_reach_handlers(postgres: bool) -> Result<()> {
     git(&repository, &["commit", "-q", "-m", "start"])?;
     let environment = scene.add_environment("compiled", Some(&repository))?;
     let path = format!("/api/v1/environments/{environment}/compiles");
-    scene.world.made(&scene.server, &path, &json!({"update": true}))?;
+    scene.world.create(&scene.server, &path, &json!({"update": true}))?;
     scene.until_deployed(&environment, 4)?;
     check_files(&compiled, "hello")
 }

@@ -158,7 +158,7 @@ impl World {
     }
 
     /// From the link that a new server printed.
-    pub(crate) fn ticket(&self) -> Option<&str> {
+    pub(crate) fn bootstrap_token(&self) -> Option<&str> {
         self.server.as_ref()?.ticket.as_deref()
     }
 
@@ -429,7 +429,7 @@ fn people_and_their_rights() -> Result<()> {
     let bob: serde_json::Value = serde_json::from_str(&world.done(&as_bob)?)?;
     ensure!(bob["user"] == "user:bob" && bob.get("token").is_none(), "{bob}");
     let shown = world.done("orrery context show bob")?;
-    ensure!(shown.contains("operator in the environment shop/live"), "{shown}");
+    ensure!(shown.contains("operator in environment shop/live"), "{shown}");
     world.done("orrery new model")?;
     for command in ["plan", "deploy"] {
         let line = format!("cd model && orrery {command} --context bob -e shop/live");

@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A server with an environment whose repository has the test module.
+/// A server with an environment; its repository has the test module.
 pub(crate) struct Scene {
     // Dropped before its database.
     pub(crate) server: Server,
@@ -66,14 +66,14 @@ impl Scene {
         git(&repository, &["init", "-q", "-b", "main"])?;
         git(&repository, &["add", "."])?;
         git(&repository, &["commit", "-q", "-m", "start"])?;
-        let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({
             "project": project["id"], "name": "e", "repository": repository, "branch": "main",
         });
-        let made = world.made(&server, "/api/v1/environments", &body)?;
+        let made = world.create(&server, "/api/v1/environments", &body)?;
         let id = made["id"].as_str().context("no id")?;
         let environment = format!("/api/v1/environments/{id}");
-        world.made(&server, &format!("{environment}/compiles"), &json!({"update": true}))?;
+        world.create(&server, &format!("{environment}/compiles"), &json!({"update": true}))?;
         Ok(Scene { world, server, environment })
     }
 
@@ -93,7 +93,7 @@ impl Scene {
 
     fn repair(&self) -> Result<()> {
         let path = format!("{}/repair", self.environment);
-        let asked = self.world.made(&self.server, &path, &json!({}))?;
+        let asked = self.world.create(&self.server, &path, &json!({}))?;
         let asked = asked["id"].as_str().context("no id")?.to_owned();
         until("the repair is done", || {
             Ok(self.get(&format!("operations/{asked}"))?["transitioning"] == "no")

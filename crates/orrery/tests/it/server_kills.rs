@@ -67,12 +67,12 @@ fn a_verifying_deploy_goes_on(postgres: bool) -> Result<()> {
     let log = world.path("log");
     let lines = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
     let mut server = world.start()?;
-    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
     let body = json!({"name": "e", "project": project["id"]});
-    let made = world.made(&server, "/api/v1/environments", &body)?;
+    let made = world.create(&server, "/api/v1/environments", &body)?;
     let path = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
     let version = json!({"resources": noting(&log, COUNT), "release": true});
-    world.made(&server, &format!("{path}/versions"), &version)?;
+    world.create(&server, &format!("{path}/versions"), &version)?;
     let all_deployed = |server: &Server| -> Result<bool> {
         let (_, counts) = world.call(server, "GET", &format!("{path}/resource-counts"), None)?;
         Ok(counts["by_status"]["deployed"] == COUNT)
@@ -97,7 +97,7 @@ fn a_verifying_deploy_goes_on(postgres: bool) -> Result<()> {
         ("a repair", "repair", json!({}), &[8]),
     ] {
         std::fs::write(&log, "")?;
-        let asked = world.made(&server, &format!("{path}/{at}"), &body)?;
+        let asked = world.create(&server, &format!("{path}/{at}"), &body)?;
         let asked = asked.get("operation").unwrap_or(&asked);
         let began = asked["created"].as_str().context("no time")?;
         let mut recorded = BTreeSet::new();
@@ -255,7 +255,7 @@ impl World {
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
-    pub(crate) fn made(&self, server: &Server, path: &str, body: &Value) -> Result<Value> {
+    pub(crate) fn create(&self, server: &Server, path: &str, body: &Value) -> Result<Value> {
         let (status, answer) = self.call(server, "POST", path, Some(body))?;
         ensure!(status < 300, "{path}: {status} {answer}");
         Ok(answer)
@@ -325,12 +325,12 @@ fn kill_again_and_again(postgres: bool) -> Result<()> {
     git(&repository, &["add", "."])?;
     git(&repository, &["commit", "-q", "-m", "start"])?;
     let mut server = world.start()?;
-    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
     let environment = |name: &str, body: Value| -> Result<String> {
         let mut body = body;
         body["project"] = project["id"].clone();
         body["name"] = name.into();
-        let made = world.made(&server, "/api/v1/environments", &body)?;
+        let made = world.create(&server, "/api/v1/environments", &body)?;
         Ok(format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?))
     };
     let pushed = environment("pushed", json!({}))?;
@@ -355,7 +355,7 @@ fn kill_again_and_again(postgres: bool) -> Result<()> {
         std::fs::write(repository.join("main.cf"), model(&text))?;
         git(&repository, &["commit", "-q", "-a", "-m", &text])?;
         let request = json!({"update": true});
-        let compile = world.made(&server, &format!("{compiled}/compiles"), &request)?;
+        let compile = world.create(&server, &format!("{compiled}/compiles"), &request)?;
         asked.push(compile["id"].as_str().context("no id")?.to_owned());
         let killed = std::thread::scope(|scope| -> Result<()> {
             let pid = server.child.id().to_string();
@@ -427,7 +427,7 @@ fn check(world: &World, server: &Server, told: &Acknowledged, targets: &Path) ->
     // One more version, so that the final state is known.
     let last = told.number + 1;
     let body = version(targets, last);
-    world.made(server, &format!("{}/versions", told.pushed), &body)?;
+    world.create(server, &format!("{}/versions", told.pushed), &body)?;
     for (stored, number) in &told.acknowledged {
         let path = format!("{}/versions/{stored}/resources?limit=1", told.pushed);
         let (status, answer) = world.call(server, "GET", &path, None)?;

@@ -36,9 +36,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// An environment without deploys.
 fn environment(world: &World, server: &Server) -> Result<String> {
-    let project = world.made(server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let project = world.create(server, "/api/v1/projects", &json!({"name": "p"}))?;
     let body = json!({"project": project["id"], "name": "e"});
-    let made = world.made(server, "/api/v1/environments", &body)?;
+    let made = world.create(server, "/api/v1/environments", &body)?;
     Ok(format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?))
 }
 
@@ -223,8 +223,8 @@ fn wrong_options() -> Result<()> {
         (&["--log", "nonsense"], ["--log", "not a level"]),
         (&["--compile-memory", "200"], ["--compile-memory", "512 MiB"]),
         (&["--database", "mysql://x"], ["--database mysql://", "postgres://"]),
-        (&["--workers", "0"], ["--workers", "at least one"]),
-        (&["--compile-time", "0"], ["--compile-time", "at least one"]),
+        (&["--workers", "0"], ["--workers", "at least 1"]),
+        (&["--compile-time", "0"], ["--compile-time", "at least 1"]),
         (&["--traces", "not a url"], ["--traces", "not a url"]),
         (&["--tls-certificate", "/nowhere", "--tls-key", "/nowhere"], ["--tls-", "/nowhere"]),
         (&["--tls-certificate", "/nowhere"], ["--tls-certificate", "--tls-key"]),
@@ -372,7 +372,7 @@ fn metrics() -> Result<()> {
     let world = World::new(true)?;
     let server = world.start()?;
     let environment = environment(&world, &server)?;
-    world.made(&server, &format!("{environment}/versions"), &version(1))?;
+    world.create(&server, &format!("{environment}/versions"), &version(1))?;
     // There is no handler for it.
     let wanted = [
         "orrery_handler_runs_total{outcome=\"unavailable\"} 1",

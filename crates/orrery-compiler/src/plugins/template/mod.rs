@@ -41,7 +41,7 @@ use hashbrown::HashMap;
 
 use super::args::{keywords, plugin, required, text};
 use super::files::resolve;
-use super::{Failure, FileKind, NativePlugin, PluginContext, PluginResult};
+use super::{Failure, NativePlugin, PathKind, PluginContext, PluginResult};
 use crate::value::Value;
 use ast::Template;
 use errors::Source;
@@ -114,7 +114,7 @@ fn load(ctx: &dyn PluginContext, path: &str) -> Result<Rc<Template>, Failure> {
         Err(failure) if path.starts_with("./") => return Err(failure),
         Err(_) => return Err(not_found()),
     };
-    if ctx.file_kind(&file) != FileKind::File {
+    if ctx.file_kind(&file) != PathKind::File {
         return Err(not_found());
     }
     let source = ctx.read_text(&file).map_err(super::files::exception)?;

@@ -16,7 +16,7 @@ use super::files::to_stat;
 use super::pending_sync::{Change, Handle};
 use super::walk::{self, WalkError};
 use super::{Durability, LocalTarget, failed, walk_error};
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::{FileKind, Ownership, Result, Stat, split_path};
 
 /// A name in an open directory, independent of later changes to the path.
@@ -25,7 +25,7 @@ pub(super) struct EntryLocation<'a> {
     pub(super) name: &'a str,
 }
 
-pub(super) fn open_entry(operation: Operation, path: &str) -> Result<EntryLocation<'_>> {
+pub(super) fn open_entry(operation: TargetVerb, path: &str) -> Result<EntryLocation<'_>> {
     let (directory, name) = split_path(path);
     match walk::open_directory(directory) {
         Ok(directory) => Ok(EntryLocation { directory, name }),
@@ -63,8 +63,8 @@ pub(super) fn write(
     content: &[u8],
     ownership: Ownership,
 ) -> Result<()> {
-    let entry = open_entry(Operation::Write, path)?;
-    let error = |error: io::Error| failed(Operation::Write, path, error);
+    let entry = open_entry(TargetVerb::Write, path)?;
+    let error = |error: io::Error| failed(TargetVerb::Write, path, error);
     let old = entry.stat().map_err(error)?;
     let cause = match old.map(|old| old.kind) {
         Some(FileKind::Directory) => Some(Cause::IsADirectory),
@@ -72,7 +72,7 @@ pub(super) fn write(
         Some(FileKind::File | FileKind::Symlink) | None => None,
     };
     if let Some(cause) = cause {
-        return Err(TargetError::new(Operation::Write, path, cause));
+        return Err(TargetError::new(TargetVerb::Write, path, cause));
     }
     let old = old.filter(|old| old.kind == FileKind::File);
     let ownership = Ownership {
@@ -207,16 +207,16 @@ fn unlink(entry: &EntryLocation<'_>, name: &str) -> io::Result<bool> {
 }
 
 pub(super) fn symlink(target: &LocalTarget, path: &str, leads_to: &str) -> Result<()> {
-    let entry = open_entry(Operation::MakeSymlink, path)?;
-    let error = |error: io::Error| failed(Operation::MakeSymlink, path, error);
+    let entry = open_entry(TargetVerb::MakeSymlink, path)?;
+    let error = |error: io::Error| failed(TargetVerb::MakeSymlink, path, error);
     let old = entry.stat().map_err(error)?;
     match old.map(|old| old.kind) {
         None | Some(FileKind::Symlink) => {}
         Some(FileKind::Directory) => {
-            return Err(TargetError::new(Operation::MakeSymlink, path, Cause::IsADirectory));
+            return Err(TargetError::new(TargetVerb::MakeSymlink, path, Cause::IsADirectory));
         }
         Some(_) => {
-            return Err(TargetError::new(Operation::MakeSymlink, path, Cause::NotASymlink));
+            return Err(TargetError::new(TargetVerb::MakeSymlink, path, Cause::NotASymlink));
         }
     }
     let make = || -> io::Result<()> {

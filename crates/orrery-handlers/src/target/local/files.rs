@@ -12,7 +12,7 @@ use super::atomic_write::{EntryLocation, apply_by_path, open_entry};
 use super::pending_sync::Change;
 use super::walk;
 use super::{LocalTarget, failed};
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::{
     Algorithm, ContentDigest, ExpectedContent, FileComparison, FileKind, Ownership, RemovalMode,
     Result, Stat,
@@ -43,16 +43,16 @@ fn is_absent(error: Errno) -> bool {
 pub(super) fn stat(path: &str) -> Result<Option<Stat>> {
     if let Some(opened) = walk::open_without_links(path, OFlags::PATH | OFlags::NOFOLLOW) {
         let stat_result = opened.and_then(|found| Ok(to_stat(&sys::fstat(&found)?)));
-        return absent_to_none(stat_result).map_err(|error| failed(Operation::Stat, path, error));
+        return absent_to_none(stat_result).map_err(|error| failed(TargetVerb::Stat, path, error));
     }
-    let Some(entry) = open_existing_entry(Operation::Stat, path)? else { return Ok(None) };
-    entry.stat().map_err(|error| failed(Operation::Stat, path, error))
+    let Some(entry) = open_existing_entry(TargetVerb::Stat, path)? else { return Ok(None) };
+    entry.stat().map_err(|error| failed(TargetVerb::Stat, path, error))
 }
 
 /// Attributes of a path, following links of any user: nothing is read or changed there.
 pub(super) fn stat_following(path: &str) -> Result<Option<Stat>> {
     let stat_result = sys::statat(CWD, path, AtFlags::empty()).map(|stat| to_stat(&stat));
-    absent_to_none(stat_result).map_err(|error| failed(Operation::Stat, path, error))
+    absent_to_none(stat_result).map_err(|error| failed(TargetVerb::Stat, path, error))
 }
 
 fn absent_to_none<T>(stat_result: std::result::Result<T, Errno>) -> io::Result<Option<T>> {
@@ -73,14 +73,14 @@ enum OpenedPath {
 }
 
 fn open(path: &str) -> Result<OpenedPath> {
-    let error = |error: io::Error| failed(Operation::Read, path, error);
+    let error = |error: io::Error| failed(TargetVerb::Read, path, error);
     // Non-blocking, for a pipe without a writer.
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = match walk::open_without_links(path, flags) {
         Some(opened) => opened,
         // A link in the path.
-        None => match open_existing_entry(Operation::Read, path)? {
+        None => match open_existing_entry(TargetVerb::Read, path)? {
             Some(entry) => sys::openat(&entry.directory, entry.name, flags, Mode::empty()),
             None => return Ok(OpenedPath::Absent),
         },
@@ -107,16 +107,16 @@ fn not_a_file(path: &str, stat: Stat) -> TargetError {
         FileKind::Directory => Cause::IsADirectory,
         _ => Cause::NotARegularFile,
     };
-    TargetError::new(Operation::Read, path, cause)
+    TargetError::new(TargetVerb::Read, path, cause)
 }
 
 pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-    let error = |error| failed(Operation::Read, path, error);
+    let error = |error| failed(TargetVerb::Read, path, error);
     match open(path)? {
         OpenedPath::Absent => Ok(None),
         OpenedPath::Other(stat) => Err(not_a_file(path, stat)),
         OpenedPath::File(file, stat) => {
-            let too_large = || TargetError::new(Operation::Read, path, Cause::TooLarge { limit });
+            let too_large = || TargetError::new(TargetVerb::Read, path, Cause::TooLarge { limit });
             if stat.size > limit {
                 return Err(too_large());
             }
@@ -132,7 +132,7 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
 }
 
 pub(super) fn digest(path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
-    let error = |error| failed(Operation::Read, path, error);
+    let error = |error| failed(TargetVerb::Read, path, error);
     match open(path)? {
         OpenedPath::Absent => Ok(None),
         OpenedPath::Other(stat) => Err(not_a_file(path, stat)),
@@ -143,7 +143,7 @@ pub(super) fn digest(path: &str, algorithm: Algorithm) -> Result<Option<ContentD
 }
 
 pub(super) fn compare(path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
-    let error = |error| failed(Operation::Read, path, error);
+    let error = |error| failed(TargetVerb::Read, path, error);
     Ok(match open(path)? {
         OpenedPath::Absent => None,
         OpenedPath::Other(stat) => Some(FileComparison { stat, same: false }),
@@ -180,18 +180,18 @@ fn content_equals(file: &OwnedFd, mut expected: &[u8]) -> io::Result<bool> {
 }
 
 pub(super) fn read_link(path: &str) -> Result<Option<String>> {
-    let Some(entry) = open_existing_entry(Operation::ReadLink, path)? else { return Ok(None) };
+    let Some(entry) = open_existing_entry(TargetVerb::ReadLink, path)? else { return Ok(None) };
     match sys::readlinkat(&entry.directory, entry.name, Vec::new()) {
         Ok(leads_to) => Ok(Some(leads_to.to_string_lossy().into_owned())),
         Err(error) if is_absent(error) => Ok(None),
-        Err(Errno::INVAL) => Err(TargetError::new(Operation::ReadLink, path, Cause::NotASymlink)),
-        Err(error) => Err(failed(Operation::ReadLink, path, error)),
+        Err(Errno::INVAL) => Err(TargetError::new(TargetVerb::ReadLink, path, Cause::NotASymlink)),
+        Err(error) => Err(failed(TargetVerb::ReadLink, path, error)),
     }
 }
 
 pub(super) fn list(path: &str) -> Result<Vec<String>> {
-    let error = |error: Errno| failed(Operation::List, path, error);
-    let entry = open_entry(Operation::List, path)?;
+    let error = |error: Errno| failed(TargetVerb::List, path, error);
+    let entry = open_entry(TargetVerb::List, path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = sys::openat(&entry.directory, entry.name, flags, Mode::empty());
     let mut names = Vec::new();
@@ -206,16 +206,16 @@ pub(super) fn list(path: &str) -> Result<Vec<String>> {
 }
 
 pub(super) fn set_attributes(target: &LocalTarget, path: &str, ownership: Ownership) -> Result<()> {
-    let entry = open_entry(Operation::SetAttributes, path)?;
-    let error = |error: io::Error| failed(Operation::SetAttributes, path, error);
+    let entry = open_entry(TargetVerb::SetAttributes, path)?;
+    let error = |error: io::Error| failed(TargetVerb::SetAttributes, path, error);
     let handle = apply_by_path(target, &entry, ownership)
         .map_err(error)?
-        .ok_or_else(|| TargetError::new(Operation::SetAttributes, path, Cause::NotARegularFile))?;
+        .ok_or_else(|| TargetError::new(TargetVerb::SetAttributes, path, Cause::NotARegularFile))?;
     target.record_change(&entry, Change::File(handle)).map_err(error)
 }
 
 pub(super) fn make_directory(target: &LocalTarget, path: &str, ownership: Ownership) -> Result<()> {
-    let entry = open_entry(Operation::MakeDirectory, path)?;
+    let entry = open_entry(TargetVerb::MakeDirectory, path)?;
     let make = || -> io::Result<()> {
         target.step()?;
         // Private until it has its owner.
@@ -229,12 +229,12 @@ pub(super) fn make_directory(target: &LocalTarget, path: &str, ownership: Owners
         }
         target.record_change(&entry, done?.map_or(Change::Name, Change::NameAndFile))
     };
-    make().map_err(|error| failed(Operation::MakeDirectory, path, error))
+    make().map_err(|error| failed(TargetVerb::MakeDirectory, path, error))
 }
 
 pub(super) fn remove_file(target: &LocalTarget, path: &str) -> Result<bool> {
-    let error = |error: io::Error| failed(Operation::Remove, path, error);
-    let Some(entry) = open_existing_entry(Operation::Remove, path)? else {
+    let error = |error: io::Error| failed(TargetVerb::Remove, path, error);
+    let Some(entry) = open_existing_entry(TargetVerb::Remove, path)? else {
         return Ok(false);
     };
     target.step().map_err(error)?;
@@ -250,14 +250,14 @@ pub(super) fn remove_directory(
     path: &str,
     tree: RemovalMode,
 ) -> Result<bool> {
-    let error = |error: io::Error| failed(Operation::Remove, path, error);
-    let Some(entry) = open_existing_entry(Operation::Remove, path)? else {
+    let error = |error: io::Error| failed(TargetVerb::Remove, path, error);
+    let Some(entry) = open_existing_entry(TargetVerb::Remove, path)? else {
         return Ok(false);
     };
     match entry.stat().map_err(error)?.map(|stat| stat.kind) {
         None => return Ok(false),
         Some(FileKind::Directory) => {}
-        Some(_) => return Err(TargetError::new(Operation::Remove, path, Cause::NotADirectory)),
+        Some(_) => return Err(TargetError::new(TargetVerb::Remove, path, Cause::NotADirectory)),
     }
     target.step().map_err(error)?;
     match tree {
@@ -272,7 +272,7 @@ pub(super) fn remove_directory(
 }
 
 /// Returns `None` if the parent directory does not exist.
-fn open_existing_entry(operation: Operation, path: &str) -> Result<Option<EntryLocation<'_>>> {
+fn open_existing_entry(operation: TargetVerb, path: &str) -> Result<Option<EntryLocation<'_>>> {
     match open_entry(operation, path) {
         Ok(entry) => Ok(Some(entry)),
         Err(TargetError { cause: Cause::ParentMissing | Cause::NotADirectory, .. }) => Ok(None),

@@ -8,7 +8,7 @@ use ureq::Agent;
 use ureq::http;
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::{CancelCause, CancelToken, Request, Response, Result};
 
 /// HTTP client, created on first use; reuses connections.
@@ -19,7 +19,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn send(&self, request: &Request, stop: &CancelToken) -> Result<Response> {
-        let error = |cause| TargetError::new(Operation::Request, &*request.url, cause);
+        let error = |cause| TargetError::new(TargetVerb::Request, &*request.url, cause);
         let timeout = match (stop.reason(), stop.remaining()) {
             (Some(CancelCause::Cancelled), _) => return Err(error(Cause::Cancelled)),
             (Some(CancelCause::DeadlinePassed), _) => return Err(error(Cause::TimedOut)),

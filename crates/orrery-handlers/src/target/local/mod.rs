@@ -22,7 +22,7 @@ use super::{
     FileComparison, Group, Output, Ownership, RemovalMode, Request, Response, Result, Stat, Target,
     User, check_path,
 };
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 
 /// Durability of writes against power loss. Readers always see whole files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub fn retry_on_descriptor_exhaustion<T>(
 }
 
 /// Maps an error of a path walk.
-fn walk_error(operation: Operation, subject: &str, found: walk::WalkError) -> TargetError {
+fn walk_error(operation: TargetVerb, subject: &str, found: walk::WalkError) -> TargetError {
     match found {
         walk::WalkError::Link { link, uid } => {
             TargetError::new(operation, subject, Cause::ForeignLink { link, uid })
@@ -121,80 +121,80 @@ fn walk_error(operation: Operation, subject: &str, found: walk::WalkError) -> Ta
     }
 }
 
-fn failed(operation: Operation, subject: &str, error: impl Into<io::Error>) -> TargetError {
+fn failed(operation: TargetVerb, subject: &str, error: impl Into<io::Error>) -> TargetError {
     TargetError::new(operation, subject, Cause::from_io(error.into()))
 }
 
 impl Target for LocalTarget {
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
-        let path = check_path(Operation::Stat, path)?;
+        let path = check_path(TargetVerb::Stat, path)?;
         retry_on_descriptor_exhaustion(None, || files::stat(path))
     }
 
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
-        let path = check_path(Operation::Stat, path)?;
+        let path = check_path(TargetVerb::Stat, path)?;
         retry_on_descriptor_exhaustion(None, || files::stat_following(path))
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        let path = check_path(Operation::Read, path)?;
+        let path = check_path(TargetVerb::Read, path)?;
         retry_on_descriptor_exhaustion(None, || files::read(path, limit))
     }
 
     fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
-        let path = check_path(Operation::Read, path)?;
+        let path = check_path(TargetVerb::Read, path)?;
         retry_on_descriptor_exhaustion(None, || files::digest(path, algorithm))
     }
 
     fn compare(&self, path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>> {
-        let path = check_path(Operation::Read, path)?;
+        let path = check_path(TargetVerb::Read, path)?;
         retry_on_descriptor_exhaustion(None, || files::compare(path, expected))
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
-        let path = check_path(Operation::Write, path)?;
+        let path = check_path(TargetVerb::Write, path)?;
         retry_on_descriptor_exhaustion(None, || atomic_write::write(self, path, content, ownership))
     }
 
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
-        let path = check_path(Operation::SetAttributes, path)?;
+        let path = check_path(TargetVerb::SetAttributes, path)?;
         retry_on_descriptor_exhaustion(None, || files::set_attributes(self, path, ownership))
     }
 
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
-        let path = check_path(Operation::MakeDirectory, path)?;
+        let path = check_path(TargetVerb::MakeDirectory, path)?;
         retry_on_descriptor_exhaustion(None, || files::make_directory(self, path, ownership))
     }
 
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
-        let path = check_path(Operation::MakeSymlink, path)?;
+        let path = check_path(TargetVerb::MakeSymlink, path)?;
         retry_on_descriptor_exhaustion(None, || atomic_write::symlink(self, path, leads_to))
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
-        let path = check_path(Operation::ReadLink, path)?;
+        let path = check_path(TargetVerb::ReadLink, path)?;
         retry_on_descriptor_exhaustion(None, || files::read_link(path))
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
-        let path = check_path(Operation::Remove, path)?;
+        let path = check_path(TargetVerb::Remove, path)?;
         retry_on_descriptor_exhaustion(None, || files::remove_file(self, path))
     }
 
     fn remove_directory(&self, path: &str, tree: RemovalMode) -> Result<bool> {
-        let path = check_path(Operation::Remove, path)?;
+        let path = check_path(TargetVerb::Remove, path)?;
         retry_on_descriptor_exhaustion(None, || files::remove_directory(self, path, tree))
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
-        let path = check_path(Operation::List, path)?;
+        let path = check_path(TargetVerb::List, path)?;
         retry_on_descriptor_exhaustion(None, || files::list(path))
     }
 
     fn sync(&self) -> Result<()> {
         let actions = self.pending_sync.drain();
         let synced = actions.iter().try_for_each(pending_sync::SyncAction::execute);
-        synced.map_err(|error| failed(Operation::Sync, "the file system", error))
+        synced.map_err(|error| failed(TargetVerb::Sync, "the file system", error))
     }
 
     fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output> {
@@ -261,5 +261,5 @@ fn look_up_failed(what: &str, name: AccountName<'_>, error: nix::Error) -> Targe
         AccountName::Name(name) => format!("{what} {name}"),
         AccountName::Id(id) => format!("{what} {id}"),
     };
-    failed(Operation::LookUp, &subject, error)
+    failed(TargetVerb::LookUp, &subject, error)
 }

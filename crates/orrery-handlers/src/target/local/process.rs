@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::{LocalTarget, failed};
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::{CancelCause, CancelToken, CommandLine, Output, Result, Target};
 
 /// Time between SIGTERM and SIGKILL.
@@ -29,7 +29,7 @@ pub(super) fn run(
     stop: &CancelToken,
 ) -> Result<Output> {
     let stop = command.timeout.map_or_else(|| stop.clone(), |limit| stop.within(limit));
-    let error = |cause| TargetError::new(Operation::Run, command.display(), cause);
+    let error = |cause| TargetError::new(TargetVerb::Run, command.display(), cause);
     if let Some(reason) = stop.reason() {
         return Err(error(cancel_cause(reason)));
     }
@@ -62,14 +62,14 @@ pub(super) fn run(
         return Err(error(cancel_cause(reason)));
     }
     let child =
-        prepared.spawn().map_err(|found| failed(Operation::Run, &command.display(), found))?;
+        prepared.spawn().map_err(|found| failed(TargetVerb::Run, &command.display(), found))?;
     let mut running = RunningCommand::new(child, command);
     match running.finish(&stop) {
         Ok(CommandEnd::Exited(status)) => Ok(running.into_output(status)),
         Ok(CommandEnd::Stopped(reason)) => Err(error(cancel_cause(reason))),
         Err(found) => {
             running.end();
-            Err(failed(Operation::Run, &command.display(), found))
+            Err(failed(TargetVerb::Run, &command.display(), found))
         }
     }
 }

@@ -59,7 +59,7 @@ fn faulty(fails_at: usize, kills: bool) -> LocalTarget {
 /// for good.
 #[test]
 fn exhausted_descriptors_are_waited_for() {
-    let exhausted = |errno: rustix::io::Errno| failed(Operation::Read, "/a", errno);
+    let exhausted = |errno: rustix::io::Errno| failed(TargetVerb::Read, "/a", errno);
     let mut tries = 0;
     let done = retry_on_descriptor_exhaustion(None, || {
         tries += 1;

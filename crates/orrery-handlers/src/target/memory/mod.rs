@@ -15,7 +15,7 @@ use super::{
     FileComparison, FileKind, Group, Output, Ownership, RemovalMode, Request, Response, Result,
     Stat, Target, User, check_path,
 };
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 
 type CommandScript = Arc<dyn Fn(&Invocation<'_>) -> Output + Send + Sync>;
 type RequestScript = Arc<dyn Fn(&Request, &MemoryTarget) -> Response + Send + Sync>;
@@ -119,7 +119,7 @@ impl MemoryTarget {
     }
 }
 
-fn check_cancelled(operation: Operation, subject: &str, stop: &CancelToken) -> Result<()> {
+fn check_cancelled(operation: TargetVerb, subject: &str, stop: &CancelToken) -> Result<()> {
     let cause = match stop.reason() {
         None => return Ok(()),
         Some(CancelCause::Cancelled) => Cause::Cancelled,
@@ -130,17 +130,17 @@ fn check_cancelled(operation: Operation, subject: &str, stop: &CancelToken) -> R
 
 impl Target for MemoryTarget {
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
-        let path = check_path(Operation::Stat, path)?;
+        let path = check_path(TargetVerb::Stat, path)?;
         self.nodes().stat(path, false)
     }
 
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
-        let path = check_path(Operation::Stat, path)?;
+        let path = check_path(TargetVerb::Stat, path)?;
         self.nodes().stat(path, true)
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        let path = check_path(Operation::Read, path)?;
+        let path = check_path(TargetVerb::Read, path)?;
         self.nodes().read(path, limit)
     }
 
@@ -164,42 +164,42 @@ impl Target for MemoryTarget {
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
-        let path = check_path(Operation::Write, path)?;
+        let path = check_path(TargetVerb::Write, path)?;
         self.nodes().write(path, content, ownership)
     }
 
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
-        let path = check_path(Operation::SetAttributes, path)?;
+        let path = check_path(TargetVerb::SetAttributes, path)?;
         self.nodes().set_attributes(path, ownership)
     }
 
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
-        let path = check_path(Operation::MakeDirectory, path)?;
+        let path = check_path(TargetVerb::MakeDirectory, path)?;
         self.nodes().make_directory(path, ownership)
     }
 
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
-        let path = check_path(Operation::MakeSymlink, path)?;
+        let path = check_path(TargetVerb::MakeSymlink, path)?;
         self.nodes().make_symlink(path, leads_to)
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
-        let path = check_path(Operation::ReadLink, path)?;
+        let path = check_path(TargetVerb::ReadLink, path)?;
         self.nodes().read_link(path)
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
-        let path = check_path(Operation::Remove, path)?;
+        let path = check_path(TargetVerb::Remove, path)?;
         self.nodes().remove_file(path)
     }
 
     fn remove_directory(&self, path: &str, tree: RemovalMode) -> Result<bool> {
-        let path = check_path(Operation::Remove, path)?;
+        let path = check_path(TargetVerb::Remove, path)?;
         self.nodes().remove_directory(path, tree)
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
-        let path = check_path(Operation::List, path)?;
+        let path = check_path(TargetVerb::List, path)?;
         self.nodes().list(path)
     }
 
@@ -210,7 +210,7 @@ impl Target for MemoryTarget {
     fn run(&self, command: &CommandLine, stop: &CancelToken) -> Result<Output> {
         let displayed = command.display();
         let stop = command.timeout.map_or_else(|| stop.clone(), |limit| stop.within(limit));
-        check_cancelled(Operation::Run, &displayed, &stop)?;
+        check_cancelled(TargetVerb::Run, &displayed, &stop)?;
         let answer = {
             let mut scripts = self.scripts();
             let fits = |words: &[String]| command.arguments.starts_with(words);
@@ -220,15 +220,16 @@ impl Target for MemoryTarget {
             answer
         };
         // Without the lock, since a script may run commands itself.
-        let answer = answer
-            .ok_or_else(|| TargetError::new(Operation::Run, &*displayed, Cause::CommandNotFound))?;
+        let answer = answer.ok_or_else(|| {
+            TargetError::new(TargetVerb::Run, &*displayed, Cause::CommandNotFound)
+        })?;
         let output = answer(&Invocation { command, target: self });
-        check_cancelled(Operation::Run, &displayed, &stop)?;
+        check_cancelled(TargetVerb::Run, &displayed, &stop)?;
         Ok(output)
     }
 
     fn request(&self, request: &Request, stop: &CancelToken) -> Result<Response> {
-        check_cancelled(Operation::Request, &request.url, stop)?;
+        check_cancelled(TargetVerb::Request, &request.url, stop)?;
         let displayed = format!("{} {}", request.method, request.url);
         let answer = {
             let mut scripts = self.scripts();
@@ -239,7 +240,7 @@ impl Target for MemoryTarget {
         };
         let refused = || {
             let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-            TargetError::new(Operation::Request, &*request.url, Cause::Io(error))
+            TargetError::new(TargetVerb::Request, &*request.url, Cause::Io(error))
         };
         Ok(answer.ok_or_else(refused)?(request, self))
     }

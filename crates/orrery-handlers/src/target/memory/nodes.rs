@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Cause, Operation, TargetError};
+use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::{FileKind, Ownership, RemovalMode, Result, Stat, split_path};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Nodes {
     /// Returns the node of a path, with its resolved path.
     fn find(
         &self,
-        operation: Operation,
+        operation: TargetVerb,
         path: &str,
         follow: bool,
     ) -> Result<Option<(String, &Node)>> {
@@ -105,7 +105,7 @@ impl Nodes {
     }
 
     /// Resolves the path of a new node; its parent must exist.
-    fn resolve_parent(&self, operation: Operation, path: &str) -> Result<String> {
+    fn resolve_parent(&self, operation: TargetVerb, path: &str) -> Result<String> {
         let error = |cause| TargetError::new(operation, path, cause);
         let (directory, name) = split_path(path);
         if directory == "/" {
@@ -121,12 +121,12 @@ impl Nodes {
     }
 
     pub(super) fn stat(&self, path: &str, follow: bool) -> Result<Option<Stat>> {
-        Ok(self.find(Operation::Stat, path, follow)?.map(|(_, node)| node.stat()))
+        Ok(self.find(TargetVerb::Stat, path, follow)?.map(|(_, node)| node.stat()))
     }
 
     pub(super) fn read(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        let error = |cause| Err(TargetError::new(Operation::Read, path, cause));
-        match self.find(Operation::Read, path, false)?.map(|(_, node)| &node.content) {
+        let error = |cause| Err(TargetError::new(TargetVerb::Read, path, cause));
+        match self.find(TargetVerb::Read, path, false)?.map(|(_, node)| &node.content) {
             None => Ok(None),
             Some(Content::File(content)) if content.len() as u64 > limit => {
                 error(Cause::TooLarge { limit })
@@ -138,8 +138,8 @@ impl Nodes {
     }
 
     pub(super) fn write(&mut self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
-        let error = |cause| Err(TargetError::new(Operation::Write, path, cause));
-        let place = self.resolve_parent(Operation::Write, path)?;
+        let error = |cause| Err(TargetError::new(TargetVerb::Write, path, cause));
+        let place = self.resolve_parent(TargetVerb::Write, path)?;
         let mut node = match self.0.get(&place) {
             Some(Node { content: Content::Directory, .. }) => return error(Cause::IsADirectory),
             Some(Node { content: Content::Special, .. }) => return error(Cause::NotARegularFile),
@@ -155,8 +155,8 @@ impl Nodes {
     }
 
     pub(super) fn set_attributes(&mut self, path: &str, ownership: Ownership) -> Result<()> {
-        let error = |cause| Err(TargetError::new(Operation::SetAttributes, path, cause));
-        let Some((resolved, _)) = self.find(Operation::SetAttributes, path, false)? else {
+        let error = |cause| Err(TargetError::new(TargetVerb::SetAttributes, path, cause));
+        let Some((resolved, _)) = self.find(TargetVerb::SetAttributes, path, false)? else {
             return error(Cause::NotFound);
         };
         match self.0.get_mut(&resolved) {
@@ -171,10 +171,10 @@ impl Nodes {
     }
 
     pub(super) fn make_directory(&mut self, path: &str, ownership: Ownership) -> Result<()> {
-        let place = self.resolve_parent(Operation::MakeDirectory, path)?;
+        let place = self.resolve_parent(TargetVerb::MakeDirectory, path)?;
         if self.0.contains_key(&place) {
             let cause = Cause::Io(std::io::ErrorKind::AlreadyExists.into());
-            return Err(TargetError::new(Operation::MakeDirectory, path, cause));
+            return Err(TargetError::new(TargetVerb::MakeDirectory, path, cause));
         }
         let mut node = Node { content: Content::Directory, mode: 0o755, uid: 0, gid: 0 };
         node.apply(ownership);
@@ -183,8 +183,8 @@ impl Nodes {
     }
 
     pub(super) fn make_symlink(&mut self, path: &str, leads_to: &str) -> Result<()> {
-        let error = |cause| Err(TargetError::new(Operation::MakeSymlink, path, cause));
-        let place = self.resolve_parent(Operation::MakeSymlink, path)?;
+        let error = |cause| Err(TargetError::new(TargetVerb::MakeSymlink, path, cause));
+        let place = self.resolve_parent(TargetVerb::MakeSymlink, path)?;
         match self.0.get(&place).map(|node| &node.content) {
             None | Some(Content::Symlink(_)) => {}
             Some(Content::Directory) => return error(Cause::IsADirectory),
@@ -196,18 +196,18 @@ impl Nodes {
     }
 
     pub(super) fn read_link(&self, path: &str) -> Result<Option<String>> {
-        match self.find(Operation::ReadLink, path, false)?.map(|(_, node)| &node.content) {
+        match self.find(TargetVerb::ReadLink, path, false)?.map(|(_, node)| &node.content) {
             None => Ok(None),
             Some(Content::Symlink(leads_to)) => Ok(Some(leads_to.clone())),
-            Some(_) => Err(TargetError::new(Operation::ReadLink, path, Cause::NotASymlink)),
+            Some(_) => Err(TargetError::new(TargetVerb::ReadLink, path, Cause::NotASymlink)),
         }
     }
 
     pub(super) fn remove_file(&mut self, path: &str) -> Result<bool> {
-        match self.find(Operation::Remove, path, false)? {
+        match self.find(TargetVerb::Remove, path, false)? {
             None => Ok(false),
             Some((_, Node { content: Content::Directory, .. })) => {
-                Err(TargetError::new(Operation::Remove, path, Cause::IsADirectory))
+                Err(TargetError::new(TargetVerb::Remove, path, Cause::IsADirectory))
             }
             Some((resolved, _)) => {
                 self.0.remove(&resolved);
@@ -217,8 +217,8 @@ impl Nodes {
     }
 
     pub(super) fn remove_directory(&mut self, path: &str, tree: RemovalMode) -> Result<bool> {
-        let error = |cause| Err(TargetError::new(Operation::Remove, path, cause));
-        let resolved = match self.find(Operation::Remove, path, false)? {
+        let error = |cause| Err(TargetError::new(TargetVerb::Remove, path, cause));
+        let resolved = match self.find(TargetVerb::Remove, path, false)? {
             None => return Ok(false),
             Some((resolved, Node { content: Content::Directory, .. })) => resolved,
             Some(_) => return error(Cause::NotADirectory),
@@ -233,8 +233,8 @@ impl Nodes {
     }
 
     pub(super) fn list(&self, path: &str) -> Result<Vec<String>> {
-        let error = |cause| Err(TargetError::new(Operation::List, path, cause));
-        let resolved = match self.find(Operation::List, path, true)? {
+        let error = |cause| Err(TargetError::new(TargetVerb::List, path, cause));
+        let resolved = match self.find(TargetVerb::List, path, true)? {
             None => return error(Cause::NotFound),
             Some((resolved, Node { content: Content::Directory, .. })) => resolved,
             Some(_) => return error(Cause::NotADirectory),

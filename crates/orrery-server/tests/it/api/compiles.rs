@@ -34,14 +34,14 @@ fn a_compile_is_requested_and_queued(world: World) {
     assert_eq!((&asked["export"], &asked["update"]), (&json!(true), &json!(true)));
     assert_eq!(world.admin().get(&location).good()["id"], asked["id"]);
     // Without a body, and repeated.
-    let second = world.act("/compiles").good();
+    let second = world.post_empty("/compiles").good();
     let id = second["id"].clone();
     world.post("/compiles", &json!({ "id": id })).good();
     let queue = world.get("/compiles/queue").good();
     let ids: Vec<&Value> =
         queue["items"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
     assert_eq!(ids, [&asked["id"], &id]);
-    world.act("/halt").good();
+    world.post_empty("/halt").good();
     let shown = world.admin().get(&location).good();
     let message = shown["transitioning_message"].as_str().unwrap();
     assert!(message.contains("resumes"), "{message}");
@@ -100,7 +100,7 @@ fn a_compile_shows_its_progress_and_result(world: World) {
 }
 
 fn a_compile_can_be_cancelled(world: World) {
-    let asked = world.act("/compiles").good();
+    let asked = world.post_empty("/compiles").good();
     let path = asked["actions"]["cancel"].as_str().unwrap();
     let cancelled = world.admin().send("POST", path, &[], None).good();
     assert_eq!(cancelled["state"], "cancelled");
@@ -108,13 +108,13 @@ fn a_compile_can_be_cancelled(world: World) {
     assert!(cancelled["transitioning_message"].as_str().unwrap().contains("admin"), "{cancelled}");
     assert!(world.get("/compiles/queue").good()["items"].as_array().unwrap().is_empty());
     // An ended compile is not changed.
-    let other = world.act("/compiles").good();
+    let other = world.post_empty("/compiles").good();
     let claimed = claim(&world);
     let now = world.served.app.now();
     let outcome = Ok((Some(VersionNumber(3)), None));
     world.store().records().complete_compile(&claimed.run, &outcome, now).unwrap();
     let path = format!("/compiles/{}/cancel", other["id"].as_str().unwrap());
-    refused(&world.act(&path), 409, "conflict");
+    refused(&world.post_empty(&path), 409, "conflict");
     let shown = world.get(path.trim_end_matches("/cancel")).good();
     assert_eq!((&shown["state"], &shown["version"]), (&json!("succeeded"), &json!(3)));
 }
@@ -147,17 +147,17 @@ fn compiles_come_in_pages(world: World) {
 
 fn environments_without_compiles_refuse_requests(world: World) {
     world.put("/settings/server_compile", &json!({"value": false})).good();
-    refused(&world.act("/compiles"), 409, "conflict");
+    refused(&world.post_empty("/compiles"), 409, "conflict");
     let set = world.put("/parameters/x", &json!({"value": "1", "recompile": true})).good();
     assert_eq!(set["compile"], Value::Null);
     world.put("/settings/server_compile", &json!({"value": true})).good();
-    world.act("/compiles").good();
+    world.post_empty("/compiles").good();
 }
 
 fn without_a_repository_nothing_is_compiled(world: World) {
     let none = json!({"repository": ""});
     world.admin().send("PATCH", &world.at(""), &[], Some(&none)).good();
-    refused(&world.act("/compiles"), 409, "no-repository");
+    refused(&world.post_empty("/compiles"), 409, "no-repository");
     assert_eq!(world.get("/compiles").good()["items"], json!([]));
 }
 

@@ -87,7 +87,7 @@ fn a_protected_environment_stays(world: World) {
     world.put(setting, &json!({"value": true})).good();
     assert_eq!(world.get("").good()["protected"], true);
     refused(&world.delete(""), 403, "protected");
-    refused(&world.act("/clear"), 403, "protected");
+    refused(&world.post_empty("/clear"), 403, "protected");
     world.delete(setting).good();
     let begun = world.delete("");
     assert_eq!(begun.status, 202, "{begun:?}");
@@ -95,22 +95,22 @@ fn a_protected_environment_stays(world: World) {
     assert_eq!(world.admin().get(&operation).good()["transitioning"], "yes");
     assert_eq!(world.get("").good()["transitioning"], "yes");
     refused(&world.post("/versions", &json!({"resources": []})), 409, "deleting");
-    refused(&world.act("/resume"), 409, "deleting");
+    refused(&world.post_empty("/resume"), 409, "deleting");
 }
 
 fn agents_keep_their_pause_over_a_halt(world: World) {
     world.upload(&[("one/a", 1), ("two/b", 1)]);
-    world.act("/agents/one/pause").good();
-    assert_eq!(world.act("/halt").good()["halted"], true);
-    assert_eq!(world.act("/halt").good()["halted"], true, "twice is once");
-    refused(&world.act("/agents/two/unpause"), 409, "conflict");
-    refused(&world.act("/versions/1/dry-runs"), 409, "conflict");
+    world.post_empty("/agents/one/pause").good();
+    assert_eq!(world.post_empty("/halt").good()["halted"], true);
+    assert_eq!(world.post_empty("/halt").good()["halted"], true, "twice is once");
+    refused(&world.post_empty("/agents/two/unpause"), 409, "conflict");
+    refused(&world.post_empty("/versions/1/dry-runs"), 409, "conflict");
     let agents = world.get("/agents").good();
     assert_eq!(ids(&agents), ["one", "two"]);
     assert!(agents["items"].as_array().unwrap().iter().all(|agent| agent["status"] == "paused"));
     assert_eq!(agents["items"][0]["unpause_on_resume"], false);
     assert_eq!(agents["items"][1]["unpause_on_resume"], true);
-    world.act("/resume").good();
+    world.post_empty("/resume").good();
     let agents = world.get("/agents").good();
     assert_eq!(agents["items"][0]["paused"], true, "it was paused before");
     assert_eq!(agents["items"][1]["paused"], false);
@@ -118,18 +118,18 @@ fn agents_keep_their_pause_over_a_halt(world: World) {
 
 fn on_resume_flags_are_for_halts(world: World) {
     world.upload(&[("one/a", 1), ("two/b", 1)]);
-    refused(&world.act("/agents/one/unpause-on-resume"), 409, "conflict");
-    world.act("/halt").good();
-    world.act("/agents/one/keep-paused-on-resume").good();
-    refused(&world.act("/agents/three/unpause-on-resume"), 404, "not-found");
-    world.act("/resume").good();
+    refused(&world.post_empty("/agents/one/unpause-on-resume"), 409, "conflict");
+    world.post_empty("/halt").good();
+    world.post_empty("/agents/one/keep-paused-on-resume").good();
+    refused(&world.post_empty("/agents/three/unpause-on-resume"), 404, "not-found");
+    world.post_empty("/resume").good();
     assert_eq!(world.get("/agents/one").good()["paused"], true);
     assert_eq!(world.get("/agents/two").good()["paused"], false);
-    assert_eq!(world.act("/all-agents/pause").status, 204);
+    assert_eq!(world.post_empty("/all-agents/pause").status, 204);
     assert_eq!(world.get("/agents/two").good()["paused"], true);
-    assert_eq!(world.act("/all-agents/unpause").status, 204);
+    assert_eq!(world.post_empty("/all-agents/unpause").status, 204);
     assert_eq!(world.get("/agents/one").good()["status"], "down", "no engine runs here");
-    assert_eq!(world.act("/agents/one/explode").status, 400);
+    assert_eq!(world.post_empty("/agents/one/explode").status, 400);
 }
 
 fn settings_have_defaults_forms_and_protection(world: World) {
@@ -180,7 +180,7 @@ fn fill(world: &World) {
     let fact = format!("{}/facts/f", super::path_of("a"));
     world.put(&fact, &json!({"value": "1"})).good();
     world.put("/settings/auto_deploy", &json!({"value": false})).good();
-    assert_eq!(world.act(&format!("/versions/{version}/dry-runs")).status, 202);
+    assert_eq!(world.post_empty(&format!("/versions/{version}/dry-runs")).status, 202);
     let found = json!({"resources": [{"id": "t::D[agent,name=x]", "attributes": {"a": 1}}]});
     assert_eq!(world.put("/discovered", &found).status, 204);
 }
@@ -196,7 +196,7 @@ fn erase(world: &World) {
 
 fn clearing_leaves_the_environment_and_its_settings(world: World) {
     fill(&world);
-    let begun = world.act("/clear");
+    let begun = world.post_empty("/clear");
     assert_eq!(begun.status, 202);
     erase(&world);
     for list in [

@@ -142,7 +142,7 @@ fn events_end_with_the_credential(world: World) {
     let client = world.served.with_token(made["secret"].as_str().unwrap());
     let mut all = EventClient::to(&client, "/api/v1/events", None);
     let mut one = EventClient::to(&client, &world.at("/events"), None);
-    world.act("/halt").good();
+    world.post_empty("/halt").good();
     for listening in [&mut all, &mut one] {
         while listening.next().unwrap().kind != "environment" {}
     }

@@ -13,7 +13,7 @@ fn list(world: &World, query: &str) -> Value {
 }
 
 /// Returns the ids of a page, and the counts around it.
-fn seen(page: &Value) -> (Vec<String>, Value) {
+fn page_ids(page: &Value) -> (Vec<String>, Value) {
     let items = page["data"].as_array().unwrap().iter();
     let ids = items.map(|item| item["resource_id"].as_str().unwrap().to_owned()).collect();
     (ids, page["metadata"].clone())
@@ -64,17 +64,17 @@ fn pages_by_type_are_those_of_the_whole_list(world: World) {
                 let query = format!("limit={limit}{filter}{order}");
                 let mut page = list(&world, &query);
                 assert_eq!(
-                    seen(&page),
-                    seen(&list(&world, &format!("{query}&{WHOLE}"))),
+                    page_ids(&page),
+                    page_ids(&list(&world, &format!("{query}&{WHOLE}"))),
                     "{query}"
                 );
-                let mut ids = seen(&page).0;
+                let mut ids = page_ids(&page).0;
                 while let Some(next) = page["links"]["next"].as_str() {
                     let query = next.split_once('?').unwrap().1.to_owned();
                     page = list(&world, &query);
                     let whole = list(&world, &format!("{query}&{WHOLE}"));
-                    assert_eq!(seen(&page), seen(&whole), "{query}");
-                    ids.extend(seen(&page).0);
+                    assert_eq!(page_ids(&page), page_ids(&whole), "{query}");
+                    ids.extend(page_ids(&page).0);
                 }
                 assert_eq!(
                     ids.len() as u64,
@@ -85,7 +85,7 @@ fn pages_by_type_are_those_of_the_whole_list(world: World) {
                     let query = previous.split_once('?').unwrap().1.to_owned();
                     page = list(&world, &query);
                     let whole = list(&world, &format!("{query}&{WHOLE}"));
-                    assert_eq!(seen(&page), seen(&whole), "{query}");
+                    assert_eq!(page_ids(&page), page_ids(&whole), "{query}");
                 }
                 assert_eq!(page["metadata"]["before"], 0, "{query}");
             }
@@ -106,7 +106,7 @@ fn pages_by_type_are_those_of_the_whole_list(world: World) {
         for order in ["asc", "desc"] {
             let query = format!("limit=4&sort=resource_type.{order}&{bound}");
             let whole = list(&world, &format!("{query}&{WHOLE}"));
-            assert_eq!(seen(&list(&world, &query)), seen(&whole), "{query}");
+            assert_eq!(page_ids(&list(&world, &query)), page_ids(&whole), "{query}");
         }
     }
 }

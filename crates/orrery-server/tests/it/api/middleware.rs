@@ -206,9 +206,9 @@ fn odd_texts_are_refused_cleanly(world: World) {
     assert_eq!(world.get("/versions/99999999999").status, 400);
     refused(&world.get("/versions/4294967295"), 404, "not-found");
     refused(&world.get("/versions/4294967295/compare/4294967295"), 404, "not-found");
-    refused(&world.act("/versions/4294967295/release"), 404, "not-found");
-    refused(&world.act("/versions/4294967295/dry-runs"), 404, "not-found");
-    refused(&world.act("/versions/4294967295/roll-back"), 404, "not-found");
+    refused(&world.post_empty("/versions/4294967295/release"), 404, "not-found");
+    refused(&world.post_empty("/versions/4294967295/dry-runs"), 404, "not-found");
+    refused(&world.post_empty("/versions/4294967295/roll-back"), 404, "not-found");
     refused(&world.delete("/versions/4294967295"), 404, "not-found");
     let odd = json!({"resources": [{"id": "t::R[a,b=c]", "attributes": {"x": 1e308, "y": u64::MAX, "\u{1f600}": null}}]});
     assert_eq!(world.post("/versions", &odd).status, 201);

@@ -105,7 +105,7 @@ impl World {
     }
 
     /// Sends a POST request without a body.
-    pub(crate) fn act(&self, path: &str) -> Answer {
+    pub(crate) fn post_empty(&self, path: &str) -> Answer {
         self.admin().send("POST", &self.at(path), &[], None)
     }
 

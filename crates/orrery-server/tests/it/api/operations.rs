@@ -65,7 +65,7 @@ fn ask(world: &World, path: &str, body: &Value) -> String {
     asked.headers["location"].to_str().unwrap().to_owned()
 }
 
-fn ended(operation: &Value) -> bool {
+fn has_ended(operation: &Value) -> bool {
     operation["transitioning"] != "yes"
 }
 
@@ -76,7 +76,7 @@ fn a_report_is_about_the_version_of_its_operation(world: World) {
     let stored = world.post("/versions", &upload).good();
     let operation =
         world.at(&format!("/operations/{}", stored["operation"]["id"].as_str().unwrap()));
-    until(&world, &operation, ended);
+    until(&world, &operation, has_ended);
     let report = || world.admin().get(&format!("{operation}/report")).good();
     let before = report();
     assert_eq!((&before["total"], &before["updated"]), (&json!(1), &json!(1)), "{before}");
@@ -85,7 +85,7 @@ fn a_report_is_about_the_version_of_its_operation(world: World) {
     let upload = json!({"resources": [one, two], "release": true, "verify": true});
     let stored = world.post("/versions", &upload).good();
     let other = world.at(&format!("/operations/{}", stored["operation"]["id"].as_str().unwrap()));
-    until(&world, &other, ended);
+    until(&world, &other, has_ended);
     assert_eq!(report(), before);
     let results = world.admin().get(&format!("{operation}/results")).good();
     let items = results["items"].as_array().unwrap();
@@ -108,14 +108,14 @@ fn an_operation_ends_with_its_resources(world: World) {
 
     // Another agent is busy for a long time.
     let repair = ask(&world, "/repair", &json!({"agents": ["b"]}));
-    let done = until(&world, &repair, ended);
+    let done = until(&world, &repair, has_ended);
     assert_eq!(done["transitioning"], "no", "{done}");
     let outcome = &done["outcome"];
     assert_eq!((&outcome["matched"], &outcome["deployed"]), (&json!(2), &json!(1)), "{done}");
     assert_eq!(outcome["failed"], 1, "{done}");
     assert_eq!(done["transitioning_message"], "1 deployed, 1 failed");
     let deploy = ask(&world, "/deploy", &json!({"filter": {"agent": "c"}}));
-    let done = until(&world, &deploy, ended);
+    let done = until(&world, &deploy, has_ended);
     assert_eq!(
         (&done["outcome"]["matched"], &done["outcome"]["as_wanted"]),
         (&json!(1), &json!(1))
@@ -123,7 +123,7 @@ fn an_operation_ends_with_its_resources(world: World) {
 
     // An unknown id is not a success.
     let unknown = "std::testing::ScriptedResource[b,name=unheard-of]";
-    let done = until(&world, &ask(&world, "/deploy", &json!({"ids": [unknown]})), ended);
+    let done = until(&world, &ask(&world, "/deploy", &json!({"ids": [unknown]})), has_ended);
     assert_eq!(done["transitioning"], "error", "{done}");
     assert!(done["transitioning_message"].as_str().unwrap().contains("unheard-of"), "{done}");
 
@@ -139,38 +139,38 @@ fn an_operation_ends_with_its_resources(world: World) {
     with_sender(1);
     let receiver = world.at("/resources/std::testing::ScriptedResource%5Bd%2Cname%3Dreceiver%5D");
     until(&world, &receiver, |found| found["status"] == "deployed");
-    world.act("/agents/d/pause").good();
+    world.post_empty("/agents/d/pause").good();
     with_sender(2);
     let deploy = ask(&world, "/deploy", &json!({"agents": ["d"]}));
     until(&world, &deploy, |found| found["transitioning_message"] == "waits for paused agents: d");
-    world.act("/agents/d/unpause").good();
-    let done = until(&world, &deploy, ended);
+    world.post_empty("/agents/d/unpause").good();
+    let done = until(&world, &deploy, has_ended);
     let outcome = &done["outcome"];
     assert_eq!((&outcome["deployed"], &outcome["followed"]), (&json!(2), &json!(1)), "{done}");
 
     // A waiting operation names the agents, and ends when they are done.
-    world.act("/agents/c/pause").good();
+    world.post_empty("/agents/c/pause").good();
     let repair = ask(&world, "/repair", &json!({"agents": ["b", "c"]}));
     let waits = "waits for paused agents: c";
     let waiting = until(&world, &repair, |found| found["transitioning_message"] == waits);
     assert_eq!(waiting["transitioning"], "yes");
-    world.act("/agents/c/unpause").good();
-    let done = until(&world, &repair, ended);
+    world.post_empty("/agents/c/unpause").good();
+    let done = until(&world, &repair, has_ended);
     assert_eq!((&done["outcome"]["matched"], &done["outcome"]["deployed"]), (&json!(3), &json!(2)));
     drop(engine);
 }
 
 fn operations_in_a_halted_environment_are_refused(world: World) {
     for path in ["/deploy", "/repair"] {
-        let refusal = world.act(path);
+        let refusal = world.post_empty(path);
         refused(&refusal, 409, "conflict");
         assert!(refusal.text.contains("no version is released"), "{refusal:?}");
     }
     let version = world.upload(&[("a", 1)]);
     let asked = ask(&world, "/deploy", &json!({}));
-    let halted = world.act("/halt").good();
+    let halted = world.post_empty("/halt").good();
     assert!(halted["actions"].get("deploy").is_none(), "{halted}");
-    let refusal = world.act("/deploy");
+    let refusal = world.post_empty("/deploy");
     refused(&refusal, 409, "conflict");
     assert!(refusal.text.contains("halted"), "{refusal:?}");
     // The earlier operation shows the agents that it waits for.
@@ -192,12 +192,12 @@ fn actions_are_limited_to_state_and_rights(world: World) {
     let number = world.upload(&[("a", 1)]);
     assert_eq!(names(&world.get("").good()), ["clear", "halt"]);
     assert_eq!(names(&world.get(&super::path_of("a")).good()), ["refresh-facts"]);
-    world.act(&format!("/versions/{number}/release")).good();
+    world.post_empty(&format!("/versions/{number}/release")).good();
     assert_eq!(names(&world.get("").good()), ["clear", "deploy", "halt", "repair"]);
     let of_resource = ["deploy", "refresh-facts", "repair"];
     assert_eq!(names(&world.get(&super::path_of("a")).good()), of_resource);
     world.upload(&[("a", 2)]);
-    let compile = world.act("/compiles").good();
+    let compile = world.post_empty("/compiles").good();
     let compile = format!("/compiles/{}", compile["id"].as_str().unwrap());
     let token = |grants: Value| {
         let mut new = json!({"name": grants.to_string()});
@@ -284,14 +284,14 @@ fn invalid_code_is_reported(world: World) {
     let engine = engine(&world);
 
     // A dry run of it ends with the reason.
-    let run = world.act(&format!("/versions/{number}/dry-runs")).good();
+    let run = world.post_empty(&format!("/versions/{number}/dry-runs")).good();
     let id = run["request"]["dry_run"].as_str().unwrap();
     let path = world.at(&format!("/versions/{number}/dry-runs/{id}"));
     let done = until(&world, &path, |found| found["transitioning"] == "no");
     assert_eq!((&done["todo"], &done["by_status"]), (&json!(0), &json!({"failed": 1})), "{done}");
 
     // After a release, the reason is shown as well.
-    world.act(&format!("/versions/{number}/release")).good();
+    world.post_empty(&format!("/versions/{number}/release")).good();
     let stuck = until(&world, &world.at(""), |found| found["transitioning"] == "error");
     let reason = stuck["transitioning_message"].as_str().unwrap();
     assert!(reason.starts_with(&format!("the handlers of version {number}")), "{reason}");
@@ -308,7 +308,7 @@ fn invalid_code_is_reported(world: World) {
 
 fn deploys_are_requested_and_followed(world: World) {
     world.upload(&[("a", 1)]);
-    let asked = world.act("/deploy");
+    let asked = world.post_empty("/deploy");
     assert_eq!(asked.status, 202);
     let path = asked.headers["location"].to_str().unwrap().to_owned();
     let asked = asked.good();
@@ -351,8 +351,8 @@ fn a_deploy_filter_matches_the_list_filter(world: World) {
 fn dry_runs_are_counted_once(world: World) {
     let version = world.upload(&[("a", 1), ("b", 1), ("c", 1)]);
     let path = format!("/versions/{version}/dry-runs");
-    refused(&world.act("/versions/9/dry-runs"), 404, "not-found");
-    let asked = world.act(&path);
+    refused(&world.post_empty("/versions/9/dry-runs"), 404, "not-found");
+    let asked = world.post_empty(&path);
     assert_eq!(asked.status, 202);
     let asked = asked.good();
     let id = asked["request"]["dry_run"].as_str().unwrap().to_owned();

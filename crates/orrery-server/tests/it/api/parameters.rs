@@ -111,7 +111,7 @@ fn a_missing_fact_is_refreshed_once_a_minute(world: World) {
     assert_eq!((open[0].kind.as_str(), &open[0].payload), ("facts", &json!({"ids": [id_of("a")]})));
     refused(&ask("b"), 404, "fact-requested");
     assert_eq!(world.store().records().open_requests(world.key()).unwrap().len(), 2);
-    let refresh = world.act(&format!("{}/refresh-facts", path_of("b")));
+    let refresh = world.post_empty(&format!("{}/refresh-facts", path_of("b")));
     assert_eq!(refresh.status, 204);
     assert_eq!(world.store().records().open_requests(world.key()).unwrap().len(), 2);
     let (records, pause) = (world.store().records(), std::time::Duration::from_secs(60));

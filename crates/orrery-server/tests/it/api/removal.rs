@@ -67,7 +67,7 @@ fn an_environment_is_bound_to_one_project(world: World) {
     refused(&post(Some("notes"), json!({})), 409, "other-project");
     // A roll-back to a version of another project rebinds the environment to it.
     let first = u32::try_from(before).unwrap();
-    world.act(&format!("/versions/{first}/roll-back")).good();
+    world.post_empty(&format!("/versions/{first}/roll-back")).good();
     assert_eq!(bound(), "notes");
     let patch = |project: &str| {
         let path = world.at("");
@@ -183,7 +183,7 @@ fn unmanaged_resources_are_reported_and_pruned(world: World) {
     assert_eq!(directory["attributes"]["purged"], true);
     assert_eq!(directory["attributes"]["content"], "/d", "what else is known of it stays");
     assert_eq!(directory["requires"], json!([id("/d/x")]));
-    world.act(&format!("/versions/{number}/release")).good();
+    world.post_empty(&format!("/versions/{number}/release")).good();
     deploy(&world, &candidate);
     let after = world.post("/versions", &fewer).good();
     assert_eq!(after["total"], 1);

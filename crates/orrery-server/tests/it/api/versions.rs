@@ -64,7 +64,7 @@ fn versions_are_stored_and_shown(world: World) {
     let second = world.upload(&[("a", 2)]);
     let third = world.upload(&[("a", 3)]);
     let lease = world.lease();
-    world.act(&format!("/versions/{third}/release")).good();
+    world.post_empty(&format!("/versions/{third}/release")).good();
     world.deploy(&lease, third, &[]);
     let list = world.get("/versions").good();
     let shown: Vec<(&Value, &Value)> = list["items"]
@@ -95,7 +95,7 @@ fn numbers_are_reserved_first(world: World) {
     let with =
         |number: u64| world.post("/versions", &json!({"number": number, "resources": resources}));
     refused(&with(1), 400, "version-not-reserved");
-    let number = world.act("/versions/reserve").good()["number"].as_u64().unwrap();
+    let number = world.post_empty("/versions/reserve").good()["number"].as_u64().unwrap();
     assert_eq!(with(number).status, 201);
     refused(&with(number), 409, "exists");
     refused(&with(u64::MAX), 400, "version-not-reserved");
@@ -175,15 +175,15 @@ fn an_older_version_never_overrides_a_newer_one(world: World) {
     let (old, new) = (world.upload(&[("a", 1)]), world.upload(&[("a", 2)]));
     let before = world.get(&format!("/versions/{new}")).good();
     assert!(before.get("released_at").is_none(), "{before}");
-    let after = world.act(&format!("/versions/{new}/release")).good();
+    let after = world.post_empty(&format!("/versions/{new}/release")).good();
     let (made, released) = (after["created"].as_str(), after["released_at"].as_str());
     assert!(made.is_some() && made < released, "{after}");
-    refused(&world.act(&format!("/versions/{old}/release")), 409, "superseded");
-    refused(&world.act(&format!("/versions/{new}/release")), 409, "already-released");
+    refused(&world.post_empty(&format!("/versions/{old}/release")), 409, "superseded");
+    refused(&world.post_empty(&format!("/versions/{new}/release")), 409, "already-released");
     // A reserved number that is stored after a newer version was released.
-    let late = world.act("/versions/reserve").good()["number"].as_u64().unwrap();
+    let late = world.post_empty("/versions/reserve").good()["number"].as_u64().unwrap();
     let newest = world.upload(&[("a", 3)]);
-    world.act(&format!("/versions/{newest}/release")).good();
+    world.post_empty(&format!("/versions/{newest}/release")).good();
     let upload = json!({"number": late, "resources": [resource("a", 4)], "release": true});
     let stored = world.post("/versions", &upload).good();
     assert_eq!(stored["released"], false);
@@ -234,7 +234,7 @@ fn any_version_can_be_rolled_back_to(world: World) {
     });
     world.post("/versions", &first).good();
     world.upload(&[("a", 2), ("b", 1)]);
-    let back = world.act("/versions/1/roll-back");
+    let back = world.post_empty("/versions/1/roll-back");
     assert_eq!(back.status, 201);
     let back = back.good();
     assert_eq!((&back["number"], &back["released"]), (&json!(3), &json!(true)));
@@ -245,7 +245,7 @@ fn any_version_can_be_rolled_back_to(world: World) {
     let same = world.get("/versions/1/compare/3").good();
     assert!(same["items"].as_array().unwrap().is_empty(), "{same}");
     assert_eq!(world.get("/versions/3/unknowns").good()["items"].as_array().unwrap().len(), 1);
-    refused(&world.act("/versions/9/roll-back"), 404, "not-found");
+    refused(&world.post_empty("/versions/9/roll-back"), 404, "not-found");
 }
 
 fn only_unused_versions_are_deleted(world: World) {
@@ -320,7 +320,7 @@ fn compressed_uploads_are_decompressed_within_limits(world: World) {
     bad("/versions?limit=many", "limit must be a whole number");
     bad("/versions/many", "must be a whole number");
     bad("/operations/x", "must be an id");
-    let action = world.act("/agents/agent/explode");
+    let action = world.post_empty("/agents/agent/explode");
     refused(&action, 400, "bad-request");
     assert!(action.text.contains("explode in the path is unknown"), "{action:?}");
     // Small when compressed, and much too large decompressed.
@@ -351,15 +351,23 @@ fn an_operation_is_created_with_its_release(world: World) {
         let path = format!("/operations/{}", released["operation"]["id"].as_str().unwrap());
         assert_eq!(world.get(&path).good()["transitioning"], "yes");
     }
-    assert!(world.act(&format!("/versions/{second}/release")).good().get("operation").is_none());
+    assert!(
+        world.post_empty(&format!("/versions/{second}/release")).good().get("operation").is_none()
+    );
     // The operation would apply to another version.
     refused(&ask(first, "release", "deploy"), 409, "superseded");
     let back = ask(first, "roll-back", "deploy").good();
     assert_eq!((&back["released"], &back["operation"]["kind"]), (&json!(true), &json!("deploy")));
-    assert!(world.act(&format!("/versions/{second}/roll-back")).good().get("operation").is_none());
+    assert!(
+        world
+            .post_empty(&format!("/versions/{second}/roll-back"))
+            .good()
+            .get("operation")
+            .is_none()
+    );
     assert_eq!(world.get("/operations").good()["items"].as_array().unwrap().len(), 3);
 
-    world.act("/halt").good();
+    world.post_empty("/halt").good();
     let third = store(3);
     refused(&ask(third, "release", "deploy"), 409, "conflict");
     refused(&ask(first, "roll-back", "deploy"), 409, "conflict");

@@ -126,7 +126,7 @@ impl WebhookWorld {
         answer.body["secret"].as_str().unwrap().to_owned()
     }
 
-    fn tell(&self, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    fn deliver(&self, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let path = format!("/api/v1/webhooks/{}", self.environment);
         self.served.anonymous().send_bytes("POST", &path, headers, body.to_vec())
     }
@@ -159,7 +159,7 @@ fn a_webhook_of_each_forge_triggers_a_read_of_the_branch() {
     ] {
         // A repeated request is harmless.
         for _ in 0..2 {
-            let answer = hooked.tell(&headers, PUSH);
+            let answer = hooked.deliver(&headers, PUSH);
             assert_eq!(answer.status, 202, "{headers:?} {answer:?}");
         }
         assert!(hooked.is_due(), "{headers:?}");
@@ -168,7 +168,7 @@ fn a_webhook_of_each_forge_triggers_a_read_of_the_branch() {
     // Other events have no effect.
     let tell = |event: &str, body: &[u8]| {
         let signature = signed(&secret, body);
-        hooked.tell(&[("x-gitea-event", event), ("x-gitea-signature", &signature)], body)
+        hooked.deliver(&[("x-gitea-event", event), ("x-gitea-signature", &signature)], body)
     };
     assert_eq!(tell("ping", b"{}").good()["result"], "pong");
     assert_eq!(tell("issues", b"{}").good()["result"], "ignored");
@@ -188,7 +188,7 @@ fn a_webhook_of_each_forge_triggers_a_read_of_the_branch() {
     // Invalid compression is neither a push nor too large.
     let packed = [("content-encoding", "gzip"), ("x-gitlab-event", "Push Hook")];
     let headers = [packed[0], packed[1], ("x-gitlab-token", &*secret)];
-    refused(&hooked.tell(&headers, b"no gzip"), 400, "bad-request");
+    refused(&hooked.deliver(&headers, b"no gzip"), 400, "bad-request");
     assert!(!hooked.is_due());
     // The secret is not returned again.
     let listed = hooked.served.admin.get(&hooked.at("/secrets")).good();
@@ -210,7 +210,7 @@ fn a_repeated_request_for_a_secret_leaves_the_first_one_in_force() {
     refused(&again, 409, "already-carried-out");
     let secret = first.body["secret"].as_str().unwrap();
     let headers = [("x-gitlab-event", "Push Hook"), ("x-gitlab-token", secret)];
-    assert_eq!(hooked.tell(&headers, PUSH).status, 202, "the first secret counts");
+    assert_eq!(hooked.deliver(&headers, PUSH).status, 202, "the first secret counts");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn webhooks_without_the_secret_reveal_nothing_and_have_no_effect() {
     let hooked = WebhookWorld::start();
     let good = |secret: &str| format!("sha256={}", signed(secret, PUSH));
     let push = |signature: &str| {
-        hooked.tell(&[("x-github-event", "push"), ("x-hub-signature-256", signature)], PUSH)
+        hooked.deliver(&[("x-github-event", "push"), ("x-hub-signature-256", signature)], PUSH)
     };
     let before = push(&good("anything"));
     refused(&before, 401, "unauthenticated");
@@ -228,7 +228,7 @@ fn webhooks_without_the_secret_reveal_nothing_and_have_no_effect() {
     // A wrong signature, a missing one, and a missing environment are indistinguishable.
     let wrong = push(&good("anything"));
     assert_eq!((wrong.status, &wrong.body), (before.status, &before.body));
-    let none = hooked.tell(&[("x-github-event", "push")], PUSH);
+    let none = hooked.deliver(&[("x-github-event", "push")], PUSH);
     assert_eq!((none.status, &none.body), (before.status, &before.body));
     for path in ["00000000-0000-0000-0000-000000000000", "nonsense"] {
         let path = format!("/api/v1/webhooks/{path}");
@@ -240,7 +240,7 @@ fn webhooks_without_the_secret_reveal_nothing_and_have_no_effect() {
     // Compressed, since a client that is refused while sending may miss the response.
     let large = super::versions::gzip(&vec![b' '; 2 << 20]);
     let packed = [("x-gitlab-token", &*secret), ("content-encoding", "gzip")];
-    let large = hooked.tell(&packed, &large);
+    let large = hooked.deliver(&packed, &large);
     refused(&large, 413, "too-large");
     assert!(!hooked.is_due());
     assert_eq!(push(&good(&secret)).status, 202);

@@ -2,8 +2,8 @@
 
 use orrery_model::Timestamp;
 use orrery_store::{
-    AuditEntry, AuditFilter, AuditVerdict, NewAccount, RoleScope, SessionRecord, Store, StoreError,
-    TokenRecord,
+    AuditFilter, AuditRecord, AuditVerification, NewAccount, RoleScope, SessionRecord, Store,
+    StoreError, TokenRecord,
 };
 
 use crate::support::Backend;
@@ -267,8 +267,8 @@ fn deleted_scopes_take_their_grants_along(backend: Backend) {
     assert_eq!(records.token(&[1; 16]).unwrap().revoked, Some(Timestamp(77)));
 }
 
-fn entry(actor: &str, at: i64) -> AuditEntry {
-    AuditEntry {
+fn entry(actor: &str, at: i64) -> AuditRecord {
+    AuditRecord {
         at: Timestamp(at),
         actor: actor.to_owned(),
         address: "192.0.2.1".to_owned(),
@@ -283,7 +283,7 @@ fn entry(actor: &str, at: i64) -> AuditEntry {
 fn retention_leaves_the_audit_log_a_chain(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    let all: Vec<AuditEntry> = (1..=10).map(|at| entry("a", at)).collect();
+    let all: Vec<AuditRecord> = (1..=10).map(|at| entry("a", at)).collect();
     records.append_audit(&all).unwrap();
     let now = Timestamp(20);
     assert_eq!(records.expire_audit(Timestamp(1), 100, now).unwrap(), 0, "none is that old");
@@ -293,39 +293,39 @@ fn retention_leaves_the_audit_log_a_chain(backend: Backend) {
     let remaining = records.audit(&AuditFilter::default(), None, 100).unwrap();
     let ids: Vec<i64> = remaining.iter().map(|record| record.id).collect();
     assert_eq!(ids, [12, 11, 10, 9, 8, 7]);
-    let good = AuditVerdict::Good { id: 12, hash: remaining[0].hash };
+    let good = AuditVerification::Good { id: 12, hash: remaining[0].hash };
     assert_eq!(records.verify_audit(None, 100).unwrap(), good);
     records.append_audit(&[entry("b", 21)]).unwrap();
     let verdict = records.verify_audit(None, 100).unwrap();
-    assert!(matches!(verdict, AuditVerdict::Good { id: 13, .. }), "{verdict:?}");
+    assert!(matches!(verdict, AuditVerification::Good { id: 13, .. }), "{verdict:?}");
     assert_eq!(records.expire_audit(Timestamp(100), 100, now).unwrap(), 6, "all but the last");
     let verdict = records.verify_audit(None, 100).unwrap();
-    assert!(matches!(verdict, AuditVerdict::Good { id: 14, .. }), "{verdict:?}");
+    assert!(matches!(verdict, AuditVerification::Good { id: 14, .. }), "{verdict:?}");
 }
 
 fn the_audit_log_is_a_chain(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let empty = records.verify_audit(None, 10).unwrap();
-    assert_eq!(empty, AuditVerdict::Good { id: 0, hash: [0; 32] });
+    assert_eq!(empty, AuditVerification::Good { id: 0, hash: [0; 32] });
     records.append_audit(&[entry("a", 1), entry("b", 2)]).unwrap();
     records.append_audit(&[entry("b", 2)]).unwrap();
     let all = records.audit(&AuditFilter::default(), None, 10).unwrap();
     assert_eq!(all.iter().map(|record| record.id).collect::<Vec<_>>(), [3, 2, 1]);
     assert_ne!(all[0].hash, all[1].hash, "equal entries have different seals");
-    let head = AuditVerdict::Good { id: 3, hash: all[0].hash };
+    let head = AuditVerification::Good { id: 3, hash: all[0].hash };
     assert_eq!(records.verify_audit(None, 10).unwrap(), head);
-    let half = AuditVerdict::Good { id: 2, hash: all[1].hash };
+    let half = AuditVerification::Good { id: 2, hash: all[1].hash };
     assert_eq!(records.verify_audit(None, 2).unwrap(), half);
     assert_eq!(records.verify_audit(Some((2, all[1].hash)), 10).unwrap(), head);
     let broken = records.verify_audit(Some((2, [7; 32])), 10).unwrap();
-    assert!(matches!(broken, AuditVerdict::Broken { id: 3, .. }), "{broken:?}");
+    assert!(matches!(broken, AuditVerification::Broken { id: 3, .. }), "{broken:?}");
 }
 
 fn audit_entries_are_filtered_and_paged(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    let entries: Vec<AuditEntry> =
+    let entries: Vec<AuditRecord> =
         (1..=6).map(|at| entry(if at <= 3 { "a" } else { "b" }, at)).collect();
     records.append_audit(&entries).unwrap();
     let ids = |filter: AuditFilter<'_>, before, limit| {

@@ -3,7 +3,7 @@
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{
     ClaimedCompile, CompileFailure, CompileFilter, CompileRequest, EnvironmentKey, FailureNotice,
-    NewCompile, NotificationFilter, Store, StoreError,
+    NewCompileRecord, NotificationFilter, Store, StoreError,
 };
 use serde_json::json;
 
@@ -23,7 +23,7 @@ super::list_cases![
 ];
 
 fn ask(store: &dyn Store, environment: EnvironmentKey, id: u8, at: i64, request: &CompileRequest) {
-    let new = NewCompile { id: [id; 16], request };
+    let new = NewCompileRecord { id: [id; 16], request };
     store.records().add_compile(environment, &new, Timestamp(at)).unwrap();
 }
 

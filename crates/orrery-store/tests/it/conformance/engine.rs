@@ -362,7 +362,7 @@ fn facts_come_with_results_and_go_with_the_resource(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let lease = lease(&*store, environment);
-    let unknown = orrery_store::Unknown {
+    let unknown = orrery_store::UndefinedParameter {
         name: "ip".to_owned(),
         resource: Some(named("a")),
         source: "fact".to_owned(),
@@ -402,7 +402,7 @@ fn facts_are_stored_without_an_action(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let lease = lease(&*store, environment);
-    let unknowns = [orrery_store::Unknown {
+    let unknowns = [orrery_store::UndefinedParameter {
         name: "ip".to_owned(),
         resource: Some(named("a")),
         source: "fact".to_owned(),

@@ -2,7 +2,7 @@
 
 use orrery_model::Timestamp;
 use orrery_store::{
-    ChangeSeq, EnvironmentChange, EnvironmentKey, NewEnvironment, ParameterSource, Records,
+    ChangeSeq, EnvironmentChange, EnvironmentKey, NewEnvironmentRecord, ParameterSource, Records,
     ResultRecord, Store, StoreError,
 };
 
@@ -29,8 +29,8 @@ fn at(time: i64) -> Timestamp {
     Timestamp(time)
 }
 
-fn environment<'a>(number: u8, project: &'a [u8; 16], name: &'a str) -> NewEnvironment<'a> {
-    NewEnvironment {
+fn environment<'a>(number: u8, project: &'a [u8; 16], name: &'a str) -> NewEnvironmentRecord<'a> {
+    NewEnvironmentRecord {
         uuid: id(number),
         project,
         name,

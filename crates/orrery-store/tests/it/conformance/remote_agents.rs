@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use orrery_model::Timestamp;
 use orrery_store::{
-    EnvironmentKey, GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession, NewInvitation,
-    RemoteAgentRecord, Store, StoreError,
+    EnvironmentKey, GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession,
+    NewInvitationRecord, RemoteAgentRecord, Store, StoreError,
 };
 use serde_json::json;
 
@@ -32,7 +32,7 @@ const TOKEN: [u8; 32] = [7; 32];
 
 fn invite(store: &dyn Store, hash: [u8; 32], names: &[&str]) -> Result<(), StoreError> {
     let environment = store.default_environment().unwrap();
-    let new = NewInvitation {
+    let new = NewInvitationRecord {
         uuid: [hash[0]; 16],
         hash,
         names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -71,7 +71,7 @@ fn enrolled(store: &dyn Store, id: u8, names: &[&str]) -> RemoteAgentRecord {
 }
 
 /// Records the heartbeat of a gateway; returns the number of ended sessions of others.
-fn alive(store: &dyn Store, id: u8, alive_for: Duration) -> usize {
+fn record_heartbeat(store: &dyn Store, id: u8, alive_for: Duration) -> usize {
     let peer_address = format!("10.0.0.{id}:8889");
     let gateway = GatewayHeartbeat {
         uuid: [id; 16],
@@ -82,7 +82,7 @@ fn alive(store: &dyn Store, id: u8, alive_for: Duration) -> usize {
 }
 
 fn open(store: &dyn Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, bool)> {
-    alive(store, gateway, LONG);
+    record_heartbeat(store, gateway, LONG);
     let facts = json!({"host": "new"});
     let new = NewAgentSession {
         gateway: [gateway; 16],
@@ -248,7 +248,7 @@ fn a_gateway_without_heartbeat_has_no_sessions(backend: Backend) {
     assert!(records.gateways(Duration::ZERO).unwrap().is_empty());
     assert_eq!(records.gateway_of_agent(&[1; 16], Duration::ZERO).unwrap(), None);
     let latest = records.latest_change().unwrap();
-    assert_eq!(alive(&*store, 6, Duration::ZERO), 1);
+    assert_eq!(record_heartbeat(&*store, 6, Duration::ZERO), 1);
     let changes = records.changes(latest, None, 10).unwrap();
     assert_eq!(changes.len(), 1);
     assert_eq!(changes[0].kind, "remote_agent");

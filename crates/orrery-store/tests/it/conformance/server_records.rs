@@ -7,7 +7,7 @@ use std::time::Duration;
 use orrery_model::{Change, Timestamp, VersionNumber};
 use orrery_store::{
     DryRunResult, EnvironmentKey, IdempotentRequest, KeyState, MetricRecord, NewDiscovered,
-    NewEnvironment, NewNotification, NewParameter, NotificationFilter, ParameterFilter,
+    NewEnvironmentRecord, NewNotification, NewParameter, NotificationFilter, ParameterFilter,
     ParameterSource, Records, ResultRecord, StoreError, StoredResponse, with_idempotency,
 };
 
@@ -262,7 +262,7 @@ fn requests_with_an_effect_are_never_executed_again(backend: Backend) {
     assert_eq!(begin("slow", 5000).0, KeyState::First);
     let late = with_idempotency(Some(slow), pause("late"));
     assert!(matches!(late, Err(StoreError::Conflict(_))), "{late:?}");
-    let is_late = |agent: &orrery_store::Agent| agent.name == "late";
+    let is_late = |agent: &orrery_store::AgentState| agent.name == "late";
     assert!(!store.agents(environment).unwrap().iter().any(is_late));
     // Other requests on the same thread are not affected.
     pause("others")().unwrap();
@@ -420,7 +420,7 @@ fn an_environment_goes_with_all_that_is_in_it(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     records.create_project(id(1), "p", "", at(1)).unwrap();
-    let new = NewEnvironment {
+    let new = NewEnvironmentRecord {
         uuid: id(2),
         project: &id(1),
         name: "e",

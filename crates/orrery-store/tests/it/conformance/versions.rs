@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use orrery_model::{Resource, ResourceFlags, Source, Timestamp, VersionNumber};
-use orrery_store::{NewVersion, PutScope, StoreError, Unknown, load_version};
+use orrery_store::{NewVersion, PutScope, StoreError, UndefinedParameter, load_version};
 
 use crate::support::{Backend, deployed, id, lease, named, new_version, put, resource, simple};
 
@@ -210,7 +210,7 @@ fn versions_put_out_of_order_are_read_right(backend: Backend) {
     assert_eq!(load_version(&*store, environment, late).unwrap().resources, of_late);
     assert_eq!(load_version(&*store, environment, early).unwrap().resources, of_early);
     let mut names = Vec::new();
-    let see = &mut |difference: orrery_store::ResourceDifference| {
+    let see = &mut |difference: orrery_store::ResourceDiff| {
         names.push((difference.id.value().to_owned(), difference.after.is_some()));
     };
     store.diff_versions(environment, early, late, see).unwrap();
@@ -440,8 +440,12 @@ fn unknowns_belong_to_their_version(backend: Backend) {
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
     let unknowns = [
-        Unknown { name: "b".to_owned(), resource: None, source: "user".to_owned() },
-        Unknown { name: "ip".to_owned(), resource: Some(named("a")), source: "fact".to_owned() },
+        UndefinedParameter { name: "b".to_owned(), resource: None, source: "user".to_owned() },
+        UndefinedParameter {
+            name: "ip".to_owned(),
+            resource: Some(named("a")),
+            source: "fact".to_owned(),
+        },
     ];
     let resources = simple(&["a"]);
     let new = NewVersion { unknowns: &unknowns, ..new_version(&resources) };

@@ -138,8 +138,8 @@ fn show_warnings(catalog: &Catalog, files: &[DocumentFileId], planned: &Document
         warnings.into_iter().partition(|one| one.id == Some("unsolvable-template"));
     report::show_warnings(&shown, &others);
     for warning in &unsolvable {
-        output::say(&shown.long(warning));
-        output::say("");
+        output::print_status(&shown.long(warning));
+        output::print_status("");
     }
 }
 
@@ -172,7 +172,7 @@ fn print_summary(applied: &DocumentsApplied, would: &str, json: bool) -> Result<
     if parts.is_empty() {
         parts.push("no documents".to_owned());
     }
-    output::say(&parts.join(", "));
+    output::print_status(&parts.join(", "));
     Ok(Exit::Done)
 }
 

@@ -6,7 +6,7 @@ use orrery_cluster::document::{
     Catalog, CatalogProblem, DocumentFileId, DocumentKind, ProblemSeverity,
 };
 use orrery_cluster::preview::{PreviewError, cost, error_json, layout_json, preview};
-use orrery_cluster::solver::{Request, SearchLimits, Solution, smallest_size};
+use orrery_cluster::solver::{LayoutRequest, SearchLimits, Solution, smallest_size};
 use orrery_compiler::diagnostic::Diagnostic;
 use serde_json::{Value, json};
 
@@ -79,10 +79,10 @@ fn check_template<'c>(
     let stop = deadline(options.timeout);
     let limits = SearchLimits { stop: Some(&stop), ..SearchLimits::default() };
     let at = |size: u32| -> Result<Solution, PreviewError> {
-        Ok(preview(catalog, &Request::new(name, size), limits)?.solution)
+        Ok(preview(catalog, &LayoutRequest::new(name, size), limits)?.solution)
     };
     let mut checked = TemplateCheck { name, smallest: None, sized: None, failure: None };
-    match smallest_size(catalog, &Request::new(name, 1), limits) {
+    match smallest_size(catalog, &LayoutRequest::new(name, 1), limits) {
         Ok(Some(size)) => match at(size) {
             Ok(solution) => checked.smallest = Some((size, solution)),
             Err(error) => checked.failure = Some(error),
@@ -200,6 +200,6 @@ fn show(
             line += &format!(", {}", style::count(count, noun));
         }
     }
-    output::say(&line);
+    output::print_status(&line);
     is_written
 }

@@ -127,7 +127,7 @@ fn show(document: &ClusterDocument, kind: DocumentKind, json: bool) -> Result<Ex
     let ClusterDocument { name, revision, changed, changed_by, content, .. } = document;
     let by = style::sanitize(changed_by);
     let what = if content.is_some() { "changed" } else { "deleted" };
-    output::say(&format!(
+    output::print_status(&format!(
         "{} {}, revision {revision}, {what} {} by {by}",
         kind.noun(),
         style::sanitize(name),

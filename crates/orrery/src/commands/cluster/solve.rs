@@ -7,7 +7,7 @@ use orrery_cluster::document::{
     Catalog, CatalogProblem, DocumentFileId, DocumentKind, ProblemSeverity,
 };
 use orrery_cluster::preview::{PreviewError, error_json, preview, preview_from};
-use orrery_cluster::solver::{Request, SearchLimits, Solution, SolverMode};
+use orrery_cluster::solver::{LayoutRequest, SearchLimits, Solution, SolverMode};
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_model::similar_names::closest;
 use serde::de::DeserializeOwned;
@@ -116,7 +116,8 @@ fn server_of(options: &SolveTemplate) -> Result<Option<Remote>, CliError> {
 }
 
 fn solve_on(remote: &Remote, options: &SolveTemplate) -> Result<Exit, CliError> {
-    let Request { template, size, services, provider, hardware, image, .. } = request_of(options)?;
+    let LayoutRequest { template, size, services, provider, hardware, image, .. } =
+        request_of(options)?;
     let settings = SolveSettings { provider, hardwaretype: hardware, imagetype: image, services };
     let request = SolveRequest {
         template,
@@ -171,7 +172,7 @@ fn unreadable_templates(catalog: &Catalog, template: &str) -> Vec<CatalogProblem
 }
 
 /// Errors of the documents that the request uses; errors elsewhere do not matter.
-fn broken_documents(catalog: &Catalog, request: &Request) -> Vec<CatalogProblem> {
+fn broken_documents(catalog: &Catalog, request: &LayoutRequest) -> Vec<CatalogProblem> {
     let mut used = documents::files_of(catalog, &request.template);
     let resolved = catalog.resolve(&request.template).ok().flatten();
     let defaults = resolved.iter().flat_map(|one| one.template.defaults.service_names());
@@ -220,8 +221,8 @@ fn unknown_template(catalog: &Catalog, options: &SolveTemplate) -> CliError {
     }
 }
 
-fn request_of(options: &SolveTemplate) -> Result<Request, CliError> {
-    let mut request = Request::new(&*options.template, options.size);
+fn request_of(options: &SolveTemplate) -> Result<LayoutRequest, CliError> {
+    let mut request = LayoutRequest::new(&*options.template, options.size);
     if options.compatible {
         request.mode = SolverMode::Compatible;
     }

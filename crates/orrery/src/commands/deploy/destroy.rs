@@ -81,7 +81,7 @@ fn print_destroyed(name: &str, plan: &RemovalPlan) {
             )
         }
     };
-    output::say(&format!("{}: {what}", style::good("destroyed")));
+    output::print_status(&format!("{}: {what}", style::good("destroyed")));
 }
 
 fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {

@@ -69,7 +69,7 @@ impl FollowedOperation<'_> {
         };
         if interrupted {
             let text = "interrupted: the server continues; `orrery status` shows the progress";
-            output::say(text);
+            output::print_status(text);
         }
         let report = ServerReport { of: self.of, selection: self.selection, begun, since };
         let read = || match interrupted {
@@ -100,7 +100,7 @@ impl FollowedOperation<'_> {
         let mut results = results;
         results.retain(|result| !reported.contains(result.id()));
         print_results(&results, number(end.tally.changed()));
-        output::say(&end.summary(bar.elapsed()));
+        output::print_status(&end.summary(bar.elapsed()));
         Ok(end.exit())
     }
 
@@ -128,7 +128,7 @@ impl FollowedOperation<'_> {
                 return Err(Unanswered::Interrupted);
             }
             if let Some(text) = reason.reason_to_report(&now, Instant::now()) {
-                bar.say(&format!("{}: {}", style::help("note"), style::sanitize(&text)));
+                bar.print_above(&format!("{}: {}", style::help("note"), style::sanitize(&text)));
             }
             if let Some(progress) = &now.progress {
                 bar.draw(&state_of(progress));
@@ -154,26 +154,28 @@ fn print_results(results: &[ServerResult], changed: usize) {
     let mut shown = 0;
     for run in good.take(CHANGES_MAX) {
         shown += 1;
-        run.lines().iter().for_each(|line| output::say(line));
+        run.lines().iter().for_each(|line| output::print_status(line));
     }
     if changed > shown {
-        output::say(&more_changes(changed - shown));
+        output::print_status(&more_changes(changed - shown));
     }
     let waiting: Vec<&ServerResult> =
         results.iter().filter(|result| result.run.is_none()).collect();
     for result in waiting.iter().take(WAITING_MAX) {
-        output::say(&result.line());
+        output::print_status(&result.line());
     }
     if waiting.len() > WAITING_MAX {
         let more = style::grouped(waiting.len() - WAITING_MAX);
-        output::say(&format!("… and {more} more that did not run: `orrery status` shows why"));
+        output::print_status(&format!(
+            "… and {more} more that did not run: `orrery status` shows why"
+        ));
     }
     let bad: Vec<RunResult> = results
         .iter()
         .filter_map(|result| result.run.clone())
         .filter(|run| !run.is_good())
         .collect();
-    closing_lines(&bad).iter().for_each(|line| output::say(line));
+    closing_lines(&bad).iter().for_each(|line| output::print_status(line));
 }
 
 /// Reason for a stall, reported once.

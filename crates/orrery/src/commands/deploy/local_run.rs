@@ -86,7 +86,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
     };
     if created && !json {
         let count = style::count(start.desired.resources.len(), "resource");
-        output::say(&format!("version {}: {count}", start.desired.version));
+        output::print_status(&format!("version {}: {count}", start.desired.version));
     }
     let (json, unmanaged) = (*json, &unmanaged);
     let (pending, removal) = (false, None);
@@ -108,7 +108,7 @@ pub(super) struct LocalRun<'a> {
     pub(super) problems: usize,
     /// True to skip resources that are already deployed.
     pub(super) pending: bool,
-    /// Resources whose agents have no machine here.
+    /// Resources of agents without a machine here.
     pub(super) unplaced: Unplaced,
     /// Resources that are no longer managed, for the JSON report.
     pub(super) unmanaged: &'a Unmanaged,
@@ -178,7 +178,7 @@ impl LocalRun<'_> {
                 return Exit::Error;
             }
         } else {
-            output::say(&end.summary(display.elapsed()));
+            output::print_status(&end.summary(display.elapsed()));
         }
         end.exit()
     }

@@ -39,7 +39,7 @@ use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
     EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, PutScope,
-    REMOVAL_COUNT, SqliteStore, Store, StoreError, Unknown,
+    REMOVAL_COUNT, SqliteStore, Store, StoreError, UndefinedParameter,
 };
 
 pub(super) use destroy::run as destroy;
@@ -67,7 +67,7 @@ pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
         text.push_str(&format!(": {error}"));
         cause = error.source();
     }
-    output::say(&format!("{}: {}", style::error("error"), style::sanitize(&text)));
+    output::print_status(&format!("{}: {}", style::error("error"), style::sanitize(&text)));
     Exit::Error
 }
 
@@ -75,7 +75,7 @@ pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
 pub(super) struct CompiledProject {
     pub(super) project: PathBuf,
     pub(super) resources: Vec<Resource>,
-    pub(super) unknowns: Vec<Unknown>,
+    pub(super) unknowns: Vec<UndefinedParameter>,
     /// Number of resources that could not be exported or have no handler.
     pub(super) problems: usize,
     /// Resources of the model that are not in the version. They must not be pruned.
@@ -122,14 +122,14 @@ pub(super) fn prepare(
     report::show_warnings(&shown, &warnings);
     report::show_errors(&shown, &compiled.errors());
     let Some(exported) = exported else {
-        output::say(&format!("{}: the model does not compile", style::error("error")));
+        output::print_status(&format!("{}: the model does not compile", style::error("error")));
         return Err(Exit::Error);
     };
     let exported = exported.map_err(|error| failed(&error))?;
     let (count, left_out) = (exported.left_out(), exported.left_out_resources());
     let ExportResult { resources, unknowns, problems, warnings, .. } = exported;
     for warning in &warnings {
-        output::say(&format!(
+        output::print_status(&format!(
             "{}: {}",
             style::warning("warning"),
             style::sanitize(&warning.to_string())
@@ -148,7 +148,7 @@ pub(super) fn prepare(
     let problems = count + without_handler;
     std::mem::forget(compiled);
     drop(host);
-    let unknown = |one: orrery_compiler::export::UnknownAttribute| Unknown {
+    let unknown = |one: orrery_compiler::export::UnknownAttribute| UndefinedParameter {
         name: one.attribute.to_string(),
         source: if one.fact_of.is_some() { "fact" } else { "plugin" }.to_owned(),
         resource: one.fact_of,
@@ -255,7 +255,7 @@ impl LocalStore {
     pub(super) fn put(
         &self,
         resources: Vec<Resource>,
-        unknowns: &[Unknown],
+        unknowns: &[UndefinedParameter],
         code: Option<&str>,
         local_agents: &[String],
         purpose: Purpose<'_>,

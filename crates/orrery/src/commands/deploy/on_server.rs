@@ -100,7 +100,7 @@ pub(super) fn deploy_upload(
         let count = style::count(number(stored.version.total), "resource");
         let place = style::sanitize(&of.display_name());
         let as_before = if stored.created_now { "" } else { ", unchanged" };
-        output::say(&format!("version {version} of {place}: {count}{as_before}"));
+        output::print_status(&format!("version {version} of {place}: {count}{as_before}"));
     }
     let begun = match stored.operation {
         Some(begun) => begun,
@@ -118,7 +118,10 @@ pub(super) fn deploy_upload(
     let since = since.parse().unwrap_or_default();
     if let Some(project) = stored.rebound_from.as_ref().filter(|_| !deploy_options.json) {
         let project = style::sanitize(project);
-        output::say(&format!("{}: taken over from project {project}", style::help("note")));
+        output::print_status(&format!(
+            "{}: taken over from project {project}",
+            style::help("note")
+        ));
     }
     let unmanaged = Unmanaged::of_server(stored.unmanaged);
     let (json, selection) = (deploy_options.json, &deploy_options.selection);
@@ -229,7 +232,7 @@ fn try_plan(
     }
     let exit = dry_run::show_with(&found, resources, unplaced.groups(), form)?;
     if keep && !deploy_options.json {
-        output::say(&format!("version kept: orrery version release {version}"));
+        output::print_status(&format!("version kept: orrery version release {version}"));
     }
     Ok(exit)
 }

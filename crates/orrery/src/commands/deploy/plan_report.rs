@@ -57,7 +57,7 @@ pub(in crate::commands) struct PlanReport {
     pub(in crate::commands) left_out: usize,
     /// Ids of deployed resources that are no longer in the model.
     pub(in crate::commands) removed: Vec<String>,
-    /// Resources whose agents have no machine, by agent. Already reported.
+    /// Resources of agents without a machine, by agent. Already reported.
     pub(in crate::commands) unavailable: Vec<UnplacedAgent>,
 }
 
@@ -99,7 +99,7 @@ impl PlanReport {
             output::print(|out| writeln!(out, "{report}"))
         } else {
             let written = output::print_styled(&self.text(form.all));
-            output::say(&self.summary(&counts, took));
+            output::print_status(&self.summary(&counts, took));
             written
         };
         match self.is_empty() {

@@ -67,7 +67,11 @@ impl RunDisplay {
 
     pub(super) fn show(&mut self, progress: &Progress) {
         for warning in &progress.warnings {
-            self.bar.say(&format!("{}: {}", style::warning("warning"), style::sanitize(warning)));
+            self.bar.print_above(&format!(
+                "{}: {}",
+                style::warning("warning"),
+                style::sanitize(warning)
+            ));
         }
         if !self.quiet {
             progress.finished.iter().for_each(|finished| self.print_finished(finished));
@@ -91,16 +95,16 @@ impl RunDisplay {
             return;
         }
         self.lines += 1;
-        result.lines().iter().for_each(|line| self.bar.say(line));
+        result.lines().iter().for_each(|line| self.bar.print_above(line));
     }
 
     pub(super) fn close(&mut self) {
         self.bar.clear();
         if self.untold > 0 {
-            self.bar.say(&more_changes(self.untold));
+            self.bar.print_above(&more_changes(self.untold));
         }
         let bad: Vec<RunResult> = std::mem::take(&mut self.bad).into_values().collect();
-        closing_lines(&bad).iter().for_each(|line| self.bar.say(line));
+        closing_lines(&bad).iter().for_each(|line| self.bar.print_above(line));
         self.untold = 0;
     }
 }
@@ -152,7 +156,7 @@ pub(super) fn follow(
         if interrupt.is_requested() && !stopping {
             stopping = true;
             let text = "stopping: waiting for running handlers to end; press Ctrl-C again to exit";
-            display.bar.say(text);
+            display.bar.print_above(text);
             engine.handle_event(Event::Cancel(Filter::all()));
         }
     }

@@ -61,10 +61,10 @@ impl Bar {
     }
 
     /// Writes a line above the bar.
-    pub(in crate::commands) fn say(&self, line: &str) {
+    pub(in crate::commands) fn print_above(&self, line: &str) {
         match &self.shown {
-            Some(bar) => bar.suspend(|| output::say(line)),
-            None => output::say(line),
+            Some(bar) => bar.suspend(|| output::print_status(line)),
+            None => output::print_status(line),
         }
     }
 

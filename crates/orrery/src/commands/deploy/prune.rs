@@ -148,7 +148,7 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
             0 => String::new(),
             count => format!(", {} of them to be removed", style::grouped(count)),
         };
-        output::say(&format!("version {}: {count}{removed}", start.desired.version));
+        output::print_status(&format!("version {}: {count}{removed}", start.desired.version));
     }
     let (json, unmanaged) = (*json, &unmanaged);
     let (pending, removal) = (false, Some(&plan));

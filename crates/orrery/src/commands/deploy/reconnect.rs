@@ -53,7 +53,7 @@ impl<'a> ReconnectLoop<'a> {
             let error = match ask() {
                 Ok(answer) => {
                     if self.is_lost.replace(false) {
-                        bar.say(&format!("{}: reconnected", style::help("note")));
+                        bar.print_above(&format!("{}: reconnected", style::help("note")));
                     }
                     return Ok(answer);
                 }
@@ -70,7 +70,11 @@ impl<'a> ReconnectLoop<'a> {
                     "connection lost; {}, the server continues; reconnecting",
                     self.promise
                 );
-                bar.say(&format!("{}: {}", style::warning("warning"), style::sanitize(&lost)));
+                bar.print_above(&format!(
+                    "{}: {}",
+                    style::warning("warning"),
+                    style::sanitize(&lost)
+                ));
             }
             let until = Instant::now() + pause;
             while Instant::now() < until {

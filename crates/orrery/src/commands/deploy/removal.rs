@@ -10,7 +10,7 @@ use orrery_executor::StoredStates;
 use orrery_model::{DeployedResource, Removal, Resource, ResourceState, RetainReason, Status};
 use orrery_store::{
     LeaseRequest, ProjectBinding, RemovalScope, ResourceKey, ResourceQuery, StateRecord, Store,
-    StoreError, Unknown,
+    StoreError, UndefinedParameter,
 };
 
 use crate::cli::deploy::Selection;
@@ -86,7 +86,7 @@ pub(super) fn show(plan: &RemovalPlan, edits: &Edits) {
         let help = "--include-adopted also removes resources that existed before their first recorded deploy";
         lines.push(format!("{}: {help}", style::help("help")));
     }
-    lines.iter().for_each(|line| output::say(line));
+    lines.iter().for_each(|line| output::print_status(line));
 }
 
 /// Reports resources that are not removed yet.
@@ -94,7 +94,9 @@ pub(super) fn report_remaining(left: usize, again: &str) {
     let count = style::count(left, "resource");
     let verb = if left == 1 { "is" } else { "are" };
     let word = style::warning("warning");
-    output::say(&format!("{word}: {count} {verb} not removed yet; `orrery {again}` retries"));
+    output::print_status(&format!(
+        "{word}: {count} {verb} not removed yet; `orrery {again}` retries"
+    ));
 }
 
 /// Deployed resources that may still exist.
@@ -124,7 +126,7 @@ pub(super) fn count_remaining(
 /// The version after a removal, without the removed resources.
 pub(super) struct FollowUpVersion<'a> {
     pub(super) resources: Vec<Resource>,
-    pub(super) unknowns: &'a [Unknown],
+    pub(super) unknowns: &'a [UndefinedParameter],
     pub(super) code: Option<&'a str>,
     pub(super) local_agents: &'a [String],
     pub(super) message: &'a str,

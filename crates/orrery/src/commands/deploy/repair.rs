@@ -52,7 +52,7 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Ok(Some(found)) => found,
         Ok(None) => {
             let noun = style::error("error");
-            output::say(&format!(
+            output::print_status(&format!(
                 "{noun}: no version is stored here yet; `orrery deploy` creates one"
             ));
             return Exit::Error;

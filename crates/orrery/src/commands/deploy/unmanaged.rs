@@ -58,7 +58,7 @@ impl Unmanaged {
     /// Prints the report, if there are any.
     pub(in crate::commands) fn report(&self) {
         for line in self.lines() {
-            output::say(&line);
+            output::print_status(&line);
         }
     }
 

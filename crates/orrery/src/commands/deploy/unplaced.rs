@@ -136,15 +136,22 @@ impl Unplaced {
             let name = style::sanitize(name);
             let count = style::count(resources.len(), "resource");
             let word = style::error("unavailable");
-            output::say(&format!("{word}: agent {name} with {count}: {}", style::sanitize(reason)));
+            output::print_status(&format!(
+                "{word}: agent {name} with {count}: {}",
+                style::sanitize(reason)
+            ));
             if let Some(help) = help {
-                output::say(&format!("  {}: {}", style::help("help"), style::sanitize(help)));
+                output::print_status(&format!(
+                    "  {}: {}",
+                    style::help("help"),
+                    style::sanitize(help)
+                ));
             }
         }
         if self.agents.len() > AGENTS_TOLD_MAX {
             let more = self.agents.len() - AGENTS_TOLD_MAX;
             let agents = style::count(more, "more agent");
-            output::say(&format!("… and {agents} without a machine; --json lists all"));
+            output::print_status(&format!("… and {agents} without a machine; --json lists all"));
         }
     }
 

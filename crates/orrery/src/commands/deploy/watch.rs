@@ -99,7 +99,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     let files = match FileWatcher::watch(&start.desired.resources, &handlers.registry) {
         Ok(files) => Some(files),
         Err(error) => {
-            output::say(&format!(
+            output::print_status(&format!(
                 "{}: cannot watch files for changes: {error}",
                 style::warning("warning")
             ));
@@ -111,7 +111,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         0 => String::new(),
         problems => format!(", {problems} left out"),
     };
-    output::say(&format!("watching {count}{left_out}; Ctrl-C to stop"));
+    output::print_status(&format!("watching {count}{left_out}; Ctrl-C to stop"));
     let mut setup = setup(&handlers, &options.run, Some(&opened), unplaced.inventory);
     setup.settings.deploy_interval = deploy_interval;
     setup.settings.repair_interval = repair_interval;
@@ -130,7 +130,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         (Ok(tally), Ok(())) => {
             let changed =
                 style::count(usize::try_from(tally.changed()).unwrap_or(usize::MAX), "change");
-            output::say(&format!("{}: {changed} made", style::good("stopped")));
+            output::print_status(&format!("{}: {changed} made", style::good("stopped")));
             Exit::Done
         }
     }
@@ -216,7 +216,7 @@ impl FileWatcher {
         Ok(new)
     }
 
-    /// Resources whose paths were changed and have been quiet since.
+    /// Resources with changed paths that have been quiet since.
     fn touched(&mut self) -> Vec<ResourceId> {
         let now = Instant::now();
         while let Ok(event) = self.events.try_recv() {

@@ -26,7 +26,7 @@ pub(crate) enum Cause {
     Dependency { changed: Vec<String> },
     /// A command without conditions.
     EveryDeploy,
-    /// A command whose conditions were met.
+    /// A command with satisfied conditions.
     Condition,
     /// A verification that logged something.
     Verified,

@@ -211,7 +211,7 @@ mod tests {
         anstream::adapter::strip_str(text).to_string()
     }
 
-    fn shown(before: Option<Value>, after: Option<Value>) -> String {
+    fn rendered(before: Option<Value>, after: Option<Value>) -> String {
         let mut out = String::new();
         Difference { name: "content".to_owned(), before, after }.write(&mut out, 2);
         plain(&out)
@@ -219,23 +219,23 @@ mod tests {
 
     #[test]
     fn short_values_stand_in_one_line() {
-        assert_eq!(shown(Some(json!(1)), Some(json!("x"))), "  content: 1 → \"x\"\n");
-        assert_eq!(shown(None, Some(json!(null))), "  + content: null\n");
-        assert_eq!(shown(Some(json!([1])), None), "  - content: [1]\n");
+        assert_eq!(rendered(Some(json!(1)), Some(json!("x"))), "  content: 1 → \"x\"\n");
+        assert_eq!(rendered(None, Some(json!(null))), "  + content: null\n");
+        assert_eq!(rendered(Some(json!([1])), None), "  - content: [1]\n");
         let long = "a".repeat(70);
-        let text = shown(Some(json!(long)), Some(json!("something else")));
+        let text = rendered(Some(json!(long)), Some(json!("something else")));
         assert_eq!(text, format!("  content:\n    - \"{long}\"\n    + \"something else\"\n"));
     }
 
     #[test]
     fn texts_of_several_lines_are_compared_by_line() {
-        let text = shown(Some(json!("a\nb\nc\n")), Some(json!("a\nB\nc\n")));
+        let text = rendered(Some(json!("a\nb\nc\n")), Some(json!("a\nB\nc\n")));
         assert_eq!(text, "  content:\n    @@ -1,3 +1,3 @@\n     a\n    -b\n    +B\n     c\n");
-        let text = shown(Some(Value::Null), Some(json!("a\nb")));
+        let text = rendered(Some(Value::Null), Some(json!("a\nb")));
         let lines = ["  content:", "    @@ -0,0 +1,2 @@", "    +a", "    +b"];
         assert_eq!(text, lines.join("\n") + "\n    \\ No newline at end of text\n");
         // Only the final newline differs.
-        let text = shown(Some(json!("a\n")), Some(json!("a")));
+        let text = rendered(Some(json!("a\n")), Some(json!("a")));
         assert!(text.contains("-a\n"), "{text}");
     }
 
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn control_characters_of_texts_are_shown() {
-        let text = shown(Some(json!("a\n\x1b[2J\n")), Some(json!("b\n\x1b[2J\n")));
+        let text = rendered(Some(json!("a\n\x1b[2J\n")), Some(json!("b\n\x1b[2J\n")));
         assert!(text.contains("\u{241b}[2J"), "{text}");
     }
 

@@ -7,7 +7,8 @@ use std::fmt;
 use orrery_api::UnknownEffect;
 use orrery_model::{OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
 use orrery_store::{
-    Action, Parameter, RemovalStage, ResourceLine, ResourceQuery, ResourceSummary, VersionInfo,
+    Action, RemovalStage, ResourceLine, ResourceOverview, ResourceQuery, StoredParameter,
+    VersionInfo,
 };
 use serde_json::{Map, Value};
 
@@ -53,7 +54,7 @@ impl ResourceView {
 impl From<ResourceLine> for ResourceView {
     fn from(line: ResourceLine) -> Self {
         let ResourceLine { summary, removal, .. } = line;
-        let ResourceSummary { id, status, state, source, .. } = summary;
+        let ResourceOverview { id, status, state, source, .. } = summary;
         ResourceView {
             id,
             status,
@@ -224,7 +225,7 @@ pub(crate) trait Deployment {
     fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, CliError>;
 
     /// Facts of one resource, or of all.
-    fn facts(&self, of: Option<&str>) -> Result<Vec<Parameter>, CliError>;
+    fn facts(&self, of: Option<&str>) -> Result<Vec<StoredParameter>, CliError>;
 
     /// Differences sorted by id.
     fn differences(

@@ -50,7 +50,7 @@ pub(crate) fn show(
     }
     out.flush()?;
     if !as_json {
-        output::say(&closing(from, to, &counts));
+        output::print_status(&closing(from, to, &counts));
     }
     Ok(if counts.total() == 0 { Exit::Done } else { Exit::Pending })
 }

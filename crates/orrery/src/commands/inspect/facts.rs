@@ -1,7 +1,7 @@
 //! `orrery facts`: facts of resources.
 
 use orrery_model::Pattern;
-use orrery_store::Parameter;
+use orrery_store::StoredParameter;
 use serde_json::{Value, json};
 
 use super::{CliError, OpenDeployment, find, json, print_json, text};
@@ -35,11 +35,14 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &Facts) -> Result<Exit, 
     if !facts.is_empty() && !output::print_styled(&out) {
         return Ok(Exit::Error);
     }
-    output::say(&style::count(facts.len(), "fact"));
+    output::print_status(&style::count(facts.len(), "fact"));
     Ok(Exit::Done)
 }
 
-fn read(deployment: &OpenDeployment, asked: Option<&str>) -> Result<Vec<Parameter>, CliError> {
+fn read(
+    deployment: &OpenDeployment,
+    asked: Option<&str>,
+) -> Result<Vec<StoredParameter>, CliError> {
     let Some(asked) = asked else { return deployment.facts(None) };
     if deployment.find(asked)?.is_some() {
         return deployment.facts(Some(asked));

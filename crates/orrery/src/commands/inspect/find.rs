@@ -71,7 +71,7 @@ pub(crate) fn everything() -> ResourceQuery {
 struct Candidates {
     all: Vec<ResourceView>,
     count: usize,
-    /// Resources whose value equals the text: `/etc/motd`, not `/etc/motd.d`.
+    /// Resources with a value that equals the text: `/etc/motd`, not `/etc/motd.d`.
     exact: Vec<ResourceView>,
     exact_count: usize,
 }

@@ -1,10 +1,10 @@
 //! Converts API types to model types for the commands that inspect.
 
 use orrery_api::{
-    ResourceDetails, ResourceDifference, ResourceSummary, SourcePlace, VersionSummary,
+    ResourceDetails, ResourceDifference, ResourceSummary, SourceLocation, VersionSummary,
 };
 use orrery_model::{LogLevel, OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
-use orrery_store::{ActionKind, Parameter, ParameterSource, RemovalStage, VersionInfo};
+use orrery_store::{ActionKind, ParameterSource, RemovalStage, StoredParameter, VersionInfo};
 
 use super::CliError;
 use super::changes::{Difference, Differences};
@@ -58,7 +58,7 @@ fn removal(name: &str) -> Result<RemovalStage, CliError> {
     }
 }
 
-pub(super) fn source_location(place: &SourcePlace) -> Source {
+pub(super) fn source_location(place: &SourceLocation) -> Source {
     Source { file: place.file.as_str().into(), line: place.line, column: place.column }
 }
 
@@ -102,8 +102,8 @@ pub(super) fn version(summary: VersionSummary) -> Result<VersionInfo, CliError> 
     })
 }
 
-pub(super) fn parameter(one: orrery_api::Parameter) -> Result<Parameter, CliError> {
-    Ok(Parameter {
+pub(super) fn parameter(one: orrery_api::Parameter) -> Result<StoredParameter, CliError> {
+    Ok(StoredParameter {
         metadata: serde_json::Map::new(),
         resource: one.resource.as_deref().map(id_of).transpose()?,
         source: match one.source.as_str() {

@@ -1,7 +1,7 @@
 //! JSON forms that several commands share.
 
 use orrery_model::{Source, Timestamp};
-use orrery_store::{Action, Parameter, ParameterSource, RemovalStage, VersionInfo};
+use orrery_store::{Action, ParameterSource, RemovalStage, StoredParameter, VersionInfo};
 use serde_json::{Value, json};
 
 use super::deployment::ResourceView;
@@ -76,7 +76,7 @@ pub(crate) fn version(version: &VersionInfo) -> Value {
     })
 }
 
-pub(crate) fn fact(fact: &Parameter) -> Value {
+pub(crate) fn fact(fact: &StoredParameter) -> Value {
     json!({
         "resource": fact.resource.as_ref().map(|id| id.as_str()),
         "name": fact.name,

@@ -11,8 +11,8 @@ use orrery_executor::{DesiredState, declared_address, recover};
 use orrery_model::{ResourceId, Status, VersionNumber};
 use orrery_scheduler::{Event, Interval, ResourceIndex, Scheduler, Settings, StateReason};
 use orrery_store::{
-    Action, Agent, EnvironmentKey, Holder, Parameter, ResourceQuery, SqliteStore, Store,
-    StoreError, VersionInfo, current_writer, load_version, local_agents,
+    Action, AgentState, EnvironmentKey, Holder, ResourceQuery, SqliteStore, Store, StoreError,
+    StoredParameter, VersionInfo, current_writer, load_version, local_agents,
 };
 use serde_json::{Map, Value, json};
 
@@ -212,7 +212,7 @@ impl Deployment for Local {
             .filter(|count| count.status == Status::Unavailable && count.count > 0)
             .map(|count| count.agent.as_str())
             .collect();
-        let seen = |Agent { name, paused }: Agent| {
+        let seen = |AgentState { name, paused }: AgentState| {
             let placement = inventory.placement_of(&name);
             let down = !placement.has_machine() && refused.contains(name.as_str());
             let reason = down.then(|| placement.reason(&name));
@@ -269,7 +269,7 @@ impl Deployment for Local {
         Ok(self.store.actions(self.environment, id, None, limit)?)
     }
 
-    fn facts(&self, of: Option<&str>) -> Result<Vec<Parameter>, CliError> {
+    fn facts(&self, of: Option<&str>) -> Result<Vec<StoredParameter>, CliError> {
         if let Some(id) = of {
             return Ok(self.store.facts(self.environment, id)?);
         }

@@ -49,7 +49,7 @@ pub(crate) fn run(
     };
     let rest = if more { "; more with --limit N" } else { "" };
     let removed = removed.map(|removed| format!("; removed {}", removed.as_text()));
-    output::say(&format!("{id}: {entries}{}{rest}", removed.unwrap_or_default()));
+    output::print_status(&format!("{id}: {entries}{}{rest}", removed.unwrap_or_default()));
     Ok(Exit::Done)
 }
 

@@ -13,7 +13,7 @@ use orrery_model::{
     VersionNumber,
 };
 use orrery_scheduler::StateReason;
-use orrery_store::{Action, ActionKey, Parameter, ResourceQuery, VersionInfo};
+use orrery_store::{Action, ActionKey, ResourceQuery, StoredParameter, VersionInfo};
 use serde_json::{Map, Value, json};
 
 use super::deployment::{
@@ -378,7 +378,7 @@ impl Deployment for OnServer {
         found.into_iter().map(action).collect()
     }
 
-    fn facts(&self, of: Option<&str>) -> Result<Vec<Parameter>, CliError> {
+    fn facts(&self, of: Option<&str>) -> Result<Vec<StoredParameter>, CliError> {
         let path = query(&self.of.path(&["facts"]), &[("resource", of)]);
         let pages = self.of.client.list::<orrery_api::Parameter>(&path).large();
         pages.map(|one| parameter(one?)).collect()

@@ -112,13 +112,16 @@ impl List {
     fn print_summary(&self) {
         if let Some(next) = &self.next {
             let next = style::sanitize(next);
-            output::say(&format!("more results: --after '{next}'"));
+            output::print_status(&format!("more results: --after '{next}'"));
         }
         let resources = style::count(self.shown, "resource");
         if self.shown == 0 {
-            return output::say(&resources);
+            return output::print_status(&resources);
         }
-        output::say(&format!("{resources}: {}", text::tally_with(&self.counts, self.removed)));
+        output::print_status(&format!(
+            "{resources}: {}",
+            text::tally_with(&self.counts, self.removed)
+        ));
     }
 }
 

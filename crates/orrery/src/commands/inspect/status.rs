@@ -60,7 +60,7 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &ShowStatus) -> Result<E
         return Ok(Exit::Error);
     }
     if !options.inspect.json {
-        output::say(&overview.closing());
+        output::print_status(&overview.closing());
     }
     Ok(if overview.is_done() { Exit::Done } else { Exit::Pending })
 }

@@ -39,7 +39,7 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &Versions) -> Result<Exi
     }
     let shown = style::count(versions.len(), "version");
     let of = if versions.len() < total { format!(" of {total}") } else { String::new() };
-    output::say(&format!("{shown}{of}"));
+    output::print_status(&format!("{shown}{of}"));
     Ok(Exit::Done)
 }
 

@@ -106,9 +106,13 @@ impl ServerInstallation<'_> {
         let Ok(target) = Target::find(&options) else { return Exit::Done };
         let mut listener = |notice| match notice {
             Notice::Warning(text) => {
-                output::say(&format!("{}: {}", style::warning("warning"), style::sanitize(&text)));
+                output::print_status(&format!(
+                    "{}: {}",
+                    style::warning("warning"),
+                    style::sanitize(&text)
+                ));
             }
-            Notice::Step(text) => output::say(&style::sanitize(&text)),
+            Notice::Step(text) => output::print_status(&style::sanitize(&text)),
         };
         let fetched = read_lock(&target, rules.mode)
             .and_then(|locking| fetch_modules(&target, &rules, locking.as_ref(), &mut listener));
@@ -121,7 +125,7 @@ impl ServerInstallation<'_> {
             Ok(()) => Exit::Done,
             Err(error) => {
                 let path = self.fetched.display();
-                output::say(&format!("{}: {path}: {error}", style::error("error")));
+                output::print_status(&format!("{}: {path}: {error}", style::error("error")));
                 Exit::Error
             }
         }
@@ -133,7 +137,7 @@ impl ServerInstallation<'_> {
         let locked = self.is_locked();
         let upgrade = self.update && !locked;
         if locked {
-            output::say("installing modules from orrery.lock");
+            output::print_status("installing modules from orrery.lock");
         }
         let text = std::fs::read(self.fetched).unwrap_or_default();
         let fetched: FetchedModules = serde_json::from_slice(&text).unwrap_or_default();
@@ -179,12 +183,12 @@ fn report_not_found(target: &Target, not_found: &[NotFound]) {
     let untold = |one: &&NotFound| !one.tried.is_empty() && missing.contains(&one.module);
     for NotFound { module, tried } in not_found.iter().filter(untold) {
         let module = style::sanitize(module);
-        output::say(&format!(
+        output::print_status(&format!(
             "{}: no repository of project.yml has module {module}",
             style::warning("warning")
         ));
         for (address, reason) in tried {
-            output::say(&style::sanitize(&format!("  {address}: {reason}")));
+            output::print_status(&style::sanitize(&format!("  {address}: {reason}")));
         }
     }
 }
@@ -201,7 +205,7 @@ fn run(
         Ok(target) => target,
         Err(error) if rules.for_compile => {
             // The following compile fails for the same reason and shows the location.
-            output::say(&format!("nothing installed: {}", style::sanitize(&error.text)));
+            output::print_status(&format!("nothing installed: {}", style::sanitize(&error.text)));
             return Exit::Done;
         }
         Err(error) => return refuse(&error),
@@ -211,9 +215,13 @@ fn run(
         let mut listener = |notice| match notice {
             Notice::Warning(text) if options.json => warnings.push(text),
             Notice::Warning(text) => {
-                output::say(&format!("{}: {}", style::warning("warning"), style::sanitize(&text)));
+                output::print_status(&format!(
+                    "{}: {}",
+                    style::warning("warning"),
+                    style::sanitize(&text)
+                ));
             }
-            Notice::Step(text) if !options.json => output::say(&style::sanitize(&text)),
+            Notice::Step(text) if !options.json => output::print_status(&style::sanitize(&text)),
             Notice::Step(_) => {}
         };
         let fetched = match rules.fetched.take() {
@@ -238,7 +246,7 @@ fn run(
         if let Err(error) = locking::check_modules(&target, &fetched) {
             return display.conclude(&target, Err(error));
         }
-        output::say("the project needs no virtualenv");
+        output::print_status("the project needs no virtualenv");
         report_not_found(&target, &fetched.not_found);
         return Exit::Done;
     }
@@ -374,9 +382,11 @@ impl InstallDisplay {
             (Event::Line(text), Some(spinner)) if !text.trim().is_empty() => {
                 spinner.set_message(style::sanitize(text.trim()));
             }
-            (Event::Step(text), None) if !self.json => output::say(&style::sanitize(&text)),
+            (Event::Step(text), None) if !self.json => {
+                output::print_status(&style::sanitize(&text))
+            }
             (Event::Line(text), None) if self.verbose => {
-                output::say(&format!("  {}", style::sanitize(&text)))
+                output::print_status(&format!("  {}", style::sanitize(&text)))
             }
             _ => {}
         });
@@ -431,7 +441,11 @@ impl InstallDisplay {
     fn print_outcome(&self, target: &Target, outcome: &Outcome, lock: Option<&LockChange>) {
         outcome.changes.iter().for_each(|change| print_change("", change));
         for warning in &outcome.warnings {
-            output::say(&format!("{}: {}", style::warning("warning"), style::sanitize(warning)));
+            output::print_status(&format!(
+                "{}: {}",
+                style::warning("warning"),
+                style::sanitize(warning)
+            ));
         }
         let place =
             outcome.environment.strip_prefix(&target.directory).unwrap_or(&outcome.environment);
@@ -439,7 +453,7 @@ impl InstallDisplay {
         let python = format!("Python {}", outcome.python);
         let time = style::duration(self.started.elapsed());
         let count = style::count(outcome.changes.len(), "package");
-        output::say(&if outcome.created {
+        output::print_status(&if outcome.created {
             format!("{} {place} with {python} and {count} in {time}", style::good("created"))
         } else if outcome.changes.is_empty() {
             format!("{place} ({python}) is up to date")
@@ -451,12 +465,12 @@ impl InstallDisplay {
         }
         for name in target.missing() {
             let help = install_advice(&Disk, &target.directory, &name);
-            output::say(&format!(
+            output::print_status(&format!(
                 "{}: imported module {} not found",
                 style::warning("warning"),
                 style::sanitize(&name)
             ));
-            output::say(&format!("{}: {}", style::help("help"), style::sanitize(&help)));
+            output::print_status(&format!("{}: {}", style::help("help"), style::sanitize(&help)));
         }
     }
 }
@@ -465,7 +479,7 @@ fn print_change(indent: &str, change: &Change) {
     let name = style::sanitize(&change.name);
     let shown = |version: &Option<String>| style::sanitize(version.as_deref().unwrap_or_default());
     let (before, after) = (shown(&change.before), shown(&change.after));
-    output::say(&match (&change.before, &change.after) {
+    output::print_status(&match (&change.before, &change.after) {
         (None, Some(_)) => format!("{indent}{} {name} {after}", style::added("+")),
         (Some(one), Some(other)) if one == other => {
             format!("{indent}{} {name} {after}: other files", style::warning("~"))
@@ -480,7 +494,7 @@ fn print_change(indent: &str, change: &Change) {
 /// Reports changes of the lock file that were not already shown as installed.
 fn print_lock_changes(lock: &LockChange, installed: &[Change]) {
     let verb = if lock.created { "created" } else { "updated" };
-    output::say(&format!("{} {LOCK_FILE}", style::good(verb)));
+    output::print_status(&format!("{} {LOCK_FILE}", style::good(verb)));
     if lock.created {
         return;
     }
@@ -510,12 +524,16 @@ fn error_as_json(error: &Error) -> Value {
 }
 
 fn print_error(error: &Error) {
-    output::say(&format!("{}: {}", style::error("error"), style::sanitize(&error.to_string())));
+    output::print_status(&format!(
+        "{}: {}",
+        style::error("error"),
+        style::sanitize(&error.to_string())
+    ));
     for line in error.details().unwrap_or_default().lines() {
-        output::say(&format!("  {}", style::sanitize(line)));
+        output::print_status(&format!("  {}", style::sanitize(line)));
     }
     if let Some(help) = error.help() {
-        output::say(&format!("{}: {}", style::help("help"), style::sanitize(&help)));
+        output::print_status(&format!("{}: {}", style::help("help"), style::sanitize(&help)));
     }
 }
 

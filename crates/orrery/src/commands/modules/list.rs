@@ -36,7 +36,7 @@ pub(super) fn run(options: &ListModules) -> Exit {
         let shown =
             DiagnosticRenderer { sources: &loader.sources, path: &path, width: output::width() };
         report::show_errors(&shown, &errors);
-        output::say(&format!("{}: the list is not complete", style::error("failed")));
+        output::print_status(&format!("{}: the list is not complete", style::error("failed")));
         return Exit::Error;
     }
     if printed { Exit::Done } else { Exit::Error }
@@ -47,7 +47,7 @@ pub(super) fn refuse(error: &CompileError) -> Exit {
     let sources = Sources::default();
     let path = |name: &str| name.to_owned();
     let shown = DiagnosticRenderer { sources: &sources, path: &path, width: output::width() };
-    output::say(&shown.long(&Diagnostic::from(error)));
+    output::print_status(&shown.long(&Diagnostic::from(error)));
     Exit::Error
 }
 

@@ -38,7 +38,7 @@ pub(super) fn run(options: &NewModule) -> Exit {
     let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from(&options.name));
     let written = check_name(&options.name).and_then(|()| write(&directory, &options.name));
     if let Err(problem) = written {
-        output::say(&format!("{}: {}", style::error("error"), style::sanitize(&problem)));
+        output::print_status(&format!("{}: {}", style::error("error"), style::sanitize(&problem)));
         return Exit::Error;
     }
     let shown = style::sanitize(&directory.display().to_string());

@@ -44,9 +44,9 @@ fn run(options: UserGroup) -> Result<Exit, CliError> {
                 None => Some(terminal::new_secret("password")?),
             };
             let new = NewUser { name, password, issuer, admin };
-            let made: User = remote.client.post_once(&path(&["users"]), &new)?;
-            let text = format!("created account {}", style::sanitize(&made.name));
-            show_done(json, &made, &text)
+            let created: User = remote.client.post_once(&path(&["users"]), &new)?;
+            let text = format!("created account {}", style::sanitize(&created.name));
+            show_done(json, &created, &text)
         }
         UserAction::Update { name, disable, enable, admin, no_admin } => {
             let user = find(&remote, &name)?;
@@ -203,10 +203,10 @@ fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, CliErro
         }
         RoleAction::Add { name, role, target } => {
             let new = NewRoleAssignment { user: name, role: role.as_str().to_owned() };
-            let made: RoleAssignment = remote.client.post(&at(&target, &[])?, &new)?;
-            let user = style::sanitize(&made.user_name);
+            let created: RoleAssignment = remote.client.post(&at(&target, &[])?, &new)?;
+            let user = style::sanitize(&created.user_name);
             let scope = style::sanitize(&target.to_string());
-            show_done(json, &made, &format!("{user} is now {} {scope}", made.granted.role))
+            show_done(json, &created, &format!("{user} is now {} {scope}", created.granted.role))
         }
         RoleAction::Remove { name, role, target } => {
             let is_everywhere = target.in_project.is_none() && target.in_environment.is_none();

@@ -63,9 +63,9 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
 /// Prints the reason for a missing machine, and help.
 pub(super) fn print_reason(agent: &Agent) {
     let AgentPlacement { reason, help, .. } = &agent.placement;
-    output::say(&format!("{}: {}", style::error("unavailable"), style::sanitize(reason)));
+    output::print_status(&format!("{}: {}", style::error("unavailable"), style::sanitize(reason)));
     if let Some(help) = help {
-        output::say(&format!("  {}: {}", style::help("help"), style::sanitize(help)));
+        output::print_status(&format!("  {}: {}", style::help("help"), style::sanitize(help)));
     }
 }
 
@@ -86,14 +86,14 @@ fn change_state(
         if json {
             return print_json(&json!({}));
         }
-        output::say(&format!("all agents: {word}"));
+        output::print_status(&format!("all agents: {word}"));
         return Ok(Exit::Done);
     }
     let mut now = Vec::new();
     for name in &names.names {
         let agent: Agent = of.client.post_empty(&of.path(&["agents", name, action]))?;
         if !json {
-            output::say(&format!("agent {} {word}", style::sanitize(&agent.name)));
+            output::print_status(&format!("agent {} {word}", style::sanitize(&agent.name)));
         }
         now.push(agent);
     }

@@ -75,7 +75,7 @@ fn run(options: AuditGroup) -> Result<Exit, CliError> {
             }
             if verdict.good {
                 let text = style::good("no tampering found");
-                output::say(&format!(
+                output::print_status(&format!(
                     "{text}: entry {} has the hash {}",
                     verdict.entries, verdict.head
                 ));
@@ -84,7 +84,7 @@ fn run(options: AuditGroup) -> Result<Exit, CliError> {
                 let place =
                     verdict.broken_at.map(|at| format!(" at entry {at}")).unwrap_or_default();
                 let reason = style::sanitize(verdict.reason.as_deref().unwrap_or_default());
-                output::say(&format!("{text}{place}: {reason}"));
+                output::print_status(&format!("{text}{place}: {reason}"));
             }
             Ok(exit)
         }

@@ -80,23 +80,23 @@ fn request(options: CompileRequest) -> Result<Exit, CliError> {
     if deploy {
         return compile_and_deploy(&of, &new, args.json);
     }
-    let asked: Compile = of.client.post(&of.path(&["compiles"]), &new)?;
+    let requested: Compile = of.client.post(&of.path(&["compiles"]), &new)?;
     if !follow {
         return show_done(
             args.json,
-            &asked,
+            &requested,
             &format!(
                 "requested compile {}: {}",
-                asked.id,
-                style::sanitize(&asked.transitioning_message)
+                requested.id,
+                style::sanitize(&requested.transitioning_message)
             ),
         );
     }
     if !args.json {
-        output::say(&format!("requested compile {}", asked.id));
-        return self::follow(&of, asked.id);
+        output::print_status(&format!("requested compile {}", requested.id));
+        return self::follow(&of, requested.id);
     }
-    let details = wait(&of, asked.id, &mut |_| {})?;
+    let details = wait(&of, requested.id, &mut |_| {})?;
     print_json(&details.compile)?;
     Ok(exit(&details))
 }
@@ -109,20 +109,20 @@ fn compile_and_deploy(
 ) -> Result<Exit, CliError> {
     let mut failed = None;
     let deployed = on_server::release(of, json, || {
-        let asked: Compile = of.client.post(&of.path(&["compiles"]), new)?;
+        let requested: Compile = of.client.post(&of.path(&["compiles"]), new)?;
         let details = if json {
-            wait(of, asked.id, &mut |_| {})?
+            wait(of, requested.id, &mut |_| {})?
         } else {
-            output::say(&format!("requested compile {}", asked.id));
-            follow_output(of, asked.id)?
+            output::print_status(&format!("requested compile {}", requested.id));
+            follow_output(of, requested.id)?
         };
         let Some(version) = details.compile.version else {
             failed = Some(details);
             return Err(CliError::new("the compile produced no version"));
         };
         let at = of.path(&["versions", &version.to_string(), "release"]);
-        let made: VersionReleased = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
-        Ok((version, made.operation))
+        let created: VersionReleased = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
+        Ok((version, created.operation))
     });
     match failed {
         Some(details) if json => {
@@ -246,16 +246,16 @@ fn is_in_output(problem: &CompileProblem, written: &str) -> bool {
 fn print_problems<'a>(problems: impl Iterator<Item = &'a CompileProblem>) {
     for problem in problems {
         let message = style::sanitize(&problem.message);
-        output::say(&format!("{}: {message}", style::error("error")));
+        output::print_status(&format!("{}: {message}", style::error("error")));
         if let Some(location) = &problem.location {
             let place = format!("{}:{}", location.uri, location.range.start.line + 1);
-            output::say(&format!("  --> {}", style::sanitize(&place)));
+            output::print_status(&format!("  --> {}", style::sanitize(&place)));
         }
         if let Some(source) = &problem.source {
-            output::say(&format!("   | {}", style::sanitize(source)));
+            output::print_status(&format!("   | {}", style::sanitize(source)));
         }
         if let Some(help) = &problem.help {
-            output::say(&format!("{}: {}", style::help("help"), style::sanitize(help)));
+            output::print_status(&format!("{}: {}", style::help("help"), style::sanitize(help)));
         }
     }
 }
@@ -290,12 +290,12 @@ fn follow_output(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Cli
     let mut waits_for = "queued".to_owned();
     let mut written = String::new();
     let mut lines = LineBuffer::default();
-    let mut say = |line: &str| output::say(&format!("  {}", style::sanitize(line)));
+    let mut say = |line: &str| output::print_status(&format!("  {}", style::sanitize(line)));
     let details = wait(of, id, &mut |found| {
         let now = &found.compile.transitioning_message;
         if found.compile.state == CompileState::Queued && *now != waits_for {
             waits_for.clone_from(now);
-            output::say(&format!("it is {}", style::sanitize(now)));
+            output::print_status(&format!("it is {}", style::sanitize(now)));
         }
         for piece in &found.output {
             if stage != Some(piece.stage) {
@@ -303,7 +303,7 @@ fn follow_output(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Cli
                 stage = Some(piece.stage);
                 let name = found.stages.iter().find(|stage| stage.position == piece.stage);
                 if let Some(name) = name {
-                    output::say(&style::heading(&style::sanitize(&name.name)));
+                    output::print_status(&style::heading(&style::sanitize(&name.name)));
                 }
             }
             written += &piece.text;
@@ -321,7 +321,7 @@ fn follow_output(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Cli
         (_, Some(version)) => format!("{}: version {version}", style::good("compiled")),
         (_, None) => style::good("compiled"),
     };
-    output::say(&end);
+    output::print_status(&end);
     Ok(details)
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use orrery_api::client::query;
 use orrery_api::{
     AttributeChange, DryRun, DryRunChange, Operation, ResourceDifference, ResourceUpload,
-    SettleChoice, SourcePlace, Transitioning, UnknownEffect, UnknownEffects, VersionResource,
+    SettleChoice, SourceLocation, Transitioning, UnknownEffect, UnknownEffects, VersionResource,
     VersionSummary,
 };
 use orrery_executor::Risk;
@@ -119,7 +119,7 @@ pub(in crate::commands) fn follow(
         let reason = follow_operation::reason(&operation);
         if let Some(reason) = reason.filter(|_| !quiet && told.elapsed() > REASON_EVERY) {
             told = Instant::now();
-            bar.say(&format!("{}: {}", style::help("note"), style::sanitize(&reason)));
+            bar.print_above(&format!("{}: {}", style::help("note"), style::sanitize(&reason)));
         }
         let done = run.total.saturating_sub(run.todo);
         bar.draw(&State { total: run.total, done, ..State::default() });
@@ -242,8 +242,8 @@ fn plan_entry(
         },
         (None, None) => PlannedChange::Unclear(reason(change)),
     };
-    let place = |source: &SourcePlace| {
-        let SourcePlace { file, line, column } = source;
+    let place = |source: &SourceLocation| {
+        let SourceLocation { file, line, column } = source;
         format!("{}:{line}:{column}", file.strip_prefix("./").unwrap_or(file))
     };
     let source = change.source.as_ref().map(place);

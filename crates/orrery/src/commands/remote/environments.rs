@@ -104,13 +104,13 @@ fn webhook(
         return show_done(json, &json!({}), "removed the webhook secret");
     }
     if new_secret {
-        let made: NewWebhookSecret = of.client.post_empty(&at)?;
+        let created: NewWebhookSecret = of.client.post_empty(&at)?;
         if json {
-            return print_json(&made);
+            return print_json(&created);
         }
-        let secret = made.secret.expose().to_owned();
-        properties(&[("address", address(&made.path)), ("secret", secret)])?;
-        output::say(
+        let secret = created.secret.expose().to_owned();
+        properties(&[("address", address(&created.path)), ("secret", secret)])?;
+        output::print_status(
             "the secret is not shown again; enter both in the forge, content type application/json",
         );
         return Ok(Exit::Done);
@@ -125,7 +125,10 @@ fn webhook(
     };
     properties(&[("address", address(&found.path)), ("secret", secret)])?;
     if !found.enabled {
-        output::say(&format!("{}: orrery environment webhook --new-secret", style::help("help")));
+        output::print_status(&format!(
+            "{}: orrery environment webhook --new-secret",
+            style::help("help")
+        ));
     }
     Ok(Exit::Done)
 }
@@ -229,11 +232,12 @@ fn create(
         repository: repository.unwrap_or_default(),
         branch: branch.unwrap_or_default(),
     };
-    let made: Environment = remote.client.post(&path(&["environments"]), &new)?;
-    let exit = show_done(args.json, &made, &format!("created environment {}", full_name(&made)))?;
+    let created: Environment = remote.client.post(&path(&["environments"]), &new)?;
+    let exit =
+        show_done(args.json, &created, &format!("created environment {}", full_name(&created)))?;
     if then_use {
-        let (_, text) = store_choice(&remote, Some(&made), local::around_here().as_deref())?;
-        output::say(&text);
+        let (_, text) = store_choice(&remote, Some(&created), local::around_here().as_deref())?;
+        output::print_status(&text);
     }
     Ok(exit)
 }
@@ -345,7 +349,7 @@ fn wait_until_gone(of: &RemoteEnvironment) -> Result<(), CliError> {
             return Ok(());
         }
         if !told {
-            output::say("waiting for running operations");
+            output::print_status("waiting for running operations");
             told = true;
         }
         std::thread::sleep(LOOK_EVERY);

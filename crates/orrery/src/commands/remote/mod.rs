@@ -98,6 +98,6 @@ pub(super) fn show_done(json: bool, value: &impl Serialize, text: &str) -> Resul
     if json {
         return print_json(value);
     }
-    output::say(text);
+    output::print_status(text);
     Ok(Exit::Done)
 }

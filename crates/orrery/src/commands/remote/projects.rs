@@ -46,9 +46,9 @@ fn run(options: ProjectGroup) -> Result<Exit, CliError> {
         ProjectAction::Show { project } => show(&remote, &find(&remote, &project)?, json),
         ProjectAction::Create { name, description } => {
             let new = NewProject { id: None, name, description };
-            let made: Project = remote.client.post(&path(&["projects"]), &new)?;
-            let text = format!("created project {}", style::sanitize(&made.name));
-            show_done(json, &made, &text)
+            let created: Project = remote.client.post(&path(&["projects"]), &new)?;
+            let text = format!("created project {}", style::sanitize(&created.name));
+            show_done(json, &created, &text)
         }
         ProjectAction::Rename { project, name, description } => {
             let project = find(&remote, &project)?;

@@ -21,13 +21,13 @@ pub(super) fn invite(
     let AgentInvite { names, expires_in } = invite;
     let new = NewInvitation { names, expires_in: Some(expires_in) };
     let at = of.path(&["remote-agents", "invitations"]);
-    let made: Invitation = of.client.post_once(&at, &new)?;
+    let created: Invitation = of.client.post_once(&at, &new)?;
     if json {
-        return print_json(&made);
+        return print_json(&created);
     }
-    let (gateway, token) = (style::sanitize(&made.gateway), made.token.expose());
-    let until = moment_or(Some(&made.expires), "-");
-    output::say(&format!(
+    let (gateway, token) = (style::sanitize(&created.gateway), created.token.expose());
+    let until = moment_or(Some(&created.expires), "-");
+    output::print_status(&format!(
         "on the machine, before {}, run this command; its token is shown only once:",
         style::sanitize(&until)
     ));
@@ -78,7 +78,7 @@ fn report_placements(of: &RemoteEnvironment, names: &[String]) -> Result<(), Cli
         // An agent without resources has no placement.
         let Some(agent) = of.client.find::<Agent>(&of.path(&["agents", name]))? else { continue };
         match agent.placement.has_machine {
-            true => output::say(&style::sanitize(&agent.placement.reason)),
+            true => output::print_status(&style::sanitize(&agent.placement.reason)),
             false => print_reason(&agent),
         }
     }

@@ -83,7 +83,7 @@ fn log_in(options: Login) -> Result<Exit, CliError> {
     let server = style::sanitize(client.server());
     let name = style::sanitize(&name);
     let done = style::good("logged in");
-    output::say(&format!("{done}: {who} on {server} (context {name})"));
+    output::print_status(&format!("{done}: {who} on {server} (context {name})"));
     Ok(Exit::Done)
 }
 
@@ -107,8 +107,8 @@ fn open_session(
     };
     if let Some(token) = setup {
         let account = Setup { token, name: name.clone(), password: password.clone() };
-        let made: User = client.post_once(&path(&["setup"]), &account)?;
-        output::say(&format!("created account {}", style::sanitize(&made.name)));
+        let created: User = client.post_once(&path(&["setup"]), &account)?;
+        output::print_status(&format!("created account {}", style::sanitize(&created.name)));
     }
     let login = orrery_api::Login { name, password, cookie: false };
     client.post_once(&path(&["login"]), &login).map_err(|error| match error.status() {
@@ -156,7 +156,11 @@ fn log_out(options: &Logout) -> Result<Exit, CliError> {
             && error.status() != Some(401)
         {
             let text = format!("session deleted locally, but the server could not end it: {error}");
-            output::say(&format!("{}: {}", style::warning("warning"), style::sanitize(&text)));
+            output::print_status(&format!(
+                "{}: {}",
+                style::warning("warning"),
+                style::sanitize(&text)
+            ));
         }
     }
     context.expires = None;
@@ -168,8 +172,8 @@ fn log_out(options: &Logout) -> Result<Exit, CliError> {
         return print_json(&form);
     }
     match was_logged_in {
-        true => output::say(&format!("{} of {server}", style::good("logged out"))),
-        false => output::say(&format!("not logged in to {server}")),
+        true => output::print_status(&format!("{} of {server}", style::good("logged out"))),
+        false => output::print_status(&format!("not logged in to {server}")),
     }
     Ok(Exit::Done)
 }

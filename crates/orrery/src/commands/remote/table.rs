@@ -43,7 +43,7 @@ impl Table {
                 return Ok(Exit::Error);
             }
         }
-        output::say(&style::count(count, self.noun));
+        output::print_status(&style::count(count, self.noun));
         Ok(Exit::Done)
     }
 }

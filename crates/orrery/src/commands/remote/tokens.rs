@@ -50,12 +50,12 @@ fn run(options: TokenGroup) -> Result<Exit, CliError> {
                 groups: Some(groups).filter(|groups| !groups.is_empty()),
                 days: Some(days),
             };
-            let made: MadeToken = remote.client.post_once(&path(&["tokens"]), &new)?;
+            let created: MadeToken = remote.client.post_once(&path(&["tokens"]), &new)?;
             if args.json {
-                return print_json(&made);
+                return print_json(&created);
             }
-            output::say("the token is shown only once:");
-            let written = output::print(|out| writeln!(out, "{}", made.secret.expose()));
+            output::print_status("the token is shown only once:");
+            let written = output::print(|out| writeln!(out, "{}", created.secret.expose()));
             Ok(if written { Exit::Done } else { Exit::Error })
         }
         TokenAction::Revoke { token, confirmation } => {

@@ -40,27 +40,27 @@ fn run(options: VersionGroup) -> Result<Exit, CliError> {
             on_server::release(&of, json, || {
                 let now: VersionReleased = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
                 if !json {
-                    output::say(&text);
+                    output::print_status(&text);
                 }
                 Ok((now.version.number, now.operation))
             })
         }
         VersionAction::RollBack { version, follow } => {
             let at = at(version, &["roll-back"]);
-            let text = |made: &VersionStored| {
-                let number = made.version.number;
+            let text = |created: &VersionStored| {
+                let number = created.version.number;
                 format!("rolled back to version {version}: released version {number}")
             };
             if !follow {
-                let made: VersionStored = of.client.post_empty(&at)?;
-                return show_done(json, &made, &text(&made));
+                let created: VersionStored = of.client.post_empty(&at)?;
+                return show_done(json, &created, &text(&created));
             }
             on_server::release(&of, json, || {
-                let made: VersionStored = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
-                if !json && made.version.released {
-                    output::say(&text(&made));
+                let created: VersionStored = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
+                if !json && created.version.released {
+                    output::print_status(&text(&created));
                 }
-                Ok((made.version.number, made.operation))
+                Ok((created.version.number, created.operation))
             })
         }
         VersionAction::Compare { from, to, short } => inspect::compare(of, (from, to), short, json),

@@ -86,8 +86,8 @@ fn announce(format: LogFormat, text: &str, detail: (&str, &str)) {
     let (name, value) = detail;
     match format {
         LogFormat::Text => {
-            output::say(text);
-            output::say(&format!("  {value}"));
+            output::print_status(text);
+            output::print_status(&format!("  {value}"));
         }
         LogFormat::Json => {
             let message = text.trim_end_matches(':');
@@ -95,7 +95,7 @@ fn announce(format: LogFormat, text: &str, detail: (&str, &str)) {
                 "timestamp": now().to_string(), "level": "INFO",
                 "fields": {"message": message, name: value}, "target": "orrery",
             });
-            output::say(&line.to_string());
+            output::print_status(&line.to_string());
         }
     }
 }
@@ -135,7 +135,7 @@ pub(super) fn check_key(app: &App, options: &ServerOptions) -> Result<(), Securi
 /// Creates a new key for secrets.
 pub(super) fn rotate(app: &App) -> Result<(), SecurityError> {
     let count = app.vault().rotate()?;
-    output::say(&format!(
+    output::print_status(&format!(
         "{count} secrets sealed with a new key; keep the old keys in the file while backups need them"
     ));
     Ok(())

@@ -33,7 +33,7 @@ pub(crate) struct Lock {
 pub(crate) struct LockedPackage {
     /// Normalized name.
     pub(crate) name: String,
-    /// `None` for directories, whose version may change.
+    /// `None` for directories: their version may change.
     pub(crate) version: Option<String>,
     pub(crate) source: Source,
     /// `sha256:…` of every acceptable file.

@@ -19,8 +19,8 @@ use orrery_model::Timestamp;
 use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::{App, AppSettings, Isolation, MasterKey, load_uid_base};
 use orrery_store::{
-    CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompile, NewEnvironment,
-    SqliteStore, Store,
+    CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompileRecord,
+    NewEnvironmentRecord, SqliteStore, Store,
 };
 use uuid::Uuid;
 
@@ -204,7 +204,7 @@ impl World {
         let _ = records.create_project(project, "project", "", Timestamp(1));
         let uuid = Uuid::new_v4();
         let name = uuid.to_string();
-        let new = NewEnvironment {
+        let new = NewEnvironmentRecord {
             uuid: uuid.into_bytes(),
             project: &project,
             name: &name,
@@ -228,7 +228,7 @@ impl World {
 
     fn ask(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<[u8; 16]> {
         let id = Uuid::new_v4().into_bytes();
-        let new = NewCompile { id, request };
+        let new = NewCompileRecord { id, request };
         self.store().records().add_compile(of.key, &new, self.app.now())?;
         self.app.wake_up();
         Ok(id)
@@ -238,7 +238,7 @@ impl World {
         Ok(self.store().records().compile(of.key, id)?)
     }
 
-    fn ended(&self, of: &EnvironmentRecord, id: &[u8; 16]) -> Result<CompileRecord> {
+    fn await_compile(&self, of: &EnvironmentRecord, id: &[u8; 16]) -> Result<CompileRecord> {
         wait_for("the compile ends", || {
             Ok(Some(self.find(of, id)?).filter(|one| one.completed.is_some()))
         })
@@ -246,7 +246,7 @@ impl World {
 
     fn compile(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<CompileRecord> {
         let id = self.ask(of, request)?;
-        self.ended(of, &id)
+        self.await_compile(of, &id)
     }
 
     fn succeed(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<CompileRecord> {
@@ -266,7 +266,7 @@ impl World {
     }
 
     /// The content of the only file in the newest version.
-    fn wanted(&self, of: &EnvironmentRecord) -> Result<String> {
+    fn newest_content(&self, of: &EnvironmentRecord) -> Result<String> {
         let versions = self.store().versions(of.key)?;
         let newest = versions.last().context("there is no version")?;
         let version = orrery_store::load_version(self.store(), of.key, newest.number)?;

@@ -36,7 +36,7 @@ pub(super) fn models_know_where_they_are_compiled_for(world: &mut World) -> Resu
     let environment = world.environment(&text(&repository), "main")?;
     world.succeed(&environment, &update())?;
     let id = Uuid::from_bytes(environment.uuid);
-    let wanted = world.wanted(&environment)?;
+    let wanted = world.newest_content(&environment)?;
     ensure!(wanted == format!("{id} {} 192.0.2.7 4711 False  ", environment.name), "{wanted}");
     // Module code gets the same values.
     let plugin = "from inmanta.config import Config\nfrom inmanta.plugins import Context, plugin\n\n@plugin\n\
@@ -45,7 +45,7 @@ pub(super) fn models_know_where_they_are_compiled_for(world: &mut World) -> Resu
     write_module(&repository, "asking", "", plugin)?;
     world.commit(&repository, &format!("import asking\n{}", model("asking::own()")))?;
     world.succeed(&environment, &update())?;
-    let wanted = world.wanted(&environment)?;
+    let wanted = world.newest_content(&environment)?;
     ensure!(wanted == format!("{id} {}", environment.name), "{wanted}");
     Ok(())
 }

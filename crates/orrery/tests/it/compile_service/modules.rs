@@ -47,18 +47,26 @@ pub(super) fn modules_are_cloned_from_repositories(world: &mut World) -> Result<
     world.start()?;
     let environment = world.environment(&text(&repository), "main")?;
     let first = world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "foo 1.10, bar 0.1", "{}", world.wanted(&environment)?);
+    ensure!(
+        world.newest_content(&environment)? == "foo 1.10, bar 0.1",
+        "{}",
+        world.newest_content(&environment)?
+    );
     let said = world.output(&first)?;
     ensure!(said.contains("cloned module foo (1.10)"), "{said}");
     // An update brings newer versions.
     module_version(&sources, "1.11")?;
     world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "foo 1.11, bar 0.1", "{}", world.wanted(&environment)?);
+    ensure!(
+        world.newest_content(&environment)? == "foo 1.11, bar 0.1",
+        "{}",
+        world.newest_content(&environment)?
+    );
     for (mode, wanted) in [("prerelease", "foo 2.0rc1"), ("master", "foo 1.11")] {
         let requires = if mode == "prerelease" { "requires: ['foo<2.1']\n" } else { "" };
         project(world, &repository, &format!("install_mode: {mode}\n{requires}"))?;
         world.succeed(&environment, &update())?;
-        let found = world.wanted(&environment)?;
+        let found = world.newest_content(&environment)?;
         ensure!(found == format!("{wanted}, bar 0.1"), "{mode}: {found}");
     }
     // The same locally.
@@ -202,9 +210,17 @@ pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     world.start()?;
     let environment = world.environment(&text(&repository), "main")?;
     world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "foo 1.10, bar 0.1", "{}", world.wanted(&environment)?);
+    ensure!(
+        world.newest_content(&environment)? == "foo 1.10, bar 0.1",
+        "{}",
+        world.newest_content(&environment)?
+    );
     world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "foo 1.10, bar 0.1", "{}", world.wanted(&environment)?);
+    ensure!(
+        world.newest_content(&environment)? == "foo 1.10, bar 0.1",
+        "{}",
+        world.newest_content(&environment)?
+    );
     let other = world.path("other");
     git(&world.path(""), &["clone", "--quiet", &text(&repository), &text(&other)])?;
     done(&other, &["install", "--locked"])?;
@@ -215,7 +231,11 @@ pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     ensure!(said.contains("~ module foo"), "{said}");
     world.commit(&repository, &std::fs::read_to_string(repository.join("main.cf"))?)?;
     world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "foo 1.11, bar 0.1", "{}", world.wanted(&environment)?);
+    ensure!(
+        world.newest_content(&environment)? == "foo 1.11, bar 0.1",
+        "{}",
+        world.newest_content(&environment)?
+    );
     git(&other, &["pull", "--quiet"])?;
     done(&other, &["install", "--locked"])?;
     ensure!(commit(&other.join("more/foo"))? == commit(&sources)?);
@@ -237,7 +257,11 @@ pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
     done(&repository, &["install"])?;
     world.commit(&repository, &std::fs::read_to_string(repository.join("main.cf"))?)?;
     world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "foo 1.10, bar 0.1", "{}", world.wanted(&environment)?);
+    ensure!(
+        world.newest_content(&environment)? == "foo 1.10, bar 0.1",
+        "{}",
+        world.newest_content(&environment)?
+    );
     module(world, "baz", &["1.0"], "")?;
     let model = std::fs::read_to_string(repository.join("main.cf"))?;
     world.commit(&repository, &format!("import baz\n{model}"))?;
@@ -292,13 +316,13 @@ pub(super) fn a_server_honours_the_lock_file(world: &mut World) -> Result<()> {
     ensure!(failed.success == Some(false), "{failed:?}");
     ensure!(said.contains("orrery.lock is out of date"), "{said}");
     ensure!(said.contains("run `orrery modules install`, and commit orrery.lock"), "{said}");
-    ensure!(world.wanted(&environment)? == "one");
+    ensure!(world.newest_content(&environment)? == "one");
     done(&repository, &["install"])?;
     world.commit(&repository, &format!("import toy\n{}", model("\"two\"")))?;
     let last = world.succeed(&environment, &update())?;
     let said = world.output(&last)?;
     ensure!(said.contains("+ inmanta-module-fs 1.2.0"), "{said}");
-    ensure!(world.wanted(&environment)? == "two");
+    ensure!(world.newest_content(&environment)? == "two");
     // Without a lock file, a server resolves versions and leaves no lock file.
     std::fs::remove_file(repository.join("orrery.lock"))?;
     world.commit(&repository, &format!("import toy\n{}", model("\"three\"")))?;

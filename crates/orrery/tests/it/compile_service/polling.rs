@@ -31,7 +31,7 @@ fn head(repository: &Path) -> Result<String> {
 fn until_wanted(world: &World, of: &EnvironmentRecord, content: &str) -> Result<()> {
     wait_for(&format!("{content:?} is wanted"), || {
         let any = !world.store().versions(of.key)?.is_empty();
-        Ok((any && world.wanted(of)? == content).then_some(()))
+        Ok((any && world.newest_content(of)? == content).then_some(()))
     })
 }
 
@@ -77,14 +77,14 @@ pub(super) fn a_new_commit_is_compiled(world: &mut World) -> Result<()> {
     std::thread::sleep(A_WHILE);
     world.commit(&repository, &model("\"five\""))?;
     std::thread::sleep(A_WHILE);
-    ensure!(world.wanted(&environment)? == "four");
+    ensure!(world.newest_content(&environment)? == "four");
     world.store().records().set_halted(&environment.uuid, false, now)?;
     until_wanted(world, &environment, "five")?;
     world.poll_every(&environment, 0.0)?;
     std::thread::sleep(A_WHILE);
     world.commit(&repository, &model("\"six\""))?;
     std::thread::sleep(A_WHILE);
-    ensure!(world.wanted(&environment)? == "five");
+    ensure!(world.newest_content(&environment)? == "five");
     Ok(())
 }
 

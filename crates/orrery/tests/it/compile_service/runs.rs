@@ -67,8 +67,9 @@ pub(super) fn equal_requests_share_a_run(world: &mut World) -> Result<()> {
     let other = world.ask(&environment, &with("x", &[("ELSE", "1")]))?;
     let two = world.ask(&environment, &with("b", &[]))?;
     world.start()?;
-    let (one, two) = (world.ended(&environment, &one)?, world.ended(&environment, &two)?);
-    let other = world.ended(&environment, &other)?;
+    let (one, two) =
+        (world.await_compile(&environment, &one)?, world.await_compile(&environment, &two)?);
+    let other = world.await_compile(&environment, &other)?;
     ensure!(two.substitute == Some(one.id) && one.substitute.is_none(), "{two:?}");
     ensure!(one.version == two.version && other.substitute.is_none(), "{other:?}");
     ensure!(other.started >= one.completed, "one at a time: {other:?} {one:?}");
@@ -80,7 +81,7 @@ pub(super) fn equal_requests_share_a_run(world: &mut World) -> Result<()> {
     // Variables of the server are not visible to models.
     world.commit(&repository, &model("std::get_env(\"CARGO_MANIFEST_DIR\", \"hidden\")"))?;
     world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "hidden");
+    ensure!(world.newest_content(&environment)? == "hidden");
     Ok(())
 }
 
@@ -131,7 +132,7 @@ pub(super) fn a_stopped_compile_is_done_again(world: &mut World) -> Result<()> {
     world.start()?;
     wait_until_started(world, 2)?;
     release(world)?;
-    let done = world.ended(&environment, &id)?;
+    let done = world.await_compile(&environment, &id)?;
     ensure!(done.success == Some(true), "{done:?}\n{}", world.output(&done)?);
     ensure!(world.store().versions(environment.key)?.len() == 1);
     Ok(())

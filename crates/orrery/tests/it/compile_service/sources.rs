@@ -24,7 +24,7 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
         stages == ["Init", "Cloning repository", "Installing modules", model_stage],
         "{stages:?}"
     );
-    ensure!(world.wanted(&environment)? == "one");
+    ensure!(world.newest_content(&environment)? == "one");
     let versions = world.store().versions(environment.key)?;
     let version = &versions[0];
     ensure!(Some(version.number) == first.version && version.released, "{version:?}");
@@ -34,9 +34,9 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
     world.commit(&repository, &model("\"two\""))?;
     // Without an update, nothing is fetched.
     world.succeed(&environment, &CompileRequest::default())?;
-    ensure!(world.wanted(&environment)? == "one");
+    ensure!(world.newest_content(&environment)? == "one");
     let second = world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "two");
+    ensure!(world.newest_content(&environment)? == "two");
     let stages = world.stages(&second)?;
     let expected = ["Init", "Fetching new branch heads", "Pulling updates", "Updating modules"];
     ensure!(stages == [&expected[..], &[model_stage]].concat(), "{stages:?}");
@@ -50,7 +50,7 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
     std::fs::write(repository.join("main.cf"), model("\"three\""))?;
     git(&repository, &["commit", "--quiet", "--all", "--amend", "--message=other"])?;
     world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "three");
+    ensure!(world.newest_content(&environment)? == "three");
     Ok(())
 }
 
@@ -85,7 +85,7 @@ pub(super) fn another_repository_is_cloned_anew(world: &mut World) -> Result<()>
     world.store().records().update_environment(&environment.uuid, None, &change, now)?;
     let done = world.succeed(&environment, &CompileRequest::default())?;
     ensure!(world.stages(&done)?.contains(&"Cloning repository".to_owned()));
-    ensure!(world.wanted(&environment)? == "second");
+    ensure!(world.newest_content(&environment)? == "second");
     let again = CompileRequest { reinstall: true, ..CompileRequest::default() };
     let done = world.succeed(&environment, &again)?;
     ensure!(world.stages(&done)?.contains(&"Cloning repository".to_owned()));
@@ -104,7 +104,7 @@ pub(super) fn a_branch_is_followed(world: &mut World) -> Result<()> {
     world.store().records().update_environment(&environment.uuid, None, &change, now)?;
     let done = world.succeed(&environment, &CompileRequest::default())?;
     ensure!(world.stages(&done)?.contains(&"Switching branch".to_owned()));
-    ensure!(world.wanted(&environment)? == "feature");
+    ensure!(world.newest_content(&environment)? == "feature");
     let change = EnvironmentChange { branch: Some("nowhere"), ..Default::default() };
     world.store().records().update_environment(&environment.uuid, None, &change, now)?;
     let failed = world.compile(&environment, &update())?;
@@ -177,7 +177,7 @@ fn serve_files(root: PathBuf) -> Result<std::net::SocketAddr> {
     Ok(address)
 }
 
-/// As in Inmanta, whose clients may request it: the report has the reason in the fetch stage.
+/// As in Inmanta: clients may request it, and the report has the reason in the fetch stage.
 pub(super) fn without_a_repository_a_compile_fails(world: &mut World) -> Result<()> {
     world.start()?;
     let environment = world.environment("", "")?;
@@ -239,7 +239,7 @@ pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<(
     let looks = watching.join().ok().context("the watch ended early")?;
     ensure!(looks > 0, "git was never seen");
     ensure!(!seen.load(Ordering::Relaxed), "the password is an argument of a program");
-    ensure!(world.wanted(&right)? == "private");
+    ensure!(world.newest_content(&right)? == "private");
     let config = world.path("data/environments").join(orrery_store::uuid_text(&right.uuid));
     let config = std::fs::read_to_string(config.join("project/.git/config"))?;
     ensure!(config.contains("model.git") && !config.contains("s3cret"), "{config}");
@@ -302,7 +302,7 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
     let service = CompileService::start(world.app.clone(), world.options.clone())?;
     let done = wait_for("the checkout is made again", || recovered(&here))?;
     ensure!(done.success == Some(true) && !done.request.update, "{done:?}");
-    let wanted = world.wanted(&here)?;
+    let wanted = world.newest_content(&here)?;
     ensure!(wanted.contains("one"), "a commit that nobody asked for: {wanted}");
     ensure!(recovered(&halted)?.is_none());
     world.store().records().set_halted(&halted.uuid, false, now)?;

@@ -23,7 +23,7 @@ pub(super) fn a_schedule_fetches_first(world: &mut World) -> Result<()> {
     records.change_setting(environment.key, "auto_full_compile", Some(&every_second), now)?;
     world.app.wake_up();
     wait_for("the schedule has compiled the new commit", || {
-        Ok((world.wanted(&environment)? == "two").then_some(()))
+        Ok((world.newest_content(&environment)? == "two").then_some(()))
     })?;
     world.stop_without_drop();
     Ok(())
@@ -169,7 +169,7 @@ pub(super) fn the_users_configuration_of_ssh_counts(world: &mut World) -> Result
     world.start()?;
     let environment = world.environment(&url, "main")?;
     world.succeed(&environment, &update())?;
-    ensure!(world.wanted(&environment)? == "over ssh");
+    ensure!(world.newest_content(&environment)? == "over ssh");
     world.stop();
     // In a variable.
     let variable = ("GIT_SSH_COMMAND".to_owned(), sshd.command());

@@ -170,7 +170,7 @@ impl Reader {
         if let Ok(url) = self.world.url() {
             text = text.replace(ADDRESS, url.trim_start_matches("http://"));
         }
-        if let Some(ticket) = self.world.ticket() {
+        if let Some(ticket) = self.world.bootstrap_token() {
             text = text.replace(TICKET, ticket);
         }
         Ok(text.replace("/tmp/", &self.tmp()))
@@ -192,7 +192,7 @@ impl Reader {
         if let Ok(url) = self.world.url() {
             text = text.replace(url.trim_start_matches("http://"), ADDRESS);
         }
-        if let Some(ticket) = self.world.ticket() {
+        if let Some(ticket) = self.world.bootstrap_token() {
             text = text.replace(ticket, TICKET);
         }
         text

@@ -80,7 +80,7 @@ impl Page {
             let (block, next) = block_at(&lines, at);
             match block {
                 Some(block) => page.add(&block, marker.take())?,
-                None => match Marker::read(lines[at]).with_context(|| place(at))? {
+                None => match Marker::read(lines[at]).with_context(|| line_label(at))? {
                     Some(Marker::Setting(text)) => page.settings.push(text.to_owned()),
                     Some(Marker::Hidden(command)) => {
                         page.steps.push(Step::Hidden(command.to_owned()));
@@ -88,7 +88,7 @@ impl Page {
                     Some(found) => marker = Some(found),
                     None if lines[at].trim().is_empty() => {}
                     None if marker.is_some() => {
-                        bail!("{}: the marker before it is of no block", place(at))
+                        bail!("{}: the marker before it is of no block", line_label(at))
                     }
                     None => {}
                 },
@@ -114,7 +114,7 @@ impl Page {
         ensure!(
             begins,
             "{}: these lines are not run: let commands begin with `$ `, or say why with <!-- not run: … -->",
-            place(block.first)
+            line_label(block.first)
         );
         for (number, line) in block.lines.iter().enumerate() {
             let line_number = block.first + number;
@@ -129,7 +129,7 @@ impl Page {
     }
 }
 
-fn place(line: usize) -> String {
+fn line_label(line: usize) -> String {
     format!("line {}", line + 1)
 }
 
