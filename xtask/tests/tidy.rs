@@ -107,3 +107,27 @@ fn comments_and_documents_name_components() {
 fn contributing_lists_every_crate() {
     assert_none(&contributing::check(&files()));
 }
+
+/// The tour through the code names a file and a function in each step.
+#[test]
+fn the_tour_names_functions_that_exist() {
+    let files = files();
+    let page = files.iter().find(|file| file.path == "docs/architecture.md");
+    let page = page.expect("the page of the architecture");
+    let steps: Vec<(&str, &str)> = page
+        .text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|code| code.split_once(".rs:"))
+        .filter(|(path, _)| path.starts_with("orrery"))
+        .collect();
+    assert!((10..=25).contains(&steps.len()), "{} steps", steps.len());
+    for (path, function) in steps {
+        let path = format!("crates/{path}.rs");
+        let source = files.iter().find(|file| file.path == path);
+        let source = source.unwrap_or_else(|| panic!("there is no {path}"));
+        let named = [format!("fn {function}("), format!("fn {function}<")];
+        assert!(named.iter().any(|name| source.text.contains(name)), "{path} has no {function}");
+    }
+}

@@ -98,15 +98,15 @@ pub(crate) fn now() -> Timestamp {
 
 impl HandlerRun<'_> {
     /// Runs the handler in this process. Always returns an outcome, without secrets.
-    pub fn run(&self, bench: &RunContext<'_>) -> RunOutcome {
+    pub fn run(&self, run_context: &RunContext<'_>) -> RunOutcome {
         let resource = self.resource;
-        let Some(handler) = bench.registry.handler(resource.id.entity()) else {
+        let Some(handler) = run_context.registry.handler(resource.id.entity()) else {
             return no_handler_outcome(resource.id.entity()).into();
         };
         let resolved = if handler.resolves_late_bound_values() {
             Ok(None)
         } else {
-            secret_refs::resolve(&resource.attributes, bench.secrets)
+            secret_refs::resolve(&resource.attributes, run_context.secrets)
         };
         let resolved = match resolved {
             Ok(resolved) => resolved,
@@ -121,11 +121,11 @@ impl HandlerRun<'_> {
         };
         let attributes = resolved.as_ref().map_or(&resource.attributes, |with| &with.attributes);
         let surroundings = RunServices {
-            target: bench.target,
-            cache: bench.cache,
-            contents: bench.contents,
+            target: run_context.target,
+            cache: run_context.cache,
+            contents: run_context.contents,
             clock: &now,
-            log_level: bench.log_level,
+            log_level: run_context.log_level,
         };
         let run = Run {
             mode: self.mode(),

@@ -109,7 +109,7 @@ fn the_handshake_is_checked() {
     let error = open(script("echo 'no such module' >&2; exit 7"), SOON);
     assert!(error.contains("exit status 7") && error.contains("no such module"), "{error}");
     let error = open(script("echo nonsense >&3; sleep 300"), SOON);
-    assert!(error.contains("not what the protocol allows"), "{error}");
+    assert!(error.contains("violates the protocol"), "{error}");
     let error = open(script(r#"echo '{"k":"report"}' >&3; sleep 300"#), SOON);
     assert!(error.contains("\"report\""), "{error}");
     let other = r#"echo '{"k":"hello","protocol":2,"language":"x","version":"1"}' >&3; sleep 300"#;

@@ -294,7 +294,10 @@ fn invalid_code_is_reported(world: World) {
     world.post_empty(&format!("/versions/{number}/release")).good();
     let stuck = until(&world, &world.at(""), |found| found["transitioning"] == "error");
     let reason = stuck["transitioning_message"].as_str().unwrap();
-    assert!(reason.starts_with(&format!("the handlers of version {number}")), "{reason}");
+    assert!(
+        reason.starts_with(&format!("cannot start the handlers of version {number}")),
+        "{reason}"
+    );
     let path = world.at(&format!("/versions/{number}"));
     until(&world, &path, |found| found["transitioning"] == "error");
     let notes = world.get("/notifications").good();

@@ -166,7 +166,7 @@ fn remove_here(
     let (desired, _) = opened.put(resources, &[], code, local_agents, purpose, None)?;
     let start = recover_with(&*opened.store, opened.environment, desired, states)?;
     let (selection, unmanaged) = (Selection::default(), Unmanaged::default());
-    let pass = LocalRun {
+    let local_run = LocalRun {
         selection: &selection,
         run: paths.run,
         json,
@@ -176,7 +176,7 @@ fn remove_here(
         unmanaged: &unmanaged,
         removal: Some(plan),
     };
-    Ok(pass.run_to_end(opened, start, &handlers))
+    Ok(local_run.run_to_end(opened, start, &handlers))
 }
 
 /// Name of the current project, if its project.yml has one.

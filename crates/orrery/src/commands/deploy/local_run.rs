@@ -90,8 +90,9 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
     }
     let (json, unmanaged) = (*json, &unmanaged);
     let (pending, removal) = (false, None);
-    let pass = LocalRun { selection, run, json, problems, pending, unplaced, unmanaged, removal };
-    let exit = pass.run_to_end(&opened, start, &handlers);
+    let local_run =
+        LocalRun { selection, run, json, problems, pending, unplaced, unmanaged, removal };
+    let exit = local_run.run_to_end(&opened, start, &handlers);
     if !json {
         unmanaged.report();
     }

@@ -152,8 +152,9 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
     }
     let (json, unmanaged) = (*json, &unmanaged);
     let (pending, removal) = (false, Some(&plan));
-    let pass = LocalRun { selection, run, json, problems, pending, unplaced, unmanaged, removal };
-    let exit = pass.run_to_end(&opened, start, &handlers);
+    let local_run =
+        LocalRun { selection, run, json, problems, pending, unplaced, unmanaged, removal };
+    let exit = local_run.run_to_end(&opened, start, &handlers);
     let after = FollowUpVersion {
         resources,
         unknowns: &unknowns,

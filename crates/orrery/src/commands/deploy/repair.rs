@@ -82,8 +82,9 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
     let unmanaged = &Unmanaged::default();
     let (json, pending) = (*json, *pending);
     let (problems, removal) = (0, None);
-    let pass = LocalRun { selection, run, json, problems, pending, unplaced, unmanaged, removal };
-    pass.run_to_end(&opened, start, &handlers)
+    let local_run =
+        LocalRun { selection, run, json, problems, pending, unplaced, unmanaged, removal };
+    local_run.run_to_end(&opened, start, &handlers)
 }
 
 /// Rejects unknown agent names, which would select nothing and report success.
