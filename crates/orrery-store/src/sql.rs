@@ -116,7 +116,7 @@ impl<'a, T: Into<SqlValue<'a>>> From<Option<T>> for SqlValue<'a> {
     }
 }
 
-/// Parameters of a statement, each converted to a [`sql::SqlValue`].
+/// Parameters of a statement, each converted to a [`SqlValue`].
 #[macro_export]
 macro_rules! values {
     ($($value:expr),* $(,)?) => { &[$($crate::sql::SqlValue::from($value)),*] };

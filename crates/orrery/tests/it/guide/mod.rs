@@ -177,7 +177,7 @@ impl Reader {
     }
 
     /// Replaces real paths in output by those of the page.
-    fn to_page_text(&mut self, text: &str) -> String {
+    fn render_page_text(&mut self, text: &str) -> String {
         if let Some((_, rest)) = text.split_once("orrery agent join ") {
             let mut words = rest.split_whitespace();
             if let (Some(gateway), Some(token)) = (words.next(), words.next()) {
@@ -220,7 +220,8 @@ impl Reader {
             self.world.run(&line)?
         };
         self.move_models_here()?;
-        let mut lines: Vec<String> = self.to_page_text(&text).lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> =
+            self.render_page_text(&text).lines().map(str::to_owned).collect();
         // Exit code 2 means pending changes, which the output shows as well.
         if code != 0 && code != 2 {
             lines.push(format!("[exit {code}]"));
