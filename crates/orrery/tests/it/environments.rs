@@ -270,7 +270,7 @@ fn a_project_gets_what_it_asks_for(world: &World) -> Result<()> {
     assert_eq!(first.change("PyYAML"), Some("1.0"));
     assert_eq!(first.report["missing"], serde_json::json!(["absent"]));
     let warning = first.report["warnings"][0].as_str().unwrap_or_default();
-    assert!(warning.starts_with("inmanta-module-messy 1.0.0 brings"), "{warning}");
+    assert!(warning.starts_with("inmanta-module-messy 1.0.0 contains"), "{warning}");
     assert!(warning.ends_with(": irt"), "{warning}");
 
     let environment = world.path("project/.venv");

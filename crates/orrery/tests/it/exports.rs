@@ -243,7 +243,7 @@ fn what_goes_wrong_is_told(world: &World) -> Result<()> {
         }
         Ok(())
     };
-    fails(&["-e", "live"], &["x = 2", "nothing is stored"])?;
+    fails(&["-e", "live"], &["x = 2", "nothing was stored"])?;
     fails(&["-e", "live", "--json"], &["DoubleSetException"])?;
     fails(&["-e", "nowhere"], &["no environment nowhere", "shop/live"])?;
     fails(&[], &["--environment"])?;

@@ -136,7 +136,7 @@ fn rogues() -> Result<()> {
     for (name, reason) in [
         ("kill1", "it was ended by the signal 9"),
         ("exit2", "it ended with the exit status 7"),
-        ("never3", "it exceeded its time limit"),
+        ("never3", "the deadline has passed"),
         ("memory4", "MemoryError"),
         ("close7", "the process of its handler was lost"),
         ("garbage8", "a message is not"),

@@ -313,7 +313,7 @@ fn environment_belongs(postgres: bool) -> Result<()> {
     let before = json(&world, "cd notes && orrery version list")?;
     for command in ["deploy", "export", "plan", "deploy --prune --yes", "destroy --yes"] {
         let line = format!("cd fleet && orrery {command} -e p/wrongdir");
-        fails(&world, &line, &["p/wrongdir", "belongs to the project notes", "fleet", "--rebind"])?;
+        fails(&world, &line, &["p/wrongdir", "bound to project notes", "fleet", "--rebind"])?;
     }
     ensure!(json(&world, "cd notes && orrery version list")? == before, "something was stored");
     prints(&world, "cd notes && orrery status", &["2 resources"])?;
@@ -323,7 +323,7 @@ fn environment_belongs(postgres: bool) -> Result<()> {
         "cd fleet && orrery deploy -e p/wrongdir --rebind",
         &["taken over from project notes", "2 created", "2 resources are no longer managed"],
     )?;
-    prints(&world, "orrery audit list", &["taken over from the project \"notes\""])?;
+    prints(&world, "orrery audit list", &["rebound from the project \"notes\""])?;
     fails(&world, "cd notes && orrery deploy", &["belongs to the project fleet"])?;
     // The takeover can be reverted, with the project.
     let first = before["items"][0]["number"].as_u64().context("a version")?;

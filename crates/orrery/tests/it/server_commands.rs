@@ -440,7 +440,7 @@ fn people_and_their_rights() -> Result<()> {
     world.done("orrery context use work")?;
     prints(&world, "orrery user update bob --disable", &["bob is disabled"])?;
     fails(&world, "orrery environment show --context bob -e shop/live", &["orrery login"])?;
-    prints(&world, "orrery user update bob --enable --admin", &["bob is active", "everything"])?;
+    prints(&world, "orrery user update bob --enable --admin", &["bob is active", "administrator"])?;
     world.done("orrery token create eyes --verbs get --groups environments,versions")?;
     let limits = "verbs GET; groups environments versions";
     prints(&world, "orrery token list", &[limits, "everywhere", "active"])?;

@@ -110,7 +110,7 @@ impl Scene {
 
 /// Handlers get a copy of the desired state.
 fn a_handler_changes_only_its_copy_and_logs_what_it_wants() -> Result<()> {
-    let model = "import reporting\ntelling::Thing(name=\"one\", tells=\"oddly\", value=\"42\")\n";
+    let model = "import reporting\nreporting::Thing(name=\"one\", tells=\"oddly\", value=\"42\")\n";
     let scene = Scene::new(false, |_| model.to_owned())?;
     scene.until_deployed(1)?;
     scene.repair()?;
@@ -156,7 +156,7 @@ fn facts_that_handlers_set(postgres: bool) -> Result<()> {
 
 fn parameters_that_handlers_set() -> Result<()> {
     let model =
-        "import reporting\ntelling::Thing(name=\"one\", tells=\"parameter\", value=\"42\")\n";
+        "import reporting\nreporting::Thing(name=\"one\", tells=\"parameter\", value=\"42\")\n";
     let scene = Scene::new(false, |_| model.to_owned())?;
     scene.until_deployed(1)?;
     let set = scene.get("parameters/size")?;
@@ -170,7 +170,7 @@ fn parameters_that_handlers_set() -> Result<()> {
 
 /// More than fit into one message, and one of them is managed.
 fn what_handlers_discover(postgres: bool) -> Result<()> {
-    let model = "import reporting\ntelling::Search(name=\"all\", count=1500)\n\
+    let model = "import reporting\nreporting::Search(name=\"all\", count=1500)\n\
          reporting::Thing(name=\"found0007\")\n";
     let scene = Scene::new(postgres, |_| model.to_owned())?;
     scene.until_deployed(2)?;
