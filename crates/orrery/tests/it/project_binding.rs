@@ -324,7 +324,7 @@ fn environment_belongs(postgres: bool) -> Result<()> {
         &["taken over from project notes", "2 created", "2 resources are no longer managed"],
     )?;
     prints(&world, "orrery audit list", &["rebound from the project \"notes\""])?;
-    fails(&world, "cd notes && orrery deploy", &["belongs to the project fleet"])?;
+    fails(&world, "cd notes && orrery deploy", &["bound to project fleet"])?;
     // The takeover can be reverted, with the project.
     let first = before["items"][0]["number"].as_u64().context("a version")?;
     world.done(&format!("cd notes && orrery version roll-back {first}"))?;
