@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 write!(temporary, "{directory}/.service-{number}.conf~")?;
                 write_file(&temporary, &path, content.as_bytes())?;
             }
-            "check" if is_as_wanted(&path, content.as_bytes(), &mut buffer)? => {}
+            "check" if is_compliant(&path, content.as_bytes(), &mut buffer)? => {}
             "check" => return Err(format!("{path} is not as wanted").into()),
             _ => return Err(format!("there is no task {task}").into()),
         }
@@ -55,7 +55,7 @@ fn write_file(temporary: &str, path: &str, content: &[u8]) -> rustix::io::Result
     rustix::fs::rename(temporary, path)
 }
 
-fn is_as_wanted(path: &str, content: &[u8], buffer: &mut [u8]) -> rustix::io::Result<bool> {
+fn is_compliant(path: &str, content: &[u8], buffer: &mut [u8]) -> rustix::io::Result<bool> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;
     let count = rustix::io::read(&file, &mut *buffer)?;

@@ -26,7 +26,7 @@ fn sum_of_late(host: TestHost) -> TestHost {
 }
 
 #[test]
-fn a_call_that_reads_too_early_is_made_again_for_each_value() {
+fn a_call_that_reads_too_early_is_repeated_for_each_value() {
     let mut host =
         sum_of_late(TestHost::default()).with("m::three", &[], "int", |_, _| Ok(Value::Int(3)));
     let main = "import m

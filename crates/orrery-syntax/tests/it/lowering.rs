@@ -106,7 +106,7 @@ fn names_calls_and_lookups() {
 }
 
 #[test]
-fn a_statement_goes_on_for_as_long_as_it_can() {
+fn a_statement_extends_as_far_as_possible() {
     for (text, items) in [
         ("x = y\n[\"a\"]", 1),
         ("x = std::count\n([1])", 1),

@@ -302,13 +302,13 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_is_kept(text in any::<String>()) {
+    fn any_text_is_preserved(text in any::<String>()) {
         check_lossless(&text);
         parsed(&text);
     }
 
     #[test]
-    fn any_tokens_are_kept(text in token_soup()) {
+    fn any_tokens_are_preserved(text in token_soup()) {
         check_lossless(&text);
         let (parsed, _) = parsed(&text);
         for error in &parsed.errors {

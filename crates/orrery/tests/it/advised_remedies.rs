@@ -19,7 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a version that is not released is named", candidates),
         trial("an environment that follows a branch says how to preview and destroy", following),
-        trial("a token without a group is told of its groups", limited_token),
+        trial("a token without a group gets the list of groups", limited_token),
         trial("a setting that is nearly right is suggested", misspelt_setting),
     ]
 }

@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a selection touches nothing else", selection_touches_nothing_else),
         ("a reload happens once per change", reload_once),
         ("a reload outlives a kill", reload_outlives_kill),
-        ("who does not want events gets none", no_events),
+        ("a resource without event subscription gets none", no_events),
         ("an interrupt ends running handlers, and nothing is lost", interrupt),
         ("a command that does not heed an interrupt is killed", stubborn_command),
         ("a second interrupt ends at once", second_interrupt),

@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let tests: [(&str, Test); 4] = [
         ("a_model_is_pushed", a_model_is_pushed),
         ("code_of_handlers_travels_along", code_of_handlers_travels_along),
-        ("what_goes_wrong_is_told", what_goes_wrong_is_told),
+        ("failures_are_reported", failures_are_reported),
         ("a_killed_server_compiles_again_and_once", a_killed_server_compiles_again_and_once),
     ];
     let trial = |(name, test): (&'static str, Test)| {
@@ -230,7 +230,7 @@ fn code_of_handlers_travels_along(world: &World) -> Result<()> {
     wait_for("the handler ran", || Ok(mark.exists().then_some(())))
 }
 
-fn what_goes_wrong_is_told(world: &World) -> Result<()> {
+fn failures_are_reported(world: &World) -> Result<()> {
     let server = world.server()?;
     let environment = server.environment("shop", "")?;
     world.project("x = 1\nx = 2\n")?;

@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a field that JSON cannot hold", unserializable),
         ("places where nothing can be written", unwritable),
         ("a read-only disk", read_only_disk),
-        ("a missing user, a missing command, a crash", others_go_on),
+        ("a missing user, a missing command, a crash", others_continue),
         ("no handler", no_handler),
         ("a model that does not compile", model_error),
         ("a state that cannot be used is left as it is", bad_state),
@@ -174,7 +174,7 @@ fn read_only_disk() -> Result<()> {
     Ok(())
 }
 
-fn others_go_on() -> Result<()> {
+fn others_continue() -> Result<()> {
     let project = deploy(
         r#"std::File(host=host, path="{{ root }}/a", content="x", owner="nobody-has-this-name", group="0", mode=644)
 exec::Run(host=host, command="no-such-command --at-all")

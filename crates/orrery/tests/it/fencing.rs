@@ -38,8 +38,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             an_owner_without_its_database_stops_by_its_own_clock,
         ),
         trial(
-            "a_frozen_owner_starts_nothing_when_it_goes_on",
-            a_frozen_owner_starts_nothing_when_it_goes_on,
+            "a_frozen_owner_starts_nothing_when_it_resumes",
+            a_frozen_owner_starts_nothing_when_it_resumes,
         ),
     ]
 }
@@ -194,7 +194,7 @@ fn an_owner_without_its_database_stops_by_its_own_clock() -> Result<()> {
     })
 }
 
-fn a_frozen_owner_starts_nothing_when_it_goes_on() -> Result<()> {
+fn a_frozen_owner_starts_nothing_when_it_resumes() -> Result<()> {
     let pair = Pair::new()?;
     let pid = i32::try_from(pair.owner.child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.context("no process")?;

@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a declared agent is this machine, and repair remembers it", declared_local),
         trial("an address over ssh is not this machine", address_of_the_model),
         trial("queues need no machine", queues),
-        trial("many resources of an agent are told in one line", told_by_agent),
+        trial("many resources of an agent are reported in one line", reported_by_agent),
         trial("a handler in Python gets no other machine's io", python_io),
         trial("resources for one path of a machine collide", collisions),
         trial("a plan skips what waits for an unknown machine", dependents),
@@ -49,7 +49,7 @@ fn at(text: &str, part: &str) -> Result<usize> {
 }
 
 /// Report about this agent before anything ran, exactly once.
-fn told_before(ran: &Ran, agent: &str, words: &[&str]) -> Result<()> {
+fn reported_before(ran: &Ran, agent: &str, words: &[&str]) -> Result<()> {
     let told = format!("unavailable: agent {agent} with ");
     ensure!(ran.said.matches(&told).count() == 1, "{}", ran.said);
     if let Some(first) = ran.said.find("created ") {
@@ -61,7 +61,7 @@ fn told_before(ran: &Ran, agent: &str, words: &[&str]) -> Result<()> {
 fn other_host() -> Result<()> {
     let project = ScratchProject::new(OTHER_HOST)?;
     let plan = project.expect(2, &["plan"])?;
-    told_before(
+    reported_before(
         &plan,
         "web2",
         &[
@@ -76,7 +76,7 @@ fn other_host() -> Result<()> {
     ensure!(report["counts"]["unavailable"] == 1, "{report}");
     ensure!(report["unavailable_agents"][0]["agent"] == "web2", "{report}");
     let ran = project.expect(2, &["deploy"])?;
-    told_before(&ran, "web2", &["1 created, 1 unavailable, 1 skipped"])?;
+    reported_before(&ran, "web2", &["1 created, 1 unavailable, 1 skipped"])?;
     ensure!(!ran.said.contains("unavailable std::File"), "told once only: {}", ran.said);
     ensure!(project.managed("here").exists());
     ensure!(!project.managed("there").exists(), "web2's file is on this machine");
@@ -101,7 +101,7 @@ fn misspelt_name() -> Result<()> {
          Text(host=wrong, path=\"{{ root }}/there\", content=\"x\")\n",
     )?;
     let ran = project.expect(2, &["deploy"])?;
-    told_before(&ran, "localhots", &["did you mean localhost?"])?;
+    reported_before(&ran, "localhots", &["did you mean localhost?"])?;
     ensure!(!project.managed("there").exists());
     Ok(())
 }
@@ -155,8 +155,8 @@ fn address_of_the_model() -> Result<()> {
     project.declare_local(&["*"])?;
     project.expect(2, &["plan"])?.says(&["2 unavailable"])?;
     let ran = project.expect(2, &["deploy"])?;
-    told_before(&ran, "web1", &["ssh://root@192.0.2.1:22, and", "not applied over SSH yet"])?;
-    told_before(&ran, "db1", &["ssh://root@192.0.2.2:22, and", "2 unavailable"])?;
+    reported_before(&ran, "web1", &["ssh://root@192.0.2.1:22, and", "not applied over SSH yet"])?;
+    reported_before(&ran, "db1", &["ssh://root@192.0.2.2:22, and", "2 unavailable"])?;
     ensure!(!project.managed("web1").exists() && !project.managed("db1").exists());
     Ok(())
 }
@@ -184,14 +184,14 @@ fn queues() -> Result<()> {
     Ok(())
 }
 
-fn told_by_agent() -> Result<()> {
+fn reported_by_agent() -> Result<()> {
     let project = ScratchProject::new(
         "web2 = std::Host(name=\"web2\", os=std::linux)\n\
          for at in std::sequence(500):\n    \
          Text(host=web2, path=\"{{ root }}/{{ at }}\", content=\"x\")\nend\n",
     )?;
     let ran = project.expect(2, &["deploy"])?;
-    told_before(&ran, "web2", &["with 500 resources", "500 unavailable"])?;
+    reported_before(&ran, "web2", &["with 500 resources", "500 unavailable"])?;
     ensure!(ran.said.lines().count() < 8, "{}", ran.said);
     ensure!(std::fs::read_dir(project.managed(""))?.next().is_none());
     Ok(())

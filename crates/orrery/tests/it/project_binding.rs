@@ -17,10 +17,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     type Check = fn() -> Result<()>;
     let checks: [(&str, Check); 13] = [
         ("a renamed host keeps its files", renamed_host_keeps_its_files),
-        ("what is no longer managed is told", unmanaged_is_told),
+        ("unmanaged resources are reported", unmanaged_is_reported),
         ("pruning needs consent", pruning_needs_consent),
         ("pruning removes in order and once", pruning_removes),
-        ("what cannot be purged is told and stays", unpurgeable_stays),
+        ("resources that cannot be purged are reported and stay", unpurgeable_stays),
         ("a plan shows what would be pruned", plan_shows_pruning),
         ("destroying removes everything", destroying_removes_everything),
         ("a destroy that is killed goes on", killed_destroy),
@@ -49,7 +49,7 @@ first = Text(host=host, path="{{ root }}/d/first", content="1", requires=directo
 second = Text(host=host, path="{{ root }}/d/second", content="2", requires=[directory, first])
 "#;
 
-fn unmanaged_is_told() -> Result<()> {
+fn unmanaged_is_reported() -> Result<()> {
     let project = ScratchProject::new(&(file("a") + &file("b")))?;
     let first = project.expect(0, &["deploy"])?;
     ensure!(!first.said.contains("no longer managed"), "{}", first.said);

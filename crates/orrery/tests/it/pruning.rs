@@ -17,12 +17,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("what is left out is not pruned", left_out_is_not_pruned),
         ("what cannot be identified is not pruned", unidentified_is_not_pruned),
         ("an unfinished removal is not repaired", unfinished_removal_is_not_repaired),
-        ("what was never deployed is not told of", never_deployed_is_dropped),
+        ("resources that were never deployed are not reported", never_deployed_is_dropped),
         ("edits come first in a long plan", edits_come_first),
         ("reports of a destroy have one form", destroy_reports_have_one_form),
         ("another spelling of a path is the same file", other_spellings_are_the_same),
-        ("what was removed is not told as deployed", removed_is_not_told_as_deployed),
-        ("what was removed is remembered", removed_is_remembered),
+        ("removed resources are not reported as deployed", removed_is_not_reported_as_deployed),
+        ("removed resources stay in the log", removed_is_remembered),
     ];
     let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("pruning: {name}"), move || {
@@ -201,7 +201,7 @@ fn other_spellings_are_the_same() -> Result<()> {
 }
 
 /// During an unfinished removal, each resource has its true status.
-fn removed_is_not_told_as_deployed() -> Result<()> {
+fn removed_is_not_reported_as_deployed() -> Result<()> {
     let directory = "d = Folder(host=host, path=\"{{ root }}/d\")\n\
         Text(host=host, path=\"{{ root }}/d/first\", content=\"1\", requires=d)\n\
         Folder(host=host, path=\"{{ root }}/e\", purged=true)\n";

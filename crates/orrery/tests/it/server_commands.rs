@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("mistakes", mistakes),
         trial("people_and_their_rights", people_and_their_rights),
         trial("plans_are_the_same_here_and_there", plans_are_the_same),
-        trial("compile_errors_are_told_once", compile_errors),
+        trial("compile_errors_are_reported_once", compile_errors),
         trial("a_plan_that_is_interrupted_leaves_no_version", interrupted_plan),
         trial("a_plan_that_is_interrupted_as_it_pushes_leaves_no_version", interrupted_push),
         trial("completion", completion),

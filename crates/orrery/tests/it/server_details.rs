@@ -16,15 +16,15 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     vec![
         trial("long_values_are_cut_in_tables", long_values),
-        trial("a_deploy_that_nobody_took_up_claims_nothing", nobody_takes_it_up),
-        trial("a_paused_agent_is_told_of_and_claims_nothing", paused_agent),
+        trial("an_unclaimed_deploy_claims_nothing", an_unclaimed_request_waits),
+        trial("a_paused_agent_is_reported_and_claims_nothing", paused_agent),
         trial("the_documented_token_can_export", documented_token),
         trial("what_cannot_be_undone_asks", asks_first),
         trial("what_is_not_as_wanted_can_be_tried_again", only_pending),
         trial("a_selection_of_nothing_is_a_mistake", nothing_selected),
         trial("what_is_no_longer_wanted_makes_no_name_ambiguous", orphans),
-        trial("versions_tell_what_they_are_about", told_versions),
-        trial("an_unknown_resource_set_is_told", unknown_set),
+        trial("versions_tell_what_they_are_about", reported_versions),
+        trial("an_unknown_resource_set_is_reported", unknown_set),
         trial("the_audit_log_can_be_searched", searched_audit),
         trial("what_is_not_known_is_named", named_unknowns),
         trial("accounts_notifications_and_environments", smaller_commands),
@@ -104,7 +104,7 @@ fn long_values() -> Result<()> {
     Ok(())
 }
 
-fn nobody_takes_it_up() -> Result<()> {
+fn an_unclaimed_request_waits() -> Result<()> {
     let mut world = World::new(true)?;
     world.settle("")?;
     world.write_project(&["one", "two"])?;
@@ -291,7 +291,7 @@ fn orphans() -> Result<()> {
     Ok(())
 }
 
-fn told_versions() -> Result<()> {
+fn reported_versions() -> Result<()> {
     let mut world = World::new(false)?;
     world.settle("")?;
     world.write_project(&["one"])?;

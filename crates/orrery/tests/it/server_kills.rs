@@ -31,8 +31,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     let cut_off = |name: &str, postgres: bool| {
-        Trial::test(format!("server_kills/a_verifying_deploy_goes_on/{name}"), move || {
-            Ok(a_verifying_deploy_goes_on(postgres).map_err(|error| format!("{error:#}"))?)
+        Trial::test(format!("server_kills/a_verifying_deploy_resumes/{name}"), move || {
+            Ok(a_verifying_deploy_resumes(postgres).map_err(|error| format!("{error:#}"))?)
         })
     };
     vec![
@@ -61,7 +61,7 @@ fn noting(log: &Path, count: usize) -> Vec<Value> {
 
 /// A verifying deploy, and a repair, that are interrupted twice by kills: recorded runs are not
 /// repeated, the rest runs, and the operation reports all of it.
-fn a_verifying_deploy_goes_on(postgres: bool) -> Result<()> {
+fn a_verifying_deploy_resumes(postgres: bool) -> Result<()> {
     const COUNT: usize = 24;
     let world = World::new(postgres)?;
     let log = world.path("log");

@@ -33,7 +33,7 @@ type Test = fn(&mut World) -> Result<()>;
 pub(crate) fn trials() -> Vec<Trial> {
     let tests: [(&str, Test); 41] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
-        ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
+        ("errors_are_structured_and_reported", runs::errors_are_structured_and_reported),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
         ("equal_requests_share_a_run", runs::equal_requests_share_a_run),
         ("another_repository_is_cloned_anew", sources::another_repository_is_cloned_anew),
@@ -61,7 +61,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a_lost_checkout_is_noticed", sources::a_lost_checkout_is_noticed),
         ("schedules_make_compiles", runs::schedules_make_compiles),
         ("a_schedule_that_is_switched_off_makes_none", runs::switched_off),
-        ("credentials_are_used_and_never_told", sources::credentials_are_used_and_never_told),
+        ("credentials_are_used_and_never_shown", sources::credentials_are_used_and_never_shown),
         ("a_schedule_fetches_first", unattended::a_schedule_fetches_first),
         (
             "an_unchanged_result_stores_no_version",
@@ -72,10 +72,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             unattended::the_users_configuration_of_ssh_counts,
         ),
         ("a_new_commit_is_compiled", polling::a_new_commit_is_compiled),
-        ("a_repository_that_is_gone_is_told_once", polling::a_repository_that_is_gone_is_told_once),
+        ("a_missing_repository_is_reported_once", polling::a_missing_repository_is_reported_once),
         ("two_servers_compile_a_commit_once", polling::two_servers_compile_a_commit_once),
         ("a_thousand_branches_are_followed", polling::a_thousand_branches_are_followed),
-        ("forges_are_told_about_commits", polling::forges_are_told_about_commits),
+        ("commit_statuses_are_reported_to_forges", polling::commit_statuses_are_reported_to_forges),
         ("modules_are_cloned_from_repositories", modules::modules_are_cloned_from_repositories),
         ("cloned_modules_are_locked", modules::cloned_modules_are_locked),
         (
@@ -84,8 +84,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         ("a_server_honours_the_lock_file", modules::a_server_honours_the_lock_file),
         (
-            "a_module_that_no_repository_has_is_told",
-            modules::a_module_that_no_repository_has_is_told,
+            "a_module_without_a_repository_is_reported",
+            modules::a_module_without_a_repository_is_reported,
         ),
         (
             "code_of_a_model_reaches_nothing_of_others",

@@ -91,7 +91,7 @@ fn module_version(path: &Path, version: &str) -> Result<()> {
     git(path, &["tag", version])
 }
 
-pub(super) fn a_module_that_no_repository_has_is_told(world: &mut World) -> Result<()> {
+pub(super) fn a_module_without_a_repository_is_reported(world: &mut World) -> Result<()> {
     module(world, "foo", &["1.0"], "")?;
     let repository = world.repository("model", "")?;
     project(world, &repository, "")?;

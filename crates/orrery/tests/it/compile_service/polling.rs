@@ -88,7 +88,7 @@ pub(super) fn a_new_commit_is_compiled(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn a_repository_that_is_gone_is_told_once(world: &mut World) -> Result<()> {
+pub(super) fn a_missing_repository_is_reported_once(world: &mut World) -> Result<()> {
     world.start()?;
     let repository = world.repository("model", &model("\"one\""))?;
     let environment = world.environment(&format!("file://{}", repository.display()), "main")?;
@@ -228,7 +228,7 @@ fn forge() -> Result<(std::net::SocketAddr, Received)> {
     Ok((address, received))
 }
 
-pub(super) fn forges_are_told_about_commits(world: &mut World) -> Result<()> {
+pub(super) fn commit_statuses_are_reported_to_forges(world: &mut World) -> Result<()> {
     let (address, received) = forge()?;
     let settings = AppSettings {
         local_repositories: true,

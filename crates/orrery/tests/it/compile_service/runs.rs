@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{World, git, model, text, update, wait_for};
 
-pub(super) fn errors_are_structured_and_told(world: &mut World) -> Result<()> {
+pub(super) fn errors_are_structured_and_reported(world: &mut World) -> Result<()> {
     world.start()?;
     let repository = world.repository("model", "import std\n\nx = 1\nx = 2\n")?;
     let environment = world.environment(&text(&repository), "main")?;

@@ -190,7 +190,7 @@ pub(super) fn without_a_repository_a_compile_fails(world: &mut World) -> Result<
     Ok(())
 }
 
-pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<()> {
+pub(super) fn credentials_are_used_and_never_shown(world: &mut World) -> Result<()> {
     let repository = world.repository("model", &model("\"private\""))?;
     let bare = world.path("served/model.git");
     let (from, to) = (text(&repository), text(&bare));
