@@ -20,8 +20,8 @@ pub(super) const ROLE: &str = "process";
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Page size of the change feed.
 const CHANGES_MAX: usize = 5_000;
-/// Size of the thread pool.
-const POOL_SIZE: usize = 4;
+/// Maximum number of environments that run a step at the same time, each on a thread.
+const CONCURRENT_STEPS_MAX: usize = 4;
 
 /// Reasons to run a step of an environment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +35,7 @@ struct WakeReason {
 struct EnvironmentSlot {
     runner: Arc<Mutex<Runner>>,
     reason: WakeReason,
-    /// A pool thread runs it.
+    /// A step runs on a thread.
     busy: bool,
     due: Option<Timestamp>,
 }
@@ -154,9 +154,9 @@ impl Supervisor {
         }
     }
 
-    /// Starts steps on free pool threads.
+    /// Starts pending steps, each on a thread, up to the maximum.
     fn start_steps(&mut self) {
-        while self.busy < POOL_SIZE
+        while self.busy < CONCURRENT_STEPS_MAX
             && let Some(key) = self.waiting.pop_front()
         {
             let Some(slot) = self.slots.get_mut(&key) else { continue };
