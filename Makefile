@@ -1,20 +1,20 @@
-# The entry points. `make run` sets up, builds and shows Orrery at work; `make test` sets up and runs
-# every check there is (CI runs exactly that). Both work from a fresh clone on a machine with Rust and
-# Python (tests use Node, too); .ci/setup installs the rest.
+# Entry points. `make run` installs dependencies, builds Orrery and deploys an example. `make test`
+# installs dependencies and runs every check; CI runs the same. Both work from a fresh clone on a
+# machine with Rust and Python (tests also need Node); .ci/setup installs the rest.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-# Cargo's own directory, for shells that have not read its environment file.
+# Cargo's directory, for shells that have not sourced its environment file.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-# A snapshot that differs is a failure, never silently rewritten.
+# A snapshot that differs fails its test and is never silently rewritten.
 export INSTA_UPDATE ?= no
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
-# As fast as it gets, for measuring.
+# Fully optimized binary for benchmarks.
 DIST := $(TARGET_DIR)/dist/orrery
 EXAMPLE := examples/hello
 
@@ -23,16 +23,16 @@ EXAMPLE := examples/hello
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install what is missing on this machine
+setup: ## install missing dependencies on this machine
 	@.ci/setup
 
 run: build ## build, then deploy the example into a scratch directory
 	$(ORRERY) deploy --project $(EXAMPLE)
 
-build: setup ## the binary
+build: setup ## build the binary
 	cargo build --release -p orrery
 
-test: ## every check: format, lints, tests, documentation
+test: ## run every check: format, lints, tests, documentation
 	@.ci/setup tests
 	@started=$$SECONDS; failed=; timings=; logs=$(TARGET_DIR)/test-logs; mkdir -p $$logs; \
 	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests; do \
@@ -46,7 +46,7 @@ test: ## every check: format, lints, tests, documentation
 	if [ -n "$$failed" ]; then printf '== FAILED:%s\n' "$$failed"; exit 1; fi; \
 	echo '== all checks passed'
 
-check: ## the fast loop: format, lints and tests of what differs from origin/main (BASE=COMMIT for another base)
+check: ## check format, lints and tests of the crates that differ from origin/main (BASE=COMMIT for another base)
 	@.ci/check $(BASE)
 
 check-format:
@@ -55,17 +55,17 @@ check-format:
 lint:
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-# `cargo test` and not a runner with a process per test: the language suite has more than a thousand
-# cases in one binary, and reading the corpus for each of them costs minutes. Tests wait for servers and
-# processes half of the time, so more of them run than there are processors. The lints have seen to it that
-# examples compile.
+# `cargo test`, not a runner with a process per test: the language suite has more than a thousand cases
+# in one binary, and reading the corpus for each of them takes minutes. Tests spend half of their time
+# waiting for servers and processes, so more threads run than there are processors. Examples are not
+# built here: the target `lint` checks that they compile.
 unit-tests:
 	cargo test --workspace --lib --bins --tests --no-fail-fast --quiet -- --test-threads $$(( $$(nproc) * 3 / 2 ))
 
 doc-tests:
 	cargo test --workspace --doc --quiet
 
-# The book's links, contents, examples and diagnostic pages are ordinary tests (`xtask`); this is rustdoc.
+# Checks rustdoc only: tests of `xtask` cover the book's links, contents, examples and diagnostic pages.
 check-docs:
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
 
@@ -74,42 +74,42 @@ script-tests:
 	python3 -m unittest discover --quiet --start-directory tests/compatibility
 	python3 tests/mutations/run.py --check
 
-# With every Python that is here.
+# Runs with every installed Python version.
 sdk-tests:
 	python3 sdk/python/check.py --dir $(TARGET_DIR)/sdk
 
-# Models with published modules, from the source to the machine.
+# Compiles and deploys models that use published modules.
 probe-tests:
 	cargo build -p orrery --quiet
 	ORRERY=$(abspath $(TARGET_DIR)/debug/orrery) python3 -m unittest discover --quiet --start-directory tests/probes
 
-# The published client, its command line and its export against a server of ours.
+# Runs the published Inmanta client, its command line and its export against an Orrery server.
 classic-tests:
 	cargo build -p orrery --quiet
 	python3 tests/classic/run.py --orrery $(TARGET_DIR)/debug/orrery --dir $(TARGET_DIR)/classic
 
-# What servers depend on breaks, a few times each; `python3 tests/faults/run.py` does so for an hour.
+# Breaks each dependency of a server a few times; `python3 tests/faults/run.py` does so for an hour.
 fault-tests:
 	cargo build -p orrery --quiet
 	python3 tests/faults/run.py --orrery $(TARGET_DIR)/debug/orrery --short
 
-# Generated requests for every operation of the server's API.
+# Sends generated requests to every operation of the server's API.
 api-tests:
 	cargo build -p orrery --quiet
 	python3 tests/api/run.py --orrery $(TARGET_DIR)/debug/orrery --dir $(TARGET_DIR)/api
 
-# Some published modules, downloaded: see tests/compatibility.
+# Tests some downloaded published modules: see tests/compatibility.
 quick-module-tests:
 	cargo build -p orrery --quiet
 	python3 tests/compatibility/run.py --orrery $(TARGET_DIR)/debug/orrery --quick
 
-test-modules: build ## install, compile and test all published modules (many minutes); MODULES_FLAGS='--help' lists the choices
+test-modules: build ## install, compile and test all published modules (many minutes); MODULES_FLAGS='--help' lists the options
 	python3 tests/compatibility/run.py --orrery $(ORRERY) $(MODULES_FLAGS)
 
-dist: setup ## the binary for packages and for measuring: fully optimized, which takes a quarter of an hour
+dist: setup ## build the fully optimized binary for packages and benchmarks (15 minutes)
 	cargo build --profile dist -p orrery
 
-bench: dist ## compare with the reference compiler (minutes); BENCH_FLAGS='--help' lists the choices
+bench: dist ## compare with the reference compiler (minutes); BENCH_FLAGS='--help' lists the options
 	python3 bench/compile/run.py --orrery $(DIST) $(BENCH_FLAGS)
 
 bench-scheduler: ## measure the scheduler alone (a minute)
@@ -118,16 +118,16 @@ bench-scheduler: ## measure the scheduler alone (a minute)
 bench-solver: ## measure the cluster solver (a minute)
 	python3 bench/solver/run.py $(BENCH_FLAGS)
 
-bench-converge: ## compare deploys of many files with peers, installing those (up to an hour)
+bench-converge: ## install other tools and compare deploys of many files with them (up to an hour)
 	python3 bench/converge/run.py $(BENCH_FLAGS)
 
-bench-host: ## measure handlers in Python (a minute)
+bench-host: ## measure Python handlers (a minute)
 	python3 bench/host/handlers.py $(BENCH_FLAGS)
 
-bench-api: dist ## measure the API of a server (minutes; wrk, PostgreSQL and optionally the reference: see bench/api)
+bench-api: dist ## measure the API of a server (minutes; needs wrk, PostgreSQL and optionally Inmanta: see bench/api)
 	python3 bench/api/run.py --orrery $(DIST) $(BENCH_FLAGS)
 
-bench-deploy: ## measure deploys of 100,000 resources that do nothing (a minute)
+bench-deploy: ## measure deploys of 100,000 no-op resources (a minute)
 	python3 bench/deploy/run.py $(BENCH_FLAGS)
 
 fmt: ## format the Rust sources
@@ -137,9 +137,9 @@ docs: ## build the book into target/book
 	@command -v mdbook >/dev/null || cargo install --locked mdbook
 	mdbook build docs
 
-audit: ## licences, bans and known vulnerabilities of the dependencies
+audit: ## check licences, bans and known vulnerabilities of dependencies
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
 	cargo deny --all-features check
 
-clean: ## remove everything that was built
+clean: ## remove build artifacts
 	cargo clean

@@ -1,8 +1,8 @@
-"""Attacks on a server by clients without credentials, or with insufficient ones. Each prints figures, or the broken guarantee.
+"""Attacks on a server by clients without credentials, or with insufficient ones. Each prints measurements or the broken guarantee.
 
     python3 tests/attacks/run.py --orrery target/debug/orrery [ATTACK...]
 
-Most take a minute or two, because of deadlines.
+Most take one or two minutes, because they wait for deadlines.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from support import PASSWORD, Failed, Probe, check, serving
 
 
 def packed_values(orrery):
-    """97 KB that decompress to 50 million values, sent to the login without an account."""
+    """Sends 97 KB that decompress to 50 million values to the login route, without an account."""
     body = gzip.compress(b'{"a":[' + b"1," * 50_000_000 + b"1]}", 9)
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     with serving(orrery) as server:
@@ -46,7 +46,7 @@ def packed_values(orrery):
 
 
 def slow_bodies(orrery):
-    """Slow bodies, a byte now and then, and many large ones, without authentication."""
+    """Sends a slow body, a byte every 5 s, and 20 large bodies, without authentication."""
     with serving(orrery) as server:
         slow = server.connect()
         slow.sendall(b"POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n{")
@@ -87,7 +87,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
 def idle_connections(orrery):
-    """8300 connections without a request, half of them with an HTTP/2 preface and answered pings."""
+    """Opens 8300 connections without a request; half of them send an HTTP/2 preface and answer pings."""
     with serving(orrery) as server:
         held, answered = [], 0
         with Probe(server) as probe:
@@ -115,7 +115,7 @@ def idle_connections(orrery):
                     if not text:
                         continue
                     alive += 1
-                    # Pings are answered, as by a client that keeps its connection.
+                    # Answers pings, like a client that keeps its connection open.
                     while len(text) >= 17:
                         if text[3] == 6 and not text[4] & 1:
                             answered += 1
@@ -129,7 +129,7 @@ def idle_connections(orrery):
 
 
 def run(command):
-    """A resource that runs a command on the server's machine."""
+    """Returns a resource that runs a command on the server's machine."""
     attributes = {
         "command": command, "creates": "", "cwd": "", "environment": {}, "onlyif": "", "path": "", "reload": "", "reload_only": False,
         "returns": [0], "timeout": 300, "unless": "", "skip_on_fail": False, "send_event": False, "receive_events": True,
@@ -138,12 +138,12 @@ def run(command):
 
 
 def made(server):
-    """Files created by deployed commands."""
+    """Returns the number of files that deployed commands created."""
     return sum(name.startswith("made") for name in os.listdir(server.data))
 
 
 def descriptors(orrery):
-    """More connections than the server has descriptors, while it deploys commands that need some."""
+    """Opens more connections than the server has descriptors, while it deploys commands that need descriptors."""
     with serving(orrery, soft=1024, hard=1024) as server:
         project = server.as_admin("POST", "/api/v1/projects", {"name": "p"})[1]["id"]
         new = {"name": "e", "project": project}
@@ -184,7 +184,7 @@ def descriptors(orrery):
 
 
 def flood(stop, send):
-    """Calls `send` repeatedly until `stop`; returns the number of successes."""
+    """Calls `send` repeatedly until `stop` is set. Returns the number of successful calls."""
     count = 0
     while not stop.is_set():
         try:
@@ -196,7 +196,7 @@ def flood(stop, send):
 
 
 def audit_growth(orrery):
-    """Malformed logins from 16 connections for 20 s: each used to be an audit log entry."""
+    """Sends malformed logins on 16 connections for 20 s; the audit log stays below 100 entries."""
     with serving(orrery) as server:
         stop, counts = threading.Event(), []
         paths = ["/api/v1/login", "/api/v1/setup", "/api/v2/login"]
@@ -227,7 +227,7 @@ def audit_growth(orrery):
 
 
 def login_flood(orrery):
-    """200 concurrent failed logins from one address, with made-up names, while clients log in from 20 other addresses."""
+    """Sends 200 concurrent failed logins with invented names from one address, while clients log in from 20 others."""
     with serving(orrery) as server:
         stop, statuses = threading.Event(), {}
 
@@ -273,7 +273,7 @@ def login_flood(orrery):
 
 
 def large_differences(orrery):
-    """The diff of two versions of 60,000 resources on the Inmanta-compatible paths, eight times at once."""
+    """Requests the diff of two versions of 60,000 resources eight times at once, through the Inmanta-compatible API."""
     with serving(orrery) as server:
         project = server.as_admin("POST", "/api/v1/projects", {"name": "p"})[1]["id"]
         environment = server.as_admin("POST", "/api/v1/environments", {"name": "e", "project": project})[1]["id"]
@@ -304,14 +304,14 @@ def large_differences(orrery):
             thread.join()
         most = server.memory("VmHWM")
         figures = f"{sizes[0][1]} MiB each; {before:.0f} MiB before, at most {once:.0f} MiB for one, {most:.0f} MiB for eight: {sizes}"
-        # Requests that wait too long are told to retry later.
+        # Requests that wait too long get the response to retry later.
         whole = [size for size in sizes if size == sizes[0]]
         check(sizes[0][0] == 200 and len(whole) >= 4 and most < 500, figures)
         return figures
 
 
 def everything(orrery):
-    """All unauthenticated attacks at once, for a minute, while commands are deployed."""
+    """Runs all unauthenticated attacks at once for a minute, while the server deploys commands."""
     packed = gzip.compress(b'{"a":[' + b"1," * 50_000_000 + b"1]}", 9)
     is_json = {"Content-Type": "application/json"}
     with serving(orrery) as server:
@@ -373,7 +373,7 @@ def main():
     unknown = [name for name in options.attacks if name not in ATTACKS]
     if unknown:
         parser.error(f"there is no attack {unknown[0]!r}; known are {', '.join(ATTACKS)}")
-    # The client holds as many connections as its limit allows.
+    # Raises the limit of this process, which holds thousands of connections.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     failed = 0

@@ -1,4 +1,4 @@
-"""A server on loopback with temporary data, and measurements of it from outside."""
+"""A server on loopback with temporary data, and external measurements of it."""
 
 import contextlib
 import http.client
@@ -27,7 +27,7 @@ def check(condition, text):
 
 
 class Server:
-    """One process of `orrery server` with every role."""
+    """A process of `orrery server` with all roles."""
 
     def __init__(self, orrery, soft=None, hard=None, arguments=()):
         self.data = tempfile.mkdtemp(prefix="orrery-attack-")
@@ -54,7 +54,7 @@ class Server:
         shutil.rmtree(self.data, ignore_errors=True)
 
     def memory(self, field="VmRSS"):
-        """MiB of memory now, or at most (`VmHWM`)."""
+        """Returns the current memory in MiB, or the peak with `VmHWM`."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(field):
                 return int(line.split()[1]) / 1024
@@ -89,7 +89,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def live(self, timeout=20):
-        """The response time of the liveness check; `None` if there is no response."""
+        """Returns the response time of the liveness check in seconds; `None` if it fails."""
         began = time.monotonic()
         try:
             status, _ = self.call("GET", "/health/live", timeout=timeout)
@@ -99,7 +99,7 @@ class Server:
 
 
 class Probe:
-    """Polls the liveness check, and records the worst response."""
+    """Polls the liveness check and records the slowest response."""
 
     def __init__(self, server, every=0.5):
         self.worst, self.asked, self.unanswered = 0.0, 0, 0

@@ -1,4 +1,4 @@
-"""Targets of fault injection: restartable servers, a restartable PostgreSQL, a network that can stall, a journal."""
+"""Fixtures for fault injection: restartable servers, a restartable PostgreSQL, a network that can stall, a journal."""
 
 import collections
 import concurrent.futures
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "attacks"))
 
-import support  # noqa: E402 - from the attacks: requests to a server, and its costs
+import support  # noqa: E402 - from tests/attacks: requests to a server, and its resource usage
 from support import Failed, check  # noqa: E402
 
 __all__ = ["ROOT", "Failed", "Farm", "Journal", "Network", "Postgres", "Server", "check", "scratch", "until"]
@@ -26,7 +26,7 @@ PATIENCE = 120
 
 
 def until(what, holds, patience=PATIENCE, pause=0.05):
-    """Waits until a function returns a true value; returns it."""
+    """Polls a function until it returns a true value, and returns that value."""
     end = time.monotonic() + patience
     while True:
         found = holds()
@@ -92,7 +92,7 @@ class Server(support.Server):
 
 
 class Postgres:
-    """A private PostgreSQL in a directory."""
+    """A private PostgreSQL server in a directory."""
 
     def __init__(self, directory):
         self.directory = directory / "postgres"
@@ -100,7 +100,7 @@ class Postgres:
         self.programs = self._programs()
         self.user = []
         if os.geteuid() == 0:
-            # It refuses to run as root.
+            # PostgreSQL refuses to run as root.
             shutil.chown(self.directory, "postgres", "postgres")
             self.user = ["runuser", "-u", "postgres", "--"]
         with socket.socket() as free:
@@ -142,7 +142,7 @@ class Postgres:
 
 
 class Network:
-    """A relay to a port of this machine that can become a black hole: nothing passes, and no error is reported."""
+    """A relay to a local port that can become a black hole: it forwards no data and reports no error."""
 
     def __init__(self, target):
         self.target, self.stalled, self.closed, self.generation = target, False, False, 0
@@ -181,7 +181,7 @@ class Network:
                     block = source.recv(65536)
                 except TimeoutError:
                     continue
-                # Data that was read when the stall began does not pass either.
+                # Data that was read before the stall is not forwarded either.
                 if not block or not self._wait(generation):
                     return
                 sink.sendall(block)
@@ -197,7 +197,7 @@ class Network:
         self.stalled = True
 
     def heal(self):
-        """Closes stalled connections, and relays new ones."""
+        """Closes stalled connections and relays new ones."""
         self.generation += 1
         self.stalled = False
 
@@ -208,7 +208,7 @@ class Network:
 
 
 class Journal:
-    """The journal of targets: lines of a name, the acting process, and nanoseconds since the epoch."""
+    """Journal of the targets. A line has a name, the acting process, and nanoseconds since the epoch."""
 
     def __init__(self, path):
         self.path = path
@@ -217,7 +217,7 @@ class Journal:
         self._read, self._entries, self._runs = 0, [], collections.Counter()
 
     def entries(self):
-        # Reads only new lines: it is polled many times a second.
+        # Reads only new lines, because callers poll many times a second.
         with self._lock, open(self.path, "rb") as stream:
             stream.seek(self._read)
             new = stream.read()
@@ -235,7 +235,7 @@ class Journal:
             return self._runs.copy()
 
     def command(self, name, seconds, once=True):
-        """A command that writes a line when it begins."""
+        """Returns a command that writes a line when it begins, and its attributes."""
         text = f"sh -c 'echo {name} $PPID $(date +%s%N) >> {self.path}; sleep {seconds}'"
         return text, {
             "command": text, "creates": "", "cwd": "", "environment": {}, "once": once, "onlyif": "", "path": "", "reload": "",
@@ -245,7 +245,7 @@ class Journal:
 
 
 class Farm:
-    """Environments with effects that must happen once, and their state on the server."""
+    """Environments with effects that must happen once, and the checks of their results."""
 
     AGENTS = 4
 
@@ -266,7 +266,7 @@ class Farm:
     def sow(self, count, seconds=0.1, others=0):
         """Pushes a version with new effects to an idle environment; returns their names.
 
-        `others` are commands beside them that may be repeated: nothing is recorded before they begin.
+        `others` is a number of additional commands that may be repeated: the server records nothing before they begin.
         """
         environment = self.free.pop() if self.free else self.environment()
         names = {}
@@ -280,7 +280,7 @@ class Farm:
             resources.append({"id": identifier, "attributes": attributes})
         for at in range(others):
             text, attributes = self.journal.command(f"other{self.count}-{at}", 0.5, once=False)
-            # On separate agents: they would wait behind an effect that cannot be recorded.
+            # On separate agents: on the same one, they would wait behind an effect that cannot be recorded.
             agent = f"a{self.AGENTS + at % self.AGENTS}"
             resources.append({"id": f"exec::Run[{agent},command={text}]", "attributes": attributes})
         self.busy[environment] = names
@@ -292,14 +292,14 @@ class Farm:
         return {item["id"]: item["status"] for item in found}
 
     def rests(self, environment):
-        """The resources of an environment with their states if it is idle, else None."""
+        """Returns the states of the resources of an environment if all effects have ended, else None."""
         states = self.states(environment)
         names = self.busy[environment]
         ended = [states.get(identifier) in ("deployed", "failed") for identifier in names]
         return states if all(ended) else None
 
     def reap(self, patience=PATIENCE):
-        """Waits until all resources have run, compares them with the journal, settles unknown effects, and compares again."""
+        """Waits until all effects have ended, compares them with the journal, settles unknown ones, and compares again."""
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             unknown = list(pool.map(lambda environment: self.reap_one(environment, patience), self.busy))
         self.unknown += sum(unknown)
@@ -312,7 +312,7 @@ class Farm:
         self.busy.clear()
 
     def reap_one(self, environment, patience):
-        """Returns the number of unknown effects of an environment."""
+        """Checks and settles one environment. Returns the number of its unknown effects."""
         names = self.busy[environment]
         states = until("everything had its turn", lambda: self.rests(environment), patience, 0.2)
         runs = self.journal.runs()
@@ -332,7 +332,7 @@ class Farm:
         return len(listed)
 
     def until_some(self, names, count=1):
-        """Waits until some of them have begun."""
+        """Waits until at least `count` of these effects have begun."""
         have_begun = lambda: len(names & self.journal.runs().keys()) >= count  # noqa: E731
         until("some effects have begun", have_begun, PATIENCE, 0.02)
 

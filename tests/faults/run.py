@@ -1,4 +1,4 @@
-"""Breaks dependencies of servers during effects that must happen once. Each fault prints figures, or the broken guarantee.
+"""Breaks dependencies of servers during effects that must happen once. Each fault prints measurements or the broken guarantee.
 
     python3 tests/faults/run.py --orrery target/debug/orrery [--short] [FAULT...]
 """
@@ -17,14 +17,14 @@ from pathlib import Path
 
 from machinery import ROOT, Failed, Farm, Journal, Network, Postgres, Server, check, scratch, until
 
-# The time an owner may act after its last successful renewal, plus the time to check the clock.
+# Seconds for which an owner may act after its last successful renewal, and seconds of tolerance.
 PERMIT, SLACK = 10, 0.5
-# Effects created before each kill, and kills between comparisons with the journal.
+# Number of effects created before each kill, and of kills between comparisons with the journal.
 BATCH, ROUND = 8, 50
 
 
 class Place:
-    """A directory, a server in it, and its effects; on either database."""
+    """A server in a temporary directory, with its effects, on either database."""
 
     def __init__(self, stack, options, database, arguments=(), data=None):
         self.directory = stack.enter_context(scratch())
@@ -38,7 +38,7 @@ class Place:
 
 
 def server_kills(options, database):
-    """`kill -9` of the server, each during new effects; those of earlier kills continue meanwhile."""
+    """Kills the server (`kill -9`) during new effects; effects from before earlier kills are still in progress."""
     moments = random.Random(11)
     with ExitStack() as stack:
         place = Place(stack, options, database)
@@ -56,7 +56,7 @@ def server_kills(options, database):
 
 
 def database_restarts(options, _):
-    """PostgreSQL is restarted under a running server, alternating between a crash and a clean restart."""
+    """Restarts PostgreSQL under a running server, alternating between a crash and a clean restart."""
     moments = random.Random(13)
     with ExitStack() as stack:
         place = Place(stack, options, "postgres")
@@ -88,7 +88,7 @@ class Pair:
         self.farm = Farm(self.servers[0], self.journal)
 
     def acts(self, at):
-        """Times at which a server began effects."""
+        """Returns the times at which a server began effects."""
         process = self.servers[at].process.pid
         return [when for _, parent, when in self.journal.entries() if parent == process]
 
@@ -101,13 +101,13 @@ def take_over(options, cut, restore, limit):
         pair = Pair(stack, options)
         late = between = 0
         for _ in range(options.rounds):
-            # More than the owner can do before its lease ends.
+            # More effects than the owner can run before its lease ends.
             names = pair.farm.sow(2 * BATCH, 1, others=Farm.AGENTS * 40)
             pair.farm.until_some(names, 2)
             owner = pair.owner()
             other = 1 - owner
             before = len(pair.acts(other))
-            # The stalled server cannot respond: ask the other one.
+            # The stalled server cannot respond, so requests go to the other one.
             pair.farm.server = pair.servers[other]
             cut(pair, owner)
             moment = time.time()
@@ -122,7 +122,7 @@ def take_over(options, cut, restore, limit):
 
 
 def black_hole(options, _):
-    """The network between the owner of an environment and its database stalls; another server takes over."""
+    """Stalls the network between the owner of an environment and its database; another server takes over."""
     return take_over(
         options,
         lambda pair, at: pair.networks[at].stall(),
@@ -132,7 +132,7 @@ def black_hole(options, _):
 
 
 def frozen_owner(options, _):
-    """The owner of an environment is stopped for longer than its lease (SIGSTOP), and resumes after another has taken over."""
+    """Stops the owner of an environment (SIGSTOP) for longer than its lease; it resumes after another server has taken over."""
 
     def send(number):
         return lambda pair, at: os.kill(pair.servers[at].process.pid, number)
@@ -141,7 +141,7 @@ def frozen_owner(options, _):
 
 
 def full_disk(options, _):
-    """The file system of the data is full for ten seconds while effects are due: effects that cannot be recorded wait, and nothing is lost."""
+    """Fills the file system of the data for ten seconds while effects are due: effects that cannot be recorded wait, and none is lost."""
     if os.geteuid() != 0:
         return "left out: mounting a small file system needs root"
     with ExitStack() as stack:
@@ -156,7 +156,7 @@ def full_disk(options, _):
             names = place.farm.sow(4 * BATCH)
             place.farm.until_some(names, 2)
             fill(mount / "filling")
-            # The response comes after ten seconds, in which space might have become available.
+            # The request waits up to ten seconds for its audit entry, in case space becomes available.
             environment = next(iter(place.farm.busy))
             body = {"resources": [], "release": False}
             status, _ = place.server.as_admin("POST", f"{environment}/versions", body)
@@ -180,13 +180,13 @@ def fill(path):
 
 def writable(place):
     environment = next(iter(place.farm.busy))
-    # A deploy retries effects that could not begin.
+    # A deploy retries effects that could not begin earlier.
     status, _ = place.server.as_admin("POST", f"{environment}/deploy", {})
     return status < 300
 
 
 def descriptors(options, database):
-    """A running server repeatedly gets no further descriptor: no resource fails because of that."""
+    """Repeatedly denies a running server further descriptors: no resource fails because of that."""
     with ExitStack() as stack:
         place = Place(stack, options, database)
         process = place.server.process.pid
@@ -208,7 +208,7 @@ MODULE = ROOT / "crates" / "orrery" / "tests" / "it" / "unrepeatable"
 
 
 def killed_hosts(options, _):
-    """`kill -9` of the processes that run handlers in Python, during effects that they declare."""
+    """Kills the processes that run Python handlers (`kill -9`) during effects that the handlers declare."""
     count, agents = 12 * options.rounds + 24, 4
     with ExitStack() as stack:
         directory = stack.enter_context(scratch())

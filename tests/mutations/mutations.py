@@ -1,4 +1,4 @@
-"""The mutations: the removed protection, its file, and the tests that must fail."""
+"""List of mutations: the removed protection, its file, and the tests that must fail."""
 
 from dataclasses import dataclass
 
@@ -17,12 +17,12 @@ class Mutation:
     #: `--lib`, or the name of a test target.
     target: str
     tests: tuple[str, ...]
-    #: Mutations that also fail its tests.
+    #: Other mutations that also make its tests fail.
     meets: tuple[str, ...] = ()
 
 
 def at(package, target, file):
-    """Mutations of one file with tests in one target."""
+    """Returns a constructor of mutations of one file with tests in one target."""
     return lambda name, promise, old, new, *tests, meets=(): Mutation(
         name, promise, file, old, new, package, target, tests, meets
     )
@@ -195,7 +195,7 @@ MUTATIONS = [
         "dry-run-claim", "what a replaced process writes about a dry run is refused",
         "            claim.check(sql)?;\n            let insert", "            let insert", "dry_runs_are_fenced",
     ),
-    # Once.
+    # Effects that must not be repeated.
     program("crates/orrery-executor/src/worker.rs")(
         "unrecorded-effects", "an effect that must not be repeated is recorded before it begins",
         "        context.effect_log.record_start(store_handle, started)?;\n", "        let _ = (store_handle, started);\n",
@@ -221,7 +221,7 @@ MUTATIONS = [
         "            (None, Some(reason)) => {", "            (None, Some(reason)) if !context.cancel_token().is_unauthorized() => {",
         "handler_effects/a_fenced_owner_ends_its_hosts", meets=("endless-permit",),
     ),
-    # The role revokes its permits, too, so that trials of a whole server hold without this.
+    # The process role also revokes its permits, so tests of a whole server pass without this protection.
     at("orrery-handlers", "--lib", "crates/orrery-handlers/src/target/permit.rs")(
         "endless-permit", "a permit ends by its own clock", "        end != UNLIMITED && end <= nanoseconds()\n",
         "        end == OVER\n", "a_permit_ends_on_time_and_is_not_revived",

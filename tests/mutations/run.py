@@ -1,4 +1,4 @@
-"""Removes protections from the sources, one after the other, and expects their tests to fail.
+"""Removes protections from the sources one by one, and expects their tests to fail.
 
     python3 tests/mutations/run.py [--together] [--in-place] [--check] [MUTATION...]
 """
@@ -19,27 +19,27 @@ GUARANTEES = ROOT / "docs" / "reference" / "guarantees.md"
 
 
 def problems(mutation, root=ROOT):
-    """The reason why a mutation cannot be applied, or None."""
+    """Yields problems of a mutation: a patch that does not apply, a test that guarantees.md does not name."""
     path = root / mutation.file
     count = path.read_text().count(mutation.old) if path.exists() else 0
     if count != 1:
         yield f"{mutation.name}: the text to replace occurs {count} times in {mutation.file}"
     for test in mutation.tests:
-        # Trial names have the group and the database around the test name.
+        # The name of a trial is the test name, after its group and before its database.
         names = [part for part in test.split("/") if part not in ("sqlite", "postgres")]
         if f"`{names[-1]}`" not in GUARANTEES.read_text():
             yield f"{mutation.name}: guarantees.md does not name {names[-1]}"
 
 
 def unproved():
-    """Tests that guarantees.md marks with † but that have no mutation."""
+    """Yields tests that guarantees.md marks with † but that have no mutation."""
     for name in re.findall(r"`(\w+)` †", GUARANTEES.read_text()):
         if not any(name in test.split("/") for mutation in MUTATIONS for test in mutation.tests):
             yield f"guarantees.md says that {name} was seen failing, and no mutation is for it"
 
 
 def batches(chosen, together):
-    """Mutations that are built together: of one package and target, in separate files, with separate tests."""
+    """Groups mutations for one build: same package and target, different files, disjoint tests."""
     if not together:
         return [[mutation] for mutation in chosen]
     made = []
@@ -63,7 +63,7 @@ def batches(chosen, together):
 
 @contextmanager
 def sources(in_place):
-    """A tree that may be changed: a separate worktree, or this one, which is restored."""
+    """A source tree to mutate: a separate worktree or, with `in_place`, this one."""
     if in_place:
         yield ROOT
         return
@@ -92,12 +92,12 @@ def mutated(root, batch):
 def cargo(root, mutation, *arguments):
     target = [mutation.target] if mutation.target.startswith("--") else ["--test", mutation.target]
     command = ["cargo", "test", "-p", mutation.package, *target, *arguments]
-    # A mutation leaves unused code behind.
+    # Without `-D warnings`: a mutation leaves unused code behind.
     return subprocess.run(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def failed_tests(output):
-    """Names of tests that failed, as both harnesses print them."""
+    """Returns the names of failed tests, in the formats of both test harnesses."""
     return set(re.findall(r"^---- (\S+)(?: stdout)? ----$", output, re.MULTILINE)) | set(
         re.findall(r"^test (\S+) +\.\.\. FAILED$", output, re.MULTILINE)
     )
