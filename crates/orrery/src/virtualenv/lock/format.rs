@@ -263,7 +263,7 @@ mod tests {
             ("\"1.0\"", "\"1.0.x2\"", "package a: \"1.0.x2\" is not a version"),
             ("name = \"a\"", "name = \"-r x\"", "is not a package name"),
             ("[[module]]", "[[modul]]", "unknown field `modul`"),
-            ("@0123", "@main", "is not a commit"),
+            ("@0123", "@main", "is not a source"),
         ] {
             assert!(text.contains(from), "{from}");
             let error = Lock::parse(&text.replace(from, to)).unwrap_err();
