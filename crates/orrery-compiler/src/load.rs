@@ -174,7 +174,7 @@ impl<'f> Loader<'f> {
             Some(environment) => {
                 format!("{} (not a Python environment)", environment.dir.display())
             }
-            None => "no Python environment".into(),
+            None => "no virtualenv".into(),
         });
         let explanation = explanation.note(format!("looked in {}", places.join("; ")));
         let own =

@@ -28,7 +28,7 @@ impl SkipCause {
         match self {
             SkipCause::Undeployable => "something that it requires cannot be deployed",
             SkipCause::Superseded => "something that it requires has a new desired state meanwhile",
-            SkipCause::NotDeployed => "something that it requires is not deployed",
+            SkipCause::NotDeployed => "a requirement is not deployed",
         }
     }
 }

@@ -65,7 +65,12 @@ pub(crate) fn sanitize(text: &str) -> String {
 
 /// `1 file`, `2 files`, with a comma at every thousand.
 pub(crate) fn count(number: usize, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
+    let plural = match noun.strip_suffix('y') {
+        _ if number == 1 => noun.to_owned(),
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ => format!("{noun}s"),
+    };
+    format!("{} {plural}", grouped(number))
 }
 
 /// `1,234,567`
@@ -112,6 +117,8 @@ mod tests {
         assert_eq!(count(1, "instance"), "1 instance");
         assert_eq!(count(1_234_567, "instance"), "1,234,567 instances");
         assert_eq!(count(999, "file"), "999 files");
+        assert_eq!((count(1, "entry"), count(2, "entry")), ("1 entry".into(), "2 entries".into()));
+        assert_eq!(count(2, "key"), "2 keys");
     }
 
     #[test]

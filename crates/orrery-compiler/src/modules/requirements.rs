@@ -72,7 +72,7 @@ pub fn install_advice(files: &dyn crate::files::Files, project: &Path, name: &st
         }
     }
     format!(
-        "create it with `orrery module new {name}`, or if it is published, install it with `orrery modules add {name}`"
+        "create it with `orrery modules new {name}`, or if it is published, install it with `orrery modules add {name}`"
     )
 }
 

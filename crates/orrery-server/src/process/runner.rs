@@ -213,7 +213,7 @@ impl Runner {
 
     fn try_step(&mut self, reload: bool) -> Result<Next, RunnerError> {
         let span =
-            tracing::info_span!("attend", environment = tracing::field::Empty, look = reload);
+            tracing::info_span!("environment_step", environment = tracing::field::Empty, reload);
         // A reload may change the name.
         if !reload {
             span.record("environment", &self.name);

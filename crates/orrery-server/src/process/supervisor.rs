@@ -168,7 +168,7 @@ impl Supervisor {
                 // Fails only if the supervisor has ended.
                 let _ = messages.send(Message::StepFinished(key, next));
             };
-            let thread = std::thread::Builder::new().name("attend".to_owned());
+            let thread = std::thread::Builder::new().name("environment-step".to_owned());
             match thread.spawn(step) {
                 Ok(_) => {
                     slot.busy = true;

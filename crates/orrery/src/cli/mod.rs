@@ -64,7 +64,7 @@ Start here:
   orrery docs std::File       show the attributes of a type
 
 With a server:
-  orrery login URL            log in; deploy, status, why and log then use the server";
+  orrery login URL            log in to a server; then `orrery environment use NAME`";
 
 const GLOBAL: &str = "Global options";
 

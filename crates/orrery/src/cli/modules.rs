@@ -18,7 +18,7 @@ Examples:
   orrery modules install              create the project's virtualenv and install into it
   orrery modules add fs 'yum>=2.1'    require modules and install them
   orrery modules update               install newer versions
-  orrery module new my_module         create a module
+  orrery modules new my_module        create a module
   orrery modules --json | jq -r '.[].name'")]
 pub(crate) struct Modules {
     #[command(flatten)]
@@ -149,7 +149,7 @@ pub(crate) struct InstallOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  orrery module new my_module && cd my_module && orrery modules install && .venv/bin/pytest")]
+  orrery modules new my_module && cd my_module && orrery modules install && .venv/bin/pytest")]
 pub(crate) struct NewModule {
     /// Name of the module: lowercase letters, digits and _
     pub(crate) name: String,

@@ -9,7 +9,8 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 error.";
 /// Log in to a server
 ///
 /// Prompts for a name and a password, opens a session and stores it as the current context:
-/// commands then use that server. Without a terminal, the password is read from standard input.
+/// commands use that server once `orrery environment use` has selected an environment. Without a
+/// terminal, the password is read from standard input.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:

@@ -84,6 +84,7 @@ pub(crate) enum RoleAction {
     },
     /// Assign a role to an account
     Add {
+        /// Name of the account
         name: String,
         #[arg(value_enum)]
         role: RoleName,
@@ -92,6 +93,7 @@ pub(crate) enum RoleAction {
     },
     /// Remove a role from an account
     Remove {
+        /// Name of the account
         name: String,
         #[arg(value_enum)]
         role: RoleName,

@@ -372,7 +372,7 @@ fn a_real_core_is_refused(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// `orrery module new shop`, with a package that builds without a download.
+/// `orrery modules new shop`, with a package that builds without a download.
 pub(crate) fn write_new_module(world: &World) -> Result<()> {
     let new = Command::new(BINARY)
         .args(["module", "new", "shop"])

@@ -184,8 +184,8 @@ echo planted > {data}/planted
 ln -s {data} link
 grep Cap /proc/self/status > capabilities
 for pid in $(ls /proc | grep '^[0-9]*$'); do kill -0 $pid && echo $pid; done > killable
-env -i setsid sh -c 'while :; do date +%s%N > {loot}/alive; sleep 0.1; done' > /dev/null 2>&1 &
-setsid nohup sh -c 'trap "" TERM HUP; while :; do date +%s%N > {loot}/alive2; sleep 0.1; done' > /dev/null 2>&1 &
+env -i setsid sh -c 'while :; do date +%s%N >> {loot}/alive; sleep 0.1; done' > /dev/null 2>&1 &
+setsid nohup sh -c 'trap "" TERM HUP; while :; do date +%s%N >> {loot}/alive2; sleep 0.1; done' > /dev/null 2>&1 &
 touch done
 exit 0
 "#,

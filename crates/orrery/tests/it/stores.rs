@@ -238,7 +238,7 @@ fn shop(scene: &Scene) -> Result<()> {
     )];
     scene.record(&config, &run(7202.0, OutcomeStatus::Failed, Change::default(), &log), &[])?;
     for (waiting, on, at) in [(&service, CONFIG, 7203.0), (&check, SERVICE, 7204.0)] {
-        let message = "something that it requires is not deployed";
+        let message = "a requirement is not deployed";
         let log = [line(at, LogLevel::Warning, message, json!({"resources": [on]}))];
         let run = run(at, OutcomeStatus::SkippedForDependency, Change::default(), &log);
         scene.record(waiting, &run, &[])?;

@@ -320,11 +320,11 @@ mod tests {
         assert_eq!(complaint(&action(OutcomeStatus::Deployed, &log[2..])), None);
         let waits = line(
             LogLevel::Info,
-            "something that it requires is not deployed",
+            "a requirement is not deployed",
             json!({"resources": ["a", "b", "c", "d", "e"]}),
         );
         let waits = action(OutcomeStatus::SkippedForDependency, &[waits]);
-        let text = "something that it requires is not deployed: a, b, c and 2 more";
+        let text = "a requirement is not deployed: a, b, c and 2 more";
         assert_eq!(complaint(&waits).as_deref(), Some(text));
     }
 }

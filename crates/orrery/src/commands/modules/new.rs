@@ -1,4 +1,4 @@
-//! `orrery module new`: writes the module of `examples/new-module`, which is part of the binary.
+//! `orrery modules new`: writes the module of `examples/new-module`, which is part of the binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub(super) fn run(options: &NewModule) -> Exit {
     let shown = style::sanitize(&directory.display().to_string());
     let printed = output::print_styled(&format!(
         "{} {shown} with an entity, its resource and handler, and tests\n\nNext:\n    cd {shown}\n    \
-         orrery modules install      an environment in .venv\n    .venv/bin/pytest            the tests\n",
+         orrery modules install      a virtualenv in .venv\n    .venv/bin/pytest            the tests\n",
         style::good("created")
     ));
     if printed { Exit::Done } else { Exit::Error }

@@ -26,7 +26,7 @@ fn run(options: UserGroup) -> Result<Exit, CliError> {
         UserAction::List => {
             let found = read_list(remote.client.list::<User>(&path(&["users"])), None)?;
             let headings = ["NAME", "ADMIN", "STATE", "ISSUER", "CREATED", "ID"];
-            show_list(json, &found, Table::new("user", &headings), |user| {
+            show_list(json, &found, Table::new("account", &headings), |user| {
                 vec![
                     user.name.clone(),
                     yes(user.admin).to_owned(),

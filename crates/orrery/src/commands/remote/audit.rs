@@ -52,7 +52,7 @@ fn run(options: AuditGroup) -> Result<Exit, CliError> {
             let found = read_list(pages, Some(limit))?;
             let headings =
                 ["ENTRY", "TIME", "ACTOR", "ADDRESS", "STATUS", "DETAIL", "ACTION", "SUBJECT"];
-            show_list(args.json, &found, Table::new("record", &headings), |entry| {
+            show_list(args.json, &found, Table::new("entry", &headings), |entry| {
                 vec![
                     entry.id.to_string(),
                     moment(&entry.at),

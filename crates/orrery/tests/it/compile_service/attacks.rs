@@ -89,7 +89,7 @@ return "; ".join(all)"#
 }
 
 pub(super) fn nothing_survives_a_compile(world: &mut World) -> Result<()> {
-    let body = r#"script = "while :; do date +%s%N > " + HERE + "/tick; sleep 0.02; done"
+    let body = r#"script = "while :; do date +%s%N >> " + HERE + "/tick; sleep 0.02; done"
 subprocess.Popen(["env", "-i", "setsid", "sh", "-c", "setsid sh -c '" + script + "' & "], start_new_session=True,
     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 while not os.path.exists(HERE + "/tick"):
