@@ -207,7 +207,7 @@ MUTATIONS = [
         "        if method in _names(self.unrepeatable):\n            ctx.begin_effect()\n", "        return\n",
         "handler_effects/declared_effects_happen_once/sqlite", meets=("repeated-effects", "no-reading-back"),
     ),
-    program("crates/orrery-host/src/handler_host/pool.rs")(
+    program("crates/orrery-handler-host/src/handler_host/pool.rs")(
         "repeated-effects", "an effect of a killed host is not repeated",
         "            if context.has_begun_effect() {\n                return OperationResult::Ended(end);\n            }\n", "",
         "handler_effects/effects_of_a_killed_host_are_unknown",
@@ -216,7 +216,7 @@ MUTATIONS = [
         "no-reading-back", "a handler that reads back is not parked", "        None if reads_back => RunDecision::Run(Some(effect.started)),\n",
         "        None if reads_back && false => RunDecision::Run(Some(effect.started)),\n", "handler_effects/what_a_handler_reads_back_is_not_parked",
     ),
-    program("crates/orrery-host/src/handler_host/operation.rs")(
+    program("crates/orrery-handler-host/src/handler_host/operation.rs")(
         "uncancelled-hosts", "a fenced owner ends its hosts",
         "            (None, Some(reason)) => {", "            (None, Some(reason)) if !context.cancel_token().is_unauthorized() => {",
         "handler_effects/a_fenced_owner_ends_its_hosts", meets=("endless-permit",),
@@ -239,7 +239,7 @@ MUTATIONS = [
         "modules-anywhere", "modules are cloned into the checkout only", "            if !is_below(path, &options.project_dir) {\n",
         "            if false && !is_below(path, &options.project_dir) {\n", "compile_service/modules_are_cloned_into_the_checkout_only",
     ),
-    program("crates/orrery-host/src/target_host/sandbox_boundary.rs")(
+    program("crates/orrery-handler-host/src/target_host/sandbox_boundary.rs")(
         "covers-as-machine", "what a sandbox covers is not taken for the machine", "        match self.covers.contains(",
         "        match false && self.covers.contains(", "own_machine/what_a_sandbox_covers_is_not_taken_for_the_machine",
     ),

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use orrery_handler_host::{HandlerHosts, HostedHandler};
 use orrery_handlers::{Context, Handler, HandlerError};
 use orrery_host::code_store::CodeSet;
-use orrery_host::handler_host::{HandlerHosts, HostedHandler};
 use orrery_model::{
     Attributes, Change, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId, VersionNumber,
 };

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::deferred_handler::DeferredHandler;
-use orrery_handlers::target::{Algorithm, ContentDigest};
-use orrery_handlers::{Contents, Handler, HandlerError, Registry};
-use orrery_host::code_store::CodeSet;
-use orrery_host::handler_host::{
+use orrery_handler_host::{
     ContentSource, Discovered, FileContents, HandlerCallbacks, HandlerHosts, HandlerParameter,
     HostLimits, HostedHandler, Parameters,
 };
+use orrery_handlers::target::{Algorithm, ContentDigest};
+use orrery_handlers::{Contents, Handler, HandlerError, Registry};
+use orrery_host::code_store::CodeSet;
 use orrery_host::handshake::{HostRole, Init};
 use orrery_host::python::{self, Interpreter};
 use orrery_host::virtualenvs::{VirtualEnvSpec, VirtualEnvs, installed_code};

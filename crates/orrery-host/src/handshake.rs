@@ -195,13 +195,15 @@ impl HostSession {
     }
 }
 
-#[derive(Deserialize)]
-pub(crate) struct Ping {
-    pub(crate) n: u64,
+/// Liveness check of a peer.
+#[derive(Debug, Deserialize)]
+pub struct Ping {
+    pub n: u64,
 }
 
-#[derive(Serialize)]
-pub(crate) struct Pong {
-    pub(crate) k: &'static str,
-    pub(crate) n: u64,
+/// Answer to a [`Ping`], with its number.
+#[derive(Debug, Serialize)]
+pub struct Pong {
+    pub k: &'static str,
+    pub n: u64,
 }

@@ -11,6 +11,7 @@ mod id;
 mod outcome;
 mod paths;
 mod pattern;
+mod pip;
 mod placement;
 mod removal;
 mod resource;
@@ -29,6 +30,7 @@ pub use id::{InvalidId, ResourceId, VersionedId};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
 pub use paths::{PathCollision, PathIndex, flatten_path, normalize_path, path_collisions};
 pub use pattern::Pattern;
+pub use pip::PipSettings;
 pub use placement::{Deployer, Enrolment, Inventory, Locality, Placement, is_local_address};
 pub use removal::{
     DeployedResource, Removal, RetainReason, RetainedResource, plan_removal, purged, wants_absence,

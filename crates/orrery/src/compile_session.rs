@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use orrery_compile_host::{CompileHost, HostOrigin, HostSettings};
 use orrery_compiler::Compilation;
 use orrery_compiler::export::{
     ExportResult, FinalView, ModuleCodeError, ResourceClass, export, export_with,
@@ -15,7 +16,6 @@ use orrery_compiler::project::{Options, ProjectMetadata};
 use orrery_handlers::Registry;
 use orrery_handlers::target::host_name;
 use orrery_host::code_store::CodeSet;
-use orrery_host::compile_host::{CompileHost, HostOrigin, HostSettings};
 use orrery_host::python::{Interpreter, PythonError};
 use orrery_model::{Inventory, ResourceType};
 use serde_json::{Value as Json, json};

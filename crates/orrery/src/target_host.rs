@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use orrery_host::target_host::SandboxBoundary;
+use orrery_handler_host::target_host::SandboxBoundary;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 /// First argument of a target host. The second is its write mode; the others are paths that its
@@ -23,7 +23,7 @@ pub(crate) fn serve_if_requested() -> Option<ExitCode> {
     let confines = SandboxBoundary::new(covered, read_only);
     hide_memory();
     crate::descriptors::raise_limit();
-    Some(match orrery_host::target_host::serve(std::io::stdin(), confines) {
+    Some(match orrery_handler_host::target_host::serve(std::io::stdin(), confines) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::output::print_status(&format!("target host failed: {error}"));

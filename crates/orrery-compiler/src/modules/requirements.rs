@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use orrery_model::PipSettings;
 use orrery_syntax::Interner;
 use orrery_syntax::ast::{FileId, Item};
 
@@ -11,7 +12,7 @@ use super::Search;
 use crate::builtin;
 use crate::error::Result;
 use crate::pep440;
-use crate::project::{Options, PipSettings, ProjectMetadata};
+use crate::project::{Options, ProjectMetadata};
 
 /// Maximum directory depth below a module's `model`.
 const DEPTH_MAX: usize = 64;

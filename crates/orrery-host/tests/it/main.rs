@@ -1,29 +1,4 @@
-//! Tests of hosts as real processes: start, limits, operations and end.
+//! Tests of hosts as real processes: start and end, and their virtualenvs.
 
-mod example;
-mod faults;
-mod handlers;
 mod processes;
 mod virtualenvs;
-mod world;
-
-/// The tests of targets and handlers, run through a target host.
-#[path = "../../../orrery-handlers/tests/it/accounts.rs"]
-mod accounts;
-#[path = "../../../orrery-handlers/tests/it/commands.rs"]
-mod commands;
-#[path = "../../../orrery-handlers/tests/it/harness.rs"]
-mod harness;
-#[path = "../../../orrery-handlers/tests/it/laws.rs"]
-mod laws;
-#[path = "../../../orrery-handlers/tests/it/packages.rs"]
-mod packages;
-#[path = "../../../orrery-handlers/tests/it/requests.rs"]
-mod requests;
-#[path = "../../../orrery-handlers/tests/it/services.rs"]
-mod services;
-mod target_hosts;
-#[path = "../../../orrery-handlers/tests/it/this_machine.rs"]
-mod this_machine;
-
-use target_hosts::this_machine;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use orrery_executor::{
     HostConfig, HostSetupError, HostedHandlers, ParameterHooks, StoredFiles, StoredParameters,
 };
+use orrery_handler_host::FileContents;
 use orrery_handlers::Registry;
-use orrery_host::handler_host::FileContents;
 use orrery_host::virtualenvs::VirtualEnvs;
 use orrery_model::Timestamp;
 use orrery_sandbox::Confinement;

@@ -8,12 +8,12 @@ use std::process::Command;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orrery_executor::ExecutionSite;
+use orrery_handler_host::target_host::{SandboxedTarget, TargetHost};
 use orrery_handlers::target::Variables;
 use orrery_handlers::{
     CancelToken, LocalTarget, OutwardTarget, Permit, ProtectedPaths, SecretError, SecretSource,
     Target, resolve_guarded, resolve_on_target,
 };
-use orrery_host::target_host::{SandboxedTarget, TargetHost};
 use orrery_model::{SecretText, Timestamp};
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, NewNotification, Records, Store, StoreError,

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Instant;
 
+use orrery_compile_host::HostOrigin;
 use orrery_compiler::Compilation;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
 use orrery_compiler::export::{ExportProblem, ExportResult, has_requirement_cycle};
 use orrery_compiler::project::CompileLimits;
 use orrery_handlers::Registry;
-use orrery_host::compile_host::HostOrigin;
 use orrery_model::Resource;
 
 use crate::cli::deploy::LimitOptions;

@@ -4,11 +4,11 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use orrery_compile_host::HostOrigin;
 use orrery_compiler::Compilation;
 use orrery_compiler::export::{ExportProblem, ExportResult, FinalView};
 use orrery_compiler::host::InstanceView;
 use orrery_compiler::report::error_json;
-use orrery_host::compile_host::HostOrigin;
 use serde_json::{Value as Json, json};
 
 use crate::Exit;

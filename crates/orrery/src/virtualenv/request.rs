@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use orrery_compiler::project::PipSettings;
+use orrery_model::PipSettings;
 
 use super::Error;
 use super::changes::Change;

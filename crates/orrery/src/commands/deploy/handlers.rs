@@ -8,9 +8,9 @@ use std::time::Duration;
 use orrery_executor::{
     HostConfig, HostSetupError, HostedHandlers, NoParameterHooks, StoredParameters,
 };
+use orrery_handler_host::{FileContents, NoParameters, Parameters};
 use orrery_handlers::Registry;
 use orrery_host::code_store::{CodeSet, CodeStore};
-use orrery_host::handler_host::{FileContents, NoParameters, Parameters};
 use orrery_host::virtualenvs::VirtualEnvs;
 use orrery_store::Store;
 

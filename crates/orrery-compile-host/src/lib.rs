@@ -4,6 +4,9 @@
 //! process when a module with code exists, so that a project without any never waits for one. Calls
 //! nest: while the host runs a plugin it may request instances, variables and other plugins, and
 //! each callback is answered before anything else happens.
+//!
+//! The crate knows nothing of handlers, stores or terminals. Its tests are the end-to-end tests of
+//! models with Python code, in `crates/orrery/tests/it`.
 
 mod callbacks;
 mod export;
@@ -27,9 +30,9 @@ use orrery_compiler::load::{Module, Origin as ModuleOrigin};
 use orrery_compiler::plugins::{Failure, PluginResult};
 use serde_json::Value as Json;
 
-use crate::framing::{Reader, WireError, Writer, kind};
-use crate::handshake::{HostSession, LostHost, ModuleCode};
-use crate::process::{HostCommand, HostProcess};
+use orrery_host::framing::{Reader, WireError, Writer, kind};
+use orrery_host::handshake::{HostSession, LostHost, ModuleCode};
+use orrery_host::process::{HostCommand, HostProcess};
 
 use load::module_code;
 use values::SharedValues;

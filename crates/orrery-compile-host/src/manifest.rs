@@ -11,7 +11,7 @@ use orrery_model::{Reach, ResourceType};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use crate::handshake::ModuleProblem;
+use orrery_host::handshake::ModuleProblem;
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct LoadReport {

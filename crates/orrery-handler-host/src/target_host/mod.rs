@@ -9,7 +9,7 @@
 //! Native handlers stay in the server; their operations on the machine go through a
 //! [`SandboxedTarget`]. Its [`TargetHost`] starts a process with a socket as standard input, over
 //! which connections are passed. Each connection has one call at a time, and there are as many as
-//! concurrently waiting handlers. Messages are lines of [`crate::framing`], followed by raw bytes.
+//! concurrently waiting handlers. Messages are lines of [`orrery_host::framing`], followed by raw bytes.
 //!
 //! A host may die at any moment, and its output is untrusted. Every call carries the end of the
 //! permit, so that a host acts no longer than the server may, even if the server is frozen.

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+pub(crate) use orrery_handler_host::HostLimits;
+use orrery_handler_host::{
+    FileContents, HandlerCallbacks, HandlerHosts, HostedHandler, NoParameters,
+};
 use orrery_handlers::{
     CancelToken, Context, DependencyInfo, Handler, MemoryTarget, Mode, NoContents, Run,
     RunServices, TargetCache,
-};
-pub(crate) use orrery_host::handler_host::HostLimits;
-use orrery_host::handler_host::{
-    FileContents, HandlerCallbacks, HandlerHosts, HostedHandler, NoParameters,
 };
 use orrery_host::handshake::{HostRole, Init};
 use orrery_host::process::HostCommand;

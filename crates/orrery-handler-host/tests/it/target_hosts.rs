@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use orrery_handler_host::target_host::{SandboxBoundary, SandboxedTarget, TargetHost};
 use orrery_handlers::target::{CommandLine, Ownership};
 use orrery_handlers::{CancelToken, Cause, LocalTarget, Moment, Permit, Target};
-use orrery_host::target_host::{SandboxBoundary, SandboxedTarget, TargetHost};
 use tempfile::TempDir;
 
 /// Entry point of a target host process.
 #[test]
 #[ignore = "started by other tests, with a socket as its standard input"]
 fn serve_as_target_host() {
-    orrery_host::target_host::serve(std::io::stdin(), SandboxBoundary::none()).unwrap();
+    orrery_handler_host::target_host::serve(std::io::stdin(), SandboxBoundary::none()).unwrap();
 }
 
 fn command() -> Command {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::bundle::sha1_hex;
+use orrery_host::bundle::sha1_hex;
 
 /// Source of contents that are not in the directory. Errors are texts for display.
 pub trait ContentSource: Send + Sync {

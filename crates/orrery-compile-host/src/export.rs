@@ -7,7 +7,7 @@ use orrery_compiler::export::{
 use orrery_compiler::host::InstanceView;
 use serde_json::{Value as Json, json};
 
-use crate::framing::parse;
+use orrery_host::framing::parse;
 
 use super::CompileHost;
 use super::callbacks::CallbackContext;

@@ -14,7 +14,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::framing::{Reader, WireError, Writer, parse};
+use orrery_host::framing::{Reader, WireError, Writer, parse};
 
 /// One end of a socket that is read and written concurrently.
 #[derive(Clone, Debug)]

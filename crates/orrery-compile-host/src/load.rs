@@ -8,8 +8,8 @@ use orrery_compiler::value::{UnknownId, Value};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use crate::framing::{kind, parse};
-use crate::handshake::{HostRole, Init, ModuleCode, ModuleProblem};
+use orrery_host::framing::{kind, parse};
+use orrery_host::handshake::{HostRole, Init, ModuleCode, ModuleProblem};
 
 use super::manifest::LoadReport;
 use super::plugin_calls::is_plain_type;

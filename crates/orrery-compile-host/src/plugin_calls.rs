@@ -6,7 +6,7 @@ use orrery_compiler::value::{InstanceId, Value};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use crate::framing::{kind, parse};
+use orrery_host::framing::{kind, parse};
 
 use super::values::{SharedValues, decode, encode, encode_blocks, instances_in};
 use super::{CompileHost, callbacks, types};

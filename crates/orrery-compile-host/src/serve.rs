@@ -4,7 +4,7 @@
 use orrery_compiler::host::InstanceView;
 use serde_json::Value as Json;
 
-use crate::framing::kind;
+use orrery_host::framing::kind;
 
 use super::CompileHost;
 use super::callbacks::CallbackContext;

@@ -10,8 +10,8 @@ use orrery_model::LogLevel;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::handshake::{HandshakeError, HostRole, HostSession, Init, ModuleProblem};
-use crate::process::HostCommand;
+use orrery_host::handshake::{HandshakeError, HostRole, HostSession, Init, ModuleProblem};
+use orrery_host::process::HostCommand;
 
 use super::HostLimits;
 use super::callbacks::HandlerCallbacks;
@@ -161,7 +161,10 @@ impl HandlerHosts {
         let mut session = HostSession::open(&command, left())?;
         let sent = session.writer.send(&self.init);
         sent.map_err(|error| {
-            HandshakeError::Lost(crate::handshake::LostHost::from_error(&session.process, &error))
+            HandshakeError::Lost(orrery_host::handshake::LostHost::from_error(
+                &session.process,
+                &error,
+            ))
         })?;
         let manifest: HandlerManifest = session.expect("loaded", left())?;
         for ModuleProblem { module, problems } in &manifest.problems {

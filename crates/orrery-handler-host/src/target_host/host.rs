@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use orrery_handlers::{CancelCause, CancelToken, Moment, Permit};
 
-use crate::framing::WireError;
-use crate::handshake::LostHost;
-use crate::process::HostProcess;
+use orrery_host::framing::WireError;
+use orrery_host::handshake::LostHost;
+use orrery_host::process::HostProcess;
 
 use super::channel::{Channel, send_connection};
 use super::message::{Answer, Call, Reply, TargetOperation};

@@ -15,7 +15,7 @@ use orrery_handlers::{
 };
 use rustix::io::Errno;
 
-use crate::framing::{WireError, Writer};
+use orrery_host::framing::{WireError, Writer};
 
 use super::channel::{Channel, SocketHalf, receive_connection};
 use super::message::{Answer, Call, ComparedOf, GroupOf, Reply, StatOf, TargetOperation, UserOf};

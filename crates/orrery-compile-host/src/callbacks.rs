@@ -5,8 +5,8 @@ use orrery_compiler::program::{Definition, Type};
 use orrery_compiler::value::{InstanceId, Value};
 use serde_json::{Value as Json, json};
 
-use crate::framing::parse;
-use crate::handshake::{Ping, Pong};
+use orrery_host::framing::parse;
+use orrery_host::handshake::{Ping, Pong};
 
 use super::CompileHost;
 use super::values::{decode, encode, encode_blocks, encode_slot, instances_in};

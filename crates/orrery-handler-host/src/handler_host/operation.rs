@@ -119,7 +119,7 @@ fn begin_effect(call: &ServerCall, context: &mut Context<'_>) -> Reply {
 
 /// Returns a loss of unknown cause.
 fn unknown_loss(host: &Host) -> Arc<HostLoss> {
-    let lost = crate::handshake::LostHost {
+    let lost = orrery_host::handshake::LostHost {
         name: host.name().to_owned(),
         reason: "it does not answer".to_owned(),
         last_lines: Vec::new(),

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use orrery_model::{LogLevel, LogLine};
 use serde_json::json;
 
-use crate::framing::{Reader, WireError, Writer, kind, parse};
-use crate::handshake::{HostSession, LostHost, Ping, Pong};
-use crate::process::HostProcess;
+use orrery_host::framing::{Reader, WireError, Writer, kind, parse};
+use orrery_host::handshake::{HostSession, LostHost, Ping, Pong};
+use orrery_host::process::HostProcess;
 
 use super::HostLimits;
 use super::callbacks::Reply;
