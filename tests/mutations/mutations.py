@@ -198,7 +198,7 @@ MUTATIONS = [
     # Effects that must not be repeated.
     program("crates/orrery-executor/src/worker.rs")(
         "unrecorded-effects", "an effect that must not be repeated is recorded before it begins",
-        "        context.effect_log.record_start(store_handle, started)?;\n", "        let _ = (store_handle, started);\n",
+        "        shared.effect_log.record_start(store_handle, started)?;\n", "        let _ = (store_handle, started);\n",
         "effects/kills_of_the_server/sqlite", "effects/kills_of_the_server/postgres", "handler_effects/declared_effects_happen_once/sqlite",
         meets=("repeated-effects", "no-reading-back", "endless-permit", "plan-of-unknown", "lost-results"),
     ),

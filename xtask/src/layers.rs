@@ -53,6 +53,13 @@ const OWNED_LIBRARIES: [(&str, &str); 4] = [
     ("async-nats", "orrery-bus"),
 ];
 
+/// Crates that may depend on the listed crates of the workspace only. A remote agent links neither
+/// the compiler nor a database, so neither may the handlers that it runs.
+const CLOSED: [(&str, &[&str]); 2] = [
+    ("orrery-agent", &["orrery-base", "orrery-handlers", "orrery-model"]),
+    ("orrery-handlers", &["orrery-base", "orrery-model"]),
+];
+
 /// Tools of the repository itself: nothing that ships may depend on them.
 const TOOLS: [&str; 2] = ["xtask", "orrery-testing"];
 
@@ -141,6 +148,15 @@ pub fn check(packages: &[Package]) -> Vec<Violation> {
                 violations
                     .push(Violation::new(&place, format!("is pure and must not depend on {name}")));
             }
+            for (_, allowed) in CLOSED.iter().filter(|(closed, _)| *closed == package.name) {
+                let is_own = layer_of(name).is_some() && !dependency.development;
+                if is_own && !allowed.contains(&name) {
+                    violations.push(Violation::new(
+                        &place,
+                        format!("depends on {name}, which a remote agent must not link"),
+                    ));
+                }
+            }
             for (library, owner) in OWNED_LIBRARIES {
                 // Tests may look at a database behind its owner's back, or damage it.
                 let ships = !dependency.development && !TOOLS.contains(&package.name.as_str());
@@ -192,6 +208,16 @@ mod tests {
         let mut package = package("orrery-server", &["rusqlite"]);
         package.dependencies[0].development = true;
         assert!(check(&[package]).is_empty());
+    }
+
+    #[test]
+    fn a_remote_agent_links_handlers_and_the_model_only() {
+        assert_eq!(problems("orrery-agent", &["orrery-handlers", "orrery-model", "tokio"]), 0);
+        assert_eq!(problems("orrery-agent", &["orrery-executor"]), 1);
+        assert_eq!(problems("orrery-handlers", &["orrery-store"]), 1);
+        let mut tested = package("orrery-handlers", &["orrery-compiler"]);
+        tested.dependencies[0].development = true;
+        assert!(check(&[tested]).is_empty());
     }
 
     #[test]

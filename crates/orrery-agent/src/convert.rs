@@ -1,9 +1,9 @@
-//! Converts between executor types and wire types.
+//! Converts between the types of runs and those of the wire.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orrery_executor::{Purpose, RemoteCommand, RunOutcome};
+use orrery_handlers::run::{Purpose, RemoteCommand, RunOutcome};
 use orrery_handlers::target::ContentDigest;
 use orrery_handlers::{Contents, HandlerError, LocalSecrets, SecretError, SecretSource, Secrets};
 use orrery_model::{Attributes, InvalidAttributes, Outcome, Resource, SecretText};
@@ -16,13 +16,13 @@ use crate::protocol::{
 impl Command {
     /// Builds the message for a remote command.
     pub fn new(command: &RemoteCommand<'_>, id: Uuid, environment: Uuid, seq: u64) -> Self {
-        let RemoteCommand { run, epoch, contents, secrets, log_level } = command;
+        let RemoteCommand { run, contents, secrets, log_level } = command;
         let resource = run.resource;
         let remaining = run.stop.remaining();
         Command {
             id,
             environment,
-            epoch: *epoch,
+            epoch: run.epoch,
             seq,
             what: match run.purpose {
                 Purpose::Deploy => CommandKind::Deploy,
@@ -113,7 +113,7 @@ impl Secrets for CommandSecrets<'_> {
 
 #[cfg(test)]
 mod tests {
-    use orrery_executor::HandlerRun;
+    use orrery_handlers::run::HandlerRun;
     use orrery_handlers::{BeforeChange, CancelToken};
     use orrery_model::{LogLevel, ResourceFlags, VersionNumber};
 
@@ -131,6 +131,7 @@ mod tests {
                 purpose: Purpose::DryRun,
                 resource: &resource,
                 version: VersionNumber(7),
+                epoch: Some(3),
                 deployed_before: true,
                 changed_dependencies: &resource.requires,
                 reason: &"because",
@@ -138,7 +139,6 @@ mod tests {
                 before_change: Some(BeforeChange(&|| Ok(()))),
                 effects: None,
             },
-            epoch: Some(3),
             contents: [("abc".to_owned(), Arc::from(&b"content"[..]))].into(),
             secrets: [("db".to_owned(), SecretText::new("hunter2"))].into(),
             log_level: LogLevel::Info,

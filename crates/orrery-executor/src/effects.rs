@@ -3,17 +3,16 @@
 //! Only runs with such an effect pay for it. Concurrent starts share a transaction: while one
 //! thread writes, others queue, and one of them writes the next batch.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_handlers::HandlerError;
+use orrery_handlers::run::{RunOutcome, outcome_without_run};
 use orrery_model::{LogLevel, Outcome, OutcomeStatus, Timestamp, shell_word};
-use orrery_store::{ActionKind, BegunEffect, EffectVerdict, StartedAction, StoreError};
+use orrery_store::{BegunEffect, EffectVerdict, StartedAction, StoreError};
 
-use crate::engine::StoreHandle;
-use crate::run::{RunOutcome, outcome_without_run};
-use crate::worker::PendingRun;
+use crate::pending_run::PendingRun;
+use crate::setup::StoreHandle;
 
 /// Retry period while the store is unavailable.
 const RETRY_FOR: Duration = Duration::from_secs(30);
@@ -116,26 +115,6 @@ fn write(store_handle: &StoreHandle, batch: &[StartedAction]) -> Result<(), Stor
             done => return done,
         }
     }
-}
-
-/// Flag for a recorded effect start, shared with the engine.
-#[derive(Debug, Default)]
-pub(crate) struct EffectStarted(AtomicBool);
-
-impl EffectStarted {
-    pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn get(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// Record of the start of a run's effect.
-pub(crate) fn start_record(run: &PendingRun) -> Option<StartedAction> {
-    let kind = ActionKind::Deploy;
-    run.key.map(|resource| StartedAction { resource, kind, version: run.version, at: run.started })
 }
 
 /// Decision about a run of a resource with a possibly unknown effect.

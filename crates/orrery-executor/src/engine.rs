@@ -1,25 +1,24 @@
 //! The engine: threads around the shared state.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use orrery_handlers::{Contents, Permit, Registry, Secrets};
-use orrery_model::{LogLevel, OutcomeStatus};
-use orrery_scheduler::{Event, Scheduler, Settings};
-use orrery_store::{Lease, Store, StoreError};
+use orrery_handlers::Permit;
+use orrery_scheduler::{Event, Scheduler};
 
-use crate::concurrency::{Concurrency, SLOW_RUN, WorkerDemand, WorkerLimits};
+use crate::concurrency::{Concurrency, SLOW_RUN, WorkerDemand};
 use crate::effects::EffectLog;
 use crate::long_running::LONG_RUN;
-use crate::placement::TargetResolver;
+use crate::pending_run::RunKind;
 use crate::pool::{Pool, Threads};
 use crate::progress::{Progress, Tally};
 use crate::recovery::{DesiredState, StartState};
 use crate::requests::RequestId;
+use crate::setup::{EngineError, EngineSetup, Notice};
+use crate::shared::Shared;
 use crate::state::EngineState;
-use crate::worker::{RunKind, WorkerContext, run_task};
-use crate::writer::{self, WriterState};
+use crate::worker::run_task;
+use crate::writer::wake_writer;
 
 /// Workers block while more writes than this are queued.
 const QUEUED_WRITES_MAX: usize = 100_000;
@@ -27,176 +26,6 @@ const QUEUED_WRITES_MAX: usize = 100_000;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum pause between two records of long runs.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Dependencies and settings of an engine.
-pub struct EngineSetup {
-    pub registry: Arc<Registry>,
-    pub targets: Arc<dyn TargetResolver>,
-    pub contents: Arc<dyn Contents>,
-    /// Source of late-bound values.
-    pub secrets: Arc<dyn Secrets>,
-    pub settings: Settings,
-    /// Number of handlers that may run at once.
-    pub workers: WorkerLimits,
-    /// Handler log lines below this level are dropped.
-    pub log_level: LogLevel,
-    /// Store for results; `None` for dry runs, which persist nothing.
-    pub store_handle: Option<StoreHandle>,
-    /// Receiver of notices, for engines without a waiting caller. Called from any thread without a
-    /// lock held; must not block.
-    pub listener: Option<Listener>,
-}
-
-pub type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
-
-/// Notice to a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// The engine is idle, a request ended, the next tick moved, or writing failed.
-    Attention,
-    /// Results were persisted.
-    Written,
-    /// A handler ran to deploy a resource.
-    Ran { outcome: OutcomeStatus, took: Duration },
-}
-
-impl std::fmt::Debug for EngineSetup {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EngineSetup").field("workers", &self.workers).finish_non_exhaustive()
-    }
-}
-
-/// Store with the lease to write to it.
-#[derive(Clone)]
-pub struct StoreHandle {
-    pub store: Arc<dyn Store>,
-    pub lease: Lease,
-    /// Time that this process may act under the lease, by its own clock. After it nothing is
-    /// started, and runs in progress are cancelled.
-    pub permit: Permit,
-}
-
-impl std::fmt::Debug for StoreHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoreHandle").field("lease", &self.lease).finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    #[error("results could not be stored")]
-    Store(#[from] StoreError),
-    #[error("cannot start a thread")]
-    Thread(#[source] std::io::Error),
-}
-
-/// State that all threads share.
-pub(crate) struct Shared {
-    state: Mutex<EngineState>,
-    pub(crate) context: WorkerContext,
-    pool: Pool,
-    /// Runs are pending.
-    runs_pending: Condvar,
-    /// Writes are queued.
-    pub(crate) writes_queued: Condvar,
-    /// The write queue has space again.
-    pub(crate) queue_space: Condvar,
-    /// The progress changed.
-    progress_changed: Condvar,
-    /// Wakes the run monitor: the worker limit holds up tasks, or the engine closes.
-    monitor_wakeup: Condvar,
-    targets: Arc<dyn TargetResolver>,
-    listener: Option<Listener>,
-    writer: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, EngineState> {
-        // A panic under the lock is a defect of this crate; the state stays readable.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn notify(&self, notice: Notice) {
-        if let Some(listener) = &self.listener {
-            listener(notice);
-        }
-    }
-
-    /// Wakes the writer. Its thread exists only while there is something to write.
-    fn wake_writer(self: &Arc<Self>, state: &mut EngineState) {
-        if state.writer != WriterState::Absent {
-            self.writes_queued.notify_one();
-            return;
-        }
-        let Some(store_handle) = self.context.store_handle.clone() else { return };
-        let (shared, targets) = (Arc::clone(self), Arc::clone(&self.targets));
-        let thread = std::thread::Builder::new().name("writer".to_owned());
-        match thread.spawn(move || writer::writer_loop(&shared, &store_handle, &*targets)) {
-            Ok(thread) => {
-                state.writer = WriterState::Idle;
-                *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-            }
-            // The next result retries.
-            Err(error) => tracing::error!(%error, "cannot start the writer thread"),
-        }
-    }
-
-    pub(crate) fn notify_all_threads(&self) {
-        self.runs_pending.notify_all();
-        self.writes_queued.notify_all();
-        self.queue_space.notify_all();
-        self.progress_changed.notify_all();
-        self.monitor_wakeup.notify_all();
-    }
-
-    /// Starts or wakes the run monitor, which adds workers for held-up tasks and records long runs.
-    /// One thread does both, and exists only while needed.
-    fn ensure_run_monitor(self: &Arc<Self>, state: &mut EngineState) {
-        let is_at_capacity = state.is_at_capacity();
-        if state.has_run_monitor {
-            if is_at_capacity && !std::mem::replace(&mut state.monitor_alerted, true) {
-                self.monitor_wakeup.notify_one();
-            }
-            return;
-        }
-        if !is_at_capacity && (self.context.store_handle.is_none() || !state.has_unrecorded_runs())
-        {
-            return;
-        }
-        let shared = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("run-monitor".to_owned());
-        match thread.spawn(move || watch_long_runs(&shared)) {
-            Ok(thread) => {
-                state.has_run_monitor = true;
-                self.pool.lock().add(thread);
-            }
-            // The next run retries.
-            Err(error) => tracing::warn!(%error, "cannot start the run monitor thread"),
-        }
-    }
-}
-
-/// Monitors running tasks. The first record waits: most runs end earlier, and recording each would
-/// cost more than the run.
-fn watch_long_runs(shared: &Arc<Shared>) {
-    let mut state = shared.lock();
-    let mut record_after = Some(LONG_RUN);
-    while !state.closed {
-        state.adjust_concurrency();
-        spawn_workers(shared, state.worker_demand());
-        state.monitor_alerted = state.is_at_capacity();
-        let record = record_after.map(|after| after.max(MONITOR_INTERVAL));
-        let check = state.monitor_alerted.then_some(SLOW_RUN);
-        let Some(pause) = [record, check].into_iter().flatten().min() else { break };
-        let waited = shared.monitor_wakeup.wait_timeout(state, pause);
-        state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        record_after = state.record_long_runs();
-        if !state.writes.is_empty() && !state.closed {
-            shared.wake_writer(&mut state);
-        }
-    }
-    state.has_run_monitor = false;
-}
 
 /// A running engine.
 pub struct Engine {
@@ -272,17 +101,21 @@ impl Engine {
         settings.running_max = concurrency.limit();
         let scheduler = Scheduler::new(settings);
         let permit = store_handle.as_ref().map(|store_handle| store_handle.permit.clone());
-        let state = EngineState::new(scheduler, desired, Arc::clone(&targets), concurrency, permit);
+        let state = EngineState::new(
+            scheduler,
+            desired,
+            registry,
+            Arc::clone(&targets),
+            concurrency,
+            permit,
+        );
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
-            context: WorkerContext {
-                registry: RwLock::new(registry),
-                contents,
-                secrets,
-                log_level,
-                store_handle,
-                effect_log: EffectLog::default(),
-            },
+            contents,
+            secrets,
+            log_level,
+            store_handle,
+            effect_log: EffectLog::default(),
             pool: Pool::default(),
             runs_pending: Condvar::new(),
             writes_queued: Condvar::new(),
@@ -323,11 +156,11 @@ impl Engine {
             // Under the lock: otherwise a worker that finishes the last run now would wake no
             // thread.
             spawn_workers(&self.shared, state.worker_demand());
-            self.shared.ensure_run_monitor(&mut state);
+            ensure_run_monitor(&self.shared, &mut state);
             if !state.writes.is_empty() {
-                self.shared.wake_writer(&mut state);
+                wake_writer(&self.shared, &mut state);
             }
-            let due = state.wake_at.map(|at| at.since(crate::worker::now()));
+            let due = state.wake_at.map(|at| at.since(orrery_handlers::run::now()));
             let pause =
                 due.map_or(time_left, |due| time_left.min(due)).max(Duration::from_millis(1));
             let waited = self.shared.progress_changed.wait_timeout(state, pause);
@@ -346,10 +179,6 @@ impl Engine {
     /// Returns true after the permit ended: the engine then starts nothing more.
     pub fn is_unauthorized(&self) -> bool {
         self.shared.lock().is_unauthorized
-    }
-
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
     }
 
     pub(crate) fn with_state<T>(&self, work: impl FnOnce(&mut EngineState) -> T) -> T {
@@ -373,7 +202,7 @@ impl Engine {
         {
             let mut state = self.shared.lock();
             if !state.writes.is_empty() && state.failure.is_none() {
-                self.shared.wake_writer(&mut state);
+                wake_writer(&self.shared, &mut state);
             }
             state.closed = true;
         }
@@ -391,9 +220,9 @@ impl Engine {
     pub(crate) fn wake_workers(&self) {
         let mut state = self.shared.lock();
         if !state.writes.is_empty() {
-            self.shared.wake_writer(&mut state);
+            wake_writer(&self.shared, &mut state);
         }
-        self.shared.ensure_run_monitor(&mut state);
+        ensure_run_monitor(&self.shared, &mut state);
         let demand = state.worker_demand();
         drop(state);
         spawn_workers(&self.shared, demand);
@@ -404,6 +233,53 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Starts or wakes the run monitor, which adds workers for held-up tasks and records long runs.
+/// One thread does both, and exists only while needed.
+pub(crate) fn ensure_run_monitor(shared: &Arc<Shared>, state: &mut EngineState) {
+    let is_at_capacity = state.is_at_capacity();
+    if state.has_run_monitor {
+        if is_at_capacity && !std::mem::replace(&mut state.monitor_alerted, true) {
+            shared.monitor_wakeup.notify_one();
+        }
+        return;
+    }
+    if !is_at_capacity && (shared.store_handle.is_none() || !state.has_unrecorded_runs()) {
+        return;
+    }
+    let owner = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name("run-monitor".to_owned());
+    match thread.spawn(move || watch_long_runs(&owner)) {
+        Ok(thread) => {
+            state.has_run_monitor = true;
+            shared.pool.lock().add(thread);
+        }
+        // The next run retries.
+        Err(error) => tracing::warn!(%error, "cannot start the run monitor thread"),
+    }
+}
+
+/// Monitors running tasks. The first record waits: most runs end earlier, and recording each would
+/// cost more than the run.
+fn watch_long_runs(shared: &Arc<Shared>) {
+    let mut state = shared.lock();
+    let mut record_after = Some(LONG_RUN);
+    while !state.closed {
+        state.adjust_concurrency();
+        spawn_workers(shared, state.worker_demand());
+        state.monitor_alerted = state.is_at_capacity();
+        let record = record_after.map(|after| after.max(MONITOR_INTERVAL));
+        let check = state.monitor_alerted.then_some(SLOW_RUN);
+        let Some(pause) = [record, check].into_iter().flatten().min() else { break };
+        let waited = shared.monitor_wakeup.wait_timeout(state, pause);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        record_after = state.record_long_runs();
+        if !state.writes.is_empty() && !state.closed {
+            wake_writer(shared, &mut state);
+        }
+    }
+    state.has_run_monitor = false;
 }
 
 /// Ensures enough workers for pending runs, within the limit.
@@ -460,7 +336,7 @@ fn worker_loop(shared: &Arc<Shared>) {
             state.running_tasks.remove(&run.task);
             state.drop_pending_runs();
             if !state.writes.is_empty() {
-                shared.wake_writer(&mut state);
+                wake_writer(shared, &mut state);
             }
             drop(state);
             shared.notify_all_threads();
@@ -468,14 +344,14 @@ fn worker_loop(shared: &Arc<Shared>) {
             state = shared.lock();
             continue;
         }
-        let site = state.agent_context(&run);
-        shared.ensure_run_monitor(&mut state);
+        let (site, registry) = (state.agent_context(&run), Arc::clone(&state.registry));
+        ensure_run_monitor(shared, &mut state);
         let demand = state.worker_demand();
         drop(state);
         spawn_workers(shared, demand);
         let began = Instant::now();
         count(|pool| pool.busy += 1);
-        let (run_outcome, effect) = run_task(&run, &site, &shared.context);
+        let (run_outcome, effect) = run_task(&run, &site, &registry, shared);
         count(|pool| pool.busy -= 1);
         if run.kind == RunKind::Deploy && run.skip.is_none() {
             let outcome = run_outcome.outcome.status;
@@ -484,7 +360,7 @@ fn worker_loop(shared: &Arc<Shared>) {
         state = shared.lock();
         state.finish_run(run, run_outcome, effect);
         if state.must_wake_writer() {
-            shared.wake_writer(&mut state);
+            wake_writer(shared, &mut state);
         }
         if state.scheduler.is_idle() {
             shared.progress_changed.notify_all();

@@ -8,8 +8,8 @@ use orrery_scheduler::Event;
 use rustc_hash::FxHashMap;
 
 use crate::engine::Engine;
+use crate::pending_run::PendingRun;
 use crate::state::EngineState;
-use crate::worker::PendingRun;
 
 /// Awaited fact names, by resources that were not deployed since.
 #[derive(Debug, Default)]

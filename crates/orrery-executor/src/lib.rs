@@ -24,17 +24,16 @@ mod engine;
 mod fact_watch;
 mod interrupted;
 mod long_running;
+mod pending_run;
 mod placement;
 mod plan;
 mod pool;
 mod progress;
 mod python_handlers;
 mod recovery;
-mod remote;
 mod requests;
-mod run;
-mod sanitize;
-mod secret_refs;
+mod setup;
+mod shared;
 mod state;
 mod updates;
 mod worker;
@@ -42,7 +41,7 @@ mod writer;
 
 pub use change_cause::{ChangeCause, Risk, runs_at_every_deploy};
 pub use concurrency::WorkerLimits;
-pub use engine::{Engine, EngineError, EngineSetup, Listener, Notice, StoreHandle};
+pub use engine::Engine;
 pub use interrupted::record_interrupted;
 pub use placement::{
     ExecutionSite, LocalTargets, NoTarget, TargetResolver, declared_address, declared_addresses,
@@ -55,7 +54,6 @@ pub use python_handlers::{
     StoredFiles, StoredParameters,
 };
 pub use recovery::{DesiredState, StartState, StoredStates, recover, recover_with};
-pub use remote::{Remote, RemoteCommand, RemoteError};
 pub use requests::{RequestBlockers, RequestId, RequestOutcome, RequestProgress};
-pub use run::{HandlerRun, Purpose, RunContext, RunOutcome};
+pub use setup::{EngineError, EngineSetup, Listener, Notice, StoreHandle};
 pub use updates::Update;

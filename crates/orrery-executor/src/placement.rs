@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use orrery_handlers::{LocalTarget, OutwardTarget, Target};
+use orrery_handlers::run::Remote;
+use orrery_handlers::{LocalTarget, OutwardTarget, Target, TargetCache};
 use orrery_model::{Deployer, Inventory, Placement, Resource};
-
-use crate::remote::Remote;
 
 /// No target for an agent; the reason is for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +32,12 @@ impl fmt::Debug for ExecutionSite {
             ExecutionSite::Outward(_) => "Outward",
         })
     }
+}
+
+/// Context that the runs of one agent share.
+pub(crate) struct AgentContext {
+    pub(crate) site: Result<ExecutionSite, NoTarget>,
+    pub(crate) cache: TargetCache,
 }
 
 /// Resolves the execution site of an agent.

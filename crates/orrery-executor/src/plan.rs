@@ -6,9 +6,10 @@ use orrery_model::{Outcome, ResourceState};
 use orrery_scheduler::{DryRunId, DryRunRequest, DryRunSkip, Event, Filter, Intent};
 
 use crate::dry_run::DryRunEntry;
-use crate::engine::{Engine, EngineError, EngineSetup};
+use crate::engine::Engine;
 use crate::progress::Progress;
 use crate::recovery::DesiredState;
+use crate::setup::{EngineError, EngineSetup};
 use crate::state::EngineState;
 
 /// Planned result for one resource.

@@ -8,7 +8,7 @@ mod start_task;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use orrery_handlers::{CancelToken, Permit, TargetCache};
+use orrery_handlers::{CancelToken, Permit, Registry, TargetCache};
 use orrery_model::{
     Blocked, ChangeKind, OutcomeStatus, Resource, ResourceId, ResourceState, Timestamp,
 };
@@ -20,13 +20,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::concurrency::Concurrency;
 use crate::dry_run::{DryRun, DryRunEntry};
-use crate::effects::EffectStarted;
 use crate::fact_watch::FactWatch;
-use crate::placement::TargetResolver;
+use crate::pending_run::{EffectStarted, PendingRun};
+use crate::placement::{AgentContext, TargetResolver};
 use crate::progress::{FinishedRun, Progress, RunningResource, Tally};
 use crate::recovery::DesiredState;
 use crate::requests::Requests;
-use crate::worker::{AgentContext, PendingRun};
 use crate::writer::{BATCH_SIZE, ResourceRecord, Write, WriterState};
 
 /// Number of running tasks that a progress report names.
@@ -67,6 +66,8 @@ pub(crate) struct RunningTask {
 pub(crate) struct EngineState {
     pub(crate) scheduler: Scheduler,
     pub(crate) desired: DesiredState,
+    /// A new version may bring other handlers.
+    pub(crate) registry: Arc<Registry>,
     targets: Arc<dyn TargetResolver>,
     /// Unused positions among the desired resources.
     pub(crate) free_positions: Vec<u32>,
@@ -128,6 +129,7 @@ impl EngineState {
     pub(crate) fn new(
         scheduler: Scheduler,
         desired: DesiredState,
+        registry: Arc<Registry>,
         targets: Arc<dyn TargetResolver>,
         concurrency: Concurrency,
         permit: Option<Permit>,
@@ -135,6 +137,7 @@ impl EngineState {
         EngineState {
             scheduler,
             desired,
+            registry,
             targets,
             free_positions: Vec::new(),
             entries: Vec::new(),
@@ -175,7 +178,7 @@ impl EngineState {
     }
 
     pub(crate) fn now(&mut self) -> Timestamp {
-        self.latest = self.latest.max(crate::worker::now());
+        self.latest = self.latest.max(orrery_handlers::run::now());
         self.latest
     }
 

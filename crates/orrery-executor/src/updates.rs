@@ -1,6 +1,6 @@
 //! Updates of a running engine: new versions, timers, replaced handlers.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use orrery_handlers::Registry;
 use orrery_model::{ResourceId, Timestamp, VersionNumber};
@@ -128,9 +128,7 @@ impl Engine {
 
     /// Replaces the handlers for runs that start from now on.
     pub fn replace_handlers(&self, registry: Arc<Registry>) {
-        let mut handlers =
-            self.shared().context.registry.write().unwrap_or_else(PoisonError::into_inner);
-        *handlers = registry;
+        self.with_state(|state| state.registry = registry);
     }
 
     /// Resolves the sites of agents anew for runs that start from now on.

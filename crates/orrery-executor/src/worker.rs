@@ -1,94 +1,32 @@
 //! Executes one pending run, locally or through a remote agent.
 
 use std::cell::Cell;
-use std::sync::{Arc, PoisonError, RwLock};
 
-use orrery_handlers::{
-    BeforeChange, CancelToken, Contents, EffectGate, HandlerError, OutwardTarget, Registry,
-    Secrets, TargetCache,
+use orrery_handlers::run::{
+    HandlerRun, Purpose, RunContext, RunOutcome, no_handler_outcome, now, outcome_without_run,
+    sanitize_outcome,
 };
-use orrery_model::{
-    LogLevel, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp, VersionNumber,
-};
-use orrery_scheduler::{AgentIndex, Reason, SkipCause, TaskNumber};
-use orrery_store::{ActionKind, ResourceKey, StartedAction};
+use orrery_handlers::{BeforeChange, EffectGate, HandlerError, OutwardTarget, Registry};
+use orrery_model::{LogLevel, Outcome, OutcomeStatus};
+use orrery_store::{ActionKind, StartedAction};
 use serde_json::Value;
 
-use crate::effects::{self, Effect, EffectLog, EffectStarted, RunDecision};
-use crate::engine::StoreHandle;
-use crate::placement::{ExecutionSite, NoTarget};
-use crate::remote::{self, RemoteContext};
-use crate::run::{
-    HandlerRun, Purpose, RunContext, RunOutcome, no_handler_outcome, outcome_without_run,
-};
-use crate::sanitize::sanitize_outcome;
-
-pub(crate) use crate::run::now;
-
-/// A run that waits for a worker.
-#[derive(Clone, Debug)]
-pub(crate) struct PendingRun {
-    pub(crate) task: TaskNumber,
-    pub(crate) kind: RunKind,
-    /// The desired resource, as of the start of the task.
-    pub(crate) resource: Resource,
-    /// `None` in dry runs of resources that are not stored.
-    pub(crate) key: Option<ResourceKey>,
-    pub(crate) agent: AgentIndex,
-    pub(crate) stop: CancelToken,
-    pub(crate) started: Timestamp,
-    pub(crate) version: VersionNumber,
-    pub(crate) reason: Reason,
-    /// Reason to skip the handler, with the resources that cause it.
-    pub(crate) skip: Option<(LogLevel, SkipCause, Vec<ResourceId>)>,
-    pub(crate) deployed_before: bool,
-    /// Compliant at its last run.
-    pub(crate) was_compliant: bool,
-    pub(crate) changed_dependencies: Vec<ResourceId>,
-    /// Record to write before a change for which dependents may reload.
-    pub(crate) change_record: Option<(ResourceKey, VersionNumber)>,
-    /// An earlier effect may or may not have happened.
-    pub(crate) has_unknown_effect: bool,
-    /// Set when an effect starts that must not be repeated.
-    pub(crate) effect_started: Arc<EffectStarted>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunKind {
-    Deploy,
-    DryRun { entry: u32 },
-    Facts,
-}
-
-/// Context that the runs of one agent share.
-pub(crate) struct AgentContext {
-    pub(crate) site: Result<ExecutionSite, NoTarget>,
-    pub(crate) cache: TargetCache,
-}
-
-/// Context that all runs share.
-pub(crate) struct WorkerContext {
-    /// A new version may bring other handlers.
-    pub(crate) registry: RwLock<Arc<Registry>>,
-    pub(crate) contents: Arc<dyn Contents>,
-    pub(crate) secrets: Arc<dyn Secrets>,
-    pub(crate) log_level: LogLevel,
-    /// `None` for dry runs.
-    pub(crate) store_handle: Option<StoreHandle>,
-    pub(crate) effect_log: EffectLog,
-}
+use crate::effects::{self, Effect, RunDecision};
+use crate::pending_run::{PendingRun, RunKind};
+use crate::placement::{AgentContext, ExecutionSite};
+use crate::shared::Shared;
 
 /// Runs the handler. Always returns an outcome, and one that can be persisted.
 pub(crate) fn run_task(
     run: &PendingRun,
     agent: &AgentContext,
-    context: &WorkerContext,
+    registry: &Registry,
+    shared: &Shared,
 ) -> (RunOutcome, Option<Effect>) {
-    let registry = Arc::clone(&context.registry.read().unwrap_or_else(PoisonError::into_inner));
-    let (mut run_outcome, effect) = match decide(run, &registry, context) {
+    let (mut run_outcome, effect) = match decide(run, registry, shared) {
         RunDecision::Skip(outcome, effect) => (outcome.into(), effect),
         RunDecision::Run(unknown) => {
-            let run_outcome = run_at_site(run, agent, context, &registry, unknown.is_some());
+            let run_outcome = run_at_site(run, agent, registry, shared, unknown.is_some());
             let effect = effects::effect_after_run(run, &run_outcome, unknown);
             (run_outcome, effect)
         }
@@ -101,9 +39,9 @@ pub(crate) fn run_task(
 }
 
 /// Decides if the handler runs, given an effect that may have happened.
-fn decide(run: &PendingRun, registry: &Registry, context: &WorkerContext) -> RunDecision {
+fn decide(run: &PendingRun, registry: &Registry, shared: &Shared) -> RunDecision {
     let (Some(key), Some(store_handle)) =
-        (run.key.filter(|_| run.has_unknown_effect), &context.store_handle)
+        (run.key.filter(|_| run.has_unknown_effect), &shared.store_handle)
     else {
         return RunDecision::Run(None);
     };
@@ -124,14 +62,14 @@ fn decide(run: &PendingRun, registry: &Registry, context: &WorkerContext) -> Run
 fn run_at_site(
     run: &PendingRun,
     agent: &AgentContext,
-    context: &WorkerContext,
     registry: &Registry,
+    shared: &Shared,
     is_unknown: bool,
 ) -> RunOutcome {
     let resource = &run.resource;
-    if registry.handler(resource.id.entity()).is_none() {
+    let Some(handler) = registry.handler(resource.id.entity()) else {
         return no_handler_outcome(resource.id.entity()).into();
-    }
+    };
     if let Some((level, cause, bad)) = &run.skip {
         let text = cause.as_str().to_owned();
         let mut outcome = outcome_without_run(OutcomeStatus::SkippedForDependency, *level, text);
@@ -148,16 +86,15 @@ fn run_at_site(
             return outcome_without_run(OutcomeStatus::Unavailable, LogLevel::Error, text).into();
         }
     };
-    let handler = registry.handler(resource.id.entity());
     let must_not_repeat = run.kind == RunKind::Deploy
         && !resource.flags.report_only
-        && handler.is_some_and(|handler| handler.must_not_repeat(&resource.attributes));
+        && handler.must_not_repeat(&resource.attributes);
     let announced = Cell::new(false);
     let announce = || {
-        record_change_start(run, context, &announced)?;
-        if must_not_repeat { record_effect_start(run, context) } else { Ok(()) }
+        record_change_start(run, shared, &announced)?;
+        if must_not_repeat { record_effect_start(run, shared) } else { Ok(()) }
     };
-    let begin = || record_effect_start(run, context);
+    let begin = || record_effect_start(run, shared);
     let handler_run = HandlerRun {
         purpose: match run.kind {
             RunKind::Deploy => Purpose::Deploy,
@@ -166,6 +103,7 @@ fn run_at_site(
         },
         resource,
         version: run.version,
+        epoch: shared.store_handle.as_ref().map(|store_handle| store_handle.lease.epoch()),
         deployed_before: run.deployed_before,
         changed_dependencies: &run.changed_dependencies,
         reason: &run.reason,
@@ -174,32 +112,20 @@ fn run_at_site(
             .then_some(BeforeChange(&announce)),
         effects: (run.kind == RunKind::Deploy).then_some(EffectGate { is_unknown, begin: &begin }),
     };
-    let run_with = |target| {
-        handler_run.run(&RunContext {
-            registry,
-            target,
-            cache: &agent.cache,
-            contents: &*context.contents,
-            secrets: &*context.secrets,
-            log_level: context.log_level,
-        })
+    let context = RunContext {
+        cache: &agent.cache,
+        contents: &*shared.contents,
+        secrets: &*shared.secrets,
+        clock: &now,
+        log_level: shared.log_level,
     };
     let mut run_outcome = match site {
-        ExecutionSite::Local(target) => run_with(&**target),
+        ExecutionSite::Local(target) => handler_run.run(&**handler, &**target, &context),
         ExecutionSite::Outward(target) if registry.acts_on_machine(resource.id.entity()) => {
             return no_machine_outcome(target).into();
         }
-        ExecutionSite::Outward(target) => run_with(&**target),
-        ExecutionSite::Remote(remote) => {
-            let remote_context = RemoteContext {
-                registry,
-                contents: &*context.contents,
-                secrets: &*context.secrets,
-                epoch: context.store_handle.as_ref().map(|store_handle| store_handle.lease.epoch()),
-                log_level: context.log_level,
-            };
-            remote::run(handler_run, &**remote, &remote_context)
-        }
+        ExecutionSite::Outward(target) => handler_run.run(&**handler, &**target, &context),
+        ExecutionSite::Remote(remote) => handler_run.run_remotely(registry, &**remote, &context),
     };
     // A repeated run may have no change left to announce, and a result may be lost entirely.
     run_outcome.announced |= announced.get();
@@ -221,13 +147,12 @@ fn no_machine_outcome(target: &OutwardTarget) -> Outcome {
 
 /// Records in the store, once, that an effect starts which must not be repeated. Durable when this
 /// returns.
-fn record_effect_start(run: &PendingRun, context: &WorkerContext) -> Result<(), HandlerError> {
-    let (Some(started), Some(store_handle)) = (effects::start_record(run), &context.store_handle)
-    else {
+fn record_effect_start(run: &PendingRun, shared: &Shared) -> Result<(), HandlerError> {
+    let (Some(started), Some(store_handle)) = (run.start_record(), &shared.store_handle) else {
         return Ok(());
     };
     if !run.effect_started.get() {
-        context.effect_log.record_start(store_handle, started)?;
+        shared.effect_log.record_start(store_handle, started)?;
         run.effect_started.set();
     }
     Ok(())
@@ -236,11 +161,10 @@ fn record_effect_start(run: &PendingRun, context: &WorkerContext) -> Result<(), 
 /// Records in the store, once, that a change starts. Durable when this returns.
 fn record_change_start(
     run: &PendingRun,
-    context: &WorkerContext,
+    shared: &Shared,
     announced: &Cell<bool>,
 ) -> Result<(), HandlerError> {
-    let (Some((resource, version)), Some(store_handle)) =
-        (run.change_record, &context.store_handle)
+    let (Some((resource, version)), Some(store_handle)) = (run.change_record, &shared.store_handle)
     else {
         return Ok(());
     };

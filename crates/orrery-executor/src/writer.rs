@@ -11,8 +11,10 @@ use orrery_store::{
 };
 
 use crate::effects::Effect;
-use crate::engine::{Notice, Shared, StoreHandle};
 use crate::placement::TargetResolver;
+use crate::setup::{Notice, StoreHandle};
+use crate::shared::Shared;
+use crate::state::EngineState;
 
 /// A batch of this size is written at once.
 pub(crate) const BATCH_SIZE: usize = 2_000;
@@ -76,6 +78,25 @@ pub(crate) struct Action {
     pub(crate) change: Change,
     pub(crate) wants_absence: bool,
     pub(crate) log: Vec<LogLine>,
+}
+
+/// Wakes the writer. Its thread exists only while there is something to write.
+pub(crate) fn wake_writer(shared: &Arc<Shared>, state: &mut EngineState) {
+    if state.writer != WriterState::Absent {
+        shared.writes_queued.notify_one();
+        return;
+    }
+    let Some(store_handle) = shared.store_handle.clone() else { return };
+    let (owner, targets) = (Arc::clone(shared), Arc::clone(&shared.targets));
+    let thread = std::thread::Builder::new().name("writer".to_owned());
+    match thread.spawn(move || writer_loop(&owner, &store_handle, &*targets)) {
+        Ok(thread) => {
+            state.writer = WriterState::Idle;
+            *shared.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        }
+        // The next result retries.
+        Err(error) => tracing::error!(%error, "cannot start the writer thread"),
+    }
 }
 
 /// Writes until the queue is empty and the engine is closed. A temporary error is retried as long

@@ -6,12 +6,14 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use orrery_handlers::run::{HandlerRun, Purpose, RunContext};
 use orrery_handlers::target::Ownership;
 use orrery_handlers::{
-    CancelToken, Context, LocalTarget, Mode, NoContents, Registry, Run, RunServices, Target,
-    TargetCache,
+    CancelToken, Context, LocalSecrets, LocalTarget, NoContents, Registry, Target, TargetCache,
 };
-use orrery_model::{Attributes, ChangeKind, LogLevel, OutcomeStatus, ResourceId, Timestamp};
+use orrery_model::{
+    Attributes, ChangeKind, LogLevel, OutcomeStatus, Resource, ResourceId, Timestamp, VersionNumber,
+};
 use rustix::fs::{Mode as Permissions, OFlags};
 
 const ROUNDS: usize = 7;
@@ -35,7 +37,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "content": content, "group": "root", "mode": 644, "owner": "root", "purged": false,
         });
         let id = ResourceId::new("std::File", "web1", "path", &path)?;
-        resources.push((path, id, Attributes::parse(&attributes.to_string())?));
+        let attributes = Attributes::parse(&attributes.to_string())?;
+        resources.push((path, Resource::new(id, attributes, Vec::new())));
     }
 
     let registry = Registry::native();
@@ -45,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..ROUNDS {
         let begin = Instant::now();
         let mut buffer = vec![0; bytes + 1];
-        for (path, _, _) in &resources {
+        for (path, _) in &resources {
             let file = rustix::fs::open(&**path, OFlags::RDONLY, Permissions::empty())?;
             let stat = rustix::fs::fstat(&file)?;
             let count = rustix::io::read(&file, &mut buffer)?;
@@ -55,26 +58,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
         let begin = Instant::now();
         let cache = TargetCache::new();
-        let surroundings = RunServices {
-            target: &target,
+        let services = RunContext {
             cache: &cache,
             contents: &NoContents,
+            secrets: &LocalSecrets,
             clock: &|| Timestamp(0),
             log_level: LogLevel::Info,
         };
-        for (_, id, attributes) in &resources {
-            let run = Run {
-                mode: Mode::Deploy,
-                stop: &stop,
+        for (_, resource) in &resources {
+            let run = HandlerRun {
+                purpose: Purpose::Deploy,
+                resource,
+                version: VersionNumber(1),
+                epoch: None,
                 deployed_before: true,
                 changed_dependencies: &[],
+                reason: &"a measurement",
+                stop: &stop,
+                before_change: None,
+                effects: None,
             };
-            let mut context = Context::new(id, &surroundings, run);
-            let outcome = handler.run(attributes, &mut context);
+            let mut context = Context::new(&run, &target, &services);
+            let outcome = handler.run(&resource.attributes, &mut context);
             if (outcome.status, outcome.change.kind)
                 != (OutcomeStatus::Deployed, ChangeKind::NoChange)
             {
-                return Err(format!("{id}: {outcome:?}").into());
+                return Err(format!("{}: {outcome:?}", resource.id).into());
             }
         }
         best[1] = best[1].min(begin.elapsed());

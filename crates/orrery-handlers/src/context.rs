@@ -1,119 +1,19 @@
 //! Context of a handler run: the target, caches, log lines and facts.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
 use orrery_model::{
-    AttributeDiff, Change, Fact, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId, Timestamp,
-    VersionNumber,
+    AttributeDiff, Change, Fact, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId,
 };
 use serde_json::Value;
 
 use crate::error::{Cause, HandlerError, TargetError};
+use crate::handler_run::{HandlerRun, Mode, RunContext};
 use crate::target::{CancelCause, CancelToken, ContentDigest, Target};
 use crate::target_cache::TargetCache;
-
-/// Mode of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    #[default]
-    Deploy,
-    /// Report planned changes; change nothing.
-    DryRun,
-    /// Report compliance; never change anything.
-    ReportOnly,
-}
-
-/// File contents that resources name by digest.
-pub trait Contents: Send + Sync {
-    fn content(&self, digest: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError>;
-}
-
-/// No contents: resources contain theirs inline.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoContents;
-
-impl Contents for NoContents {
-    fn content(&self, _: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError> {
-        Ok(None)
-    }
-}
-
-/// Services that the runs of one agent share.
-#[derive(Clone, Copy)]
-pub struct RunServices<'a> {
-    pub target: &'a dyn Target,
-    pub cache: &'a TargetCache,
-    pub contents: &'a dyn Contents,
-    /// Time source for log lines.
-    pub clock: &'a (dyn Fn() -> Timestamp + Sync),
-    /// Log lines below this level are dropped.
-    pub log_level: LogLevel,
-}
-
-impl fmt::Debug for RunServices<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunServices").field("log_level", &self.log_level).finish_non_exhaustive()
-    }
-}
-
-/// Parameters of one run.
-#[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    pub mode: Mode,
-    /// Deadline and cancellation.
-    pub stop: &'a CancelToken,
-    /// True if an earlier run succeeded, with any attributes: one-time work is done then.
-    pub deployed_before: bool,
-    /// Requirements that send events and changed since the last success of this resource, or ever
-    /// if it never succeeded; in a dry run also those that would change.
-    pub changed_dependencies: &'a [ResourceId],
-}
-
-/// Version and dependencies of the resource, for handlers in other processes.
-#[derive(Clone, Copy)]
-pub struct DependencyInfo<'a> {
-    pub version: VersionNumber,
-    /// All requirements. The caller ensures that they are deployed, unless the resource is
-    /// report-only.
-    pub requires: &'a [ResourceId],
-    /// Like `Run::changed_dependencies`.
-    pub changed: &'a [ResourceId],
-    /// Reason of the run, for people.
-    pub reason: &'a (dyn fmt::Display + 'a),
-}
-
-impl fmt::Debug for DependencyInfo<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DependencyInfo({}, {})", self.version, self.reason)
-    }
-}
-
-/// Callback before the first change of a run: the last moment at which nothing has happened.
-#[derive(Clone, Copy)]
-pub struct BeforeChange<'a>(pub &'a dyn Fn() -> Result<(), HandlerError>);
-
-impl fmt::Debug for BeforeChange<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BeforeChange")
-    }
-}
-
-/// Gate before effects that a handler declares, while it runs, as not to be repeated.
-#[derive(Clone, Copy)]
-pub struct EffectGate<'a> {
-    /// An earlier run started such an effect, and its result was lost.
-    pub is_unknown: bool,
-    /// Records durably that an effect starts.
-    pub begin: &'a dyn Fn() -> Result<(), HandlerError>,
-}
-
-impl fmt::Debug for EffectGate<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EffectGate").field("is_unknown", &self.is_unknown).finish_non_exhaustive()
-    }
-}
 
 /// Response to a handler that is about to start an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,12 +27,12 @@ pub enum EffectStart {
 /// Context of one handler run.
 #[derive(Debug)]
 pub struct Context<'a> {
-    id: &'a ResourceId,
-    services: &'a RunServices<'a>,
-    run: Run<'a>,
-    dependencies: DependencyInfo<'a>,
-    before_change: Option<BeforeChange<'a>>,
-    effects: Option<EffectGate<'a>>,
+    run: &'a HandlerRun<'a>,
+    target: TargetRef<'a>,
+    services: &'a RunContext<'a>,
+    mode: Mode,
+    /// A change was announced.
+    announced: Cell<bool>,
     effect_begun: bool,
     repeated: bool,
     unclear: bool,
@@ -140,51 +40,39 @@ pub struct Context<'a> {
     facts: Vec<Fact>,
 }
 
+#[derive(Clone, Copy)]
+struct TargetRef<'a>(&'a dyn Target);
+
+impl fmt::Debug for TargetRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Target")
+    }
+}
+
 impl<'a> Context<'a> {
-    pub fn new(id: &'a ResourceId, services: &'a RunServices<'a>, run: Run<'a>) -> Self {
-        let dependencies =
-            DependencyInfo { version: VersionNumber(0), requires: &[], changed: &[], reason: &"" };
-        let (log, facts) = (Vec::new(), Vec::new());
+    pub fn new(
+        run: &'a HandlerRun<'a>,
+        target: &'a dyn Target,
+        services: &'a RunContext<'a>,
+    ) -> Self {
         Context {
-            id,
-            services,
             run,
-            dependencies,
-            before_change: None,
-            effects: None,
+            target: TargetRef(target),
+            services,
+            mode: run.mode(),
+            announced: Cell::new(false),
             effect_begun: false,
             repeated: false,
             unclear: false,
-            log,
-            facts,
+            log: Vec::new(),
+            facts: Vec::new(),
         }
-    }
-
-    /// Sets the version and dependencies.
-    #[must_use]
-    pub fn with_dependencies(mut self, dependencies: DependencyInfo<'a>) -> Self {
-        self.dependencies = dependencies;
-        self
-    }
-
-    /// Sets the callback before the first change.
-    #[must_use]
-    pub fn with_before_change(mut self, before_change: BeforeChange<'a>) -> Self {
-        self.before_change = Some(before_change);
-        self
-    }
-
-    /// Sets the gate for effects that must not be repeated.
-    #[must_use]
-    pub fn with_effect_gate(mut self, gate: EffectGate<'a>) -> Self {
-        self.effects = Some(gate);
-        self
     }
 
     /// Returns true if an earlier run started an effect that must not be repeated, and its result
     /// was lost.
     pub fn has_unknown_effect(&self) -> bool {
-        self.effects.is_some_and(|gate| gate.is_unknown)
+        self.run.effects.is_some_and(|gate| gate.is_unknown)
     }
 
     /// Returns true if this run started an effect that must not be repeated.
@@ -198,7 +86,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// If it cannot be recorded, or nothing may be changed in this run.
     pub fn begin_effect(&mut self, did_not_happen: bool) -> Result<EffectStart, HandlerError> {
-        let gate = self.effects.filter(|_| self.run.mode == Mode::Deploy).ok_or_else(|| {
+        let gate = self.run.effects.filter(|_| self.mode == Mode::Deploy).ok_or_else(|| {
             HandlerError::failed("an effect must not start in a run that may not change anything")
         })?;
         if self.effect_begun {
@@ -218,7 +106,15 @@ impl<'a> Context<'a> {
     /// # Errors
     /// If the start of the change cannot be recorded.
     pub fn announce_change(&self) -> Result<(), HandlerError> {
-        self.before_change.map_or(Ok(()), |before_change| (before_change.0)())
+        let Some(before_change) = self.run.before_change else { return Ok(()) };
+        (before_change.0)()?;
+        self.announced.set(true);
+        Ok(())
+    }
+
+    /// Returns true if a change was announced, and its announcement recorded.
+    pub fn has_announced(&self) -> bool {
+        self.announced.get()
     }
 
     /// Marks the run as repeated in part: the lost part may have made changes that are not
@@ -241,11 +137,16 @@ impl<'a> Context<'a> {
     }
 
     pub fn id(&self) -> &'a ResourceId {
-        self.id
+        &self.run.resource.id
+    }
+
+    /// The run that the handler executes.
+    pub fn run(&self) -> &'a HandlerRun<'a> {
+        self.run
     }
 
     pub fn target(&self) -> &'a dyn Target {
-        self.services.target
+        self.target.0
     }
 
     pub fn cache(&self) -> &'a TargetCache {
@@ -257,11 +158,7 @@ impl<'a> Context<'a> {
     }
 
     pub fn mode(&self) -> Mode {
-        self.run.mode
-    }
-
-    pub fn dependency_info(&self) -> DependencyInfo<'a> {
-        self.dependencies
+        self.mode
     }
 
     /// Log lines below this level are dropped.
@@ -270,7 +167,7 @@ impl<'a> Context<'a> {
     }
 
     pub fn is_dry_run(&self) -> bool {
-        self.run.mode == Mode::DryRun
+        self.mode == Mode::DryRun
     }
 
     pub fn deployed_before(&self) -> bool {
@@ -317,7 +214,7 @@ impl<'a> Context<'a> {
         match found {
             Ok(number) => Ok(Some(number)),
             Err(TargetError { cause: Cause::UnknownUser | Cause::UnknownGroup, .. })
-                if self.run.mode != Mode::Deploy =>
+                if self.mode != Mode::Deploy =>
             {
                 Ok(None)
             }

@@ -8,8 +8,9 @@ use orrery_model::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::context::{Context, Mode, changed};
+use crate::context::{Context, changed};
 use crate::error::HandlerError;
+use crate::handler_run::Mode;
 use crate::target::ContentDigest;
 
 /// Brings resources of one type into their desired state. Called by the executor.

@@ -1,7 +1,7 @@
 //! Native handlers: bring files, packages, services, users, commands and more into their desired
 //! state.
 //!
-//! Start from `Handler` (called by the executor), `Crud` (the base of most handlers), `Target` (the
+//! Start from `Handler` (called through [`run`]), `Crud` (the base of most handlers), `Target` (the
 //! only access to a machine) and `Registry` (handlers by entity). It knows nothing of scheduling,
 //! storing or compiling. Tests are at the end of the files, and the laws of all handlers in
 //! `tests/it`.
@@ -15,11 +15,13 @@ mod error;
 mod exec;
 mod file;
 mod handler;
+mod handler_run;
 mod http;
 mod ownership;
 mod package;
 mod registry;
 mod removal;
+pub mod run;
 mod secrets;
 mod service;
 mod shell_words;
@@ -29,12 +31,10 @@ mod target_cache;
 mod testing;
 mod tools;
 
-pub use context::{
-    BeforeChange, Contents, Context, DependencyInfo, EffectGate, EffectStart, Mode, NoContents,
-    Run, RunServices, changed,
-};
+pub use context::{Context, EffectStart, changed};
 pub use error::{Cause, HandlerError, TargetError, TargetVerb};
 pub use handler::{Crud, Handler};
+pub use handler_run::{BeforeChange, Contents, EffectGate, Mode, NoContents};
 pub use registry::Registry;
 pub use removal::{HandlerCapabilities, Unmanaged};
 pub use secrets::{

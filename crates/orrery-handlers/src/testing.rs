@@ -8,9 +8,10 @@ use std::time::Duration;
 use orrery_model::{AttributeDiff, Fact, ResourceType};
 use serde::Deserialize;
 
-use crate::context::{Context, Mode, changed};
+use crate::context::{Context, changed};
 use crate::error::HandlerError;
 use crate::handler::Crud;
+use crate::handler_run::Mode;
 use crate::registry::Registry;
 use crate::target::CancelCause;
 

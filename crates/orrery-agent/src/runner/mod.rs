@@ -15,7 +15,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use orrery_executor::RunOutcome;
+use orrery_handlers::run::RunOutcome;
 use orrery_handlers::{CancelToken, Registry, Target, TargetCache};
 use orrery_model::{Resource, ResourceId};
 use tokio::sync::mpsc::UnboundedSender;

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-use orrery_executor::RunOutcome;
+use orrery_handlers::run::RunOutcome;
 use orrery_model::{Change, ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus};
 
 use super::{QueuedCommand, Shared, lock};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use orrery_executor::{HandlerRun, RunContext, RunOutcome};
+use orrery_handlers::run::{HandlerRun, RunContext, RunOutcome, no_handler_outcome, now};
 use orrery_handlers::{BeforeChange, CancelCause, HandlerError, TargetCache};
 use orrery_model::ResourceId;
 
@@ -91,11 +91,13 @@ impl Shared {
         if command.what != CommandKind::DryRun {
             lock(&self.journal).record_started(id)?;
         }
-        let handler = self.registry.handler(queued.resource.id.entity());
-        let attributes = &queued.resource.attributes;
+        let entity = queued.resource.id.entity();
+        let Some(handler) = self.registry.handler(entity) else {
+            return Ok(no_handler_outcome(entity).into());
+        };
         if queued.repeated
             && command.what == CommandKind::Deploy
-            && handler.is_some_and(|handler| handler.must_not_repeat(attributes))
+            && handler.must_not_repeat(&queued.resource.attributes)
         {
             return Ok(interrupted_outcome());
         }
@@ -104,6 +106,7 @@ impl Shared {
             purpose: command.purpose(),
             resource: &queued.resource,
             version: command.resource.version,
+            epoch: command.epoch,
             deployed_before: command.deployed_before,
             changed_dependencies: &command.changed_dependencies,
             reason: &command.reason,
@@ -113,14 +116,13 @@ impl Shared {
         };
         let target_cache = self.fresh_cache();
         let context = RunContext {
-            registry: &self.registry,
-            target: &*self.target,
             cache: &target_cache,
             contents: &CommandContents(&command.contents),
             secrets: &CommandSecrets(&command.secrets),
+            clock: &now,
             log_level: command.log_level,
         };
-        let mut run_outcome = run.run(&context);
+        let mut run_outcome = run.run(&**handler, &*self.target, &context);
         run_outcome.repeated |= queued.repeated;
         tracing::debug!(command = %id, resource = %queued.resource.id, status = run_outcome.outcome.status.as_str(), "command ended");
         Ok(run_outcome)

@@ -1,5 +1,6 @@
 //! Ends a run: reports to the scheduler, persists the outcome, updates requests.
 
+use orrery_handlers::run::RunOutcome;
 use orrery_model::{ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId, Timestamp};
 use orrery_scheduler::{Event, TaskResult};
 use orrery_store::ActionKind;
@@ -7,9 +8,8 @@ use orrery_store::ActionKind;
 use super::{EngineState, RunningTask};
 use crate::dry_run::DryRunEntry;
 use crate::effects::Effect;
+use crate::pending_run::{PendingRun, RunKind};
 use crate::progress::FinishedRun;
-use crate::run::RunOutcome;
-use crate::worker::{PendingRun, RunKind};
 use crate::writer::{Action, ResourceRecord, Write};
 
 impl EngineState {

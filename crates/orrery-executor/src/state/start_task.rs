@@ -11,8 +11,7 @@ use orrery_scheduler::{
 use orrery_store::{ActionKind, StartedAction};
 
 use super::{EngineState, RunningTask};
-use crate::effects::EffectStarted;
-use crate::worker::{PendingRun, RunKind};
+use crate::pending_run::{EffectStarted, PendingRun, RunKind};
 
 impl EngineState {
     pub(super) fn start_task(&mut self, start: Start, now: Timestamp) {

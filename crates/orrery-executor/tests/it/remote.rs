@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orrery_executor::{
-    ExecutionSite, NoTarget, Purpose, Remote, RemoteCommand, RemoteError, RunContext, RunOutcome,
-    TargetResolver,
+use orrery_executor::{ExecutionSite, NoTarget, TargetResolver};
+use orrery_handlers::run::{
+    Purpose, Remote, RemoteCommand, RemoteError, RunContext, RunOutcome, now,
 };
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{
@@ -46,7 +46,7 @@ impl Remote for ScriptedRemote {
         self.seen.lock().unwrap().push(SeenCommand {
             id: command.run.resource.id.to_string(),
             purpose: command.run.purpose,
-            epoch: command.epoch,
+            epoch: command.run.epoch,
             contents: command.contents.iter().map(|(key, it)| (key.clone(), it.to_vec())).collect(),
             secrets: command
                 .secrets
@@ -93,14 +93,16 @@ fn world(remote: &Arc<ScriptedRemote>) -> World {
 /// Runs a command like a remote agent.
 fn run_locally(command: &RemoteCommand<'_>) -> RunOutcome {
     let target = LocalTarget::new(Durability::None);
-    command.run.run(&RunContext {
-        registry: &Registry::native(),
-        target: &target,
+    let registry = Registry::native();
+    let handler = registry.handler(command.run.resource.id.entity()).unwrap();
+    let context = RunContext {
         cache: &TargetCache::new(),
         contents: &NoContents,
         secrets: &orrery_handlers::LocalSecrets,
+        clock: &now,
         log_level: command.log_level,
-    })
+    };
+    command.run.run(&**handler, &target, &context)
 }
 
 fn line(message: &str) -> LogLine {

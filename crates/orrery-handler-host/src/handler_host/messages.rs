@@ -35,10 +35,11 @@ pub(super) fn operation(
         (OperationKind::Run, Mode::DryRun) => "dryrun",
         (OperationKind::Run, Mode::Deploy | Mode::ReportOnly) => "deploy",
     };
-    let standing = context.dependency_info();
+    let run = context.run();
+    let dependencies = &run.resource.requires;
     let requires: Map<String, Value> =
-        standing.requires.iter().map(|id| (id.to_string(), "deployed".into())).collect();
-    let changed: Vec<&str> = standing.changed.iter().map(|id| id.as_str()).collect();
+        dependencies.iter().map(|id| (id.to_string(), "deployed".into())).collect();
+    let changed: Vec<&str> = run.changed_dependencies.iter().map(|id| id.as_str()).collect();
     let rest = json!({
         "op": op,
         "agent": context.id().agent(),
@@ -49,12 +50,12 @@ pub(super) fn operation(
         "deadline": context.cancel_token().remaining().map(|left| left.as_secs_f64()),
         "level": context.log_level().as_str(),
         "unknown_effect": context.has_unknown_effect(),
-        "reason": standing.reason.to_string(),
+        "reason": run.reason.to_string(),
     });
     let rest = rest.to_string();
     // The attributes are text already.
-    let id = format!("{},v={}", context.id(), standing.version);
-    let required: Vec<&str> = standing.requires.iter().map(|id| id.as_str()).collect();
+    let id = format!("{},v={}", context.id(), run.version);
+    let required: Vec<&str> = dependencies.iter().map(|id| id.as_str()).collect();
     let identity = json!({ "id": id, "requires": required }).to_string();
     let attributes = &attributes.as_str()[1..];
     let separator = if attributes.len() > 1 { "," } else { "" };

@@ -53,7 +53,7 @@ pub(super) fn wait_for_operation(
                 let reply = if call.method == BEGIN_EFFECT {
                     begin_effect(&call, context)
                 } else {
-                    let changed = !context.dependency_info().changed.is_empty();
+                    let changed = !context.changed_dependencies().is_empty();
                     services.call(&call.method, &call.args, changed)
                 };
                 host.reply(handle.number, call.q, &reply);

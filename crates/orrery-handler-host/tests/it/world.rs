@@ -8,13 +8,13 @@ pub(crate) use orrery_handler_host::HostLimits;
 use orrery_handler_host::{
     FileContents, HandlerCallbacks, HandlerHosts, HostedHandler, NoParameters,
 };
+use orrery_handlers::run::{HandlerRun, Purpose, RunContext};
 use orrery_handlers::{
-    CancelToken, Context, DependencyInfo, Handler, MemoryTarget, Mode, NoContents, Run,
-    RunServices, TargetCache,
+    CancelToken, Context, Handler, LocalSecrets, MemoryTarget, Mode, NoContents, TargetCache,
 };
 use orrery_host::handshake::{HostRole, Init};
 use orrery_host::process::HostCommand;
-use orrery_model::{Attributes, LogLevel, Outcome, ResourceId, Timestamp, VersionNumber};
+use orrery_model::{Attributes, LogLevel, Outcome, Resource, ResourceId, Timestamp, VersionNumber};
 use serde_json::{Value, json};
 
 /// Hosts and the directory of a test.
@@ -139,22 +139,28 @@ pub(crate) fn with_context<T>(
     let id: ResourceId = id.parse().unwrap();
     let required: ResourceId = "m::R[other,name=before]".parse().unwrap();
     let (target, cache) = (MemoryTarget::new(), TargetCache::new());
-    let surroundings = RunServices {
-        target: &target,
+    let services = RunContext {
         cache: &cache,
         contents: &NoContents,
+        secrets: &LocalSecrets,
         clock: &now,
         log_level: LogLevel::Debug,
     };
-    let requires = [required];
-    let run = Run { mode, stop, deployed_before: false, changed_dependencies: &requires };
-    let standing = DependencyInfo {
+    let mut resource = Resource::new(id, Attributes::parse("{}").unwrap(), vec![required]);
+    resource.flags.report_only = mode == Mode::ReportOnly;
+    let run = HandlerRun {
+        purpose: if mode == Mode::DryRun { Purpose::DryRun } else { Purpose::Deploy },
+        resource: &resource,
         version: VersionNumber(3),
-        requires: &requires,
-        changed: &requires,
+        epoch: None,
+        deployed_before: false,
+        changed_dependencies: &resource.requires,
         reason: &"a test wants it",
+        stop,
+        before_change: None,
+        effects: None,
     };
-    work(&mut Context::new(&id, &surroundings, run).with_dependencies(standing))
+    work(&mut Context::new(&run, &target, &services))
 }
 
 #[expect(clippy::disallowed_methods, reason = "log lines of tests have a time, too")]

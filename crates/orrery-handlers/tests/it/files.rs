@@ -4,11 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use orrery_handlers::target::{Algorithm, Content, ContentDigest};
-use orrery_handlers::{
-    CancelToken, Contents, Context, HandlerError, MemoryTarget, Mode, Registry, Run, RunServices,
-    Target, TargetCache,
-};
-use orrery_model::{Attributes, ChangeKind, LogLevel, OutcomeStatus, ResourceId, Timestamp};
+use orrery_handlers::{CancelToken, Contents, HandlerError, MemoryTarget, Mode, Target};
+use orrery_model::{ChangeKind, OutcomeStatus};
 use serde_json::json;
 
 use crate::harness::{Agent, changed, reason, run, text};
@@ -145,26 +142,8 @@ fn a_content_can_be_given_by_its_digest() {
         let digest = algorithm.digest(b"stored");
         let stored = StoredContents(HashMap::from([(digest, Arc::from(&b"stored"[..]))]));
         let deploy = |contents: &StoredContents, hash: String| {
-            let id: ResourceId = ID.parse().unwrap();
-            let attributes = Attributes::parse(&json!({"hash": hash}).to_string()).unwrap();
-            let cache = TargetCache::new();
-            let surroundings = RunServices {
-                target: &target,
-                cache: &cache,
-                contents,
-                clock: &|| Timestamp(0),
-                log_level: LogLevel::Info,
-            };
-            let stop = CancelToken::never();
-            let run = Run {
-                mode: Mode::Deploy,
-                stop: &stop,
-                deployed_before: false,
-                changed_dependencies: &[],
-            };
-            let registry = Registry::native();
-            let mut context = Context::new(&id, &surroundings, run);
-            registry.handler("std::File").unwrap().run(&attributes, &mut context)
+            let attributes = json!({"hash": hash}).to_string();
+            Agent::new(&target).run_with(ID, &attributes, Mode::Deploy, contents)
         };
         target.remove_file("/srv/f").unwrap();
         assert_eq!(deploy(&stored, digest.to_string()).change.kind, ChangeKind::Created);

@@ -1,11 +1,12 @@
 //! Runs handlers like the executor.
 
+use orrery_handlers::run::{HandlerRun, Purpose, RunContext};
 use orrery_handlers::target::{Content, Invocation, Output};
 use orrery_handlers::{
-    CancelToken, Context, MemoryTarget, Mode, NoContents, Registry, Run, RunServices, Target,
+    CancelToken, Contents, Context, LocalSecrets, MemoryTarget, Mode, NoContents, Registry, Target,
     TargetCache,
 };
-use orrery_model::{Attributes, LogLevel, Outcome, ResourceId, Timestamp};
+use orrery_model::{Attributes, LogLevel, Outcome, Resource, ResourceId, Timestamp, VersionNumber};
 
 /// One agent with its target; every run has a new cache unless one is reused.
 pub(crate) struct Agent<'t> {
@@ -31,23 +32,42 @@ impl<'t> Agent<'t> {
 
     /// Runs the handler of a resource.
     pub(crate) fn run(&self, id: &str, attributes: &str, mode: Mode) -> Outcome {
-        let id: ResourceId = id.parse().unwrap();
+        self.run_with(id, attributes, mode, &NoContents)
+    }
+
+    /// Runs the handler of a resource with these contents.
+    pub(crate) fn run_with(
+        &self,
+        id: &str,
+        attributes: &str,
+        mode: Mode,
+        contents: &dyn Contents,
+    ) -> Outcome {
         let attributes = Attributes::parse(attributes).unwrap();
-        let surroundings = RunServices {
-            target: self.target,
+        let mut resource = Resource::new(id.parse().unwrap(), attributes, Vec::new());
+        resource.flags.report_only = mode == Mode::ReportOnly;
+        let run = HandlerRun {
+            purpose: if mode == Mode::DryRun { Purpose::DryRun } else { Purpose::Deploy },
+            resource: &resource,
+            version: VersionNumber(1),
+            epoch: None,
+            deployed_before: self.deployed_before,
+            changed_dependencies: &self.changed_dependencies,
+            reason: &"a test",
+            stop: &self.stop,
+            before_change: None,
+            effects: None,
+        };
+        let services = RunContext {
             cache: &self.cache,
-            contents: &NoContents,
+            contents,
+            secrets: &LocalSecrets,
             clock: &|| Timestamp(0),
             log_level: LogLevel::Debug,
         };
-        let run = Run {
-            mode,
-            stop: &self.stop,
-            deployed_before: self.deployed_before,
-            changed_dependencies: &self.changed_dependencies,
-        };
-        let mut context = Context::new(&id, &surroundings, run);
-        self.registry.handler(id.entity()).unwrap().run(&attributes, &mut context)
+        let mut context = Context::new(&run, self.target, &services);
+        let handler = self.registry.handler(resource.id.entity()).unwrap();
+        handler.run(&resource.attributes, &mut context)
     }
 
     pub(crate) fn deploy(&self, id: &str, attributes: &str) -> Outcome {

@@ -10,7 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use orrery_agent::protocol::{Command, CommandResult, MESSAGE_MAX, RejectionCode, ToAgent};
-use orrery_executor::{Remote, RemoteCommand, RemoteError, RunOutcome};
+use orrery_handlers::run::{Remote, RemoteCommand, RemoteError, RunOutcome};
 use orrery_model::{LogLevel, LogLine, OutcomeStatus};
 use orrery_store::{AgentSession, StoreError};
 use uuid::Uuid;

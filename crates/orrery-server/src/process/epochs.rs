@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use orrery_executor::{ExecutionSite, HandlerRun, Purpose, Remote, RemoteCommand, TargetResolver};
+use orrery_executor::{ExecutionSite, TargetResolver};
+use orrery_handlers::run::{HandlerRun, Purpose, Remote, RemoteCommand};
 use orrery_handlers::{CancelToken, Permit};
 use orrery_model::{Attributes, LogLevel, Resource, ResourceId, VersionNumber};
 use orrery_store::Lease;
@@ -62,6 +63,7 @@ fn announce_to(remote: &dyn Remote, agent: &str, lease: Lease, permit: &Permit) 
             purpose: Purpose::Facts,
             resource: &resource,
             version: VersionNumber(0),
+            epoch: Some(lease.epoch()),
             deployed_before: false,
             changed_dependencies: &[],
             reason: &"the environment has a new owner",
@@ -69,7 +71,6 @@ fn announce_to(remote: &dyn Remote, agent: &str, lease: Lease, permit: &Permit) 
             before_change: None,
             effects: None,
         },
-        epoch: Some(lease.epoch()),
         contents: Default::default(),
         secrets: Default::default(),
         log_level: LogLevel::Error,

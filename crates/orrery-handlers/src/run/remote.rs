@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use orrery_handlers::{Contents, HandlerError, Registry, Secrets};
 use orrery_model::{LogLevel, Outcome, OutcomeStatus, Resource, SecretText, Timestamp};
 
-use crate::run::{HandlerRun, RunOutcome, outcome_without_run};
-use crate::secret_refs::{self, Redactor};
+use super::secret_refs::{self, Redactor};
+use super::{HandlerRun, RunContext, RunOutcome, outcome_without_run};
+use crate::error::HandlerError;
+use crate::handler::Handler;
+use crate::handler_run::Contents;
+use crate::registry::Registry;
 
 /// Limit of the contents of one command, in bytes.
 const CONTENTS_MAX: usize = 40 * 1024 * 1024;
@@ -27,8 +30,6 @@ pub trait Remote: Send + Sync {
 /// A run with all its inputs, so the remote agent needs no further request.
 pub struct RemoteCommand<'a> {
     pub run: HandlerRun<'a>,
-    /// Epoch of the lease; `None` for dry runs.
-    pub epoch: Option<u64>,
     /// Contents that the resource names, by digest, as far as they are stored.
     pub contents: BTreeMap<String, Arc<[u8]>>,
     /// Secrets of the server's vault that the resource refers to, by name.
@@ -96,36 +97,29 @@ impl RemoteError {
     }
 }
 
-/// Services of the engine for building commands.
-#[derive(Clone, Copy)]
-pub(crate) struct RemoteContext<'a> {
-    pub(crate) registry: &'a Registry,
-    pub(crate) contents: &'a dyn Contents,
-    pub(crate) secrets: &'a dyn Secrets,
-    pub(crate) epoch: Option<u64>,
-    pub(crate) log_level: LogLevel,
-}
-
-/// Runs a task on a remote agent. Always returns an outcome, without secrets of the vault.
-pub(crate) fn run(
-    run: HandlerRun<'_>,
-    remote: &dyn Remote,
-    context: &RemoteContext<'_>,
-) -> RunOutcome {
-    let (command, redactor) = match build_command(run, context) {
-        Ok(command) => command,
-        Err(outcome) => return outcome.into(),
-    };
-    match remote.run(&command) {
-        Ok(mut run_outcome) => {
-            if let Some(redactor) = redactor {
-                run_outcome.outcome = redactor.redact(run_outcome.outcome);
+impl HandlerRun<'_> {
+    /// Runs the handler on a remote agent. Always returns an outcome, without secrets of the vault.
+    pub fn run_remotely(
+        self,
+        registry: &Registry,
+        remote: &dyn Remote,
+        context: &RunContext<'_>,
+    ) -> RunOutcome {
+        let (command, redactor) = match build_command(self, registry, context) {
+            Ok(command) => command,
+            Err(outcome) => return outcome.into(),
+        };
+        match remote.run(&command) {
+            Ok(mut run_outcome) => {
+                if let Some(redactor) = redactor {
+                    run_outcome.outcome = redactor.redact(run_outcome.outcome);
+                }
+                run_outcome
             }
-            run_outcome
-        }
-        Err(error) => {
-            let unclear = matches!(error, RemoteError::Unknown { .. });
-            RunOutcome { unclear, ..error.outcome().into() }
+            Err(error) => {
+                let unclear = matches!(error, RemoteError::Unknown { .. });
+                RunOutcome { unclear, ..error.outcome().into() }
+            }
         }
     }
 }
@@ -133,12 +127,13 @@ pub(crate) fn run(
 /// Builds the command and the redactor of its result, or the outcome if that is impossible.
 fn build_command<'a>(
     run: HandlerRun<'a>,
-    context: &RemoteContext<'_>,
+    registry: &Registry,
+    context: &RunContext<'_>,
 ) -> Result<(RemoteCommand<'a>, Option<Redactor>), Outcome> {
     let resource = run.resource;
     let entity = resource.id.entity();
     // Handlers in module code have no declaration here.
-    let native = context.registry.declaration(entity).and(context.registry.handler(entity));
+    let native = registry.declaration(entity).and(registry.handler(entity));
     let handler = native.ok_or_else(|| {
         let text = format!(
             "{entity} has a Python handler, and remote agents run only native handlers; assign the resource to an agent that is not remote"
@@ -158,15 +153,15 @@ fn build_command<'a>(
             "content too large: {size} bytes; remote agents accept up to {CONTENTS_MAX}"
         )));
     }
-    let RemoteContext { epoch, log_level, .. } = *context;
-    Ok((RemoteCommand { run, epoch, contents, secrets, log_level }, redactor))
+    let log_level = context.log_level;
+    Ok((RemoteCommand { run, contents, secrets, log_level }, redactor))
 }
 
 /// Collects the contents that a run may need. A missing content is not an error: the run may not
 /// need it.
 fn contents(
     resource: &Resource,
-    handler: &dyn orrery_handlers::Handler,
+    handler: &dyn Handler,
     contents: &dyn Contents,
 ) -> Result<BTreeMap<String, Arc<[u8]>>, HandlerError> {
     let mut found = BTreeMap::new();

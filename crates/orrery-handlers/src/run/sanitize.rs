@@ -4,7 +4,7 @@
 use orrery_model::{Fact, LogLevel, LogLine, Outcome};
 use serde_json::Value;
 
-use crate::run::now;
+use super::now;
 
 /// Maximum number of facts of one run.
 const FACTS_MAX: usize = 1000;
@@ -16,7 +16,7 @@ const VALUE_MAX: usize = 1024 * 1024;
 const OUTCOME_MAX: usize = 16 * 1024 * 1024;
 
 /// Removes parts that cannot be stored, with a warning in the log.
-pub(crate) fn sanitize_outcome(outcome: &mut Outcome) {
+pub fn sanitize_outcome(outcome: &mut Outcome) {
     let size = size_of_log(outcome).saturating_add(size_of_change(outcome));
     if size > OUTCOME_MAX {
         outcome.log.clear();

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use orrery_handlers::{SecretError, SecretSource, Secrets};
 use orrery_model::{Attributes, Outcome, SecretText};
 use serde_json::{Map, Value};
+
+use crate::secrets::{SecretError, SecretSource, Secrets};
 
 /// Replacement for a redacted value.
 const MASK: &str = "***";

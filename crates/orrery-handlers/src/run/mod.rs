@@ -1,0 +1,132 @@
+//! One run of one handler, in this process or on a remote agent. Engines and remote agents run
+//! handlers only through this module.
+
+mod remote;
+mod sanitize;
+mod secret_refs;
+
+pub use remote::{Remote, RemoteCommand, RemoteError};
+pub use sanitize::sanitize_outcome;
+
+pub use crate::handler_run::{HandlerRun, Purpose, RunContext};
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use orrery_model::{Attributes, Change, LogLevel, LogLine, Outcome, OutcomeStatus, Timestamp};
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::handler::Handler;
+use crate::target::Target;
+
+/// Outcome of a run, with what is uncertain about it.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    pub outcome: Outcome,
+    /// A change was announced. If the run failed, the extent of the change is unknown.
+    pub announced: bool,
+    /// A part of the run was lost and repeated; changes of the lost part are unknown.
+    pub repeated: bool,
+    /// An effect started, and its outcome is unknown.
+    pub unclear: bool,
+}
+
+impl From<Outcome> for RunOutcome {
+    fn from(outcome: Outcome) -> Self {
+        RunOutcome { outcome, announced: false, repeated: false, unclear: false }
+    }
+}
+
+/// Time of the machine that runs handlers.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "handlers run in real time; the scheduler gets it from here"
+)]
+pub fn now() -> Timestamp {
+    Timestamp::from_system(std::time::SystemTime::now())
+}
+
+impl HandlerRun<'_> {
+    /// Runs the handler in this process. Always returns an outcome, without secrets.
+    pub fn run(
+        &self,
+        handler: &dyn Handler,
+        target: &dyn Target,
+        run_context: &RunContext<'_>,
+    ) -> RunOutcome {
+        let resource = self.resource;
+        let resolved = if handler.resolves_late_bound_values() {
+            Ok(None)
+        } else {
+            secret_refs::resolve(&resource.attributes, run_context.secrets)
+        };
+        let resolved = match resolved {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                return outcome_without_run(
+                    OutcomeStatus::Failed,
+                    LogLevel::Error,
+                    error.to_string(),
+                )
+                .into();
+            }
+        };
+        let attributes = resolved.as_ref().map_or(&resource.attributes, |with| &with.attributes);
+        let mut context = Context::new(self, target, run_context);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            run_handler(handler, self.purpose, attributes, &mut context)
+        }));
+        let unclear = caught.is_err() || context.is_unclear();
+        let outcome = caught.unwrap_or_else(|panic| panic_outcome(&*panic, &mut context));
+        let outcome = match resolved {
+            Some(resolved) => resolved.redactor.redact(outcome),
+            None => outcome,
+        };
+        let (announced, repeated) = (context.has_announced(), context.was_repeated());
+        debug_assert!(!announced || self.before_change.is_some(), "announced without a callback");
+        RunOutcome { outcome, announced, repeated, unclear }
+    }
+}
+
+fn run_handler(
+    handler: &dyn Handler,
+    purpose: Purpose,
+    attributes: &Attributes,
+    context: &mut Context<'_>,
+) -> Outcome {
+    if purpose != Purpose::Facts {
+        return handler.run(attributes, context);
+    }
+    match handler.facts(attributes, context) {
+        Ok(facts) => {
+            for fact in facts {
+                context.set_fact(fact.name, fact.value, fact.expires);
+            }
+            context.finish(OutcomeStatus::Deployed, Change::default())
+        }
+        Err(error) => context.finish_with_error(&error),
+    }
+}
+
+fn panic_outcome(panic: &(dyn std::any::Any + Send), context: &mut Context<'_>) -> Outcome {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    let values = [("panic", Value::from(text.clone()))];
+    context.log(LogLevel::Critical, format!("the handler crashed: {text}"), values);
+    context.finish(OutcomeStatus::Failed, Change::default())
+}
+
+/// Outcome of a resource without a handler.
+pub fn no_handler_outcome(entity: &str) -> Outcome {
+    let message = format!("there is no handler for {entity}");
+    outcome_without_run(OutcomeStatus::Unavailable, LogLevel::Error, message)
+}
+
+/// Outcome without a handler run.
+pub fn outcome_without_run(status: OutcomeStatus, level: LogLevel, message: String) -> Outcome {
+    let line = LogLine { at: now(), level, message, values: serde_json::Map::new() };
+    Outcome { status, change: Change::default(), facts: Vec::new(), log: vec![line] }
+}
