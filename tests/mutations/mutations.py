@@ -75,7 +75,7 @@ MUTATIONS = [
         "anonymous-budget", "anonymous bodies share a budget", "held.total + bytes > self.total_max || own + bytes > self.each_max",
         "held.total + bytes > usize::MAX / 2 || own + bytes > usize::MAX / 2", "anonymous_bodies_share_a_budget",
     ),
-    server_it("access.rs")(
+    server_it("middleware/admission.rs")(
         "audit-of-anonymous", "anonymous requests cannot fill the audit log",
         "        audit = audit.for_public_route();\n    }\n    parts.extensions.insert(ClientAddress", "    }\n    parts.extensions.insert(ClientAddress",
         "anonymous_requests_do_not_fill_the_audit_log", meets=("throttle-network",),

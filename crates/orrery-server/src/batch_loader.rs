@@ -12,8 +12,8 @@ use orrery_store::{Action, EnvironmentKey, ResourceDetailsRecord, ResourceKey, S
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use crate::app::App;
 use crate::error::ServerError;
+use crate::services::Services;
 
 /// Maximum batch size.
 const BATCH_MAX: usize = 64;
@@ -74,7 +74,7 @@ impl BatchLoader {
     /// `NoResource` if it does not exist; store errors.
     pub(crate) async fn resource(
         &self,
-        app: &App,
+        services: &Services,
         environment: EnvironmentKey,
         id: String,
     ) -> Result<LoadedResource, ServerError> {
@@ -82,14 +82,14 @@ impl BatchLoader {
         let name = id.clone();
         if self.add(LoadRequest { environment, id, answer }) {
             let loaders = LoaderTask { state: Arc::clone(&self.state), is_counted: true };
-            let store = Arc::clone(app.store());
+            let store = Arc::clone(services.store());
             tokio::task::spawn_blocking(move || loaders.run(&*store));
         }
         match response.await {
             Ok(Ok(Some(known))) => Ok(known),
             Ok(Ok(None)) => Err(StoreError::NoResource(name).into()),
             Ok(Err(error)) => Err(ServerError::SharedStore(error)),
-            Err(_) if app.stopping().is_cancelled() => Err(ServerError::Stopping),
+            Err(_) if services.stopping().is_cancelled() => Err(ServerError::Stopping),
             Err(_) => Err(ServerError::Internal("a loader task ended without a result".to_owned())),
         }
     }

@@ -14,6 +14,9 @@ use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Sleep;
 
+/// Maximum size of a request body.
+pub(crate) const BODY_MAX: usize = 100 * 1024 * 1024;
+
 /// Limits for anonymous clients.
 pub(crate) const ANONYMOUS_BOUNDS: Bounds =
     Bounds { size: 64 * 1024, within: Duration::from_secs(10) };

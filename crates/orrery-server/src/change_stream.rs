@@ -6,8 +6,8 @@ use orrery_store::{ChangeRecord, ChangeSeq};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OnceCell, broadcast};
 
-use crate::app::App;
 use crate::error::ServerError;
+use crate::services::Services;
 
 /// Poll interval, which bounds the delay of changes made by other processes.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,12 +27,12 @@ impl ChangeStream {
     /// read and the stream.
     pub(crate) async fn subscribe(
         &self,
-        app: &App,
+        services: &Services,
     ) -> Result<broadcast::Receiver<ChangeRecord>, ServerError> {
         let start = async || {
-            let last = app.with_store(|store| store.records().latest_change()).await?;
+            let last = services.with_store(|store| store.records().latest_change()).await?;
             let (sender, _) = broadcast::channel(BUFFER_MAX);
-            tokio::spawn(run(app.clone(), sender.clone(), last));
+            tokio::spawn(run(services.clone(), sender.clone(), last));
             Ok::<_, ServerError>(sender)
         };
         Ok(self.sender.get_or_try_init(start).await?.subscribe())
@@ -40,17 +40,17 @@ impl ChangeStream {
 }
 
 /// Reads the feed on wake-ups and at intervals, while there are subscribers.
-async fn run(app: App, sender: broadcast::Sender<ChangeRecord>, mut last: ChangeSeq) {
-    let mut wake_ups = app.wake_ups();
+async fn run(services: Services, sender: broadcast::Sender<ChangeRecord>, mut last: ChangeSeq) {
+    let mut wake_ups = services.wake_ups();
     loop {
         if sender.receiver_count() > 0 {
-            match forward_changes(&app, &sender, last).await {
+            match forward_changes(&services, &sender, last).await {
                 Ok(seq) => last = seq,
                 Err(error) => tracing::warn!(%error, "cannot read the change feed"),
             }
         }
         tokio::select! {
-            () = app.stopping().cancelled() => return,
+            () = services.stopping().cancelled() => return,
             () = tokio::time::sleep(POLL_INTERVAL) => {}
             wake_up = wake_ups.recv() => {
                 if wake_up == Err(RecvError::Closed) {
@@ -67,14 +67,15 @@ async fn run(app: App, sender: broadcast::Sender<ChangeRecord>, mut last: Change
 /// Broadcasts new changes and returns the new position. A new subscriber reads older changes from
 /// the store.
 async fn forward_changes(
-    app: &App,
+    services: &Services,
     sender: &broadcast::Sender<ChangeRecord>,
     mut last: ChangeSeq,
 ) -> Result<ChangeSeq, ServerError> {
     loop {
         let after = last;
-        let notes =
-            app.with_store(move |store| store.records().changes(after, None, BATCH_MAX)).await?;
+        let notes = services
+            .with_store(move |store| store.records().changes(after, None, BATCH_MAX))
+            .await?;
         let more = notes.len() == BATCH_MAX;
         for note in notes {
             last = note.seq;

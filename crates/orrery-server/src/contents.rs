@@ -16,9 +16,9 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::access::Right;
-use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServerError;
+use crate::services::Services;
 
 /// Limits on uploads that no version refers to yet.
 #[derive(Clone, Copy, Debug)]
@@ -105,23 +105,23 @@ pub(crate) fn count_unknown(
 /// Returns the contents that a caller has to upload before it can refer to them. The retention of
 /// the others starts anew.
 pub(crate) async fn find_missing(
-    app: &App,
+    services: &Services,
     caller: &Caller,
     hashes: Vec<ContentHash>,
 ) -> Result<Vec<ContentHash>, ServerError> {
-    let (caller, now) = (caller.clone(), app.now());
+    let (caller, now) = (caller.clone(), services.now());
     let query = move |store: &dyn Store| {
         let view = view_of(store, &caller, Right::Develop)?;
         let known = store.records().visible_contents(&view, &hashes)?;
         store.records().touch_contents(&known, now)?;
         Ok(hashes.into_iter().filter(|hash| !known.contains(hash)).collect())
     };
-    app.with_store(query).await
+    Ok(services.with_store(query).await?)
 }
 
 /// Reads a content, if it is visible to the caller.
 pub(crate) async fn read(
-    app: &App,
+    services: &Services,
     caller: &Caller,
     hash: ContentHash,
 ) -> Result<Option<Vec<u8>>, ServerError> {
@@ -133,17 +133,18 @@ pub(crate) async fn read(
             false => Ok(None),
         }
     };
-    app.with_store(query).await
+    Ok(services.with_store(query).await?)
 }
 
 /// Stores an upload, within the quotas.
 pub(crate) async fn store_upload(
-    app: &App,
+    services: &Services,
     caller: &Caller,
     hash: ContentHash,
     content: impl AsRef<[u8]> + Send + 'static,
+    limits: ContentLimits,
 ) -> Result<(), ServerError> {
-    let (own, now, limits) = (uploader_id(caller), app.now(), app.settings().contents);
+    let (own, now) = (uploader_id(caller), services.now());
     let view = ContentView { account: Some(own), environments: Some(BTreeSet::new()) };
     let put = move |store: &dyn Store| {
         let (records, content) = (store.records(), content.as_ref());
@@ -151,17 +152,17 @@ pub(crate) async fn store_upload(
             let unused = records.unused_contents(&own)?;
             let size = content.len() as u64;
             if unused.of_account.saturating_add(size) > limits.account_max {
-                return Ok(Err(over_quota("your account", limits.account_max, limits.grace)));
+                return Err(over_quota("your account", limits.account_max, limits.grace));
             }
             if unused.of_all.saturating_add(size) > limits.all_max {
-                return Ok(Err(over_quota("all accounts", limits.all_max, limits.grace)));
+                return Err(over_quota("all accounts", limits.all_max, limits.grace));
             }
         }
         store.put_files(&[(hash, content)])?;
         records.claim_contents(ContentHolder::Account(own), &BTreeSet::from([hash]), now)?;
-        Ok(Ok(()))
+        Ok(())
     };
-    app.change(put).await?
+    services.try_change(put).await
 }
 
 fn over_quota(whose: &str, most: u64, grace: Duration) -> ServerError {

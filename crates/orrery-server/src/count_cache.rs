@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use orrery_model::Timestamp;
 use orrery_store::{EnvironmentKey, ReleaseState, StatusCount, Store};
 
-use crate::app::App;
 use crate::error::ServerError;
+use crate::services::Services;
 
 /// Validity of a count, as a multiple of its cost.
 const VALIDITY_FACTOR: u32 = 4;
@@ -43,7 +43,7 @@ impl CountCache {
     /// count.
     pub(crate) async fn get(
         &self,
-        app: &App,
+        services: &Services,
         environment: EnvironmentKey,
     ) -> Result<Arc<CachedCounts>, ServerError> {
         let slot = {
@@ -52,20 +52,21 @@ impl CountCache {
         };
         let mut cached = slot.lock().await;
         if let Some(counted) = cached.as_ref().filter(|counted| counted.until > Instant::now()) {
-            let release_state =
-                app.with_store(move |store| store.records().release_state(environment)).await?;
+            let release_state = services
+                .with_store(move |store| store.records().release_state(environment))
+                .await?;
             if release_state == counted.release_state {
                 return Ok(Arc::clone(counted));
             }
         }
         let begun = Instant::now();
-        let at = app.now();
+        let at = services.now();
         let count = move |store: &dyn Store| {
             let records = store.records();
             // Before the count: a change in between invalidates the result.
             Ok((records.release_state(environment)?, records.count_resources(environment)?))
         };
-        let (release_state, counts) = app.with_store(count).await?;
+        let (release_state, counts) = services.with_store(count).await?;
         let cost = begun.elapsed();
         let validity = if cost < CHEAP_MAX {
             Duration::ZERO
@@ -85,9 +86,8 @@ mod tests {
     use orrery_store::{NewVersion, PutScope, SqliteStore};
 
     use super::*;
-    use crate::AppSettings;
 
-    fn put(app: &App, environment: EnvironmentKey, names: &[&str]) {
+    fn put(services: &Services, environment: EnvironmentKey, names: &[&str]) {
         let resource = |name: &&str| {
             let id = format!("t::R[a,name={name}]").parse().unwrap();
             Resource::new(id, orrery_model::Attributes::parse("{}").unwrap(), Vec::new())
@@ -96,7 +96,7 @@ mod tests {
         let version = NewVersion {
             number: None,
             base: None,
-            made_at: app.now(),
+            made_at: services.now(),
             info: &serde_json::Value::Null,
             scope: PutScope::All,
             resources: &resources,
@@ -106,15 +106,16 @@ mod tests {
             lease: None,
             project: None,
         };
-        app.store().put_version(environment, &version).unwrap();
+        services.store().put_version(environment, &version).unwrap();
     }
 
     #[tokio::test]
     async fn a_release_invalidates_cached_counts() {
-        let app = App::new(Arc::new(SqliteStore::in_memory().unwrap()), AppSettings::default());
-        let environment = app.store().default_environment().unwrap();
+        let services = Services::new(Arc::new(SqliteStore::in_memory().unwrap()));
+        let cache = CountCache::default();
+        let environment = services.store().default_environment().unwrap();
         let available = async || -> u64 {
-            let counted = app.count_cache().get(&app, environment).await.unwrap();
+            let counted = cache.get(&services, environment).await.unwrap();
             counted
                 .counts
                 .iter()
@@ -122,11 +123,11 @@ mod tests {
                 .map(|one| one.count)
                 .sum()
         };
-        put(&app, environment, &["a"]);
+        put(&services, environment, &["a"]);
         assert_eq!(available().await, 1);
         // A long validity, as after a slow count.
-        let slot = Arc::clone(&app.count_cache().slots.lock().unwrap()[&environment]);
-        let release_state = app.store().records().release_state(environment).unwrap();
+        let slot = Arc::clone(&cache.slots.lock().unwrap()[&environment]);
+        let release_state = services.store().records().release_state(environment).unwrap();
         let counts = vec![StatusCount {
             agent: "a".into(),
             status: Status::Available,
@@ -137,9 +138,9 @@ mod tests {
         }];
         let until = Instant::now() + Duration::from_secs(3600);
         *slot.lock().await =
-            Some(Arc::new(CachedCounts { at: app.now(), counts, release_state, until }));
+            Some(Arc::new(CachedCounts { at: services.now(), counts, release_state, until }));
         assert_eq!(available().await, 7, "counted a short while ago");
-        put(&app, environment, &["a", "b"]);
+        put(&services, environment, &["a", "b"]);
         assert_eq!(available().await, 2, "counted anew");
     }
 }

@@ -8,6 +8,8 @@ use axum::response::{IntoResponse, Response};
 use orrery_api::{DocumentProblem, FieldProblem, Problem};
 use orrery_store::StoreError;
 
+use crate::services::ServiceError;
+
 /// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -71,6 +73,15 @@ pub enum ServerError {
     SharedStore(Arc<StoreError>),
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+impl From<ServiceError> for ServerError {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Store(error) => ServerError::Store(error),
+            ServiceError::Stopping => ServerError::Stopping,
+        }
+    }
 }
 
 impl ServerError {

@@ -10,8 +10,9 @@ use http_body_util::BodyExt as _;
 use orrery_store::EnvironmentRecord;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
-use crate::body::BodyError;
+use crate::body::{BODY_MAX, BodyError};
 use crate::error::ServerError;
 use crate::input_errors;
 
@@ -89,7 +90,7 @@ pub(crate) async fn read_bytes<S: Send + Sync>(
     request: Request,
     _: &S,
 ) -> Result<axum::body::Bytes, ServerError> {
-    let body = http_body_util::Limited::new(request.into_body(), crate::server::BODY_MAX);
+    let body = http_body_util::Limited::new(request.into_body(), BODY_MAX);
     let error = match body.collect().await {
         Ok(read) => return Ok(read.to_bytes()),
         Err(error) => error,
@@ -106,9 +107,7 @@ pub(crate) async fn read_bytes<S: Send + Sync>(
         Some(BodyError::TooLarge(most)) => too_large(most),
         Some(error @ BodyError::TooSlow(_)) => ServerError::TooSlow(error.to_string()),
         Some(error @ BodyError::NoRoom) => ServerError::Overloaded(error.to_string()),
-        None if error.is::<http_body_util::LengthLimitError>() => {
-            too_large(crate::server::BODY_MAX)
-        }
+        None if error.is::<http_body_util::LengthLimitError>() => too_large(BODY_MAX),
         None => ServerError::BadRequest(
             "the body cannot be read: it ended early, or does not match its Content-Encoding"
                 .to_owned(),
@@ -224,6 +223,14 @@ impl<S: Send + Sync> FromRequestParts<S> for InEnvironment {
         Ok(InEnvironment(found))
     }
 }
+
+/// Client address of the request, for handlers.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientAddress(pub(crate) String);
+
+/// Cancelled when the client disconnects: work that has not begun is skipped.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientGone(pub(crate) CancellationToken);
 
 /// Maximum page size.
 pub(crate) const LIMIT_MAX: u32 = 1000;

@@ -2,11 +2,14 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `app` | state shared by all requests: the store, the clock, wake-ups |
+//! | `services` | what every part needs: the store, the clock, wake-ups |
+//! | `state` | state of the process: the services, and the parts that share them |
+//! | `app` | application layer: the rules, one module per noun |
 //! | `server`, `listener`, `tls` | router, connections, shutdown |
-//! | `access` | rights of all routes: one table, checked before any handler runs |
+//! | `access` | rights of all routes, in one table |
 //! | `auth` | authentication, authorization, audit log |
-//! | `error`, `extract`, `middleware` | errors, inputs and common behaviour of requests |
+//! | `middleware` | everything around handlers: admission, limits, idempotency, errors |
+//! | `error`, `extract` | errors and inputs of requests |
 //! | `openapi` | OpenAPI document |
 //! | `settings` | settings of environments |
 //! | `change_stream`, `count_cache` | stream of new changes, and cached counts, shared by all requests |
@@ -55,18 +58,19 @@ mod placement;
 mod process;
 mod routes;
 mod server;
+mod services;
 mod settings;
+mod state;
 pub mod telemetry;
 mod throttle;
 mod tls;
 mod vault;
 mod versions;
 
-pub use access::{RouteAccess, routes};
-pub use app::{App, AppSettings};
+pub use access::{Access, EnvironmentHeader, Right, RouteAccess, RouteRule, RouteRules};
 pub use auth::{
     AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, IssuerSettings, Network,
-    RoleMapping, prepare_first_account,
+    RoleMapping,
 };
 pub use contents::ContentLimits;
 pub use error::ServerError;
@@ -77,7 +81,9 @@ pub use openapi::document;
 pub use process::{
     OwnMachineOptions, OwnMachinePolicy, ProcessOptions, ProcessRole, TargetHostCommand,
 };
-pub use server::{Server, TlsRequired, check_listen};
+pub use server::{Server, TlsRequired, check_listen, routes};
+pub use services::{ServiceError, Services, WakeUp};
 pub use settings::{EnvironmentSettings, InvalidSetting};
+pub use state::{ServerSettings, ServerState, prepare_first_account};
 pub use tls::{Tls, TlsError, TlsSource};
 pub use vault::{MasterKey, Vault, VaultError};

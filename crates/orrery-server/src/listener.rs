@@ -24,7 +24,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use crate::gateway::{MutualTls, SILENCE_MAX};
 use crate::tls::{HTTP2, Tls};
 
 use slots::InFlight;
@@ -55,7 +54,18 @@ pub(crate) enum Encryption {
     Absent,
     Present(Tls),
     /// Mutual TLS; connections may be upgraded to WebSockets.
-    Mutual(Arc<MutualTls>),
+    Mutual {
+        configs: Arc<dyn TlsConfigs>,
+        /// Time without received bytes after which a connection ends.
+        silence_max: Duration,
+    },
+}
+
+/// TLS configurations that change at run time.
+#[async_trait::async_trait]
+pub(crate) trait TlsConfigs: Send + Sync {
+    /// Configuration for a new connection; `None` if none can be served.
+    async fn server_config(&self) -> Option<Arc<rustls::ServerConfig>>;
 }
 
 /// Verified client certificate.
@@ -124,7 +134,7 @@ pub(crate) async fn serve(
                     }
                 });
                 let io = TokioIo::new(io);
-                let ended = if let Encryption::Mutual(_) = encryption {
+                let ended = if let Encryption::Mutual { .. } = encryption {
                     let connection = builder.serve_connection_with_upgrades(io, service);
                     let mut connection = std::pin::pin!(connection);
                     tokio::select! {
@@ -221,10 +231,10 @@ async fn prepare(stream: TcpStream, encryption: &Encryption) -> Option<ReadyConn
             return Some(ReadyConnection { io, certificate: None, is_http2: false });
         }
         Encryption::Present(tls) => tls.config(),
-        Encryption::Mutual(tls) => tls.config().await?,
+        Encryption::Mutual { configs, .. } => configs.server_config().await?,
     };
     let life = match encryption {
-        Encryption::Mutual(_) => IdleTimeout::Received(SILENCE_MAX),
+        Encryption::Mutual { silence_max, .. } => IdleTimeout::Received(*silence_max),
         _ => IdleTimeout::AnyTraffic(IDLE),
     };
     let handshake = TlsAcceptor::from(config).accept(stream);

@@ -1,12 +1,7 @@
 //! Metrics of a server, exposed by `/metrics` in the OpenMetrics format.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use orrery_model::OutcomeStatus;
 use orrery_store::{PoolStatus, Store};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -16,10 +11,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tracing::Instrument as _;
-
-use crate::app::App;
-use crate::error::ServerError;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabels {
@@ -180,7 +171,7 @@ impl Metrics {
     }
 
     /// Updates the gauges that are read on demand.
-    fn update_connections(&self, store: &dyn Store) {
+    pub(crate) fn update_connections(&self, store: &dyn Store) {
         let Some(PoolStatus { open, idle, max }) = store.connections() else { return };
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let states = [("idle", idle), ("used", open.saturating_sub(idle))];
@@ -190,47 +181,23 @@ impl Metrics {
         self.connections_max.set(count(max));
     }
 
-    fn text(&self) -> Result<String, std::fmt::Error> {
+    /// Records an answered request. The latency runs from its arrival to the start of its response.
+    pub(crate) fn record_request(
+        &self,
+        (method, route): (String, String),
+        status: u16,
+        latency: Duration,
+    ) {
+        self.latency
+            .get_or_create(&RouteLabels { route: route.clone() })
+            .observe(latency.as_secs_f64());
+        self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
+    }
+
+    /// Returns all metrics in the OpenMetrics format.
+    pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
     }
-}
-
-/// Counts requests, measures their latency and opens a trace span for each.
-pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
-    let began = Instant::now();
-    let method = request.method().as_str().to_owned();
-    let matched = request.extensions().get::<MatchedPath>();
-    let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    let span = tracing::info_span!(
-        "request",
-        otel.name = format!("{method} {route}"),
-        otel.kind = "server",
-        http.request.method = method,
-        http.route = route,
-        http.response.status_code = tracing::field::Empty,
-    );
-    let response = next.run(request).instrument(span.clone()).await;
-    span.record("http.response.status_code", response.status().as_u16());
-    let metrics: &Arc<Metrics> = app.metrics();
-    let status = response.status().as_u16();
-    metrics
-        .latency
-        .get_or_create(&RouteLabels { route: route.clone() })
-        .observe(began.elapsed().as_secs_f64());
-    metrics.requests.get_or_create(&RequestLabels { method, route, status }).inc();
-    response
-}
-
-/// Metrics of this process, in the OpenMetrics format.
-#[utoipa::path(get, path = "/metrics", tag = "health",
-    responses((status = 200, description = "All meters", body = String, content_type = "application/openmetrics-text"),
-        (status = 401, body = orrery_api::Problem, content_type = "application/problem+json"),
-        (status = 403, body = orrery_api::Problem, content_type = "application/problem+json")))]
-pub(crate) async fn show(State(app): State<App>) -> Result<Response, ServerError> {
-    app.metrics().update_connections(&**app.store());
-    let text = app.metrics().text().map_err(|error| ServerError::Internal(error.to_string()))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response())
 }

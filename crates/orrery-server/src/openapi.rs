@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::access::{Access, required_access};
-use crate::middleware::{KEYLESS_ROUTES, SECRET_ROUTES};
+use crate::access::{Access, AccessTable};
 use crate::routes;
 
 /// Objects with a revision: returned as `ETag`, and checked with `If-Match`.
@@ -27,10 +26,11 @@ pub fn document() -> Value {
 /// Adds the common parts of operations: problems, idempotency keys, media types.
 pub(crate) fn complete(described: utoipa::openapi::OpenApi) -> Value {
     let mut document = serde_json::to_value(described).unwrap_or_default();
+    let table = AccessTable::new([]);
     if let Some(paths) = document["paths"].as_object_mut() {
         for (path, item) in paths {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
-                complete_operation(path, method, operation);
+                complete_operation(&table, (path, method), operation);
             }
         }
     }
@@ -52,16 +52,16 @@ fn add_parameter(operation: &mut Value, parameter: Value) {
     }
 }
 
-fn complete_operation(path: &str, method: &str, operation: &mut Value) {
+fn complete_operation(table: &AccessTable, (path, method): (&str, &str), operation: &mut Value) {
     let has_body = operation.get("requestBody").is_some();
     let access = method.to_ascii_uppercase().parse().ok();
-    let access = access.and_then(|method| required_access(&method, path));
+    let access = access.and_then(|method| table.required_access(&method, path));
     operation["security"] = match access {
         Some(Access::Public) | None => json!([]),
         Some(_) => json!([{"bearer": []}]),
     };
-    if method == "post" && !KEYLESS_ROUTES.contains(&path) {
-        let repeated = if SECRET_ROUTES.contains(&path) {
+    if method == "post" && !table.is_keyless(path) {
+        let repeated = if table.gives_secrets(path) {
             "is executed once; a repetition gets 409 with the code already-carried-out, since secrets are returned only once."
         } else {
             "is executed once and gets the same response each time."

@@ -1,16 +1,15 @@
 //! Router, listening and shutdown.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::{StatusCode, Version, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::Response;
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
+use axum::http::header;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
-use http_body_util::Limited;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -19,17 +18,16 @@ use tower_http::compression::predicate::{DefaultPredicate, Predicate as _};
 use tower_http::decompression::RequestDecompressionLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
-use crate::app::App;
+use crate::access::{AccessTable, RouteAccess};
+use crate::body::BODY_MAX;
 use crate::error::ServerError;
 use crate::listener::{self, ConnectionSlots, Encryption, SlotLimits};
-use crate::metrics;
-use crate::middleware::{self, RouteParameters};
+use crate::middleware::{self, Admission, RouteParameters};
+use crate::routes::html_pages;
+use crate::state::ServerState;
 use crate::throttle::Throttle;
 use crate::tls::Tls;
-use crate::{access, inmanta_api, openapi, routes};
-
-/// Maximum size of a request body.
-pub(crate) const BODY_MAX: usize = 100 * 1024 * 1024;
+use crate::{access, inmanta_api, openapi};
 
 /// Timeout for the next part of a body.
 const BODY_READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,14 +37,16 @@ const BODY_READ_TIMEOUT: Duration = Duration::from_secs(30);
 static DOCUMENTS: Throttle = Throttle::new(Duration::from_millis(5), Duration::from_secs(5));
 
 /// Router of a server without the api role: health and metrics only.
-fn health_router(app: &App) -> Router {
-    let (routes, _) = routes::health_routes().split_for_parts();
-    with_common_layers(app, routes.route_layer(from_fn_with_state(app.clone(), access::check)))
+fn health_router(state: &ServerState) -> Router {
+    let (routes, _) = crate::routes::health_routes().split_for_parts();
+    let admission = Admission { state: state.clone(), table: Arc::new(AccessTable::new([])) };
+    let routes = routes.route_layer(from_fn_with_state(admission, middleware::admit_request));
+    with_common_layers(state, routes)
 }
 
 /// Router of the full server.
-pub(crate) fn router(app: &App) -> Router {
-    let (routes, described) = routes::all().split_for_parts();
+pub(crate) fn router(state: &ServerState) -> Router {
+    let (routes, described) = crate::routes::all().split_for_parts();
     let document = openapi::complete(described);
     let parameters = RouteParameters::from_openapi(&document);
     let document = Bytes::from(document.to_string());
@@ -54,31 +54,38 @@ pub(crate) fn router(app: &App) -> Router {
         DOCUMENTS.turn().await?;
         Ok::<_, ServerError>(([(header::CONTENT_TYPE, "application/json")], document))
     });
+    let table = Arc::new(AccessTable::new([&inmanta_api::RULES]));
+    let admission = Admission { state: state.clone(), table };
     let routes = routes
-        .route("/", get(routes::html_pages::home))
+        .route("/", get(html_pages::home))
         .route("/api/v1/openapi.json", described)
-        .route("/api/v1/docs", get(routes::html_pages::docs))
-        .route("/setup", get(routes::html_pages::setup))
+        .route("/api/v1/docs", get(html_pages::docs))
+        .route("/setup", get(html_pages::setup))
         .merge(inmanta_api::router())
         .method_not_allowed_fallback(async || ServerError::MethodNotAllowed)
         // Set before the fallback: unknown paths need no right. The last layer runs first.
-        .route_layer(from_fn_with_state(app.clone(), middleware::replay_repeated))
+        .route_layer(from_fn_with_state(admission.clone(), middleware::replay_repeated))
         .route_layer(from_fn_with_state(parameters, middleware::check_parameters))
-        .route_layer(from_fn_with_state(app.clone(), access::check));
-    with_common_layers(app, routes)
+        .route_layer(from_fn_with_state(admission, middleware::admit_request));
+    with_common_layers(state, routes)
+}
+
+/// Returns the access requirements of all routes.
+pub fn routes() -> impl Iterator<Item = RouteAccess> {
+    access::OWN.describe().chain(inmanta_api::RULES.describe())
 }
 
 /// Adds the layers common to all requests.
-fn with_common_layers(app: &App, routes: Router<App>) -> Router {
+fn with_common_layers(state: &ServerState, routes: Router<ServerState>) -> Router {
     routes
         .fallback(async || ServerError::NoRoute)
-        .layer(from_fn_with_state(app.clone(), metrics::measure))
+        .layer(from_fn_with_state(Arc::clone(state.metrics()), middleware::measure))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(RequestDecompressionLayer::new())
-        .layer(from_fn(limit_compressed_size))
+        .layer(from_fn(middleware::limit_compressed_size))
         .layer(
             CompressionLayer::new()
-                .compress_when(DefaultPredicate::new().and(is_for_authenticated)),
+                .compress_when(DefaultPredicate::new().and(middleware::is_for_authenticated)),
         )
         .layer(RequestBodyTimeoutLayer::new(BODY_READ_TIMEOUT))
         .layer(CatchPanicLayer::custom(|_| {
@@ -86,37 +93,7 @@ fn with_common_layers(app: &App, routes: Router<App>) -> Router {
         }))
         .layer(from_fn(middleware::finalize_response))
         .layer(from_fn(inmanta_api::convert_errors))
-        .with_state(app.clone())
-}
-
-/// Marks responses to anonymous clients.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AnonymousResponse;
-
-/// Compression holds memory until the response is read, which anonymous clients could delay.
-fn is_for_authenticated(
-    _: StatusCode,
-    _: Version,
-    _: &axum::http::HeaderMap,
-    extensions: &axum::http::Extensions,
-) -> bool {
-    extensions.get::<AnonymousResponse>().is_none()
-}
-
-/// Limits the size of a body as sent, before decompression.
-async fn limit_compressed_size(request: Request, next: Next) -> Result<Response, ServerError> {
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if length.is_some_and(|length| length > BODY_MAX) {
-        return Err(ServerError::TooLarge(format!("the limit is {BODY_MAX} bytes")));
-    }
-    let encoding = request.headers().get(header::CONTENT_ENCODING);
-    if encoding.is_some_and(|encoding| encoding != "gzip" && encoding != "identity") {
-        // Keeps the connection usable.
-        access::drain_body(request.into_body()).await;
-        return Err(ServerError::UnknownEncoding);
-    }
-    Ok(next.run(request.map(|body| Body::new(Limited::new(body, BODY_MAX)))).await)
+        .with_state(state.clone())
 }
 
 /// Refusal to listen without TLS.
@@ -143,7 +120,7 @@ pub fn check_listen(address: SocketAddr, tls: bool, insecure: bool) -> Result<()
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    app: App,
+    state: ServerState,
     tls: Option<Tls>,
     api: bool,
 }
@@ -153,8 +130,8 @@ impl Server {
     ///
     /// # Errors
     /// If the address is not available.
-    pub async fn bind(app: App, address: SocketAddr) -> std::io::Result<Self> {
-        Ok(Server { listener: TcpListener::bind(address).await?, app, tls: None, api: true })
+    pub async fn bind(state: ServerState, address: SocketAddr) -> std::io::Result<Self> {
+        Ok(Server { listener: TcpListener::bind(address).await?, state, tls: None, api: true })
     }
 
     /// Removes the api role: the server reports health and metrics only.
@@ -178,17 +155,17 @@ impl Server {
     /// # Errors
     /// None today: the failure of a connection does not end the server.
     pub async fn run(self, stop: CancellationToken) -> std::io::Result<()> {
-        let (stopping, ended) = (self.app.stopping().clone(), stop.clone());
+        let (stopping, ended) = (self.state.stopping().clone(), stop.clone());
         tokio::spawn(async move {
             ended.cancelled().await;
             stopping.cancel();
         });
         let encryption = self.tls.map_or(Encryption::Absent, Encryption::Present);
-        let router = if self.api { router(&self.app) } else { health_router(&self.app) };
-        let proxies = self.app.settings().auth.trusted_proxies.clone();
+        let router = if self.api { router(&self.state) } else { health_router(&self.state) };
+        let proxies = self.state.settings().auth.trusted_proxies.clone();
         let slots = ConnectionSlots::new(SlotLimits::for_process(true), proxies);
         listener::serve(self.listener, encryption, router, slots, stop).await;
-        self.app.close().await;
+        self.state.close().await;
         Ok(())
     }
 }

@@ -1,9 +1,30 @@
 //! Table of routes and rights.
 
-use super::{Access, Right};
+use super::{Access, Right, RouteRule, RouteRules};
 
-/// All routes except those of the Inmanta-compatible API.
-pub(super) const ROUTES: &[(&str, &str, Access)] = &[
+/// Public: the handler checks the signature.
+pub(crate) const WEBHOOK: &str = "/api/v1/webhooks/{environment}";
+
+/// Rules of the server's own API.
+pub(crate) static OWN: RouteRules = RouteRules {
+    routes: ROUTES,
+    changing_gets: &[],
+    queries: &[
+        "/api/v1/environments/{environment}/placements",
+        "/api/v1/cluster-documents/solve",
+        "/api/v1/projects/{project}/cluster-documents/solve",
+    ],
+    keyless: &["/api/v1/login", "/api/v1/setup", "/api/v1/renew", WEBHOOK],
+    secret: &[
+        "/api/v1/tokens",
+        "/api/v1/environments/{environment}/webhook",
+        "/api/v1/environments/{environment}/remote-agents/invitations",
+    ],
+    environment_header: None,
+};
+
+/// All routes of the server's own API.
+const ROUTES: &[RouteRule] = &[
     ("GET", "/health", Access::Public),
     ("GET", "/health/live", Access::Public),
     ("GET", "/health/ready", Access::Public),

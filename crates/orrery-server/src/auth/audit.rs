@@ -14,9 +14,10 @@ use orrery_store::{AuditRecord, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::app::App;
+use crate::auth::Auth;
 use crate::auth::client_ip::client_address;
 use crate::error::ServerError;
+use crate::services::Services;
 
 /// Capacity of the queue of entries. Requests wait when it is full.
 const QUEUE: usize = 4096;
@@ -209,16 +210,20 @@ impl AuditLog {
 
     /// Decides if a refusal gets an entry. Returns the number of entries omitted before. The first
     /// omitted one schedules an entry with the count.
-    fn admit_refusal(&self, app: &App, kind: Refusal, now: Timestamp) -> Option<u64> {
+    fn admit_refusal(
+        self: &Arc<Self>,
+        services: &Services,
+        kind: Refusal,
+        now: Timestamp,
+    ) -> Option<u64> {
         let mut refused = self.refused(kind);
         let noted = refused.take(kind.rate(), now);
         if noted.is_none() && !std::mem::replace(&mut refused.summary_scheduled, true) {
-            let app = app.clone();
+            let (log, services) = (Arc::clone(self), services.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(SUMMARY_DELAY).await;
-                let log = &app.auth().audit;
-                if let Some(entry) = log.omitted_entry(kind, app.now()) {
-                    log.append(app.store(), entry, false).await;
+                if let Some(entry) = log.omitted_entry(kind, services.now()) {
+                    log.append(services.store(), entry, false).await;
                 }
             });
         }
@@ -297,11 +302,11 @@ pub(crate) struct RequestAudit {
 }
 
 impl RequestAudit {
-    pub(crate) fn begin(app: &App, parts: &Parts, route: &str) -> Self {
+    pub(crate) fn begin(auth: &Auth, parts: &Parts, route: &str) -> Self {
         let entry = AuditRecord {
-            at: app.now(),
+            at: auth.services.now(),
             actor: ANONYMOUS.to_owned(),
-            address: client_address(&app.settings().auth, parts),
+            address: client_address(&auth.settings, parts),
             action: format!("{} {route}", parts.method),
             subject: parts.uri.path().chars().take(SUBJECT_MAX).collect(),
             environment: None,
@@ -331,7 +336,7 @@ impl RequestAudit {
     }
 
     /// Appends the entry. A change without an entry is not answered as a success.
-    pub(crate) async fn finish(mut self, app: &App, response: &mut Response) {
+    pub(crate) async fn finish(mut self, auth: &Auth, response: &mut Response) {
         let status = response.status();
         self.entry.status = status.as_u16().into();
         if let Some(note) = response.extensions_mut().remove::<AuditNote>() {
@@ -342,14 +347,14 @@ impl RequestAudit {
                 self.entry.detail.truncate(end);
             }
         }
-        let log = &app.auth().audit;
+        let (log, services) = (&auth.audit, &auth.services);
         let is_known = self.entry.actor != ANONYMOUS && !self.is_public;
         let mut refusal = Refusal::classify(status, is_known);
         if self.is_public && !status.is_success() {
             refusal = Some(Refusal::Unauthenticated);
         }
         if let Some(kind) = refusal {
-            match log.admit_refusal(app, kind, self.entry.at) {
+            match log.admit_refusal(services, kind, self.entry.at) {
                 None => return,
                 Some(0) => {}
                 Some(omitted) => {
@@ -357,7 +362,7 @@ impl RequestAudit {
                 }
             }
         }
-        let is_kept = log.append(app.store(), self.entry, refusal.is_none()).await;
+        let is_kept = log.append(services.store(), self.entry, refusal.is_none()).await;
         if !is_kept && status.is_success() {
             // Not 503: clients retry that, because it means that nothing was executed.
             *response = ServerError::Refused {

@@ -4,13 +4,13 @@ use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 use orrery_model::Duration;
-use orrery_store::{Identity, TokenRecord};
+use orrery_store::{EnvironmentRecord, Identity, TokenRecord};
+use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::cache::{CachedCaller, Credential};
 use crate::auth::jwt::authenticate_jwt;
 use crate::auth::random_tokens::{SESSION, TOKEN, hash_of};
-use crate::auth::{AuthMethod, Caller, TokenLimits};
+use crate::auth::{Auth, AuthMethod, Caller, TokenLimits};
 use crate::error::ServerError;
 
 /// Lifetime of a session without renewal.
@@ -76,11 +76,11 @@ fn needs_proof_of_origin(headers: &HeaderMap) -> bool {
 
 /// Authenticates a request. A request that only reads may use the cache.
 pub(crate) async fn authenticate(
-    app: &App,
+    auth: &Auth,
     parts: &Parts,
     only_reads: bool,
 ) -> Result<Caller, ServerError> {
-    let cookie = cookie_name(app.settings().auth.secure_cookies);
+    let cookie = cookie_name(auth.settings.secure_cookies);
     let Credentials { secret, cookie } = read_credentials(&parts.headers, cookie)?;
     if secret.len() > CREDENTIAL_MAX {
         return Err(unauthenticated("invalid token"));
@@ -92,7 +92,7 @@ pub(crate) async fn authenticate(
     }
     if secret.starts_with(SESSION) {
         let credential = (hash_of(secret), cookie);
-        return with_cache(app, only_reads, credential, authenticate_session(app, credential))
+        return with_cache(auth, only_reads, credential, authenticate_session(auth, credential))
             .await;
     }
     if cookie {
@@ -100,23 +100,24 @@ pub(crate) async fn authenticate(
     }
     if secret.starts_with(TOKEN) {
         let credential = (hash_of(secret), cookie);
-        return with_cache(app, only_reads, credential, authenticate_token(app, credential)).await;
+        return with_cache(auth, only_reads, credential, authenticate_token(auth, credential))
+            .await;
     }
     if secret.split('.').count() == 3 {
-        return authenticate_jwt(app, secret).await;
+        return authenticate_jwt(auth, secret).await;
     }
     Err(unauthenticated("invalid token"))
 }
 
 /// Authenticates through the cache. Only requests that read may use a cached caller.
 async fn with_cache(
-    app: &App,
+    auth: &Auth,
     only_reads: bool,
     credential: Credential,
     find: impl Future<Output = Result<CachedCaller, ServerError>>,
 ) -> Result<Caller, ServerError> {
-    let cache = &app.auth().cache;
-    if only_reads && let Some(caller) = cache.caller(&credential, app.now()) {
+    let cache = &auth.cache;
+    if only_reads && let Some(caller) = cache.caller(&credential, auth.services.now()) {
         return Ok(caller);
     }
     let asked = cache.stamp();
@@ -126,11 +127,11 @@ async fn with_cache(
 }
 
 async fn authenticate_session(
-    app: &App,
+    auth: &Auth,
     (hash, cookie): Credential,
 ) -> Result<CachedCaller, ServerError> {
-    let now = app.now();
-    let found = app.with_store(move |store| store.records().session(&hash, now)).await?;
+    let now = auth.services.now();
+    let found = auth.services.with_store(move |store| store.records().session(&hash, now)).await?;
     let Some((session, identity)) = found else {
         return Err(unauthenticated("the session has ended; log in again"));
     };
@@ -140,17 +141,21 @@ async fn authenticate_session(
     Ok((caller, Some(session.expires)))
 }
 
-async fn authenticate_token(app: &App, (hash, _): Credential) -> Result<CachedCaller, ServerError> {
-    let found = app.with_store(move |store| store.records().token_with_hash(&hash)).await?;
+async fn authenticate_token(
+    auth: &Auth,
+    (hash, _): Credential,
+) -> Result<CachedCaller, ServerError> {
+    let found =
+        auth.services.with_store(move |store| store.records().token_with_hash(&hash)).await?;
     let Some((token, identity)) = found else { return Err(unauthenticated("invalid token")) };
-    let now = app.now();
+    let now = auth.services.now();
     if !token.is_valid(now) {
         return Err(unauthenticated("the token has expired or was revoked"));
     }
     need_enabled(&identity)?;
     let limit = TokenLimits::from_record(&token)
         .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
-    record_use(app, &token);
+    record_use(auth, &token);
     let name = format!("token:{}/{}", identity.account.name, token.name);
     Ok((Caller::for_account(name, &identity, AuthMethod::Token).limited(limit), token.expires))
 }
@@ -160,16 +165,36 @@ fn need_enabled(identity: &Identity) -> Result<(), ServerError> {
 }
 
 /// Records the use of a token, at most once a minute and in the background.
-fn record_use(app: &App, token: &TokenRecord) {
-    let now = app.now();
-    if !app.auth().touched.is_due(&token.uuid, token.last_used, now) {
+fn record_use(auth: &Auth, token: &TokenRecord) {
+    let now = auth.services.now();
+    if !auth.touched.is_due(&token.uuid, token.last_used, now) {
         return;
     }
-    let (app, uuid) = (app.clone(), token.uuid);
+    let (services, uuid) = (auth.services.clone(), token.uuid);
     tokio::spawn(async move {
-        let noted = app.with_store(move |store| store.records().touch_tokens(&[(uuid, now)])).await;
+        let noted =
+            services.with_store(move |store| store.records().touch_tokens(&[(uuid, now)])).await;
         if let Err(error) = noted {
             tracing::warn!(%error, "cannot record the use of a token");
         }
     });
+}
+
+impl Auth {
+    /// Finds an environment. Requests that only read may use the cache.
+    pub(crate) async fn find_environment(
+        &self,
+        id: Uuid,
+        only_reads: bool,
+    ) -> Result<EnvironmentRecord, ServerError> {
+        if only_reads && let Some(found) = self.cache.environment(id.as_bytes()) {
+            return Ok(found);
+        }
+        let asked = self.cache.stamp();
+        let read =
+            self.services.with_store(move |store| store.records().environment(id.as_bytes()));
+        let found = read.await?;
+        self.cache.insert_environment(found.clone(), asked);
+        Ok(found)
+    }
 }

@@ -4,9 +4,8 @@ use orrery_model::{Duration, SecretText, Timestamp};
 use orrery_store::{AccountRecord, NewAccount};
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::random_tokens::{BOOTSTRAP, RandomToken, hash_of};
-use crate::auth::{check_password, normalized};
+use crate::auth::{Auth, check_password, normalized};
 use crate::error::ServerError;
 
 /// Meta key of the hash and expiry of the bootstrap token.
@@ -32,20 +31,20 @@ pub enum BootstrapState {
 ///
 /// # Errors
 /// If the password is too weak, or those of the store.
-pub async fn prepare_first_account(
-    app: &App,
+pub(crate) async fn prepare_first_account(
+    auth: &Auth,
     admin_password: Option<&SecretText>,
 ) -> Result<BootstrapState, ServerError> {
-    if !app.with_store(|store| store.records().has_no_accounts()).await? {
+    if !auth.services.with_store(|store| store.records().has_no_accounts()).await? {
         return Ok(BootstrapState::HasAccounts);
     }
     if let Some(password) = admin_password {
-        let made = create_first_account(app, ADMIN.to_owned(), password, None).await?;
+        let made = create_first_account(auth, ADMIN.to_owned(), password, None).await?;
         return Ok(made.map_or(BootstrapState::HasAccounts, |_| BootstrapState::AdminCreated));
     }
     let RandomToken { secret, hash } = RandomToken::bootstrap()?;
-    let value = encode_token(&hash, app.now() + TOKEN_LIFETIME);
-    app.with_store(move |store| store.records().put_meta(META_KEY, &value)).await?;
+    let value = encode_token(&hash, auth.services.now() + TOKEN_LIFETIME);
+    auth.services.with_store(move |store| store.records().put_meta(META_KEY, &value)).await?;
     Ok(BootstrapState::BootstrapToken(secret))
 }
 
@@ -56,40 +55,40 @@ fn encode_token(hash: &[u8; 32], expires: Timestamp) -> String {
 
 /// Creates the first account and invalidates the bootstrap token.
 pub(crate) async fn redeem_bootstrap_token(
-    app: &App,
+    auth: &Auth,
     token: &SecretText,
     name: String,
     password: &SecretText,
 ) -> Result<AccountRecord, ServerError> {
     let refused = || ServerError::Unauthenticated("the set-up link is used, expired or invalid");
-    let stored = app.with_store(|store| store.records().meta_value(META_KEY)).await?;
+    let stored = auth.services.with_store(|store| store.records().meta_value(META_KEY)).await?;
     let stored = stored.ok_or_else(refused)?;
     let ends = stored.split_once(' ').and_then(|(_, ends)| ends.parse().ok());
     let ends = Timestamp(ends.ok_or_else(refused)?);
     let shown = encode_token(&hash_of(token.expose()), ends);
     let same = subtle::ConstantTimeEq::ct_eq(shown.as_bytes(), stored.as_bytes());
-    if !token.expose().starts_with(BOOTSTRAP) || !bool::from(same) || ends <= app.now() {
+    if !token.expose().starts_with(BOOTSTRAP) || !bool::from(same) || ends <= auth.services.now() {
         return Err(refused());
     }
-    create_first_account(app, name, password, Some(stored)).await?.ok_or_else(refused)
+    create_first_account(auth, name, password, Some(stored)).await?.ok_or_else(refused)
 }
 
 async fn create_first_account(
-    app: &App,
+    auth: &Auth,
     name: String,
     password: &SecretText,
     token: Option<String>,
 ) -> Result<Option<AccountRecord>, ServerError> {
     let password = normalized(password);
     check_password("password", &password)?;
-    let kept = app.auth().passwords.hash("set-up", password).await?;
-    let now = app.now();
-    app.change(move |store| {
+    let kept = auth.passwords.hash("set-up", password).await?;
+    let now = auth.services.now();
+    let created = auth.services.change(move |store| {
         let uuid = Uuid::new_v4().into_bytes();
         let password = Some(kept.as_str());
         let new = NewAccount { uuid, name: &name, password, issuer: None, admin: true };
         let token = token.as_deref().map(|value| (META_KEY, value));
         store.records().create_first_account(&new, token, now)
-    })
-    .await
+    });
+    Ok(created.await?)
 }

@@ -9,7 +9,7 @@ use orrery_store::{EnvironmentRecord, Identity, RoleScope, TokenRecord};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::access::Right;
+use crate::access::{Access, Right, group_of, required_for_post};
 use crate::error::ServerError;
 
 /// Scope of a right.
@@ -200,6 +200,23 @@ impl Caller {
             .collect()
     }
 
+    /// True if the caller may POST to a path in an environment. Responses offer only such actions.
+    pub(crate) fn may_post(&self, environment: &EnvironmentRecord, path: &str) -> bool {
+        let Some((route, access)) = required_for_post(path) else { return false };
+        self.need_route(&Method::POST, route).is_ok()
+            && match access {
+                Access::Public | Access::Authenticated => true,
+                Access::Somewhere(right) => self.may_somewhere(right),
+                Access::Server(right) => self.may_everywhere(right),
+                Access::Project(right) => {
+                    self.may_in_project(right, &Uuid::from_bytes(environment.project))
+                }
+                Access::Environment(right) | Access::Header(right) => {
+                    self.may_in_environment(right, environment)
+                }
+            }
+    }
+
     /// Fails if the token excludes this method or group of routes.
     pub(crate) fn need_route(&self, method: &Method, route: &str) -> Result<(), ServerError> {
         let Some(TokenLimits { grants: TokenGrants { verbs, groups, .. }, .. }) = &self.limit
@@ -210,7 +227,7 @@ impl Caller {
         if verbs.as_ref().is_some_and(|verbs| !verbs.iter().any(|verb| verb == method)) {
             return Err(beyond_token(method, "verbs", verbs.as_deref()));
         }
-        let group = crate::access::group_of(route);
+        let group = group_of(route);
         if groups.as_ref().is_some_and(|groups| !groups.iter().any(|name| name == group)) {
             return Err(beyond_token(group, "groups", groups.as_deref()));
         }

@@ -18,9 +18,8 @@ use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::app::App;
 use crate::auth::caller::{Scope, role_right, scope_of};
-use crate::auth::{AuthMethod, Caller};
+use crate::auth::{Auth, AuthMethod, Caller};
 use crate::error::ServerError;
 
 /// Tolerated clock skew.
@@ -214,17 +213,17 @@ fn refusal_reason(error: &jsonwebtoken::errors::Error, issuer: &IssuerSettings) 
 }
 
 /// Authenticates a token of an identity provider.
-pub(crate) async fn authenticate_jwt(app: &App, token: &str) -> Result<Caller, ServerError> {
+pub(crate) async fn authenticate_jwt(auth: &Auth, token: &str) -> Result<Caller, ServerError> {
     let claimed: Value = dangerous::insecure_decode_claims(token)
         .map_err(|_| refused("", "it is not a JSON Web Token"))?;
     let claimed = claimed["iss"].as_str().ok_or_else(|| refused("", "it names no issuer"))?;
-    let mut issuers = app.settings().auth.issuers.iter();
+    let mut issuers = auth.settings.issuers.iter();
     let issuer = issuers
         .find(|issuer| issuer.issuer == claimed)
         .ok_or_else(|| refused(claimed, "no issuer of this name is configured"))?;
     let refuse = |reason: &str| refused(&issuer.name, reason);
     let header = decode_header(token).map_err(|_| refuse("its header cannot be read"))?;
-    let usable = app.auth().issuers.find_key(issuer, header.kid).await?;
+    let usable = auth.issuers.find_key(issuer, header.kid).await?;
     let usable = usable.ok_or_else(|| refuse("the issuer has no key with its id"))?;
     if !usable.algorithms.contains(&header.alg) {
         return Err(refuse(&format!("its algorithm, {:?}, is not allowed", header.alg)));
@@ -237,12 +236,12 @@ pub(crate) async fn authenticate_jwt(app: &App, token: &str) -> Result<Caller, S
     rules.validate_nbf = true;
     let data = decode::<Map<String, Value>>(token, &usable.key, &rules);
     let claims = data.map_err(|error| refuse(&refusal_reason(&error, issuer)))?;
-    caller_from_claims(app, issuer, &claims.claims).await
+    caller_from_claims(auth, issuer, &claims.claims).await
 }
 
 /// Returns the caller for verified claims, with the roles of the claims and of the local account.
 async fn caller_from_claims(
-    app: &App,
+    auth: &Auth,
     issuer: &IssuerSettings,
     claims: &Map<String, Value>,
 ) -> Result<Caller, ServerError> {
@@ -259,7 +258,8 @@ async fn caller_from_claims(
     }
     let shown = format!("issuer:{}/{name}", issuer.name);
     let wanted = name.to_owned();
-    let found = app.with_store(move |store| store.records().identity_named(&wanted)).await?;
+    let found =
+        auth.services.with_store(move |store| store.records().identity_named(&wanted)).await?;
     let own = found.filter(|found| found.account.issuer.as_deref() == Some(&issuer.name));
     let Some(identity) = own else {
         // An account of the same name without this identity provider grants nothing.

@@ -28,14 +28,16 @@ mod random_tokens;
 mod settings;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use orrery_model::{Duration, Timestamp};
 
+use crate::services::Services;
+
 pub(crate) use audit::{AuditLog, AuditNote, RequestAudit, WithAuditDetail};
 pub(crate) use authenticate::{SESSION_LENGTH, authenticate, cookie_name};
-pub(crate) use bootstrap::redeem_bootstrap_token;
-pub use bootstrap::{BootstrapState, prepare_first_account};
+pub use bootstrap::BootstrapState;
+pub(crate) use bootstrap::{prepare_first_account, redeem_bootstrap_token};
 pub(crate) use cache::AuthCache;
 pub(crate) use caller::{
     AuthMethod, Caller, TokenGrants, TokenLimits, granted, role_right, scope_of,
@@ -49,15 +51,32 @@ pub(crate) use passwords::{Passwords, check_password, normalized};
 pub(crate) use random_tokens::{RandomToken, hash_of};
 pub use settings::{AuthSettings, InvalidNetwork, Network};
 
-/// In-memory state of authentication. All of it may be lost.
-#[derive(Debug, Default)]
+/// Authentication of one server. All of its state may be lost.
+#[derive(Debug)]
 pub(crate) struct Auth {
+    services: Services,
+    settings: AuthSettings,
     pub(crate) passwords: Passwords,
     pub(crate) throttle: LoginThrottle,
-    pub(crate) audit: AuditLog,
-    pub(crate) issuers: Issuers,
-    pub(crate) cache: AuthCache,
+    pub(crate) audit: Arc<AuditLog>,
+    issuers: Issuers,
+    pub(crate) cache: Arc<AuthCache>,
     touched: TokenUseTracker,
+}
+
+impl Auth {
+    pub(crate) fn new(services: Services, settings: AuthSettings) -> Self {
+        Auth {
+            services,
+            settings,
+            passwords: Passwords::default(),
+            throttle: LoginThrottle::default(),
+            audit: Arc::default(),
+            issuers: Issuers::default(),
+            cache: Arc::default(),
+            touched: TokenUseTracker::default(),
+        }
+    }
 }
 
 /// Tokens with a use recorded within the last minute.

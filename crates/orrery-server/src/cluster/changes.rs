@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::solvable::unsolvable;
 use super::view::{CatalogView, Change, SentDocuments};
 use super::{Scope, kind_of};
-use crate::app::App;
 use crate::error::ServerError;
+use crate::services::Services;
 
 /// Maximum number of documents in a request.
 const DOCUMENTS_MAX: usize = 5_000;
@@ -54,7 +54,7 @@ struct ComputedChange {
 
 /// Stores documents, all or none of them. A dry run returns the changes.
 pub(crate) async fn apply(
-    app: &App,
+    services: &Services,
     author: &Author,
     changes: DocumentChanges,
 ) -> Result<DocumentsApplied, ServerError> {
@@ -66,17 +66,17 @@ pub(crate) async fn apply(
             let documents = Arc::clone(&documents);
             move |store: &dyn Store| {
                 let snapshot = snapshot_for(store, scope)?;
-                let worked = compute_change(&snapshot, scope, &documents);
-                Ok(worked.map(|worked| (worked, Arc::new(snapshot))))
+                let worked = compute_change(&snapshot, scope, &documents)?;
+                Ok::<_, ServerError>((worked, Arc::new(snapshot)))
             }
         };
-        let (worked, snapshot) = app.with_store(read).await??;
+        let (worked, snapshot) = services.try_with_store(read).await?;
         let ComputedChange { head, writes, mut changes, mut warnings } = worked;
-        warnings.extend(unsolvable(app, snapshot, scope, documents).await);
+        warnings.extend(unsolvable(services, snapshot, scope, documents).await);
         if dry_run {
             return Ok(DocumentsApplied { applied: false, documents: changes, warnings });
         }
-        match write(app, author, head, writes).await {
+        match write(services, author, head, writes).await {
             Err(ServerError::Store(StoreError::DocumentsChanged)) => {}
             Err(error) => return Err(error),
             Ok(written) => {
@@ -92,7 +92,7 @@ pub(crate) async fn apply(
 
 /// Deletes a document without references from others. Returns the revision of the deletion.
 pub(crate) async fn delete(
-    app: &App,
+    services: &Services,
     author: &Author,
     kind: DocumentKind,
     name: &str,
@@ -102,11 +102,12 @@ pub(crate) async fn delete(
         let (scope, name) = (author.scope, name.to_owned());
         let read = move |store: &dyn Store| {
             let snapshot = snapshot_for(store, scope)?;
-            let checked = check_deletion(&snapshot, scope, (kind, &name), expected);
-            Ok(checked.map(|()| (snapshot.head, Write { kind, name, content: None, expected })))
+            check_deletion(&snapshot, scope, (kind, &name), expected)?;
+            let removal = Write { kind, name, content: None, expected };
+            Ok::<_, ServerError>((snapshot.head, removal))
         };
-        let (head, removal) = app.with_store(read).await??;
-        match write(app, author, head, vec![removal]).await {
+        let (head, removal) = services.try_with_store(read).await?;
+        match write(services, author, head, vec![removal]).await {
             Err(ServerError::Store(StoreError::DocumentsChanged)) => {}
             Err(error) => return Err(error),
             Ok(written) => return Ok(written.first().map_or(0, |record| record.revision)),
@@ -132,13 +133,13 @@ pub(super) fn snapshot_for(
 }
 
 async fn write(
-    app: &App,
+    services: &Services,
     author: &Author,
     head: i64,
     writes: Vec<Write>,
 ) -> Result<Vec<ClusterDocumentRecord>, ServerError> {
-    let (Author { name, scope }, now) = (author.clone(), app.now());
-    app.change(move |store| {
+    let (Author { name, scope }, now) = (author.clone(), services.now());
+    let written = services.change(move |store| {
         let writes: Vec<DocumentWrite<'_>> = writes
             .iter()
             .map(|write| DocumentWrite {
@@ -150,8 +151,8 @@ async fn write(
             .collect();
         let project = scope.as_ref().map(Uuid::as_bytes);
         store.records().write_documents(project, head, &writes, &name, now)
-    })
-    .await
+    });
+    Ok(written.await?)
 }
 
 /// Checks the documents without parsing their contents.

@@ -13,7 +13,7 @@ use orrery_store::DocumentSnapshot;
 use super::Scope;
 use super::solving::search_briefly;
 use super::view::{CatalogView, Change, SentDocuments};
-use crate::app::App;
+use crate::services::Services;
 
 /// Time limit for all templates of a request. Templates beyond it are not reported.
 const TIME: Duration = Duration::from_secs(3);
@@ -21,7 +21,7 @@ const TIME: Duration = Duration::from_secs(3);
 /// Finds the templates of a request without a layout of any size, given all documents of their
 /// owner.
 pub(super) async fn unsolvable(
-    app: &App,
+    services: &Services,
     snapshot: Arc<DocumentSnapshot>,
     scope: Scope,
     documents: Arc<Vec<(DocumentKind, NewClusterDocument)>>,
@@ -44,7 +44,7 @@ pub(super) async fn unsolvable(
         told.collect::<Vec<_>>()
     };
     // A warning is optional: a busy server skips it.
-    search_briefly(app, TIME, work).await.unwrap_or_default()
+    search_briefly(services, TIME, work).await.unwrap_or_default()
 }
 
 /// Returns the reason why a complete template has no layout. Partial templates may lack something.

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::Scope;
 use super::changes::snapshot_for;
 use super::view::{CatalogView, Change};
-use crate::app::App;
 use crate::error::ServerError;
+use crate::services::Services;
 
 /// Limit of concurrent searches: each takes a processor.
 static SOLVERS: Semaphore = Semaphore::const_new(2);
@@ -43,7 +43,7 @@ impl Drop for CancelOnDrop {
 
 /// Solves a request with the documents of the installation, or with those visible to a project.
 pub(crate) async fn solve(
-    app: &App,
+    services: &Services,
     scope: Scope,
     request: SolveRequest,
 ) -> Result<SolveAnswer, ServerError> {
@@ -57,19 +57,19 @@ pub(crate) async fn solve(
         let reason = format!("has {nodes} nodes: at most {MAX_SIZE} are taken");
         return Err(ServerError::field("from", reason));
     }
-    let snapshot = app.with_store(move |store| snapshot_for(store, scope)).await?;
+    let snapshot = services.with_store(move |store| snapshot_for(store, scope)).await?;
     let limit = Duration::from_secs(timeout);
     let work = move |stop: &dyn Fn() -> bool| answer(&snapshot, scope, request, stop);
-    search(&SOLVERS, app.stopping().clone(), limit, work).await?
+    search(&SOLVERS, services.stopping().clone(), limit, work).await?
 }
 
 /// Runs an optional search for a short time.
 pub(super) async fn search_briefly<T: Send + 'static>(
-    app: &App,
+    services: &Services,
     limit: Duration,
     work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
 ) -> Option<T> {
-    let found = search(&SOLVERS, app.stopping().clone(), limit, work);
+    let found = search(&SOLVERS, services.stopping().clone(), limit, work);
     // Includes the time to wait for a permit.
     tokio::time::timeout(2 * limit, found).await.ok()?.ok()
 }

@@ -12,11 +12,11 @@ use uuid::Uuid;
 use super::CompileOptions;
 use super::output_filter::mask_userinfo;
 use super::recorder::later;
-use crate::app::App;
 use crate::forge::{
     CommitReport, Forge, ReportError, Reporter, api_base, may_send_token, repository_path,
 };
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 /// Initial and maximum backoff of a status that could not be delivered.
 const BACKOFF_MIN: Duration = Duration::from_secs(5);
@@ -26,13 +26,16 @@ const MAX_AGE: Duration = Duration::from_secs(86_400);
 /// Failures before a notification.
 const NOTIFY_AFTER: u32 = 3;
 
-fn settings(app: &App, environment: EnvironmentKey) -> Result<EnvironmentSettings, StoreError> {
+fn settings(
+    app: &ServerState,
+    environment: EnvironmentKey,
+) -> Result<EnvironmentSettings, StoreError> {
     Ok(EnvironmentSettings::from_records(&app.store().records().settings(environment)?))
 }
 
 /// Queues a commit status, if a forge is configured.
 pub(super) fn enqueue(
-    app: &App,
+    app: &ServerState,
     environment: EnvironmentKey,
     status: &NewCommitStatus<'_>,
 ) -> Result<(), StoreError> {
@@ -53,7 +56,7 @@ enum DeliveryError {
 
 /// Delivers a due status, or schedules a retry.
 pub(super) fn deliver(
-    app: &App,
+    app: &ServerState,
     options: &CompileOptions,
     status: &CommitStatusRecord,
 ) -> Result<(), StoreError> {
@@ -91,7 +94,7 @@ fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 fn report(
-    app: &App,
+    app: &ServerState,
     options: &CompileOptions,
     (forge, set): (Forge, &EnvironmentSettings),
     status: &CommitStatusRecord,
@@ -138,7 +141,7 @@ fn report(
 
 /// Notifies once about undelivered statuses, not once per commit.
 fn notify_once(
-    app: &App,
+    app: &ServerState,
     status: &CommitStatusRecord,
     error: &str,
     now: Timestamp,

@@ -4,7 +4,7 @@
 use orrery_model::{SecretText, Timestamp};
 use orrery_store::{EnvironmentChange, EnvironmentKey, EnvironmentRecord, StoreError};
 
-use crate::app::App;
+use crate::state::ServerState;
 use crate::vault::{RESERVED, VaultError};
 
 use super::repository::{authority_of, has_hidden_password, split_credential, with_credential};
@@ -37,7 +37,7 @@ pub(crate) fn credential_change(given: &str, kept: &str) -> (String, CredentialC
 
 /// Seals or deletes the credential of an environment. Blocks.
 pub(crate) fn apply_credential_change(
-    app: &App,
+    app: &ServerState,
     environment: EnvironmentKey,
     change: &CredentialChange,
     now: Timestamp,
@@ -58,7 +58,7 @@ pub(crate) fn apply_credential_change(
 }
 
 /// Returns the repository URL of an environment with its credential, for git. Blocks.
-pub(crate) fn repository_url(app: &App, environment: &EnvironmentRecord) -> String {
+pub(crate) fn repository_url(app: &ServerState, environment: &EnvironmentRecord) -> String {
     if !has_hidden_password(&environment.repository) {
         return environment.repository.clone();
     }
@@ -78,7 +78,7 @@ pub(crate) fn repository_url(app: &App, environment: &EnvironmentRecord) -> Stri
 }
 
 /// Seals credentials that an older release stored in URLs. Failures are retried at the next start.
-pub(super) fn seal_plaintext(app: &App) {
+pub(super) fn seal_plaintext(app: &ServerState) {
     let environments = match app.store().records().list_environments(None) {
         Ok(environments) => environments,
         Err(error) => {

@@ -26,8 +26,8 @@ use super::output_filter::CredentialMask;
 use super::recorder::later;
 use super::repository::{Head, Repository, RepositoryError};
 use super::{CompileOptions, commit_status, poll_schedule};
-use crate::app::App;
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 /// Number of worker threads.
 const WORKERS: usize = 8;
@@ -63,7 +63,7 @@ impl Follower {
     /// # Errors
     /// If no thread can be started.
     pub(super) fn start(
-        app: &App,
+        app: &ServerState,
         options: &Arc<CompileOptions>,
         stopping: &Arc<AtomicBool>,
     ) -> std::io::Result<Self> {
@@ -115,7 +115,7 @@ struct Target {
 }
 
 struct DueWatcher {
-    app: App,
+    app: ServerState,
     stopping: Arc<AtomicBool>,
     sender: SyncSender<FollowerTask>,
     /// Number of unfinished work items.
@@ -241,7 +241,7 @@ impl DueWatcher {
 }
 
 struct Worker {
-    app: App,
+    app: ServerState,
     options: Arc<CompileOptions>,
     stopping: Arc<AtomicBool>,
     busy: Arc<AtomicUsize>,
@@ -387,7 +387,7 @@ fn compile_request(head: &Head) -> CompileRequest {
 /// # Errors
 /// Store errors.
 pub(crate) fn poll_now(
-    app: &App,
+    app: &ServerState,
     environment: &EnvironmentRecord,
     now: Timestamp,
 ) -> Result<(), StoreError> {

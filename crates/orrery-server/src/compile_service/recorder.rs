@@ -6,7 +6,7 @@ use orrery_model::Timestamp;
 use orrery_store::{CompileRun, StoreError};
 
 use super::output_filter::{CredentialMask, MaskingStream};
-use crate::app::App;
+use crate::state::ServerState;
 
 /// Time without a heartbeat after which a run counts as dead.
 pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -46,7 +46,7 @@ impl From<StoreError> for RunInterruption {
 
 /// Recorder of one run.
 pub(crate) struct Recorder<'a> {
-    app: &'a App,
+    app: &'a ServerState,
     run: CompileRun,
     stopping: &'a dyn Fn() -> bool,
     mask: CredentialMask,
@@ -73,7 +73,7 @@ const TAIL_BYTES: usize = 4 << 10;
 
 impl<'a> Recorder<'a> {
     pub(crate) fn new(
-        app: &'a App,
+        app: &'a ServerState,
         run: CompileRun,
         stopping: &'a dyn Fn() -> bool,
         mask: CredentialMask,

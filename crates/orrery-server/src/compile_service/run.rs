@@ -23,7 +23,7 @@ use super::triggers::last_compiled_commit;
 use super::untrusted_file::{self, RESULT_MAX};
 use super::workdir::Workdir;
 use super::{CompileOptions, commit_status, confinement, memory_limit, outcome, poll_schedule};
-use crate::app::App;
+use crate::state::ServerState;
 
 /// Maximum size of a `project.yml`.
 const PROJECT_MAX: u64 = 1 << 20;
@@ -91,7 +91,7 @@ impl RunError {
 
 /// A run in progress.
 pub(super) struct Run<'a> {
-    pub(super) app: &'a App,
+    pub(super) app: &'a ServerState,
     pub(super) options: &'a CompileOptions,
     pub(super) environment: EnvironmentRecord,
     pub(super) claimed: &'a ClaimedCompile,
@@ -113,7 +113,7 @@ pub(super) struct Run<'a> {
 
 /// Runs a compile and records its outcome. An interrupted run is repeated later.
 pub(super) fn run(
-    app: &App,
+    app: &ServerState,
     options: &CompileOptions,
     claimed: &ClaimedCompile,
     stopping: &dyn Fn() -> bool,

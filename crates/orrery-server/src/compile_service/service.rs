@@ -17,8 +17,8 @@ use super::recorder::{HEARTBEAT_TIMEOUT, RunInterruption, later};
 use super::schedule::Schedule;
 use super::workdir::Workdir;
 use super::{CompileOptions, backoff, run, triggers};
-use crate::app::App;
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 /// Poll interval of the store: wake-ups may be lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ impl CompileService {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(app: App, options: CompileOptions) -> std::io::Result<Self> {
+    pub fn start(app: ServerState, options: CompileOptions) -> std::io::Result<Self> {
         let (messages, inbox) = mpsc::channel();
         let wake_ups = messages.clone();
         app.on_wake_up(move || wake_ups.send(Message::WakeUp).is_ok());
@@ -112,7 +112,7 @@ impl Drop for CompileService {
 }
 
 struct Service {
-    app: App,
+    app: ServerState,
     options: Arc<CompileOptions>,
     messages: Sender<Message>,
     stopping: Arc<AtomicBool>,
@@ -336,7 +336,7 @@ impl Drop for EndGuard {
 }
 
 fn run_claimed(
-    app: &App,
+    app: &ServerState,
     options: &CompileOptions,
     claimed: &ClaimedCompile,
     stopping: &AtomicBool,

@@ -87,7 +87,7 @@ pub(super) async fn join(
     parts: Parts,
     body: Bytes,
 ) -> Response {
-    let mut audit = RequestAudit::begin(&gateway.app, &parts, JOIN_PATH).for_public_route();
+    let mut audit = RequestAudit::begin(gateway.app.auth(), &parts, JOIN_PATH).for_public_route();
     let mut response = match try_join(&gateway, &body).await {
         Ok(((agent, environment), answer)) => {
             audit.set_environment(environment.uuid);
@@ -106,7 +106,7 @@ pub(super) async fn join(
             response
         }
     };
-    audit.finish(&gateway.app, &mut response).await;
+    audit.finish(gateway.app.auth(), &mut response).await;
     response
 }
 
@@ -167,13 +167,13 @@ pub(super) async fn renew(
     parts: Parts,
     body: Bytes,
 ) -> Response {
-    let mut audit = RequestAudit::begin(&gateway.app, &parts, RENEW_PATH).for_public_route();
+    let mut audit = RequestAudit::begin(gateway.app.auth(), &parts, RENEW_PATH).for_public_route();
     audit.set_actor(&format!("agent:{}", uuid_text(&agent.uuid)));
     let mut response = match try_renew(&gateway, &agent, &body).await {
         Ok(answer) => (StatusCode::OK, Json(answer)).into_response(),
         Err(refused) => refused.into_response(),
     };
-    audit.finish(&gateway.app, &mut response).await;
+    audit.finish(gateway.app.auth(), &mut response).await;
     response
 }
 

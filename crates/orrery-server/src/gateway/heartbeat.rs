@@ -11,7 +11,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use crate::error::ServerError;
+use crate::services::ServiceError;
 
 use super::admission::revoked;
 use super::session_registry::superseded;
@@ -116,7 +116,7 @@ fn collect_affected(
     }
 }
 
-async fn end_stale_of(state: &GatewayState, affected: AffectedAgents) -> Result<(), ServerError> {
+async fn end_stale_of(state: &GatewayState, affected: AffectedAgents) -> Result<(), ServiceError> {
     let AffectedAgents::Agents(agents) = affected else { return end_stale(state).await };
     for agent in agents {
         let Some(number) = state.app.agent_sessions().session(agent) else { continue };
@@ -136,7 +136,7 @@ async fn end_stale_of(state: &GatewayState, affected: AffectedAgents) -> Result<
     Ok(())
 }
 
-async fn end_session(state: &GatewayState, agent: Uuid, number: i64) -> Result<(), ServerError> {
+async fn end_session(state: &GatewayState, agent: Uuid, number: i64) -> Result<(), ServiceError> {
     let refusal = end_reason(state, agent, number).await?;
     tracing::info!(%agent, session = number, reason = refusal.reason, "session ended");
     state.app.agent_sessions().end(agent, number, refusal);
@@ -144,7 +144,7 @@ async fn end_session(state: &GatewayState, agent: Uuid, number: i64) -> Result<(
 }
 
 /// Sends one heartbeat and ends stale sessions.
-pub(super) async fn send(state: &GatewayState, addresses: &Addresses) -> Result<(), ServerError> {
+pub(super) async fn send(state: &GatewayState, addresses: &Addresses) -> Result<(), ServiceError> {
     let (uuid, addresses) = (state.id.into_bytes(), addresses.clone());
     let ended = state.app.with_store(move |store| {
         let gateway =
@@ -159,7 +159,7 @@ pub(super) async fn send(state: &GatewayState, addresses: &Addresses) -> Result<
 
 /// Ends sessions that the store does not assign to this gateway: the agent was revoked, or has a
 /// newer session elsewhere.
-async fn end_stale(state: &GatewayState) -> Result<(), ServerError> {
+async fn end_stale(state: &GatewayState) -> Result<(), ServiceError> {
     let here = state.app.agent_sessions().sessions();
     if here.is_empty() {
         return Ok(());
@@ -183,7 +183,7 @@ async fn end_reason(
     state: &GatewayState,
     agent: Uuid,
     number: i64,
-) -> Result<Refusal, ServerError> {
+) -> Result<Refusal, ServiceError> {
     let found =
         state.app.with_store(move |store| store.records().agent_session(agent.as_bytes())).await;
     match found {
@@ -194,7 +194,7 @@ async fn end_reason(
             let reason = "the gateway lost contact with the store; reconnect".to_owned();
             Ok(Refusal { code: RefusalCode::Unavailable, reason })
         }
-        Err(ServerError::Store(StoreError::NotFound { .. })) => Ok(revoked().1),
+        Err(ServiceError::Store(StoreError::NotFound { .. })) => Ok(revoked().1),
         Err(error) => Err(error),
     }
 }

@@ -43,8 +43,8 @@ use tokio_util::task::TaskTracker;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::listener::{self, ConnectionSlots, Encryption, SlotLimits};
+use crate::state::ServerState;
 
 pub(crate) use certificate_authority::{AuthorityError, CertificateAuthority};
 pub(crate) use peer_client::PeerClient;
@@ -93,7 +93,7 @@ pub enum GatewayError {
 /// State shared by all handlers of a gateway.
 #[derive(Clone)]
 pub(crate) struct GatewayState {
-    pub(crate) app: App,
+    pub(crate) app: ServerState,
     pub(crate) id: Uuid,
     pub(crate) tls: Arc<MutualTls>,
     pub(crate) stop: CancellationToken,
@@ -125,7 +125,7 @@ impl GatewayRole {
     ///
     /// # Errors
     /// If it cannot listen, or an address is invalid.
-    pub async fn start(app: App, options: GatewayOptions) -> Result<Self, GatewayError> {
+    pub async fn start(app: ServerState, options: GatewayOptions) -> Result<Self, GatewayError> {
         let GatewayOptions { listen, address, peer_address, names } = options;
         let failed = |source| GatewayError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
@@ -157,7 +157,7 @@ impl GatewayRole {
             tracing::warn!(%error, "gateway not registered yet");
         }
         let heartbeat_task = tokio::spawn(heartbeat::run(state.clone(), addresses));
-        let encryption = Encryption::Mutual(tls);
+        let encryption = Encryption::Mutual { configs: Arc::new(tls), silence_max: SILENCE_MAX };
         let slots = ConnectionSlots::new(SlotLimits::for_process(false), Vec::new());
         let router = router(state);
         let serving =

@@ -329,7 +329,7 @@ mod tests {
     use serde_json::json;
     use tokio_tungstenite::tungstenite::protocol::Role;
 
-    use crate::app::{App, AppSettings};
+    use crate::state::{ServerSettings, ServerState};
     use crate::vault::MasterKey;
 
     use super::super::CertificateAuthority;
@@ -409,8 +409,8 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let data = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Generated(data.path().join("secret.key"));
-        let settings = AppSettings { master_key, ..AppSettings::default() };
-        let app = App::new(Arc::new(SqliteStore::in_memory().unwrap()), settings);
+        let settings = ServerSettings { master_key, ..ServerSettings::default() };
+        let app = ServerState::new(Arc::new(SqliteStore::in_memory().unwrap()), settings);
         CertificateAuthority::open_or_create(app.vault(), app.now()).unwrap();
         // Accepts connections and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

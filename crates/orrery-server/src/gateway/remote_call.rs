@@ -15,7 +15,7 @@ use orrery_model::{LogLevel, LogLine, OutcomeStatus};
 use orrery_store::{AgentSession, StoreError};
 use uuid::Uuid;
 
-use crate::app::App;
+use crate::state::ServerState;
 
 use super::peer_client::PeerLink;
 use super::session::to_frame;
@@ -37,7 +37,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// A remote agent as an execution site of an engine.
 pub(crate) struct RemoteSite {
-    app: App,
+    app: ServerState,
     /// Agent name in resource ids.
     name: String,
     agent: Uuid,
@@ -48,7 +48,7 @@ pub(crate) struct RemoteSite {
 
 impl RemoteSite {
     pub(crate) fn new(
-        app: App,
+        app: ServerState,
         environment: Uuid,
         (name, agent): (String, Uuid),
         sent: Arc<AtomicU64>,

@@ -10,7 +10,8 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use uuid::Uuid;
 
-use crate::app::system_time;
+use crate::listener::TlsConfigs;
+use crate::services::system_time;
 use crate::tls::install_provider;
 use crate::vault::Vault;
 
@@ -32,13 +33,13 @@ pub(crate) struct MutualTls {
     id: Uuid,
     /// Names in the certificate.
     names: Vec<String>,
-    configs: Mutex<Option<TlsConfigs>>,
+    configs: Mutex<Option<CachedConfigs>>,
     /// Time of the latest error.
     logged_at: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone)]
-struct TlsConfigs {
+struct CachedConfigs {
     at: Timestamp,
     authority: Arc<CertificateAuthority>,
     server: Arc<ServerConfig>,
@@ -56,17 +57,17 @@ impl MutualTls {
         MutualTls { vault, id, names, configs: Mutex::default(), logged_at: Mutex::default() }
     }
 
-    fn cached(&self) -> Option<TlsConfigs> {
+    fn cached(&self) -> Option<CachedConfigs> {
         let configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
         // After a step backwards, the certificate would not be valid yet.
-        let age = |configs: &TlsConfigs| system_time().0 - configs.at.0;
+        let age = |configs: &CachedConfigs| system_time().0 - configs.at.0;
         configs
             .clone()
             .filter(|configs| (-SET_BACK_MAX_MICROS..REPLACE_AFTER_MICROS).contains(&age(configs)))
     }
 
     /// Blocks. `None` before the first invitation: there is no authority yet, and no agent.
-    fn create(&self) -> Result<Option<TlsConfigs>, AuthorityError> {
+    fn create(&self) -> Result<Option<CachedConfigs>, AuthorityError> {
         if let Some(configs) = self.cached() {
             return Ok(Some(configs));
         }
@@ -76,12 +77,12 @@ impl MutualTls {
         let server = server_config(&authority, credentials()?)?;
         let client = client_config(&authority, credentials()?)?;
         let configs =
-            TlsConfigs { at, authority, server: Arc::new(server), client: Arc::new(client) };
+            CachedConfigs { at, authority, server: Arc::new(server), client: Arc::new(client) };
         *self.configs.lock().unwrap_or_else(PoisonError::into_inner) = Some(configs.clone());
         Ok(Some(configs))
     }
 
-    async fn current(self: &Arc<Self>) -> Option<TlsConfigs> {
+    async fn current(self: &Arc<Self>) -> Option<CachedConfigs> {
         if let Some(configs) = self.cached() {
             return Some(configs);
         }
@@ -104,11 +105,6 @@ impl MutualTls {
         }
     }
 
-    /// Server configuration; `None` if no connection can be served.
-    pub(crate) async fn config(self: &Arc<Self>) -> Option<Arc<ServerConfig>> {
-        Some(self.current().await?.server)
-    }
-
     pub(crate) async fn authority(self: &Arc<Self>) -> Option<Arc<CertificateAuthority>> {
         Some(self.current().await?.authority)
     }
@@ -116,6 +112,13 @@ impl MutualTls {
     /// Client configuration for other gateways.
     pub(crate) async fn client(self: &Arc<Self>) -> Option<Arc<ClientConfig>> {
         Some(self.current().await?.client)
+    }
+}
+
+#[async_trait::async_trait]
+impl TlsConfigs for Arc<MutualTls> {
+    async fn server_config(&self) -> Option<Arc<ServerConfig>> {
+        Some(self.current().await?.server)
     }
 }
 

@@ -1,16 +1,24 @@
 //! Rights of the routes of the Inmanta-compatible API.
 
-use crate::access::{Access, Right};
+use crate::access::{Access, EnvironmentHeader, Right, RouteRule, RouteRules};
 
-/// Requests a compile, although it is a GET.
-pub(crate) const CHANGING_GET: &str = "/api/v1/notify/{environment}";
+/// Rules of the routes of the Inmanta-compatible API.
+pub(crate) static RULES: RouteRules = RouteRules {
+    routes: ROUTES,
+    // Requests a compile, although it is a GET.
+    changing_gets: &["/api/v1/notify/{environment}"],
+    queries: &[],
+    keyless: &["/api/v2/login", "/api/v2/login/renew"],
+    secret: &["/api/v1/environment_auth", "/api/v2/environment_auth"],
+    environment_header: Some(EnvironmentHeader { name: "x-inmanta-tid", field: "tid" }),
+};
 
 const VIEW: Access = Access::Header(Right::View);
 const OPERATE: Access = Access::Header(Right::Operate);
 const DEVELOP: Access = Access::Header(Right::Develop);
 
 /// All routes of the Inmanta-compatible API.
-pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
+const ROUTES: &[RouteRule] = &[
     // Projects and environments.
     ("GET", "/api/v1/project", Access::Authenticated),
     ("PUT", "/api/v1/project", Access::Server(Right::Administer)),
@@ -93,7 +101,7 @@ pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
     ("POST", "/api/v2/discovered/{discovered_resource_id}", DEVELOP),
     ("DELETE", "/api/v2/discovered/{discovered_resource_id}", DEVELOP),
     // Compiles.
-    ("GET", CHANGING_GET, Access::Environment(Right::Develop)),
+    ("GET", "/api/v1/notify/{environment}", Access::Environment(Right::Develop)),
     ("POST", "/api/v1/notify/{environment}", Access::Environment(Right::Develop)),
     ("HEAD", "/api/v1/notify/{environment}", Access::Environment(Right::View)),
     ("GET", "/api/v1/compilequeue", VIEW),

@@ -15,26 +15,28 @@ use uuid::Uuid;
 
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, maybe_time, plain, time};
-use crate::access::{ClientAddress, ClientGone, Right};
-use crate::app::App;
+use crate::access::Right;
 use crate::auth::{
     AuditNote, AuthMethod, Caller, RandomToken, SESSION_LENGTH, TokenGrants, check_password,
     normalized, role_right,
 };
 use crate::error::ServerError;
+use crate::extract::{ClientAddress, ClientGone};
 use crate::extract::{has_nul, read_bytes};
 use crate::routes::sessions::open_session;
 use crate::routes::users::{change_password, check_name};
+use crate::services::ServiceError;
+use crate::state::ServerState;
 
 const AT_ONCE: usize = 1_000;
 
 /// A request with its client address.
 pub(super) struct WithClientAddress(InmantaRequest, String);
 
-impl FromRequest<App> for WithClientAddress {
+impl FromRequest<ServerState> for WithClientAddress {
     type Rejection = ServerError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ServerError> {
+    async fn from_request(request: Request, app: &ServerState) -> Result<Self, ServerError> {
         let address = request.extensions().get::<ClientAddress>().map(|known| known.0.clone());
         let request = InmantaRequest::from_request(request, app).await?;
         Ok(WithClientAddress(request, address.unwrap_or_default()))
@@ -69,7 +71,7 @@ struct Login {
 }
 
 pub(super) async fn login(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Extension(ClientAddress(address)): Extension<ClientAddress>,
     Extension(ClientGone(gone)): Extension<ClientGone>,
     request: Request,
@@ -440,7 +442,7 @@ pub(super) async fn revoke_token(request: InmantaRequest) -> ApiResult {
     let unknown = || ServerError::NotFound { kind: "token", name: id.to_string() };
     let found = request.app.with_store(move |store| store.records().token(id.as_bytes())).await;
     let found = match found {
-        Err(ServerError::Store(StoreError::NotFound { .. })) => return Err(unknown()),
+        Err(ServiceError::Store(StoreError::NotFound { .. })) => return Err(unknown()),
         found => found?,
     };
     if !may_see(request.environment()?, &request.caller, &found) {

@@ -37,7 +37,14 @@ pub(super) async fn put(request: InmantaRequest) -> ApiResult {
     if Sha1::digest(&content).as_slice() != hash.0 {
         return Err(bad_request("The hash does not match the content"));
     }
-    contents::store_upload(&request.app, &request.caller, hash, content).await?;
+    contents::store_upload(
+        &request.app,
+        &request.caller,
+        hash,
+        content,
+        request.app.settings().contents,
+    )
+    .await?;
     done()
 }
 

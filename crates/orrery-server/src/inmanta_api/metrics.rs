@@ -37,7 +37,7 @@ pub(super) async fn get(request: InmantaRequest) -> ApiResult {
     let timestamps: Vec<String> = spans.ends().map(|at| time(Timestamp(at))).collect();
     let (wanted, now) = (names.clone(), request.app.now());
     let found =
-        request.with_store(move |store, key| series(store, key, &spans, &wanted, now)).await??;
+        request.try_with_store(move |store, key| series(store, key, &spans, &wanted, now)).await?;
     let mut shown = Map::new();
     for (name, values) in names.into_iter().zip(found) {
         shown.insert(name.clone(), values_by_interval(&name, &values, timestamps.len()));

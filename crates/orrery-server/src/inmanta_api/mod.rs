@@ -44,13 +44,10 @@ mod versions;
 use axum::Router;
 use axum::routing::{delete, get, head, patch, post, put};
 
-use crate::app::App;
+use crate::state::ServerState;
 
-pub(crate) use access_table::{CHANGING_GET, ROUTES};
+pub(crate) use access_table::RULES;
 pub(crate) use response::convert_errors;
-
-/// Header with the id of the environment.
-pub(crate) const ENVIRONMENT: &str = "x-inmanta-tid";
 
 /// First path segments after `/api/v1/` that belong to this API.
 const V1_SEGMENTS: [&str; 19] = [
@@ -85,7 +82,7 @@ pub fn is_inmanta_path(path: &str) -> bool {
 }
 
 /// Routes of the Inmanta-compatible API.
-pub(crate) fn router() -> Router<App> {
+pub(crate) fn router() -> Router<ServerState> {
     Router::new()
         .merge(v1_routes())
         .merge(environment_routes())
@@ -93,7 +90,7 @@ pub(crate) fn router() -> Router<App> {
         .merge(account_routes())
 }
 
-fn v1_routes() -> Router<App> {
+fn v1_routes() -> Router<ServerState> {
     use projects as p;
     Router::new()
         .route("/api/v1/project", get(p::list_projects_v1).put(p::create_project_v1))
@@ -143,7 +140,7 @@ fn v1_routes() -> Router<App> {
         .route("/api/v1/serverstatus", get(status::server_status))
 }
 
-fn environment_routes() -> Router<App> {
+fn environment_routes() -> Router<ServerState> {
     use projects as p;
     Router::new()
         .route("/api/v2/project", get(p::list_projects).put(p::create_project))
@@ -175,7 +172,7 @@ fn environment_routes() -> Router<App> {
         .route("/api/v2/desiredstate/diff/{from_version}/{to_version}", get(desired_state::diff))
 }
 
-fn resource_routes() -> Router<App> {
+fn resource_routes() -> Router<ServerState> {
     Router::new()
         .route("/api/v2/deploy_filtered", post(deploy::deploy_filtered))
         .route("/api/v2/dryrun/{version}", get(deploy::dry_runs).post(deploy::begin_dry_run))
@@ -215,7 +212,7 @@ fn resource_routes() -> Router<App> {
         .route("/api/v2/docs", get(status::docs))
 }
 
-fn account_routes() -> Router<App> {
+fn account_routes() -> Router<ServerState> {
     Router::new()
         .route("/api/v2/login", post(accounts::login))
         .route("/api/v2/login/renew", post(accounts::renew))

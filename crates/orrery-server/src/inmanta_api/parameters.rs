@@ -13,9 +13,9 @@ use super::paging::{Form, Key, ListDefinition, ListItem, ListRequest};
 use super::request::{InmantaRequest, bad_request};
 use super::resources::derived_uuid;
 use super::response::{ApiResult, data, plain, time, with_status};
+use crate::app::parameters::{FACT_EXPIRY, FACTS_PAUSE};
 use crate::compile_service::{Trigger, request_for_values};
 use crate::error::ServerError;
-use crate::routes::parameters::{FACT_EXPIRY, FACTS_PAUSE};
 
 const AT_ONCE: usize = 1_000;
 

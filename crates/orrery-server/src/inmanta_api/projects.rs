@@ -13,7 +13,6 @@ use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain};
 use super::settings;
 use crate::access::Right;
-use crate::app::App;
 use crate::compile_service::{self, CredentialChange};
 use crate::error::ServerError;
 use crate::routes::environments::{
@@ -21,6 +20,7 @@ use crate::routes::environments::{
     resolve_repository,
 };
 use crate::routes::operations::begin;
+use crate::state::ServerState;
 
 /// Timeout for waiting; shorter than that of a request.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(50);
@@ -80,7 +80,7 @@ async fn visible(
     project: Option<Uuid>,
 ) -> Result<Vec<(EnvironmentRecord, Vec<SettingRecord>)>, ServerError> {
     let caller = request.caller.clone();
-    request
+    let seen = request
         .app
         .with_store(move |store| {
             let found = store.records().list_environments(project.as_ref().map(Uuid::as_bytes))?;
@@ -91,7 +91,8 @@ async fn visible(
             })
             .collect()
         })
-        .await
+        .await?;
+    Ok(seen)
 }
 
 async fn projects(
@@ -208,7 +209,7 @@ pub(super) async fn delete_project(request: InmantaRequest) -> ApiResult {
 
 /// Validates the fields of an environment.
 fn check(
-    app: &App,
+    app: &ServerState,
     name: Option<&str>,
     description: Option<&str>,
     icon: Option<&str>,

@@ -9,9 +9,9 @@ use orrery_store::{EnvironmentKey, EnvironmentRecord, Store, StoreError};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServerError;
+use crate::state::ServerState;
 
 /// Maximum number of values in a body: enough for versions of more than a hundred thousand
 /// resources.
@@ -20,7 +20,7 @@ const VALUES_MAX: usize = 4_000_000;
 /// A request. Arguments are in the query for GET and DELETE, otherwise in the body. Some clients
 /// repeat those of the path there.
 pub(super) struct InmantaRequest {
-    pub(super) app: App,
+    pub(super) app: ServerState,
     pub(super) caller: Caller,
     /// Path of the request.
     pub(super) path: String,
@@ -29,10 +29,10 @@ pub(super) struct InmantaRequest {
     arguments: Map<String, Value>,
 }
 
-impl FromRequest<App> for InmantaRequest {
+impl FromRequest<ServerState> for InmantaRequest {
     type Rejection = ServerError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ServerError> {
+    async fn from_request(request: Request, app: &ServerState) -> Result<Self, ServerError> {
         let (mut parts, body) = request.into_parts();
         let caller = Caller::from_request_parts(&mut parts, app).await?;
         let environment = parts.extensions.get::<EnvironmentRecord>().cloned();
@@ -66,7 +66,7 @@ fn from_query(pairs: Vec<(String, String)>) -> Map<String, Value> {
 }
 
 /// Parses a JSON object, regardless of the content type. An empty body is an empty object.
-async fn from_body(request: Request, app: &App) -> Result<Map<String, Value>, ServerError> {
+async fn from_body(request: Request, app: &ServerState) -> Result<Map<String, Value>, ServerError> {
     let bytes = crate::extract::read_bytes(request, app).await?;
     if bytes.is_empty() {
         return Ok(Map::new());
@@ -258,16 +258,25 @@ impl InmantaRequest {
         self.environment().map(|environment| environment.key)
     }
 
-    /// Like `App::with_store`, with the key of the environment.
+    /// Like `Services::with_store`, with the key of the environment.
     pub(super) async fn with_store<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Store, EnvironmentKey) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ServerError> {
         let key = self.key()?;
-        self.app.with_store(move |store| work(store, key)).await
+        Ok(self.app.with_store(move |store| work(store, key)).await?)
     }
 
-    /// Like `App::change`, with the key of the environment and the time.
+    /// Like `Services::try_with_store`, with the key of the environment.
+    pub(super) async fn try_with_store<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store, EnvironmentKey) -> Result<T, ServerError> + Send + 'static,
+    ) -> Result<T, ServerError> {
+        let key = self.key()?;
+        self.app.try_with_store(move |store| work(store, key)).await
+    }
+
+    /// Like `Services::change`, with the key of the environment and the time.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Store, EnvironmentKey, Timestamp) -> Result<T, StoreError>
@@ -275,7 +284,7 @@ impl InmantaRequest {
         + 'static,
     ) -> Result<T, ServerError> {
         let (key, now) = (self.key()?, self.app.now());
-        self.app.change(move |store| work(store, key, now)).await
+        Ok(self.app.change(move |store| work(store, key, now)).await?)
     }
 }
 

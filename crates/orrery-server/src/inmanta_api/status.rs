@@ -4,12 +4,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect};
 use serde_json::{Value, json};
 
+use crate::error::ServerError;
+
 use super::request::InmantaRequest;
 use super::response::{ApiResult, data, with_status};
 
 async fn store_works(request: &InmantaRequest) -> Result<(), String> {
     let asked = request.app.with_store(|store| store.records().latest_change()).await;
-    asked.map(drop).map_err(|error| error.problem().detail)
+    asked.map(drop).map_err(|error| ServerError::from(error).problem().detail)
 }
 
 pub(super) async fn health(request: InmantaRequest) -> ApiResult {

@@ -16,11 +16,11 @@ use uuid::Uuid;
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain, time};
 use super::{code, resources};
-use crate::app::App;
 use crate::contents::VersionAuthor;
 use crate::error::ServerError;
 use crate::routes::pushes::check_push;
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 use crate::versions::{store_upload, version_info};
 
 /// Key in the version info for fields that only Inmanta clients use.
@@ -30,11 +30,11 @@ pub(super) const INMANTA_INFO: &str = "classic";
 pub(super) async fn reserve(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let environment = request.environment()?.clone();
-    let reserved = request.change(move |store, key, _| match check_push(store, &environment) {
-        Ok(()) => store.reserve_version(key).map(Ok),
-        Err(refused) => Ok(Err(refused)),
+    let reserved = request.app.try_change(move |store| {
+        check_push(store, &environment)?;
+        Ok::<_, ServerError>(store.reserve_version(environment.key)?)
     });
-    let number = reserved.await??;
+    let number = reserved.await?;
     data(json!(number.0))
 }
 
@@ -333,7 +333,7 @@ struct Rows {
     with_logs: bool,
 }
 
-type Reading = (App, Rows, usize, SemaphorePermit<'static>);
+type Reading = (ServerState, Rows, usize, SemaphorePermit<'static>);
 
 /// Formats the next resources on a blocking thread.
 async fn next_part(
@@ -360,7 +360,7 @@ async fn next_part(
         }
         Ok(Bytes::from(text))
     });
-    Some((written.await, (app, rows, end, turn)))
+    Some((written.await.map_err(ServerError::from), (app, rows, end, turn)))
 }
 
 /// Releases a version.

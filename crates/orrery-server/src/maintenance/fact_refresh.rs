@@ -6,7 +6,7 @@ use orrery_model::{ResourceId, Timestamp};
 use orrery_store::{Store, StoreError};
 use uuid::Uuid;
 
-use crate::routes::parameters::FACT_RENEWAL;
+use crate::app::parameters::FACT_RENEWAL;
 
 /// Resources per fact request.
 const RESOURCES_PER_REQUEST: usize = 1_000;

@@ -12,9 +12,9 @@ use std::time::Duration;
 use orrery_model::Timestamp;
 use orrery_store::{ChangeSeq, EnvironmentRecord, Store, StoreError};
 
-use crate::app::App;
-use crate::routes::parameters::FACT_RENEWAL;
+use crate::app::parameters::FACT_RENEWAL;
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 pub(crate) use retention::erase_environment;
 pub(crate) use samples::{
@@ -36,7 +36,7 @@ pub(crate) struct MaintenanceThread {
 }
 
 impl MaintenanceThread {
-    pub(crate) fn start(app: App) -> std::io::Result<Self> {
+    pub(crate) fn start(app: ServerState) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread =
             std::thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
@@ -78,7 +78,7 @@ fn until_next_run(now: Timestamp) -> Duration {
 /// Runs the tasks that are due, unless another server of this installation has claimed them.
 /// Environments without a change since position `seen` of the change feed are sampled only together
 /// with retention.
-fn run_due_tasks(app: &App, seen: &mut ChangeSeq) -> Result<(), StoreError> {
+fn run_due_tasks(app: &ServerState, seen: &mut ChangeSeq) -> Result<(), StoreError> {
     let (store, now) = (&**app.store(), app.now());
     let turn = |every: Duration| Timestamp(now.0.div_euclid(micros(every)) * micros(every));
     let sampling = store.records().claim_turn("sample", turn(SAMPLE_INTERVAL))?;

@@ -11,11 +11,11 @@ use http_body_util::BodyExt as _;
 use orrery_store::{IdempotentRequest, KeyState, StoredResponse};
 use sha2::{Digest as _, Sha256};
 
-use super::REQUEST_TIMEOUT;
-use crate::app::App;
+use super::{Admission, REQUEST_TIMEOUT};
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::read_bytes;
+use crate::services::for_idempotent_request;
 
 /// Maximum size of a stored response.
 const STORED_RESPONSE_MAX: usize = 1024 * 1024;
@@ -23,45 +23,15 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const KEY_LENGTH_MAX: usize = 255;
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// Routes without idempotency keys, since the caller is not authenticated yet.
-pub(crate) const KEYLESS_ROUTES: [&str; 6] = [
-    "/api/v1/login",
-    "/api/v1/setup",
-    "/api/v1/renew",
-    "/api/v1/webhooks/{environment}",
-    "/api/v2/login",
-    "/api/v2/login/renew",
-];
-
-/// Routes with secrets in their responses, of which only hashes are stored: the execution is
-/// recorded, but not the response.
-pub(crate) const SECRET_ROUTES: [&str; 5] = [
-    "/api/v1/tokens",
-    "/api/v1/environments/{environment}/webhook",
-    "/api/v1/environments/{environment}/remote-agents/invitations",
-    "/api/v1/environment_auth",
-    "/api/v2/environment_auth",
-];
-
-tokio::task_local! {
-    /// Idempotent request of the current task.
-    static CURRENT_REQUEST: Arc<IdempotentRequest>;
-}
-
-/// Returns the idempotent request of the current task, for the store.
-pub(crate) fn idempotent_request() -> Option<Arc<IdempotentRequest>> {
-    CURRENT_REQUEST.try_with(Arc::clone).ok()
-}
-
 /// Replays the response of a POST that is repeated with the same `Idempotency-Key`.
 pub(crate) async fn replay_repeated(
-    State(app): State<App>,
+    State(Admission { state, table }): State<Admission>,
     request: Request,
     next: Next,
 ) -> Result<Response, ServerError> {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let gives_secrets = SECRET_ROUTES.contains(&route);
-    let has_key = request.headers().contains_key(&KEY) && !KEYLESS_ROUTES.contains(&route);
+    let gives_secrets = table.gives_secrets(route);
+    let has_key = request.headers().contains_key(&KEY) && !table.is_keyless(route);
     if request.method() != Method::POST || !has_key {
         return Ok(next.run(request).await);
     }
@@ -74,7 +44,7 @@ pub(crate) async fn replay_repeated(
     let actor = request.extensions().get::<Caller>().map(|caller| caller.name.clone());
     let actor = actor.unwrap_or_default();
     let (parts, body) = request.into_parts();
-    let body = read_bytes(Request::from_parts(parts.clone(), body), &app).await?;
+    let body = read_bytes(Request::from_parts(parts.clone(), body), &state).await?;
     let mut digest = Sha256::new();
     let media_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     for part in [parts.uri.to_string().as_bytes(), media_type.unwrap_or_default(), &body] {
@@ -83,11 +53,11 @@ pub(crate) async fn replay_repeated(
     }
     let digest: [u8; 32] = digest.finalize().into();
 
-    let attempt = Arc::new(IdempotentRequest::new(actor, key, app.now()));
+    let attempt = Arc::new(IdempotentRequest::new(actor, key, state.now()));
     // Longer than a request can take: the first attempt is dead.
-    let abandoned = app.now() - 2 * REQUEST_TIMEOUT;
+    let abandoned = state.now() - 2 * REQUEST_TIMEOUT;
     let mine = Arc::clone(&attempt);
-    let known = app
+    let known = state
         .with_store(move |store| store.records().begin_idempotent(&mine, &digest, abandoned))
         .await?;
     match known {
@@ -117,13 +87,13 @@ pub(crate) async fn replay_repeated(
         }
     }
     let request = Request::from_parts(parts, Body::from(body));
-    let response = CURRENT_REQUEST.scope(Arc::clone(&attempt), next.run(request)).await;
+    let response = for_idempotent_request(Arc::clone(&attempt), next.run(request)).await;
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.map(http_body_util::Collected::to_bytes);
     let bytes = bytes.map_err(|error| ServerError::Internal(error.to_string()))?;
     let secret = gives_secrets && parts.status.is_success();
     let kept = to_stored_response(parts.status, &parts.headers, &bytes).filter(|_| !secret);
-    let ended = app
+    let ended = state
         .with_store(move |store| store.records().finish_idempotent(&attempt, kept.as_ref()))
         .await;
     if let Err(error) = ended {

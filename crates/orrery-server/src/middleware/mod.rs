@@ -1,6 +1,19 @@
-//! Middleware: timeout, request id and error form of all requests; idempotency keys; parameter checks.
+//! Middleware: everything that happens around handlers.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `admission` | authentication, rights, audit log |
+//! | `body_limits` | sizes of bodies, memory of responses |
+//! | `idempotency` | repeated requests |
+//! | `query_params` | unknown parameters |
+//! | `measure` | metrics and traces of requests |
+//!
+//! The timeout, the request id and the error form of all requests are here.
 
+mod admission;
+mod body_limits;
 mod idempotency;
+mod measure;
 mod query_params;
 
 use std::time::Duration;
@@ -11,7 +24,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use uuid::Uuid;
 
-pub(crate) use idempotency::{KEYLESS_ROUTES, SECRET_ROUTES, idempotent_request, replay_repeated};
+pub(crate) use admission::{Admission, admit_request};
+pub(crate) use body_limits::{AnonymousResponse, is_for_authenticated, limit_compressed_size};
+pub(crate) use idempotency::replay_repeated;
+pub(crate) use measure::measure;
 pub(crate) use query_params::{RouteParameters, check_parameters};
 
 use crate::error::ServerError;

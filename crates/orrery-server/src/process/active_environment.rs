@@ -11,7 +11,7 @@ use orrery_scheduler::{Event, Filter, Settings};
 use orrery_store::{Lease, RequestRecord, ServedName};
 use serde_json::Value;
 
-use crate::app::App;
+use crate::state::ServerState;
 
 use super::agent_routing::{AgentRouter, RoutingChanges};
 use super::epochs;
@@ -116,7 +116,7 @@ impl ActiveEnvironment {
     }
 
     /// Completes finished requests, and records the progress of the others.
-    pub(super) fn finish_requests(&mut self, app: &App) -> Result<(), RunnerError> {
+    pub(super) fn finish_requests(&mut self, app: &ServerState) -> Result<(), RunnerError> {
         for (request_id, answer) in self.engine.take_finished_requests() {
             let Some(at) = self.requests.iter().position(|open| open.request_id == request_id)
             else {
@@ -163,7 +163,7 @@ pub(super) struct NewRequests {
 
 /// Claims the open requests that are not in `known`. The caller passes the events to the engine.
 pub(super) fn claim_requests(
-    app: &App,
+    app: &ServerState,
     lease: &Lease,
     open: Vec<RequestRecord>,
     known: &[PendingRequest],

@@ -10,16 +10,16 @@ use orrery_model::{Deployer, Inventory, Placement};
 use orrery_store::{EnvironmentRecord, ServedName, Store, StoreError};
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::gateway::RemoteSite;
 use crate::placement::{self, DeclaredAgents};
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 use super::own_machine::OwnMachine;
 
 /// Resolves the execution sites of an environment's agents.
 pub(super) struct AgentRouter {
-    app: App,
+    app: ServerState,
     environment: Uuid,
     own_machine: Arc<OwnMachine>,
     table: RwLock<RoutingTable>,
@@ -46,7 +46,7 @@ pub(super) struct RoutingChanges {
 
 impl AgentRouter {
     pub(super) fn read(
-        app: &App,
+        app: &ServerState,
         store: &dyn Store,
         environment: &EnvironmentRecord,
         settings: &EnvironmentSettings,

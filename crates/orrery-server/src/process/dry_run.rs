@@ -20,9 +20,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::placement::DeclaredAgents;
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 use super::ProcessOptions;
 use super::agent_routing::AgentRouter;
@@ -42,7 +42,7 @@ struct Payload {
 
 /// A requested dry run.
 pub(super) struct DryRun {
-    pub(super) app: App,
+    pub(super) app: ServerState,
     pub(super) options: Arc<ProcessOptions>,
     pub(super) environment: EnvironmentRecord,
     pub(super) request: RequestRecord,

@@ -8,7 +8,7 @@ use orrery_executor::Engine;
 use orrery_model::{ResourceId, Timestamp, VersionNumber};
 use orrery_store::{EnvironmentKey, Store, StoreError};
 
-use crate::routes::parameters::{FACT_RENEWAL, FACTS_PAUSE};
+use crate::app::parameters::{FACT_RENEWAL, FACTS_PAUSE};
 
 /// Unknown facts of the current version.
 #[derive(Debug, Default)]

@@ -17,9 +17,9 @@ use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Lease, ParameterEffect, StoreError, VersionInfo, uuid_text,
 };
 
-use crate::app::App;
 use crate::compile_service::{Trigger, request_for_values};
 use crate::isolation::Isolation;
+use crate::state::ServerState;
 use crate::versions::named_files;
 
 use super::ProcessOptions;
@@ -92,7 +92,7 @@ fn confinement(
 
 /// Inputs for loading handlers.
 pub(super) struct HandlerInputs<'a> {
-    pub(super) app: &'a App,
+    pub(super) app: &'a ServerState,
     pub(super) options: &'a ProcessOptions,
     pub(super) environment: &'a EnvironmentRecord,
     /// `None` for dry runs, which persist nothing.
@@ -103,7 +103,7 @@ pub(super) struct HandlerInputs<'a> {
 
 /// Requests compiles for values that handlers set, as for values set through the API.
 struct CompileRequester {
-    app: App,
+    app: ServerState,
     environment: EnvironmentKey,
 }
 
@@ -151,16 +151,16 @@ impl Handlers {
             Ok(confinement) => (confinement, None),
             Err(reason) => (None, Some(reason)),
         };
-        let clock = crate::app::system_time;
+        let clock = crate::services::system_time;
         let hooks = Arc::new(CompileRequester { app: app.clone(), environment: environment.key });
         let files = Arc::new(StoredFiles::new(Arc::clone(&store), environment.key, clock));
         files.set_names(named_files(&version.info));
         let contents = FileContents::cached(own.join(FILES), Arc::clone(&files) as _);
-        contents.remove_unused(CONTENT_RETENTION, crate::app::wall_clock());
+        contents.remove_unused(CONTENT_RETENTION, crate::services::wall_clock());
         let parameters =
             StoredParameters { store, environment: environment.key, lease, clock, hooks };
         let environments = VirtualEnvs::new(virtualenvs(inputs, &own), Vec::new());
-        let _ = environments.remove_unused(VIRTUALENV_RETENTION, crate::app::wall_clock());
+        let _ = environments.remove_unused(VIRTUALENV_RETENTION, crate::services::wall_clock());
         let hosting = HostConfig {
             environment: uuid_text(&environment.uuid),
             files: contents,

@@ -14,7 +14,7 @@ use orrery_handlers::{Moment, Permit};
 use orrery_model::Timestamp;
 use orrery_store::{Lease, RenewalOutcome, StoreError};
 
-use crate::app::App;
+use crate::state::ServerState;
 
 use super::Message;
 use super::lease_cell::LeaseRegistry;
@@ -46,7 +46,7 @@ pub(super) struct Renewer {
 
 impl Renewer {
     pub(super) fn start(
-        app: App,
+        app: ServerState,
         lasts: Duration,
         leases: Arc<LeaseRegistry>,
         messages: Sender<Message>,
@@ -70,7 +70,7 @@ impl Renewer {
 }
 
 struct RenewalLoop {
-    app: App,
+    app: ServerState,
     lasts: Duration,
     leases: Arc<LeaseRegistry>,
     messages: Sender<Message>,

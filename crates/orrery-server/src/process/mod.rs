@@ -37,9 +37,9 @@ use std::time::Duration;
 use orrery_executor::WorkerLimits;
 use orrery_store::EnvironmentKey;
 
-use crate::app::App;
 use crate::isolation::Isolation;
 use crate::maintenance::MaintenanceThread;
+use crate::state::ServerState;
 
 pub use own_machine::{OwnMachineOptions, OwnMachinePolicy, TargetHostCommand};
 
@@ -87,7 +87,7 @@ impl ProcessRole {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(app: App, options: ProcessOptions) -> std::io::Result<Self> {
+    pub fn start(app: ServerState, options: ProcessOptions) -> std::io::Result<Self> {
         let (messages, inbox) = mpsc::channel();
         let wake_ups = messages.clone();
         app.on_wake_up(move || wake_ups.send(Message::WakeUp).is_ok());

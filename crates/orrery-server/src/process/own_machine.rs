@@ -19,7 +19,7 @@ use orrery_store::{
     EnvironmentKey, EnvironmentRecord, NewNotification, Records, Store, StoreError,
 };
 
-use crate::app::App;
+use crate::state::ServerState;
 
 /// Policy for access to the server's own machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl fmt::Debug for OwnMachine {
 impl OwnMachine {
     /// Reads the current rights. Sandboxed actions run under `permit`.
     pub(super) fn read(
-        app: &App,
+        app: &ServerState,
         store: &dyn Store,
         options: &OwnMachineOptions,
         environment: &EnvironmentRecord,
@@ -157,7 +157,7 @@ impl OwnMachine {
 
     /// Updates the rights; returns true if they changed. Must run after a version was read and
     /// before it is deployed: its author existed before the version.
-    pub(super) fn refresh(&self, app: &App, store: &dyn Store) -> Result<bool, StoreError> {
+    pub(super) fn refresh(&self, app: &ServerState, store: &dyn Store) -> Result<bool, StoreError> {
         let rights = determine_rights(app, store, self.policy)?;
         let mut current = self.rights.write().unwrap_or_else(PoisonError::into_inner);
         let former = std::mem::replace(&mut *current, rights);
@@ -203,7 +203,7 @@ impl OwnMachine {
 
 /// Determines the rights of environments on this machine.
 pub(super) fn determine_rights(
-    app: &App,
+    app: &ServerState,
     store: &dyn Store,
     policy: OwnMachinePolicy,
 ) -> Result<Rights, StoreError> {

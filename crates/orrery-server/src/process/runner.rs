@@ -18,9 +18,9 @@ use orrery_store::{
     RequestRecord, Store, StoreError,
 };
 
-use crate::app::App;
 use crate::compile_service::request_for_facts;
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 use super::active_environment::{ActiveEnvironment, PROGRESS_INTERVAL};
 use super::dry_run::DryRun;
@@ -69,7 +69,7 @@ pub(super) enum RunnerError {
 }
 
 pub(super) struct Runner {
-    pub(super) app: App,
+    pub(super) app: ServerState,
     pub(super) options: Arc<ProcessOptions>,
     messages: Sender<Message>,
     pub(super) key: EnvironmentKey,
@@ -88,7 +88,7 @@ pub(super) struct Runner {
 
 impl Runner {
     pub(super) fn new(
-        app: App,
+        app: ServerState,
         options: Arc<ProcessOptions>,
         messages: Sender<Message>,
         key: EnvironmentKey,

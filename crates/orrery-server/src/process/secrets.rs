@@ -6,7 +6,7 @@ use orrery_handlers::{SecretError, SecretSource, Secrets};
 use orrery_model::SecretText;
 use orrery_store::{EnvironmentKey, StoreError};
 
-use crate::app::App;
+use crate::state::ServerState;
 use crate::vault::{Vault, VaultError};
 
 use super::own_machine::OwnMachine;
@@ -20,7 +20,11 @@ pub(super) struct EnvironmentSecrets {
 }
 
 impl EnvironmentSecrets {
-    pub(super) fn new(app: &App, environment: EnvironmentKey, machine: Arc<OwnMachine>) -> Self {
+    pub(super) fn new(
+        app: &ServerState,
+        environment: EnvironmentKey,
+        machine: Arc<OwnMachine>,
+    ) -> Self {
         EnvironmentSecrets { vault: app.vault().clone(), environment, machine }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use orrery_model::Timestamp;
 use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
 
-use crate::app::App;
+use crate::state::ServerState;
 
 use super::lease_cell::LeaseRegistry;
 use super::runner::{Next, Runner, STOP_POLL_INTERVAL, STOP_TIMEOUT};
@@ -41,7 +41,7 @@ struct EnvironmentSlot {
 }
 
 pub(super) struct Supervisor {
-    app: App,
+    app: ServerState,
     options: Arc<ProcessOptions>,
     messages: Sender<Message>,
     slots: BTreeMap<EnvironmentKey, EnvironmentSlot>,
@@ -57,7 +57,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn new(
-        app: App,
+        app: ServerState,
         options: ProcessOptions,
         messages: Sender<Message>,
         leases: Arc<LeaseRegistry>,

@@ -11,7 +11,6 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::count_cache::CachedCounts;
 use crate::error::ServerError;
@@ -19,6 +18,7 @@ use crate::extract::{
     Body, InEnvironment, Path, Query, page_limit, parse_cursor as page_place, take_page,
 };
 use crate::placement::{self, DeclaredAgents};
+use crate::state::ServerState;
 
 use super::{environments, permitted_actions, segment};
 
@@ -121,7 +121,7 @@ pub(super) struct Filter {
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/agents", tag = "agents", params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page", body = Page<Agent>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
@@ -145,7 +145,7 @@ pub(super) async fn list(
 }
 
 async fn read_agent(
-    app: &App,
+    app: &ServerState,
     caller: &Caller,
     environment: &EnvironmentRecord,
     name: String,
@@ -165,7 +165,7 @@ async fn read_agent(
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 200, description = "The agent", body = Agent)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
@@ -188,13 +188,13 @@ pub(super) enum AgentAction {
 }
 
 async fn apply_action(
-    app: &App,
+    app: &ServerState,
     environment: &EnvironmentRecord,
     agent: Option<String>,
     action: AgentAction,
 ) -> Result<(), ServerError> {
     let (key, now) = (environment.key, app.now());
-    app.change(move |store| {
+    let done = app.change(move |store| {
         let (records, agent) = (store.records(), agent.as_deref());
         match action {
             AgentAction::Pause => records.pause_agent(key, agent, true, now),
@@ -202,8 +202,8 @@ async fn apply_action(
             AgentAction::KeepPausedOnResume => records.set_on_resume(key, agent, false, now),
             AgentAction::UnpauseOnResume => records.set_on_resume(key, agent, true, now),
         }
-    })
-    .await
+    });
+    Ok(done.await?)
 }
 
 /// Pauses or resumes an agent, now or at the end of a halt.
@@ -211,7 +211,7 @@ async fn apply_action(
     params(("environment" = Uuid, Path), ("name" = String, Path), ("action" = AgentAction, Path)),
     responses((status = 200, description = "Current state", body = Agent)))]
 pub(super) async fn act_on_agent(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name, action)): Path<(Uuid, String, AgentAction)>,
@@ -226,7 +226,7 @@ pub(super) async fn act_on_agent(
     params(("environment" = Uuid, Path), ("action" = AgentAction, Path)),
     responses((status = 204, description = "Done")))]
 pub(super) async fn act_all(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, action)): Path<(Uuid, AgentAction)>,
 ) -> Result<axum::http::StatusCode, ServerError> {
@@ -240,7 +240,7 @@ pub(super) async fn act_all(
     params(("environment" = Uuid, Path)), request_body = PlacementRequest,
     responses((status = 200, description = "The placements", body = PlacementAnswer)))]
 pub(super) async fn resolve_placements(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Body(question): Body<PlacementRequest>,
 ) -> Result<Json<PlacementAnswer>, ServerError> {

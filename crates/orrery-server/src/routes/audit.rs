@@ -9,9 +9,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::error::ServerError;
 use crate::extract::{Body, Query};
+use crate::state::ServerState;
 
 use super::time;
 use super::users::page_size;
@@ -73,7 +73,7 @@ fn parse_time(field: &str, text: Option<&str>) -> Result<Option<Timestamp>, Serv
 #[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(AuditParameters),
     responses((status = 200, body = Page<AuditEntry>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Query(wanted): Query<AuditParameters>,
 ) -> Result<Json<Page<AuditEntry>>, ServerError> {
     let limit = page_size(wanted.limit)?;
@@ -98,15 +98,15 @@ pub(super) async fn list(
 }
 
 /// Returns the number of the oldest stored entry.
-async fn oldest_entry(app: &App) -> Result<i64, ServerError> {
-    app.with_store(|store| store.records().oldest_audit_id()).await
+async fn oldest_entry(app: &ServerState) -> Result<i64, ServerError> {
+    Ok(app.with_store(|store| store.records().oldest_audit_id()).await?)
 }
 
 /// Verifies the whole hash chain.
 #[utoipa::path(post, path = "/api/v1/audit/verify", tag = "audit", request_body = AuditCheck,
     responses((status = 200, body = AuditVerdict), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn verify(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Body(check): Body<AuditCheck>,
 ) -> Result<Json<AuditVerdict>, ServerError> {
     let mut known = match (check.id, check.hash) {

@@ -16,11 +16,11 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::app::App;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::cluster::{self, Author, Scope, content_of, kind_of};
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, Query, etag, page_limit, parse_cursor, take_page};
+use crate::state::ServerState;
 
 use super::time;
 
@@ -93,7 +93,7 @@ fn is_visible(caller: &Caller, kind: &str) -> bool {
 }
 
 async fn list(
-    app: App,
+    app: ServerState,
     caller: Caller,
     scope: Scope,
     filter: ListFilter,
@@ -118,24 +118,24 @@ async fn list(
 
 /// Finds a document in a project, then in the installation.
 async fn find<T: Send + 'static>(
-    app: &App,
+    app: &ServerState,
     scope: Scope,
     look: impl Fn(orrery_store::Records<'_>, Option<&[u8; 16]>) -> Result<T, StoreError>
     + Send
     + 'static,
 ) -> Result<T, ServerError> {
-    app.with_store(move |store| {
+    let found = app.with_store(move |store| {
         let own = look(store.records(), scope.as_ref().map(Uuid::as_bytes));
         match own {
             Err(StoreError::NotFound { .. }) if scope.is_some() => look(store.records(), None),
             own => own,
         }
-    })
-    .await
+    });
+    Ok(found.await?)
 }
 
 async fn show(
-    app: App,
+    app: ServerState,
     caller: Caller,
     scope: Scope,
     (kind, name): (String, String),
@@ -153,7 +153,7 @@ async fn show(
 }
 
 async fn put(
-    app: App,
+    app: ServerState,
     caller: Caller,
     scope: Scope,
     (kind, name): (String, String),
@@ -188,7 +188,7 @@ async fn put(
 }
 
 async fn delete(
-    app: App,
+    app: ServerState,
     caller: Caller,
     scope: Scope,
     (kind, name): (String, String),
@@ -202,7 +202,7 @@ async fn delete(
 }
 
 async fn history(
-    app: App,
+    app: ServerState,
     caller: Caller,
     scope: Scope,
     (kind, name): (String, String),
@@ -227,7 +227,7 @@ async fn history(
 }
 
 async fn apply(
-    app: App,
+    app: ServerState,
     caller: Caller,
     scope: Scope,
     changes: DocumentChanges,
@@ -252,7 +252,7 @@ async fn apply(
 #[utoipa::path(get, path = "/api/v1/cluster-documents", tag = "cluster documents", params(ListFilter),
     responses((status = 200, body = Page<ClusterDocument>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Query(filter): Query<ListFilter>,
 ) -> Result<Json<Page<ClusterDocument>>, ServerError> {
@@ -263,7 +263,7 @@ pub(super) async fn list_shared(
 #[utoipa::path(get, path = "/api/v1/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("kind" = String, Path), ("name" = String, Path), Revision),
     responses((status = 200, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path((kind, name)): Path<(String, String)>,
     Query(Revision { revision }): Query<Revision>,
@@ -276,7 +276,7 @@ pub(super) async fn get_shared(
 #[utoipa::path(put, path = "/api/v1/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("kind" = String, Path), ("name" = String, Path)), request_body = Object,
     responses((status = 200, description = "Changed or unchanged", body = ClusterDocument), (status = 201, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path((kind, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
@@ -290,7 +290,7 @@ pub(super) async fn put_shared(
 #[utoipa::path(delete, path = "/api/v1/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("kind" = String, Path), ("name" = String, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path((kind, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
@@ -303,7 +303,7 @@ pub(super) async fn delete_shared(
 #[utoipa::path(get, path = "/api/v1/cluster-documents/{kind}/{name}/history", tag = "cluster documents", params(("kind" = String, Path), ("name" = String, Path), Section),
     responses((status = 200, body = Page<ClusterDocument>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn history_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path((kind, name)): Path<(String, String)>,
     Query(section): Query<Section>,
@@ -316,7 +316,7 @@ pub(super) async fn history_shared(
 #[utoipa::path(post, path = "/api/v1/cluster-documents/apply", tag = "cluster documents", request_body = DocumentChanges,
     responses((status = 200, body = DocumentsApplied), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn apply_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Body(changes): Body<DocumentChanges>,
 ) -> Result<WithAuditDetail<Json<DocumentsApplied>>, ServerError> {
@@ -328,7 +328,7 @@ pub(super) async fn apply_shared(
 #[utoipa::path(post, path = "/api/v1/cluster-documents/solve", tag = "cluster documents", request_body = SolveRequest,
     responses((status = 200, body = SolveAnswer), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn solve_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Body(request): Body<SolveRequest>,
 ) -> Result<Json<SolveAnswer>, ServerError> {
     cluster::solve(&app, None, request).await.map(Json)
@@ -339,7 +339,7 @@ pub(super) async fn solve_shared(
 #[utoipa::path(get, path = "/api/v1/projects/{project}/cluster-documents", tag = "cluster documents", params(("project" = Uuid, Path), ListFilter),
     responses((status = 200, body = Page<ClusterDocument>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(project): Path<Uuid>,
     Query(filter): Query<ListFilter>,
@@ -351,7 +351,7 @@ pub(super) async fn list_own(
 #[utoipa::path(get, path = "/api/v1/projects/{project}/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("project" = Uuid, Path), ("kind" = String, Path), ("name" = String, Path), Revision),
     responses((status = 200, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path((project, kind, name)): Path<(Uuid, String, String)>,
     Query(Revision { revision }): Query<Revision>,
@@ -364,7 +364,7 @@ pub(super) async fn get_own(
 #[utoipa::path(put, path = "/api/v1/projects/{project}/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("project" = Uuid, Path), ("kind" = String, Path), ("name" = String, Path)), request_body = Object,
     responses((status = 200, description = "Changed or unchanged", body = ClusterDocument), (status = 201, body = ClusterDocument), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path((project, kind, name)): Path<(Uuid, String, String)>,
     IfMatch(expected): IfMatch,
@@ -377,7 +377,7 @@ pub(super) async fn put_own(
 #[utoipa::path(delete, path = "/api/v1/projects/{project}/cluster-documents/{kind}/{name}", tag = "cluster documents", params(("project" = Uuid, Path), ("kind" = String, Path), ("name" = String, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path((project, kind, name)): Path<(Uuid, String, String)>,
     IfMatch(expected): IfMatch,
@@ -390,7 +390,7 @@ pub(super) async fn delete_own(
 #[utoipa::path(get, path = "/api/v1/projects/{project}/cluster-documents/{kind}/{name}/history", tag = "cluster documents", params(("project" = Uuid, Path), ("kind" = String, Path), ("name" = String, Path), Section),
     responses((status = 200, body = Page<ClusterDocument>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn history_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path((project, kind, name)): Path<(Uuid, String, String)>,
     Query(section): Query<Section>,
@@ -403,7 +403,7 @@ pub(super) async fn history_own(
 #[utoipa::path(post, path = "/api/v1/projects/{project}/cluster-documents/apply", tag = "cluster documents", params(("project" = Uuid, Path)), request_body = DocumentChanges,
     responses((status = 200, body = DocumentsApplied), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn apply_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(project): Path<Uuid>,
     Body(changes): Body<DocumentChanges>,
@@ -416,7 +416,7 @@ pub(super) async fn apply_own(
 #[utoipa::path(post, path = "/api/v1/projects/{project}/cluster-documents/solve", tag = "cluster documents", params(("project" = Uuid, Path)), request_body = SolveRequest,
     responses((status = 200, body = SolveAnswer), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn solve_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(project): Path<Uuid>,
     Body(request): Body<SolveRequest>,
 ) -> Result<Json<SolveAnswer>, ServerError> {

@@ -17,12 +17,12 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::compile_service::{RepositoryError, redact_values};
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 use super::{check_not_deleting, environments, join_names, permitted_actions, time};
 
@@ -191,7 +191,7 @@ fn request_of(new: NewCompile) -> Result<CompileRequest, ServerError> {
     request_body = NewCompile,
     responses((status = 202, description = "Queued", body = Compile)))]
 pub(super) async fn create(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     body: Option<Body<NewCompile>>,
@@ -260,7 +260,7 @@ pub(super) struct Filter {
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/compiles", tag = "compiles", params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page", body = Page<Compile>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
@@ -285,7 +285,7 @@ pub(super) async fn list(
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/compiles/queue", tag = "compiles", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "All items", body = Page<Compile>)))]
 pub(super) async fn queue(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<Page<Compile>>, ServerError> {
@@ -310,7 +310,7 @@ pub(super) struct OutputPosition {
     params(("environment" = Uuid, Path), ("id" = Uuid, Path), OutputPosition),
     responses((status = 200, description = "The compile", body = CompileDetails)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
@@ -346,7 +346,7 @@ pub(super) async fn get(
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "Current state", body = Compile)))]
 pub(super) async fn cancel(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     caller: Caller,
     Path((_, id)): Path<(Uuid, Uuid)>,

@@ -11,9 +11,9 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor};
+use crate::state::ServerState;
 
 use super::{check_not_deleting, environments, segment, time};
 
@@ -63,7 +63,7 @@ pub(super) struct Filter {
     params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page", body = Page<DiscoveredResource>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<DiscoveredResource>>, ServerError> {
@@ -90,7 +90,7 @@ pub(super) async fn list(
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
     responses((status = 200, description = "The discovered resource", body = DiscoveredResource)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<Json<DiscoveredResource>, ServerError> {
@@ -104,7 +104,7 @@ pub(super) async fn get(
     params(("environment" = Uuid, Path)), request_body = DiscoveredUpload,
     responses((status = 204, description = "Stored")))]
 pub(super) async fn put(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Body(upload): Body<DiscoveredUpload>,
 ) -> Result<StatusCode, ServerError> {
@@ -148,7 +148,7 @@ pub(super) async fn put(
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
     responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<StatusCode, ServerError> {

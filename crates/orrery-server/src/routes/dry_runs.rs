@@ -13,10 +13,10 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::extract::{InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
+use crate::state::ServerState;
 use crate::versions::version_info;
 
 use super::{check_not_deleting, environments, operations, permitted_actions, time};
@@ -58,7 +58,7 @@ fn dry_run_view(
     params(("environment" = Uuid, Path), ("number" = u32, Path)),
     responses((status = 202, description = "Started; `request.dry_run` is the id of the dry run", body = Operation)))]
 pub(super) async fn create(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
@@ -90,7 +90,7 @@ pub(super) struct Pagination {
     params(("environment" = Uuid, Path), ("number" = u32, Path), Pagination),
     responses((status = 200, description = "A page", body = Page<DryRun>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
@@ -123,7 +123,7 @@ pub(super) async fn list(
     params(("environment" = Uuid, Path), ("number" = u32, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "The dry run", body = DryRun)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number, id)): Path<(Uuid, u32, Uuid)>,
@@ -216,7 +216,7 @@ fn change_view(result: DryRunResult) -> DryRunChange {
     params(("environment" = Uuid, Path), ("number" = u32, Path), ("id" = Uuid, Path), ChangesFilter),
     responses((status = 200, description = "A page", body = Page<DryRunChange>)))]
 pub(super) async fn results(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, number, id)): Path<(Uuid, u32, Uuid)>,
     Query(filter): Query<ChangesFilter>,

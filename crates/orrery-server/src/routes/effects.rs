@@ -9,9 +9,9 @@ use orrery_store::{EffectVerdict, NewRequest};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment};
+use crate::state::ServerState;
 
 use super::{check_not_deleting, operations, time};
 
@@ -20,7 +20,7 @@ use super::{check_not_deleting, operations, time};
     params(("environment" = Uuid, Path)),
     responses((status = 200, description = "All items", body = UnknownEffects)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<UnknownEffects>, ServerError> {
     let key = environment.key;
@@ -42,7 +42,7 @@ pub(super) async fn list(
     params(("environment" = Uuid, Path)), request_body = SettleRequest,
     responses((status = 202, description = "Accepted; the engine applies it", body = Operation)))]
 pub(super) async fn settle(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Body(request): Body<SettleRequest>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {

@@ -20,7 +20,6 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::app::App;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::compile_service::{self, CredentialChange, RepositoryError};
 use crate::error::ServerError;
@@ -29,6 +28,7 @@ use crate::extract::{
     unchanged,
 };
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 use super::{join_names, operations, permitted_actions, time};
 
@@ -144,7 +144,7 @@ pub(crate) fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
 }
 
 pub(crate) fn check_repository(
-    app: &App,
+    app: &ServerState,
     repository: Option<&str>,
     branch: Option<&str>,
 ) -> Result<(), ServerError> {
@@ -180,7 +180,7 @@ pub(crate) fn resolve_repository(
 
 /// Seals or deletes the credential of an environment's repository.
 pub(crate) async fn apply_credential_change(
-    app: &App,
+    app: &ServerState,
     environment: EnvironmentKey,
     change: CredentialChange,
 ) -> Result<(), ServerError> {
@@ -198,7 +198,7 @@ pub(crate) async fn apply_credential_change(
 }
 
 async fn with_settings(
-    app: &App,
+    app: &ServerState,
     caller: &Caller,
     record: EnvironmentRecord,
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
@@ -238,7 +238,7 @@ pub(super) struct Filter {
 #[utoipa::path(get, path = "/api/v1/environments", tag = "environments", params(Filter),
     responses((status = 200, description = "A page, by project and name", body = Page<Environment>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Environment>>, ServerError> {
@@ -297,7 +297,7 @@ pub(super) async fn list(
 #[utoipa::path(post, path = "/api/v1/environments", tag = "environments", request_body = NewEnvironment,
     responses((status = 201, description = "Created", body = Environment)))]
 pub(super) async fn create(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Body(new): Body<NewEnvironment>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Environment>)>, ServerError> {
@@ -347,7 +347,7 @@ fn audit_text(record: &EnvironmentRecord) -> String {
 #[utoipa::path(get, path = "/api/v1/environments/{environment}", tag = "environments", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "The environment", body = Environment)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(known): InEnvironment,
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
@@ -361,7 +361,7 @@ pub(super) async fn get(
     params(("environment" = Uuid, Path)),
     request_body = EnvironmentUpdate, responses((status = 200, description = "Current state", body = Environment)))]
 pub(super) async fn update(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(environment): Path<Uuid>,
     IfMatch(expected): IfMatch,
@@ -421,7 +421,7 @@ pub(super) async fn update(
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/halt", tag = "environments", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "Halted", body = Environment)))]
 pub(super) async fn halt(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(environment): Path<Uuid>,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<Environment>)>, ServerError> {
@@ -432,7 +432,7 @@ pub(super) async fn halt(
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/resume", tag = "environments", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "Resumed", body = Environment)))]
 pub(super) async fn resume(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(environment): Path<Uuid>,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<Environment>)>, ServerError> {
@@ -440,7 +440,7 @@ pub(super) async fn resume(
 }
 
 async fn set_halted(
-    app: &App,
+    app: &ServerState,
     caller: &Caller,
     environment: Uuid,
     halted: bool,
@@ -455,7 +455,7 @@ async fn set_halted(
 }
 
 pub(crate) async fn refuse_if_protected(
-    app: &App,
+    app: &ServerState,
     record: &EnvironmentRecord,
 ) -> Result<(), ServerError> {
     let key = record.key;
@@ -479,7 +479,7 @@ pub(super) fn protected() -> ServerError {
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/clear", tag = "environments", params(("environment" = Uuid, Path)),
     responses((status = 202, description = "Started; the operation reports the end", body = Operation)))]
 pub(super) async fn clear(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
     refuse_if_protected(&app, &environment).await?;
@@ -494,7 +494,7 @@ pub(super) async fn clear(
     params(("environment" = Uuid, Path)),
     responses((status = 202, description = "Started", body = Operation)))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {

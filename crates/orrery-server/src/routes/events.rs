@@ -16,10 +16,11 @@ use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::app::App;
 use crate::auth::{self, Caller};
 use crate::error::ServerError;
 use crate::extract::InEnvironment;
+use crate::services::ServiceError;
+use crate::state::ServerState;
 
 use super::time;
 
@@ -66,7 +67,7 @@ enum View {
 }
 
 impl View {
-    async fn event(&mut self, app: &App, note: &ChangeRecord) -> Option<ChangeEvent> {
+    async fn event(&mut self, app: &ServerState, note: &ChangeRecord) -> Option<ChangeEvent> {
         let environment = match (self, note.environment) {
             (View::One(key, uuid), Some(of)) if *key == of => Some(*uuid),
             (View::One(..), _) => return None,
@@ -109,7 +110,7 @@ impl View {
 
 /// Event stream of one client.
 struct Listener {
-    app: App,
+    app: ServerState,
     credentials: Credentials,
     checked: Instant,
     view: View,
@@ -166,7 +167,7 @@ impl Listener {
     /// True if the credential and the right of the client are still valid.
     async fn is_authorized(&mut self) -> bool {
         self.checked = Instant::now();
-        let caller = match auth::authenticate(&self.app, &self.credentials.0, false).await {
+        let caller = match auth::authenticate(self.app.auth(), &self.credentials.0, false).await {
             Ok(caller) => caller,
             Err(ServerError::Unauthenticated(_) | ServerError::Forbidden(_)) => return false,
             // Unknown until the store is available again.
@@ -179,7 +180,7 @@ impl Listener {
                     self.app.with_store(move |store| store.records().environment_by_key(key));
                 match find.await {
                     Ok(found) => caller.may_in_environment(Right::View, &found),
-                    Err(ServerError::Store(StoreError::NotFound { .. })) => false,
+                    Err(ServiceError::Store(StoreError::NotFound { .. })) => false,
                     Err(_) => true,
                 }
             }
@@ -209,7 +210,7 @@ fn sse_event(note: &ChangeRecord, event: &ChangeEvent) -> Event {
 }
 
 async fn listen(
-    app: App,
+    app: ServerState,
     credentials: Credentials,
     view: View,
     seen: Option<i64>,
@@ -251,7 +252,7 @@ async fn listen(
     params(("environment" = Uuid, Path), ("Last-Event-ID" = Option<u64>, Header, description = "Id of the last received event")),
     responses((status = 200, description = "Endless event stream; the data of each event is a `ChangeEvent`", body = String, content_type = "text/event-stream")))]
 pub(super) async fn of_environment(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     credentials: Credentials,
     LastSeen(seen): LastSeen,
@@ -265,7 +266,7 @@ pub(super) async fn of_environment(
     params(("Last-Event-ID" = Option<u64>, Header, description = "Id of the last received event")),
     responses((status = 200, description = "Endless event stream; the data of each event is a `ChangeEvent`", body = String, content_type = "text/event-stream")))]
 pub(super) async fn of_all(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     credentials: Credentials,
     LastSeen(seen): LastSeen,

@@ -9,11 +9,11 @@ use orrery_api::{FileHashes, Problem};
 use orrery_store::ContentHash;
 use sha1::{Digest as _, Sha1};
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::contents;
 use crate::error::ServerError;
 use crate::extract::{Body, Path, read_bytes};
+use crate::state::ServerState;
 use crate::versions::content_hash;
 
 const HASHES_MAX: usize = 10_000;
@@ -27,7 +27,7 @@ fn parse_hash(text: &str) -> Result<ContentHash, ServerError> {
 #[utoipa::path(get, path = "/api/v1/files/{sha1}", tag = "files", params(("sha1" = String, Path)),
     responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream")))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(sha1): Path<String>,
 ) -> Result<Response, ServerError> {
@@ -51,7 +51,7 @@ pub(super) async fn get(
         (status = 409, description = "Another content has the same SHA-1", body = Problem, content_type = "application/problem+json"),
         (status = 507, description = "Too many unreferenced contents", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(sha1): Path<String>,
     request: Request,
@@ -62,7 +62,7 @@ pub(super) async fn put(
         let text = format!("the content is not that of {sha1}");
         return Err(ServerError::rule("content-differs", text));
     }
-    contents::store_upload(&app, &caller, hash, content).await?;
+    contents::store_upload(&app, &caller, hash, content, app.settings().contents).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn put(
 #[utoipa::path(post, path = "/api/v1/files/missing", tag = "files", request_body = FileHashes,
     responses((status = 200, description = "Hashes to upload", body = FileHashes)))]
 pub(super) async fn missing(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Body(asked): Body<FileHashes>,
 ) -> Result<Json<FileHashes>, ServerError> {

@@ -8,9 +8,9 @@ use axum::http::StatusCode;
 use orrery_store::StoreError;
 use serde_json::{Value, json};
 
-use crate::app::App;
-use crate::error::ServerError;
 use crate::gateway::HEARTBEAT_MAX_AGE;
+use crate::services::ServiceError;
+use crate::state::ServerState;
 
 /// Timeout of the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ const FAILED: &str = "failed: see the server's log";
 /// Returns liveness and readiness, with reasons.
 #[utoipa::path(get, path = "/health", tag = "health", security(()),
     responses((status = 200, description = "Healthy", body = Value), (status = 503, description = "Unhealthy", body = Value)))]
-pub(super) async fn health(state: State<App>) -> (StatusCode, Json<Value>) {
+pub(super) async fn health(state: State<ServerState>) -> (StatusCode, Json<Value>) {
     ready(state).await
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn live() -> Json<Value> {
 /// Readiness: the store responds, and all roles have a recent heartbeat.
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()),
     responses((status = 200, description = "Ready", body = Value), (status = 503, description = "Not ready, with reasons", body = Value)))]
-pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
+pub(super) async fn ready(State(app): State<ServerState>) -> (StatusCode, Json<Value>) {
     // The first response waits for the first probe.
     if app.writes().begin() {
         let probe = tokio::spawn(probe_writes(app.clone()));
@@ -85,7 +85,7 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
 }
 
 /// Probes writes to the store: a store with a full disk still answers reads.
-async fn probe_writes(app: App) {
+async fn probe_writes(app: ServerState) {
     let now = app.now();
     let tried =
         app.with_store(move |store| store.records().put_meta(PROBE, &now.0.to_string())).await;
@@ -97,12 +97,10 @@ async fn probe_writes(app: App) {
 }
 
 /// Public reason for an unusable store, without its location. The log has the details.
-fn public_reason(error: &ServerError) -> &'static str {
+fn public_reason(error: &ServiceError) -> &'static str {
     let store = match error {
-        ServerError::Store(error) => error,
-        ServerError::SharedStore(error) => error,
-        ServerError::Stopping => return "the server is stopping",
-        _ => return FAILED,
+        ServiceError::Store(error) => error,
+        ServiceError::Stopping => return "the server is stopping",
     };
     tracing::warn!(error = store as &dyn std::error::Error, "the server is not ready");
     match store {

@@ -6,14 +6,14 @@ use axum::Json;
 use axum::extract::State;
 use orrery_api::{MetricSeries, Metrics};
 use orrery_model::Timestamp;
-use orrery_store::{EnvironmentKey, MetricRecord, Store, StoreError};
+use orrery_store::{EnvironmentKey, MetricRecord, Store};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::app::App;
 use crate::error::ServerError;
 use crate::extract::{InEnvironment, Query};
 use crate::maintenance::{COMPILE_TIME, GAUGE_VALIDITY, GAUGES, METRIC_NAMES, SAMPLE_INTERVAL};
+use crate::state::ServerState;
 
 use super::{parse_time, time};
 
@@ -154,13 +154,13 @@ pub(crate) fn series(
     spans: &Spans,
     names: &[String],
     now: Timestamp,
-) -> Result<Result<Vec<Values>, ServerError>, StoreError> {
+) -> Result<Vec<Values>, ServerError> {
     let (from, until) = (Timestamp(spans.start()), Timestamp(spans.end()));
     let mut found = Vec::with_capacity(names.len());
     for name in names {
         if name != COMPILE_RATE && !METRIC_NAMES.contains(&name.as_str()) {
             let text = format!("metrics: there is no {name:?}");
-            return Ok(Err(ServerError::rule("bad-filter", text)));
+            return Err(ServerError::rule("bad-filter", text));
         }
         let source = if name == COMPILE_RATE { COMPILE_TIME } else { name };
         let is_gauge = GAUGES.contains(&source);
@@ -174,7 +174,7 @@ pub(crate) fn series(
             _ => spans.averages(&records),
         });
     }
-    Ok(Ok(found))
+    Ok(found)
 }
 
 /// Returns metrics of an environment as time series with equal intervals.
@@ -182,7 +182,7 @@ pub(crate) fn series(
     params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "The metrics", body = Metrics)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Metrics>, ServerError> {
@@ -205,8 +205,9 @@ pub(super) async fn get(
     let spans = Spans::new(start.0, end.0, count, filter.round.unwrap_or(false))?;
     let timestamps = spans.ends().map(|at| time(Timestamp(at))).collect();
     let (wanted, now) = (names.clone(), app.now());
-    let values =
-        app.with_store(move |store| series(store, environment.key, &spans, &wanted, now)).await??;
+    let values = app
+        .try_with_store(move |store| series(store, environment.key, &spans, &wanted, now))
+        .await?;
     let named = names.into_iter().zip(values);
     let metrics = named.map(|(name, values)| MetricSeries { name, values }).collect();
     Ok(Json(Metrics { timestamps, metrics }))

@@ -24,6 +24,7 @@ mod resources;
 mod resources_by_agent;
 mod roles;
 mod secrets;
+mod server_metrics;
 pub(crate) mod sessions;
 pub(crate) mod settings;
 mod tokens;
@@ -38,10 +39,9 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access;
-use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServerError;
+use crate::state::ServerState;
 
 /// Formats a time for the API.
 pub(crate) fn time(at: orrery_model::Timestamp) -> String {
@@ -70,7 +70,7 @@ fn permitted_actions(
     environment: &EnvironmentRecord,
     mut actions: Actions,
 ) -> Actions {
-    actions.retain(|_, path| access::may_post(caller, environment, path));
+    actions.retain(|_, path| caller.may_post(environment, path));
     actions
 }
 
@@ -107,16 +107,16 @@ pub(crate) fn check_not_deleting(environment: &EnvironmentRecord) -> Result<(), 
 struct Description;
 
 /// Routes of every server, regardless of its roles.
-pub(crate) fn health_routes() -> OpenApiRouter<App> {
+pub(crate) fn health_routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(health::health))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
-        .routes(routes!(crate::metrics::show))
+        .routes(routes!(server_metrics::show))
 }
 
 /// All routes, with their OpenAPI description.
-pub(crate) fn all() -> OpenApiRouter<App> {
+pub(crate) fn all() -> OpenApiRouter<ServerState> {
     health_routes()
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(projects::get, projects::update, projects::delete))

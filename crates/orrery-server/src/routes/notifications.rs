@@ -9,9 +9,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
+use crate::state::ServerState;
 
 use super::time;
 
@@ -53,7 +53,7 @@ pub(super) struct Filter {
     params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page", body = Page<Notification>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Notification>>, ServerError> {
@@ -84,7 +84,7 @@ pub(super) async fn list(
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "The notification", body = Notification)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Notification>, ServerError> {
@@ -99,7 +99,7 @@ pub(super) async fn get(
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)), request_body = NotificationUpdate,
     responses((status = 200, description = "Current state", body = Notification)))]
 pub(super) async fn update(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
     Body(update): Body<NotificationUpdate>,

@@ -14,9 +14,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::error::ServerError;
 use crate::extract::{InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
+use crate::state::ServerState;
 
 use super::resources::action_view;
 
@@ -142,7 +142,7 @@ fn find_request(
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "The counts", body = OperationReport)))]
 pub(super) async fn report(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<OperationReport>, ServerError> {
@@ -213,7 +213,7 @@ fn result_view((resource, action): (String, Action)) -> OperationResult {
     params(("environment" = Uuid, Path), ("id" = Uuid, Path), ResultFilter),
     responses((status = 200, description = "A page", body = Page<OperationResult>)))]
 pub(super) async fn results(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
     Query(part): Query<ResultFilter>,

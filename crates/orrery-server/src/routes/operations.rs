@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
+use crate::state::ServerState;
 
 use super::resources::parse_statuses;
 use super::{check_not_deleting, environments, time};
@@ -134,7 +134,7 @@ pub(super) fn accepted(
 
 /// Creates a request to the engine of an environment.
 pub(crate) async fn begin(
-    app: &App,
+    app: &ServerState,
     environment: &EnvironmentRecord,
     kind: &'static str,
     payload: Value,
@@ -161,7 +161,7 @@ pub(super) struct Filter {
     params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page", body = Page<Operation>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Operation>>, ServerError> {
@@ -185,7 +185,7 @@ pub(super) async fn list(
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "The operation", body = Operation)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Operation>, ServerError> {
@@ -239,7 +239,7 @@ fn request_payload(request: DeployRequest) -> Result<Value, ServerError> {
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/deploy", tag = "operations", params(("environment" = Uuid, Path)),
     request_body = DeployRequest, responses((status = 202, description = "Requested", body = Operation)))]
 pub(super) async fn deploy(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
@@ -250,7 +250,7 @@ pub(super) async fn deploy(
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/repair", tag = "operations", params(("environment" = Uuid, Path)),
     request_body = DeployRequest, responses((status = 202, description = "Requested", body = Operation)))]
 pub(super) async fn repair(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
@@ -258,7 +258,7 @@ pub(super) async fn repair(
 }
 
 async fn start(
-    app: &App,
+    app: &ServerState,
     environment: &EnvironmentRecord,
     kind: &'static str,
     request: Option<Body<DeployRequest>>,

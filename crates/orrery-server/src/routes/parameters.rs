@@ -1,7 +1,5 @@
 //! Parameters of environments and facts of resources.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -16,21 +14,16 @@ use serde_json::json;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
+use crate::app::parameters::{FACT_EXPIRY, FACTS_PAUSE};
 use crate::auth::WithAuditDetail;
 use crate::error::ServerError;
 use crate::extract::{
     Body, IfMatch, InEnvironment, Path, Query, etag, page_limit, parse_cursor, take_page,
 };
+use crate::state::ServerState;
 
 use super::{check_not_deleting, time};
 
-/// Validity of a fact that expires.
-pub(crate) const FACT_EXPIRY: Duration = Duration::from_secs(3600);
-/// Age at which a fact is refreshed before it expires.
-pub(crate) const FACT_RENEWAL: Duration = Duration::from_secs(FACT_EXPIRY.as_secs() / 3);
-/// Minimum interval between fact refreshes of a resource.
-pub(crate) const FACTS_PAUSE: Duration = Duration::from_secs(60);
 const NAME_MAX: usize = 1024;
 
 fn parameter_view(parameter: orrery_store::StoredParameter, now: Timestamp) -> Parameter {
@@ -93,7 +86,7 @@ pub(super) struct Filter {
     params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page", body = Page<Parameter>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Parameter>>, ServerError> {
@@ -119,7 +112,7 @@ pub(super) async fn list(
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 200, description = "The parameter", body = Parameter)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
 ) -> Result<(HeaderMap, Json<Parameter>), ServerError> {
@@ -133,7 +126,7 @@ pub(super) async fn get(
 
 /// Sets a value and requests the resulting compile in the same transaction.
 async fn set(
-    app: &App,
+    app: &ServerState,
     environment: EnvironmentRecord,
     name: String,
     resource: Option<String>,
@@ -207,7 +200,7 @@ fn recompile_request(reason: serde_json::Value) -> CompileRequest {
     params(("environment" = Uuid, Path), ("name" = String, Path)), request_body = ParameterUpdate,
     responses((status = 200, description = "The new state, with its effects", body = ParameterSet)))]
 pub(super) async fn put(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
@@ -217,7 +210,7 @@ pub(super) async fn put(
 }
 
 async fn delete_value(
-    app: &App,
+    app: &ServerState,
     environment: EnvironmentRecord,
     name: String,
     resource: Option<String>,
@@ -245,7 +238,7 @@ async fn delete_value(
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
@@ -275,7 +268,7 @@ pub(super) struct FactFilter {
     params(("environment" = Uuid, Path), FactFilter),
     responses((status = 200, description = "A page", body = Page<Parameter>)))]
 pub(super) async fn facts(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<FactFilter>,
 ) -> Result<Json<Page<Parameter>>, ServerError> {
@@ -306,7 +299,7 @@ pub(super) async fn facts(
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), ("name" = String, Path)),
     responses((status = 200, description = "The fact", body = Parameter)))]
 pub(super) async fn fact(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
 ) -> Result<Json<Parameter>, ServerError> {
@@ -344,7 +337,7 @@ pub(super) async fn fact(
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), ("name" = String, Path)),
     request_body = ParameterUpdate, responses((status = 200, description = "The new state, with its effects", body = ParameterSet)))]
 pub(super) async fn put_fact(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
     Body(update): Body<ParameterUpdate>,
@@ -359,7 +352,7 @@ pub(super) async fn put_fact(
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), ("name" = String, Path)),
     responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete_fact(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
 ) -> Result<StatusCode, ServerError> {
@@ -371,7 +364,7 @@ pub(super) async fn delete_fact(
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
     responses((status = 204, description = "Requested, now or within the last minute")))]
 pub(super) async fn refresh(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<StatusCode, ServerError> {

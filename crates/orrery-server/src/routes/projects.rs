@@ -8,10 +8,10 @@ use orrery_store::ProjectRecord;
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::app::App;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, etag};
+use crate::state::ServerState;
 
 use super::{join_names, time};
 
@@ -31,7 +31,7 @@ fn check_name(name: &str) -> Result<(), ServerError> {
 #[utoipa::path(get, path = "/api/v1/projects", tag = "projects",
     responses((status = 200, body = Page<Project>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
 ) -> Result<Json<Page<Project>>, ServerError> {
     let found = app.with_store(|store| store.records().projects()).await?;
@@ -44,7 +44,7 @@ pub(super) async fn list(
 #[utoipa::path(post, path = "/api/v1/projects", tag = "projects", request_body = NewProject,
     responses((status = 201, body = Project), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn create(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Body(new): Body<NewProject>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Project>)>, ServerError> {
     check_name(&new.name)?;
@@ -66,7 +66,7 @@ pub(super) async fn create(
 #[utoipa::path(get, path = "/api/v1/projects/{project}", tag = "projects", params(("project" = Uuid, Path)),
     responses((status = 200, body = Project), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(project): Path<Uuid>,
 ) -> Result<(HeaderMap, Json<Project>), ServerError> {
     let found = app.with_store(move |store| store.records().project(project.as_bytes())).await?;
@@ -77,7 +77,7 @@ pub(super) async fn get(
 #[utoipa::path(patch, path = "/api/v1/projects/{project}", tag = "projects", params(("project" = Uuid, Path)), request_body = ProjectUpdate,
     responses((status = 200, body = Project), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn update(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(project): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(update): Body<ProjectUpdate>,
@@ -102,7 +102,7 @@ pub(super) async fn update(
 #[utoipa::path(delete, path = "/api/v1/projects/{project}", tag = "projects", params(("project" = Uuid, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(project): Path<Uuid>,
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {

@@ -10,11 +10,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::{Caller, hash_of};
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::gateway::{AuthorityError, CertificateAuthority, HEARTBEAT_MAX_AGE};
+use crate::state::ServerState;
 use crate::vault::VaultError;
 
 use super::{check_not_deleting, environments, permitted_actions, time};
@@ -85,7 +85,7 @@ pub(super) struct Filter {
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/remote-agents", tag = "remote agents", params(("environment" = Uuid, Path), Filter),
     responses((status = 200, body = Page<RemoteAgent>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
@@ -130,7 +130,7 @@ fn find_remote_agent(
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, body = RemoteAgent), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
@@ -176,7 +176,7 @@ fn invitation_error(error: AuthorityError) -> ServerError {
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/remote-agents/invitations", tag = "remote agents", params(("environment" = Uuid, Path)), request_body = NewInvitation,
     responses((status = 201, body = Invitation), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn invite(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(mut new): Body<NewInvitation>,
@@ -237,7 +237,7 @@ pub(super) struct RevokeParameters {
     params(("environment" = Uuid, Path), ("id" = Uuid, Path), RevokeParameters),
     responses((status = 200, description = "Revoked", body = RemoteAgent), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
@@ -260,7 +260,7 @@ pub(super) async fn revoke(
     params(("environment" = Uuid, Path), ("id" = Uuid, Path), RevokeParameters),
     responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
-    app: State<App>,
+    app: State<ServerState>,
     caller: Caller,
     environment: InEnvironment,
     path: Path<(Uuid, Uuid)>,

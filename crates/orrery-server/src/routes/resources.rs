@@ -19,7 +19,6 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::batch_loader;
 use crate::error::ServerError;
@@ -27,6 +26,7 @@ use crate::extract::{
     InEnvironment, LIMIT_MAX, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
 };
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 
 use super::{environments, parse_time, permitted_actions, resources_by_agent, segment, time};
 
@@ -185,7 +185,7 @@ fn parse_query(filter: &Filter) -> Result<ResourceQuery, ServerError> {
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources", tag = "resources", params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page", body = Page<ResourceSummary>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<ResourceSummary>>, ServerError> {
@@ -216,7 +216,7 @@ pub(super) async fn list(
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resource-counts", tag = "resources", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "The counts", body = ResourceCounts)))]
 pub(super) async fn counts(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<ResourceCounts>, ServerError> {
     let counted = app.count_cache().get(&app, environment.key).await?;
@@ -250,7 +250,7 @@ fn related(found: Vec<(String, Status)>) -> Vec<RelatedResource> {
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
     responses((status = 200, description = "The resource", body = ResourceDetails)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
@@ -295,7 +295,7 @@ pub(super) async fn get(
 /// Returns the time of the next automatic run. Not queried for compliant resources, which are the
 /// most.
 async fn next_run(
-    app: &App,
+    app: &ServerState,
     environment: &EnvironmentRecord,
     line: &ResourceLine,
 ) -> Result<Option<Timestamp>, ServerError> {
@@ -327,7 +327,7 @@ fn last_message(action: Option<&Action>) -> String {
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Pagination),
     responses((status = 200, description = "A page", body = Page<ResourceHistoryEntry>)))]
 pub(super) async fn history(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
     Query(part): Query<Pagination>,
@@ -371,7 +371,7 @@ pub(super) struct Pagination {
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Pagination),
     responses((status = 200, description = "A page; up to 1000 items if `limit` is absent", body = Page<RelatedResource>)))]
 pub(super) async fn provides(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
     Query(part): Query<Pagination>,
@@ -404,7 +404,7 @@ fn action_name(kind: ActionKind) -> &'static str {
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Pagination),
     responses((status = 200, description = "A page", body = Page<ResourceAction>)))]
 pub(super) async fn actions(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
     Query(part): Query<Pagination>,
@@ -469,7 +469,7 @@ const ACTIONS_READ_MAX: usize = 500;
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), LogFilter),
     responses((status = 200, description = "A page", body = Page<ResourceLogLine>)))]
 pub(super) async fn logs(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
     Query(filter): Query<LogFilter>,

@@ -8,10 +8,10 @@ use orrery_store::{RoleRecord, RoleScope, Store, StoreError};
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::app::App;
 use crate::auth::{Caller, WithAuditDetail, granted, role_right};
 use crate::error::ServerError;
 use crate::extract::{Body, Path};
+use crate::state::ServerState;
 
 type ListResponse = Result<Json<Page<RoleAssignment>>, ServerError>;
 
@@ -39,7 +39,7 @@ fn assignment_view(record: RoleRecord) -> RoleAssignment {
     RoleAssignment { user, user_name: account_name, granted: granted(scope.into(), role) }
 }
 
-async fn list(app: App, scope: Option<RoleScope>) -> ListResponse {
+async fn list(app: ServerState, scope: Option<RoleScope>) -> ListResponse {
     let found = app.with_store(move |store| store.records().role_assignments(scope)).await?;
     Ok(Json(Page { items: found.into_iter().map(assignment_view).collect(), next: None }))
 }
@@ -52,7 +52,7 @@ fn check_role(role: &str) -> Result<(), ServerError> {
 }
 
 async fn assign(
-    app: App,
+    app: ServerState,
     caller: &Caller,
     scope: RoleScope,
     new: NewRoleAssignment,
@@ -92,7 +92,7 @@ fn scope_text(store: &dyn Store, scope: RoleScope) -> Result<String, StoreError>
 }
 
 async fn revoke(
-    app: App,
+    app: ServerState,
     scope: RoleScope,
     user: Uuid,
     role: String,
@@ -111,7 +111,7 @@ async fn revoke(
 /// Lists all role assignments.
 #[utoipa::path(get, path = "/api/v1/role-assignments", tag = "roles",
     responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn list_everywhere(State(app): State<App>) -> ListResponse {
+pub(super) async fn list_everywhere(State(app): State<ServerState>) -> ListResponse {
     list(app, None).await
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn list_everywhere(State(app): State<App>) -> ListResponse {
 #[utoipa::path(post, path = "/api/v1/role-assignments", tag = "roles", request_body = NewRoleAssignment,
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_everywhere(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Body(new): Body<NewRoleAssignment>,
 ) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
@@ -130,7 +130,7 @@ pub(super) async fn assign_everywhere(
 #[utoipa::path(delete, path = "/api/v1/role-assignments/{user}/{role}", tag = "roles", params(("user" = Uuid, Path), ("role" = String, Path)),
     responses((status = 204, description = "Removed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke_everywhere(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path((user, role)): Path<(Uuid, String)>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     revoke(app, RoleScope::Everywhere, user, role).await
@@ -140,7 +140,7 @@ pub(super) async fn revoke_everywhere(
 #[utoipa::path(get, path = "/api/v1/projects/{project}/role-assignments", tag = "roles", params(("project" = Uuid, Path)),
     responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_in_project(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(project): Path<Uuid>,
 ) -> ListResponse {
     list(app, Some(RoleScope::Project(project.into_bytes()))).await
@@ -150,7 +150,7 @@ pub(super) async fn list_in_project(
 #[utoipa::path(post, path = "/api/v1/projects/{project}/role-assignments", tag = "roles", params(("project" = Uuid, Path)), request_body = NewRoleAssignment,
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_in_project(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(project): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
@@ -162,7 +162,7 @@ pub(super) async fn assign_in_project(
 #[utoipa::path(delete, path = "/api/v1/projects/{project}/role-assignments/{user}/{role}", tag = "roles", params(("project" = Uuid, Path), ("user" = Uuid, Path), ("role" = String, Path)),
     responses((status = 204, description = "Removed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke_in_project(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path((project, user, role)): Path<(Uuid, Uuid, String)>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     revoke(app, RoleScope::Project(project.into_bytes()), user, role).await
@@ -172,7 +172,7 @@ pub(super) async fn revoke_in_project(
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/role-assignments", tag = "roles", params(("environment" = Uuid, Path)),
     responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_in_environment(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(environment): Path<Uuid>,
 ) -> ListResponse {
     list(app, Some(RoleScope::Environment(environment.into_bytes()))).await
@@ -182,7 +182,7 @@ pub(super) async fn list_in_environment(
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/role-assignments", tag = "roles", params(("environment" = Uuid, Path)), request_body = NewRoleAssignment,
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_in_environment(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(environment): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
@@ -194,7 +194,7 @@ pub(super) async fn assign_in_environment(
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/role-assignments/{user}/{role}", tag = "roles", params(("environment" = Uuid, Path), ("user" = Uuid, Path), ("role" = String, Path)),
     responses((status = 204, description = "Removed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke_in_environment(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path((environment, user, role)): Path<(Uuid, Uuid, String)>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     revoke(app, RoleScope::Environment(environment.into_bytes()), user, role).await

@@ -6,10 +6,10 @@ use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, Problem, Secret, SecretValue};
 use orrery_store::{EnvironmentKey, EnvironmentRecord, SecretRecord};
 
-use crate::app::App;
 use crate::auth::WithAuditDetail;
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, etag};
+use crate::state::ServerState;
 use crate::vault::{RESERVED, VaultError};
 
 use super::time;
@@ -18,7 +18,7 @@ const VALUE_MAX: usize = 64 * 1024;
 
 type ListResponse = Result<Json<Page<Secret>>, ServerError>;
 
-async fn list(app: App, environment: Option<EnvironmentKey>) -> ListResponse {
+async fn list(app: ServerState, environment: Option<EnvironmentKey>) -> ListResponse {
     let mut found = app.with_store(move |store| store.records().secrets(environment)).await?;
     found.retain(|secret| !secret.name.starts_with(RESERVED));
     let shown = |secret: SecretRecord| Secret {
@@ -30,7 +30,7 @@ async fn list(app: App, environment: Option<EnvironmentKey>) -> ListResponse {
 }
 
 async fn put(
-    app: App,
+    app: ServerState,
     environment: Option<EnvironmentKey>,
     name: String,
     expected: Option<i64>,
@@ -62,7 +62,7 @@ async fn put(
 }
 
 async fn delete(
-    app: App,
+    app: ServerState,
     environment: Option<EnvironmentKey>,
     name: String,
     expected: Option<i64>,
@@ -80,7 +80,7 @@ async fn delete(
 /// Lists the names of the secrets for all environments.
 #[utoipa::path(get, path = "/api/v1/secrets", tag = "secrets",
     responses((status = 200, body = Page<Secret>), (status = "default", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn list_shared(State(app): State<App>) -> ListResponse {
+pub(super) async fn list_shared(State(app): State<ServerState>) -> ListResponse {
     list(app, None).await
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn list_shared(State(app): State<App>) -> ListResponse {
 #[utoipa::path(put, path = "/api/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)), request_body = SecretValue,
     responses((status = 204, description = "Stored"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(name): Path<String>,
     IfMatch(expected): IfMatch,
     Body(value): Body<SecretValue>,
@@ -100,7 +100,7 @@ pub(super) async fn put_shared(
 #[utoipa::path(delete, path = "/api/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete_shared(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(name): Path<String>,
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
@@ -111,7 +111,7 @@ pub(super) async fn delete_shared(
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/secrets", tag = "secrets", params(("environment" = uuid::Uuid, Path)),
     responses((status = 200, body = Page<Secret>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
 ) -> ListResponse {
     list(app, Some(environment.key)).await
@@ -121,7 +121,7 @@ pub(super) async fn list_own(
 #[utoipa::path(put, path = "/api/v1/environments/{environment}/secrets/{name}", tag = "secrets", params(("environment" = uuid::Uuid, Path), ("name" = String, Path)), request_body = SecretValue,
     responses((status = 204, description = "Stored"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
@@ -134,7 +134,7 @@ pub(super) async fn put_own(
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/secrets/{name}", tag = "secrets", params(("environment" = uuid::Uuid, Path), ("name" = String, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete_own(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,

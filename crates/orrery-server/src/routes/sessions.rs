@@ -9,14 +9,14 @@ use orrery_model::{SecretText, Timestamp};
 use orrery_store::{Identity, SessionRecord};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{ClientAddress, ClientGone};
-use crate::app::App;
 use crate::auth::{
     AuditNote, AuthMethod, Caller, Line, RandomToken, SESSION_LENGTH, cookie_name, network_of,
     normalized, redeem_bootstrap_token,
 };
 use crate::error::ServerError;
 use crate::extract::Body;
+use crate::extract::{ClientAddress, ClientGone};
+use crate::state::ServerState;
 
 use super::time;
 use super::users::{check_name, user_view};
@@ -26,11 +26,12 @@ use super::users::{check_name, user_view};
 #[utoipa::path(post, path = "/api/v1/setup", tag = "accounts", request_body = Setup, security(()),
     responses((status = 201, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn setup(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Body(setup): Body<Setup>,
 ) -> Result<(StatusCode, Extension<AuditNote>, Json<User>), ServerError> {
     check_name(&setup.name)?;
-    let made = redeem_bootstrap_token(&app, &setup.token, setup.name, &setup.password).await?;
+    let made =
+        redeem_bootstrap_token(app.auth(), &setup.token, setup.name, &setup.password).await?;
     let note = audit_actor(&made.name);
     Ok((StatusCode::CREATED, note, Json(user_view(made))))
 }
@@ -49,7 +50,7 @@ fn session_caller(identity: &Identity, method: AuthMethod) -> Caller {
 }
 
 /// Header that sets the session cookie, or removes it with an age of 0.
-fn cookie(app: &App, secret: &str, age: u64) -> Result<HeaderMap, ServerError> {
+fn cookie(app: &ServerState, secret: &str, age: u64) -> Result<HeaderMap, ServerError> {
     let secure = app.settings().auth.secure_cookies;
     let (name, marked) = (cookie_name(secure), if secure { "; Secure" } else { "" });
     let text = format!("{name}={secret}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict{marked}");
@@ -60,7 +61,7 @@ fn cookie(app: &App, secret: &str, age: u64) -> Result<HeaderMap, ServerError> {
 
 /// Response for a new session, as a cookie or as text.
 fn session_response(
-    app: &App,
+    app: &ServerState,
     caller: &Caller,
     secret: SecretText,
     expires: Timestamp,
@@ -77,7 +78,7 @@ fn session_response(
 
 /// Opens a session for a name and password.
 pub(crate) async fn open_session(
-    app: &App,
+    app: &ServerState,
     address: &str,
     gone: &CancellationToken,
     name: &str,
@@ -117,7 +118,7 @@ pub(crate) async fn open_session(
 #[utoipa::path(post, path = "/api/v1/login", tag = "accounts", request_body = Login, security(()),
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn login(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Extension(ClientAddress(address)): Extension<ClientAddress>,
     Extension(ClientGone(gone)): Extension<ClientGone>,
     Body(login): Body<Login>,
@@ -135,7 +136,7 @@ pub(super) async fn login(
 #[utoipa::path(post, path = "/api/v1/logout", tag = "accounts",
     responses((status = 204, description = "The session has ended"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn logout(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
 ) -> Result<(StatusCode, HeaderMap), ServerError> {
     let AuthMethod::Session { hash, .. } = caller.method else { return Err(no_session()) };
@@ -151,7 +152,7 @@ fn no_session() -> ServerError {
 #[utoipa::path(post, path = "/api/v1/renew", tag = "accounts",
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn renew(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
 ) -> Result<(HeaderMap, Json<Session>), ServerError> {
     let AuthMethod::Session { hash: old, cookie, .. } = caller.method else {

@@ -9,13 +9,13 @@ use orrery_store::{EnvironmentRecord, SettingRecord};
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::app::App;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, InEnvironment, Path, etag};
 use crate::settings::{
     DEFINITIONS, Definition, InvalidSetting, check, definition, is_for_administrators,
 };
+use crate::state::ServerState;
 
 impl From<InvalidSetting> for ServerError {
     fn from(error: InvalidSetting) -> Self {
@@ -71,7 +71,7 @@ fn with_revision(definition: &Definition, records: &[SettingRecord]) -> (HeaderM
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/settings", tag = "settings", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "All items, by name", body = Page<Setting>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<Page<Setting>>, ServerError> {
     let records = app.with_store(move |store| store.records().settings(environment.key)).await?;
@@ -84,7 +84,7 @@ pub(super) async fn list(
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 200, description = "The setting", body = Setting)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
 ) -> Result<(HeaderMap, Json<Setting>), ServerError> {
@@ -98,7 +98,7 @@ pub(super) async fn get(
     params(("environment" = Uuid, Path), ("name" = String, Path)), request_body = SettingUpdate,
     responses((status = 200, description = "Current state", body = Setting)))]
 pub(super) async fn put(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
@@ -125,7 +125,7 @@ pub(super) async fn put(
     params(("environment" = Uuid, Path), ("name" = String, Path)),
     responses((status = 200, description = "Current state", body = Setting)))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
@@ -151,7 +151,7 @@ pub(super) async fn delete(
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/settings/protect", tag = "settings", params(("environment" = Uuid, Path)),
     request_body = ProtectedSettings, responses((status = 204, description = "Set")))]
 pub(super) async fn protect(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(batch): Body<ProtectedSettings>,

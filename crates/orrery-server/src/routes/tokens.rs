@@ -1,5 +1,8 @@
 //! API tokens.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,13 +13,13 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::access::{Right, group_of, table};
-use crate::app::App;
+use crate::access::{AccessTable, Right};
 use crate::auth::{
     Caller, RandomToken, TokenGrants, WithAuditDetail, granted, role_right, scope_of,
 };
 use crate::error::ServerError;
 use crate::extract::{Body, Path, Query};
+use crate::state::ServerState;
 
 use super::time;
 use super::users::page_size;
@@ -64,7 +67,7 @@ pub(super) struct ListParameters {
 #[utoipa::path(get, path = "/api/v1/tokens", tag = "tokens", params(ListParameters),
     responses((status = 200, body = Page<Token>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Query(ListParameters { all, after, limit }): Query<ListParameters>,
 ) -> Result<Json<Page<Token>>, ServerError> {
@@ -111,7 +114,7 @@ fn parse_cursor(after: &str) -> Result<(Timestamp, [u8; 16]), ServerError> {
     read.ok_or_else(|| ServerError::field("after", "is not a cursor of this list"))
 }
 
-fn check(new: &NewToken) -> Result<(), ServerError> {
+fn check(new: &NewToken, table: &AccessTable) -> Result<(), ServerError> {
     if !(1..=255).contains(&new.name.chars().count()) {
         return Err(ServerError::field("name", "must have 1 to 255 characters"));
     }
@@ -133,7 +136,7 @@ fn check(new: &NewToken) -> Result<(), ServerError> {
         }
     }
     for group in new.groups.iter().flatten() {
-        if !table().any(|(_, route, _)| group_of(route) == group) {
+        if !table.has_group(group) {
             let reason = format!("unknown group {group:?}");
             return Err(ServerError::field("groups", reason));
         }
@@ -145,13 +148,14 @@ fn check(new: &NewToken) -> Result<(), ServerError> {
 #[utoipa::path(post, path = "/api/v1/tokens", tag = "tokens", request_body = NewToken,
     responses((status = 201, body = MadeToken), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn create(
-    State(app): State<App>,
+    State(app): State<ServerState>,
+    Extension(table): Extension<Arc<AccessTable>>,
     caller: Caller,
     Body(new): Body<NewToken>,
 ) -> Result<WithAuditDetail<(StatusCode, Json<MadeToken>)>, ServerError> {
     caller.need_interactive_login()?;
     let account = caller.need_account()?;
-    check(&new)?;
+    check(&new, &table)?;
     let scope = scope_of(new.project, new.environment)?;
     let NewToken { name, role, verbs, groups, days, .. } = new;
     let grants = TokenGrants { role, verbs, groups };
@@ -202,7 +206,7 @@ pub(super) async fn create(
 #[utoipa::path(delete, path = "/api/v1/tokens/{token}", tag = "tokens", params(("token" = Uuid, Path)),
     responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(token): Path<Uuid>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {

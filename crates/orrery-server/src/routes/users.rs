@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::access::{ClientAddress, Right};
-use crate::app::App;
+use crate::access::Right;
 use crate::auth::{AuthMethod, Caller, Line, WithAuditDetail, check_password, normalized};
 use crate::error::ServerError;
+use crate::extract::ClientAddress;
 use crate::extract::{Body, IfMatch, Path, Query, etag};
+use crate::state::ServerState;
 
 use super::time;
 
@@ -53,7 +54,7 @@ pub(super) struct ListParameters {
 #[utoipa::path(get, path = "/api/v1/users", tag = "accounts", params(ListParameters),
     responses((status = 200, body = Page<User>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Query(ListParameters { after, limit }): Query<ListParameters>,
 ) -> Result<Json<Page<User>>, ServerError> {
     let limit = page_size(limit)?;
@@ -78,7 +79,7 @@ pub(super) fn page_size(wanted: Option<usize>) -> Result<usize, ServerError> {
 #[utoipa::path(post, path = "/api/v1/users", tag = "accounts", request_body = NewUser,
     responses((status = 201, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn create(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Body(new): Body<NewUser>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<User>)>, ServerError> {
@@ -114,7 +115,7 @@ pub(super) async fn create(
 }
 
 /// Fails for an identity provider that is not configured.
-fn check_issuer(app: &App, name: &str) -> Result<(), ServerError> {
+fn check_issuer(app: &ServerState, name: &str) -> Result<(), ServerError> {
     let issuers = &app.settings().auth.issuers;
     if issuers.iter().any(|issuer| issuer.name == name) {
         return Ok(());
@@ -148,7 +149,7 @@ fn audit_text(account: &AccountRecord) -> String {
 #[utoipa::path(get, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)),
     responses((status = 200, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(user): Path<Uuid>,
 ) -> Result<(HeaderMap, Json<User>), ServerError> {
     let found = app.with_store(move |store| store.records().account(user.as_bytes())).await?;
@@ -159,7 +160,7 @@ pub(super) async fn get(
 #[utoipa::path(patch, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)), request_body = UserUpdate,
     responses((status = 200, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn update(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     Path(user): Path<Uuid>,
     IfMatch(expected): IfMatch,
@@ -188,7 +189,7 @@ pub(super) async fn update(
 #[utoipa::path(delete, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)),
     responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(user): Path<Uuid>,
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
@@ -204,7 +205,7 @@ pub(super) async fn delete(
 #[utoipa::path(put, path = "/api/v1/users/{user}/password", tag = "accounts", params(("user" = Uuid, Path)), request_body = PasswordChange,
     responses((status = 204, description = "Changed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn set_password(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     axum::Extension(ClientAddress(address)): axum::Extension<ClientAddress>,
     Path(user): Path<Uuid>,
@@ -219,7 +220,7 @@ pub(super) async fn set_password(
 
 /// Like `set_password`, for a request that is parsed already.
 pub(crate) async fn change_password(
-    app: &App,
+    app: &ServerState,
     caller: &Caller,
     address: &str,
     user: Uuid,

@@ -20,7 +20,6 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::contents::VersionAuthor;
 use crate::error::ServerError;
@@ -28,6 +27,7 @@ use crate::extract::{
     Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
 };
 use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 use crate::versions::{self, ReleaseOperation, version_info};
 
 use super::pushes::check_push;
@@ -128,7 +128,7 @@ fn read_summary(
 
 /// Runs work that returns `ServerError`, with the store, on a blocking thread.
 async fn store_and_respond(
-    app: &App,
+    app: &ServerState,
     caller: Caller,
     environment: EnvironmentRecord,
     work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<versions::StoredVersion, ServerError>
@@ -138,24 +138,21 @@ async fn store_and_respond(
     check_not_deleting(&environment)?;
     let path = environments::path_of(&environment);
     let answer = app
-        .change(move |store| {
-            let done = work(store, &environment);
-            done.map(|done| {
-                let version = read_summary(store, caller, &environment, done.put.number)?;
-                let asked = done.asked;
-                let operation = asked.map(|asked| operations::operation_view(&environment, asked));
-                Ok(VersionStored {
-                    version,
-                    created_now: done.put.created,
-                    operation,
-                    unmanaged: unmanaged(store, &environment, done.put.number)?,
-                    removal: done.removal.map(removal_plan),
-                    rebound_from: done.rebound_from,
-                })
+        .try_change(move |store| {
+            let done = work(store, &environment)?;
+            let version = read_summary(store, caller, &environment, done.put.number)?;
+            let asked = done.asked;
+            let operation = asked.map(|asked| operations::operation_view(&environment, asked));
+            Ok::<_, ServerError>(VersionStored {
+                version,
+                created_now: done.put.created,
+                operation,
+                unmanaged: unmanaged(store, &environment, done.put.number)?,
+                removal: done.removal.map(removal_plan),
+                rebound_from: done.rebound_from,
             })
-            .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))
         })
-        .await??;
+        .await?;
     let number = answer.version.number;
     let mut headers = HeaderMap::new();
     if let Ok(location) = HeaderValue::from_str(&format!("{path}/versions/{number}")) {
@@ -223,7 +220,7 @@ fn audit_text(version: &VersionSummary, what: &str) -> String {
     request_body = VersionUpload,
     responses((status = 201, description = "Stored", body = VersionStored), (status = 200, description = "Unchanged: the newest version", body = VersionStored)))]
 pub(super) async fn upload(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(upload): Body<VersionUpload>,
@@ -252,16 +249,16 @@ pub(super) async fn upload(
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/reserve", tag = "versions", params(("environment" = Uuid, Path)),
     responses((status = 201, description = "The number", body = ReservedVersion)))]
 pub(super) async fn reserve(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<(StatusCode, Json<ReservedVersion>), ServerError> {
     check_not_deleting(&environment)?;
     let number = app
-        .with_store(move |store| match check_push(store, &environment) {
-            Ok(()) => store.reserve_version(environment.key).map(Ok),
-            Err(refused) => Ok(Err(refused)),
+        .try_with_store(move |store| {
+            check_push(store, &environment)?;
+            Ok::<_, ServerError>(store.reserve_version(environment.key)?)
         })
-        .await??;
+        .await?;
     Ok((StatusCode::CREATED, Json(ReservedVersion { number: number.0 })))
 }
 
@@ -284,7 +281,7 @@ pub(super) struct Filter {
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions", tag = "versions", params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page", body = Page<VersionSummary>)))]
 pub(super) async fn list(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
@@ -321,7 +318,7 @@ pub(super) async fn list(
     params(("environment" = Uuid, Path), ("number" = u32, Path)),
     responses((status = 200, description = "The version", body = VersionSummary)))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
@@ -355,7 +352,7 @@ pub(super) struct ResourcesFilter {
     params(("environment" = Uuid, Path), ("number" = u32, Path), ResourcesFilter),
     responses((status = 200, description = "A page", body = Page<VersionResource>)))]
 pub(super) async fn resources(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
     Query(filter): Query<ResourcesFilter>,
@@ -393,7 +390,7 @@ pub(super) async fn resources(
     params(("environment" = Uuid, Path), ("number" = u32, Path)),
     responses((status = 200, description = "All items", body = Page<Unknown>)))]
 pub(super) async fn unknowns(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<Json<Page<Unknown>>, ServerError> {
@@ -477,7 +474,7 @@ fn difference(found: orrery_store::ResourceDiff) -> ResourceDifference {
     params(("environment" = Uuid, Path), ("from" = u32, Path), ("to" = u32, Path), Pagination),
     responses((status = 200, description = "A page", body = Page<ResourceDifference>)))]
 pub(super) async fn compare(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, from, to)): Path<(Uuid, u32, u32)>,
     Query(part): Query<Pagination>,
@@ -524,7 +521,7 @@ fn release_operation(
     params(("environment" = Uuid, Path), ("number" = u32, Path)), request_body = ReleaseRequest,
     responses((status = 200, description = "Released", body = VersionReleased)))]
 pub(super) async fn release(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
@@ -552,7 +549,7 @@ pub(super) async fn release(
     params(("environment" = Uuid, Path), ("number" = u32, Path)), request_body = ReleaseRequest,
     responses((status = 201, description = "The new version", body = VersionStored)))]
 pub(super) async fn roll_back(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
@@ -574,7 +571,7 @@ pub(super) async fn roll_back(
     params(("environment" = Uuid, Path), ("number" = u32, Path)),
     responses((status = 204, description = "Deleted")))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {

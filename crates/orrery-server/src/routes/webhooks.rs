@@ -8,12 +8,12 @@ use orrery_model::SecretText;
 use orrery_store::{EnvironmentKey, EnvironmentRecord, StoreError};
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::auth::{Caller, RandomToken, WithAuditDetail};
 use crate::compile_service::{self, RepositoryError};
 use crate::error::ServerError;
 use crate::extract::{InEnvironment, Path, read_bytes};
 use crate::forge::{Signature, WebhookEvent, parse_event};
+use crate::state::ServerState;
 use crate::vault::{RESERVED, VaultError};
 
 use super::{check_not_deleting, time};
@@ -40,7 +40,7 @@ fn failed(error: VaultError) -> ServerError {
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/webhook", tag = "webhooks", params(("environment" = Uuid, Path)),
     responses((status = 200, body = Webhook), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<Webhook>, ServerError> {
     let key = environment.key;
@@ -59,7 +59,7 @@ pub(super) async fn get(
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/webhook", tag = "webhooks", params(("environment" = Uuid, Path)),
     responses((status = 201, description = "The secret", body = NewWebhookSecret), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn renew(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
 ) -> Result<WithAuditDetail<(StatusCode, Json<NewWebhookSecret>)>, ServerError> {
@@ -85,7 +85,7 @@ pub(super) async fn renew(
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}/webhook", tag = "webhooks", params(("environment" = Uuid, Path)),
     responses((status = 204, description = "Disabled"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let (key, now) = (environment.key, app.now());
@@ -107,7 +107,7 @@ fn invalid_signature() -> ServerError {
     responses((status = 200, description = "Nothing to do", body = WebhookReceived), (status = 202, description = "Accepted; the branch is read", body = WebhookReceived),
         (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn receive(
-    State(app): State<App>,
+    State(app): State<ServerState>,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<WithAuditDetail<(StatusCode, Json<WebhookReceived>)>, ServerError> {
@@ -153,7 +153,10 @@ pub(super) async fn receive(
 }
 
 /// Finds an environment and the secret of its webhook; `None` if either is missing.
-async fn find(app: &App, id: &str) -> Result<Option<(EnvironmentRecord, SecretText)>, ServerError> {
+async fn find(
+    app: &ServerState,
+    id: &str,
+) -> Result<Option<(EnvironmentRecord, SecretText)>, ServerError> {
     let Ok(id) = id.parse::<Uuid>() else { return Ok(None) };
     let (store, vault) = (std::sync::Arc::clone(app.store()), app.vault().clone());
     let find = move || {

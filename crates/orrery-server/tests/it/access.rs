@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orrery_model::{Duration, SecretText, Timestamp};
-use orrery_server::{AppSettings, RouteAccess, document, is_inmanta_path, routes};
+use orrery_server::{RouteAccess, ServerSettings, document, is_inmanta_path, routes};
 use orrery_store::{
     NewAccount, NewEnvironmentRecord, RoleScope, SessionRecord, SqliteStore, Store as _,
     TokenRecord,
@@ -84,7 +84,7 @@ fn hash(secret: &str) -> [u8; 32] {
 
 fn prepare() -> (Served, Fixtures) {
     let store = Arc::new(SqliteStore::in_memory().unwrap());
-    let served = Served::with(Arc::clone(&store) as _, AppSettings::default());
+    let served = Served::with(Arc::clone(&store) as _, ServerSettings::default());
     let now = served.app.now();
     for (project, environment) in [(PROJECT, ENVIRONMENT), (FOREIGN_PROJECT, FOREIGN_ENVIRONMENT)] {
         let name = format!("p{}", project[0]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orrery_server::{AppSettings, BootstrapState, prepare_first_account};
+use orrery_server::{BootstrapState, ServerSettings, prepare_first_account};
 use orrery_store::SqliteStore;
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn names(page: &Value) -> Vec<&str> {
 #[test]
 fn the_bootstrap_link_works_once() {
     let store = Arc::new(SqliteStore::in_memory().unwrap());
-    let served = Served::without_accounts(store, AppSettings::default());
+    let served = Served::without_accounts(store, ServerSettings::default());
     let start = || blocking(prepare_first_account(&served.app, None)).unwrap();
     let BootstrapState::BootstrapToken(old) = start() else { panic!() };
     let BootstrapState::BootstrapToken(ticket) = start() else { panic!() };
@@ -307,11 +307,11 @@ fn a_token_can_do_no_more_than_it_says_nor_than_its_owner() {
 #[test]
 fn a_revocation_applies_on_all_servers() {
     let store: Arc<SqliteStore> = Arc::new(SqliteStore::in_memory().unwrap());
-    let one = Served::with(store.clone(), AppSettings::default());
+    let one = Served::with(store.clone(), ServerSettings::default());
     let made = one.admin.post("/api/v1/tokens", &json!({"name": "ci", "role": "admin"})).good();
     let secret = made["secret"].as_str().unwrap();
     let path = format!("/api/v1/tokens/{}", made["token"]["id"].as_str().unwrap());
-    let other = Served::without_accounts(store, AppSettings::default());
+    let other = Served::without_accounts(store, ServerSettings::default());
     let (here, there) = (one.with_token(secret), other.with_token(secret));
     let new = |name: &str| json!({"name": name});
     for _ in 0..3 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orrery_server::AppSettings;
+use orrery_server::ServerSettings;
 use orrery_store::{Holder, SqliteStore};
 use serde_json::{Value, json};
 
@@ -158,7 +158,7 @@ fn tampering_is_found() {
         let holder = Holder::this_process("test", orrery_model::Timestamp(0));
         Arc::new(SqliteStore::open(&path, &holder).unwrap())
     };
-    let served = Served::with(open(), AppSettings::default());
+    let served = Served::with(open(), ServerSettings::default());
     for name in ["a", "b", "c", "d"] {
         served.admin.post("/api/v1/projects", &json!({"name": name})).good();
     }
@@ -173,7 +173,7 @@ fn tampering_is_found() {
         assert_eq!(connection.execute(sql, []).unwrap(), 1, "{sql}");
     };
     let judged = |check: &Value| {
-        let served = Served::with(open(), AppSettings::default());
+        let served = Served::with(open(), ServerSettings::default());
         let verdict = verify(&served, check);
         (verdict["good"].as_bool().unwrap(), verdict["broken_at"].as_i64())
     };
@@ -194,7 +194,7 @@ fn truncation_is_detected_with_a_recorded_head() {
         let holder = Holder::this_process("test", orrery_model::Timestamp(0));
         Arc::new(SqliteStore::open(&path, &holder).unwrap())
     };
-    let served = Served::with(open(), AppSettings::default());
+    let served = Served::with(open(), ServerSettings::default());
     served.admin.post("/api/v1/projects", &json!({"name": "a"})).good();
     let noted = verify(&served, &json!({}));
     let noted = json!({"id": noted["entries"], "hash": noted["head"]});
@@ -202,7 +202,7 @@ fn truncation_is_detected_with_a_recorded_head() {
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute("DELETE FROM audit WHERE id >= 2", []).unwrap();
     drop(connection);
-    let served = Served::with(open(), AppSettings::default());
+    let served = Served::with(open(), ServerSettings::default());
     served.admin.post("/api/v1/projects", &json!({"name": "b"})).good();
     let verdict = verify(&served, &noted);
     assert_eq!((&verdict["good"], &verdict["broken_at"]), (&json!(false), &json!(2)));

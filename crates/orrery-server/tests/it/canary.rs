@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_server::{AppSettings, MasterKey, ProcessOptions, ProcessRole, routes};
+use orrery_server::{MasterKey, ProcessOptions, ProcessRole, ServerSettings, routes};
 use orrery_store::{Holder, NewEnvironmentRecord, SqliteStore, Store as _};
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     let holder = Holder::this_process("test", Timestamp(0));
     let store = Arc::new(SqliteStore::open(directory.path().join("server.db"), &holder).unwrap());
     let master_key = MasterKey::Generated(directory.path().join("secret.key"));
-    let settings = AppSettings { master_key, ..AppSettings::default() };
+    let settings = ServerSettings { master_key, ..ServerSettings::default() };
     let served = Served::with(Arc::clone(&store) as _, settings);
     let now = served.app.now();
     store.records().create_project(PROJECT, "p", "", now).unwrap();

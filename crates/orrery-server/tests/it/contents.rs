@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orrery_model::Timestamp;
-use orrery_server::{AppSettings, ContentLimits};
+use orrery_server::{ContentLimits, ServerSettings};
 use orrery_store::{Holder, SqliteStore};
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ fn contents_of_other_tenants_are_not_found_by_guessing() {
 #[test]
 fn uploads_that_nothing_uses_are_limited() {
     let contents = ContentLimits { account_max: 3000, all_max: 5000, ..ContentLimits::default() };
-    let settings = AppSettings { contents, ..AppSettings::default() };
+    let settings = ServerSettings { contents, ..ServerSettings::default() };
     let served = Served::with(Arc::new(SqliteStore::in_memory().unwrap()), settings);
     let (alice, shop) = tenant(&served, "alice");
     let (mallory, _) = tenant(&served, "mallory");
@@ -114,7 +114,7 @@ fn a_store_that_cannot_be_written_to_is_not_healthy() {
     let holder = Holder::this_process("test", Timestamp(0));
     drop(SqliteStore::open(&path, &holder).unwrap());
     let store = Arc::new(SqliteStore::open_read_only(&path).unwrap());
-    let served = Served::without_accounts(store, AppSettings::default());
+    let served = Served::without_accounts(store, ServerSettings::default());
     for path in ["/health", "/health/ready"] {
         let ill = served.anonymous().get(path);
         assert_eq!((ill.status, &ill.body["status"]), (503, &json!("not ready")), "{ill:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_model::{Attributes, Resource, ResourceId, Status};
-use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
+use orrery_server::{ProcessOptions, ProcessRole, ServerSettings, ServerState};
 use orrery_store::{
     ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, PutScope, ResourceQuery,
     SqliteStore, Store, UndefinedParameter,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct World {
-    app: App,
+    app: ServerState,
     key: EnvironmentKey,
     _role: ProcessRole,
     _data: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl World {
             isolation: orrery_server::Isolation::Shared,
             own_machine: orrery_server::OwnMachineOptions::shared(),
         };
-        let app = App::new(store, AppSettings::default());
+        let app = ServerState::new(store, ServerSettings::default());
         let role = ProcessRole::start(app.clone(), options).unwrap();
         World { app, key, _role: role, _data: data }
     }

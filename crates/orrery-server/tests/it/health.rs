@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_server::{AppSettings, ProcessOptions, ProcessRole};
+use orrery_server::{ProcessOptions, ProcessRole, ServerSettings};
 use orrery_store::{Holder, PostgresStore};
 use orrery_testing::{Postgres, TestDatabase};
 
@@ -13,7 +13,7 @@ use crate::support::Served;
 fn served_by(database: &TestDatabase) -> Served {
     let holder = Holder::this_process("test", Timestamp(1));
     let store = Arc::new(PostgresStore::open(&database.url(), &holder).unwrap());
-    Served::with(store, AppSettings::default())
+    Served::with(store, ServerSettings::default())
 }
 
 /// `/health` reports the failure; `/health/live` stays up.

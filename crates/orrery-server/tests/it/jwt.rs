@@ -9,7 +9,7 @@ use axum::routing::get;
 use jsonwebtoken::jwk::{Jwk, JwkSet};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use orrery_model::SecretText;
-use orrery_server::{AppSettings, AuthSettings, IssuerSettings, RoleMapping};
+use orrery_server::{AuthSettings, IssuerSettings, RoleMapping, ServerSettings};
 use orrery_store::SqliteStore;
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn settings(issuer: &str) -> IssuerSettings {
 fn serve(issuer: IssuerSettings) -> Served {
     issuer.check().unwrap();
     let auth = AuthSettings { issuers: vec![issuer], ..AuthSettings::default() };
-    let settings = AppSettings { auth, ..AppSettings::default() };
+    let settings = ServerSettings { auth, ..ServerSettings::default() };
     Served::with(Arc::new(SqliteStore::in_memory().unwrap()), settings)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use orrery_server::{AppSettings, AuthSettings};
+use orrery_server::{AuthSettings, ServerSettings};
 use orrery_store::{SqliteStore, Store};
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::support::{ADMIN_PASSWORD, Answer, Client, Served};
 fn behind_a_proxy(store: Arc<dyn Store>) -> Served {
     let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
     let auth = AuthSettings { trusted_proxies, ..AuthSettings::default() };
-    Served::with(store, AppSettings { auth, ..AppSettings::default() })
+    Served::with(store, ServerSettings { auth, ..ServerSettings::default() })
 }
 
 fn login_from(client: &Client, address: &str, name: &str, password: &str) -> Answer {

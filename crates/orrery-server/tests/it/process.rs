@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp, VersionNumber};
-use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
+use orrery_server::{ProcessOptions, ProcessRole, ServerSettings, ServerState};
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironmentRecord, NewRequest,
     NewVersion, PostgresStore, PutScope, SqliteStore, Store,
@@ -26,7 +26,7 @@ enum Kind {
 }
 
 struct World {
-    app: App,
+    app: ServerState,
     role: Option<ProcessRole>,
     _data: tempfile::TempDir,
     database: Option<TestDatabase>,
@@ -49,7 +49,7 @@ impl World {
             isolation: orrery_server::Isolation::Shared,
             own_machine: orrery_server::OwnMachineOptions::shared(),
         };
-        let app = App::new(store, AppSettings::default());
+        let app = ServerState::new(store, ServerSettings::default());
         World { app, role: None, _data: data, database, options }
     }
 
@@ -58,7 +58,7 @@ impl World {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions { data: data.path().to_owned(), ..self.options.clone() };
         let store = open(self.database.as_ref().unwrap());
-        let app = App::new(store, AppSettings::default());
+        let app = ServerState::new(store, ServerSettings::default());
         World { app, role: None, _data: data, database: None, options }
     }
 

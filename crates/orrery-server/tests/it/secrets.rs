@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orrery_server::{AppSettings, MasterKey};
+use orrery_server::{MasterKey, ServerSettings};
 use orrery_store::{NewEnvironmentRecord, SqliteStore, Store as _};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn secrets_are_written_and_never_read() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::in_memory().unwrap());
     let master_key = MasterKey::Generated(directory.path().join("secret.key"));
-    let settings = AppSettings { master_key, ..AppSettings::default() };
+    let settings = ServerSettings { master_key, ..ServerSettings::default() };
     let served = Served::with(Arc::clone(&store) as _, settings);
     let now = served.app.now();
     store.records().create_project([1; 16], "p", "", now).unwrap();
@@ -82,7 +82,7 @@ fn passwords_of_repositories_are_sealed() {
     let holder = orrery_store::Holder::this_process("test", orrery_model::Timestamp(0));
     let store = Arc::new(SqliteStore::open(&path, &holder).unwrap());
     let master_key = MasterKey::Generated(directory.path().join("secret.key"));
-    let settings = AppSettings { master_key, ..AppSettings::default() };
+    let settings = ServerSettings { master_key, ..ServerSettings::default() };
     let served = Served::with(Arc::clone(&store) as _, settings);
     let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
     let url = "https://ada:hunter2-git-pass@git.example.com/x.git";

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use orrery_model::SecretText;
-use orrery_server::{App, AppSettings, BootstrapState, Server, prepare_first_account};
+use orrery_server::{BootstrapState, Server, ServerSettings, ServerState, prepare_first_account};
 use orrery_store::{SqliteStore, Store};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ pub(crate) const ADMIN_PASSWORD: &str = "Correct-horse-1";
 
 /// A server that runs until it is dropped.
 pub(crate) struct Served {
-    pub(crate) app: App,
+    pub(crate) app: ServerState,
     /// Logged in as `admin`.
     pub(crate) admin: Client,
     stop: CancellationToken,
@@ -24,10 +24,10 @@ pub(crate) struct Served {
 impl Served {
     /// Starts a server with a store in memory.
     pub(crate) fn start() -> Self {
-        Self::with(Arc::new(SqliteStore::in_memory().unwrap()), AppSettings::default())
+        Self::with(Arc::new(SqliteStore::in_memory().unwrap()), ServerSettings::default())
     }
 
-    pub(crate) fn with(store: Arc<dyn Store>, settings: AppSettings) -> Self {
+    pub(crate) fn with(store: Arc<dyn Store>, settings: ServerSettings) -> Self {
         let mut served = Self::without_accounts(store, settings);
         let app = served.app.clone();
         let password = SecretText::new(ADMIN_PASSWORD);
@@ -38,14 +38,14 @@ impl Served {
         served
     }
 
-    pub(crate) fn without_accounts(store: Arc<dyn Store>, settings: AppSettings) -> Self {
+    pub(crate) fn without_accounts(store: Arc<dyn Store>, settings: ServerSettings) -> Self {
         let stop = CancellationToken::new();
         let (tell, told) = mpsc::channel();
         let until = stop.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async move {
-                let app = App::new(store, settings);
+                let app = ServerState::new(store, settings);
                 let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
                 let server = Server::bind(app.clone(), loopback).await.unwrap();
                 tell.send((app, server.address().unwrap())).unwrap();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orrery_server::{App, AppSettings, AuthSettings, Server, Tls, TlsError, TlsSource};
+use orrery_server::{AuthSettings, Server, ServerSettings, ServerState, Tls, TlsError, TlsSource};
 use orrery_store::SqliteStore;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -24,8 +24,8 @@ pub(crate) fn serve(tls: Option<Tls>) -> Running {
     let thread = std::thread::spawn(move || {
         tokio::runtime::Runtime::new().unwrap().block_on(async move {
             let auth = AuthSettings { secure_cookies: tls.is_some(), ..AuthSettings::default() };
-            let settings = AppSettings { auth, ..AppSettings::default() };
-            let app = App::new(Arc::new(SqliteStore::in_memory().unwrap()), settings);
+            let settings = ServerSettings { auth, ..ServerSettings::default() };
+            let app = ServerState::new(Arc::new(SqliteStore::in_memory().unwrap()), settings);
             let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
             let mut server = Server::bind(app, loopback).await.unwrap();
             if let Some(tls) = tls {

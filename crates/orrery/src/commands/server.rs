@@ -13,8 +13,8 @@ use orrery_executor::WorkerLimits;
 use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
-    App, AppSettings, ContentLimits, GatewayError, GatewayOptions, GatewayRole, Isolation,
-    ProcessOptions, ProcessRole, Tls,
+    ContentLimits, GatewayError, GatewayOptions, GatewayRole, Isolation, ProcessOptions,
+    ProcessRole, ServerSettings, ServerState, Tls,
 };
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -250,7 +250,7 @@ fn try_run(given: Server) -> Result<(), ServerStartError> {
         true => Some(isolation::choose(&options, &program, &data, &config, &*store)?),
         false => None,
     };
-    let settings = AppSettings {
+    let settings = ServerSettings {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
         auth: security::auth(&options, tls.is_some())?,
         master_key: security::master_key(&options, &data),
@@ -261,7 +261,7 @@ fn try_run(given: Server) -> Result<(), ServerStartError> {
             .as_ref()
             .map(|isolation| own_machine::policy(&options, isolation).as_str()),
     };
-    let app = App::new(store, settings);
+    let app = ServerState::new(store, settings);
     if rotate {
         return Ok(security::rotate(&app)?);
     }
@@ -382,7 +382,7 @@ struct ListenInfo {
 }
 
 async fn serve(
-    app: App,
+    app: ServerState,
     roles: &[Role],
     process: ProcessOptions,
     gateway: Option<GatewayOptions>,

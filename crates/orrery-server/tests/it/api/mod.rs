@@ -24,7 +24,7 @@ use orrery_model::{
     Change, ChangeKind, LastRunStatus, LogLine, OutcomeStatus, ResourceState, Timestamp,
     VersionNumber,
 };
-use orrery_server::{AppSettings, MasterKey};
+use orrery_server::{MasterKey, ServerSettings};
 use orrery_store::{
     ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, PostgresStore,
     ResultRecord, SqliteStore, StateRecord, Store,
@@ -73,7 +73,7 @@ impl World {
     fn on(store: Arc<dyn Store>, database: Option<TestDatabase>) -> Self {
         let keys = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Generated(keys.path().join("secret.key"));
-        let settings = AppSettings { master_key, ..AppSettings::default() };
+        let settings = ServerSettings { master_key, ..ServerSettings::default() };
         let served = Served::with(store, settings);
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
         let project = project["id"].as_str().unwrap().to_owned();

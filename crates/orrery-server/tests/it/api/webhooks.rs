@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orrery_server::{AppSettings, MasterKey};
+use orrery_server::{MasterKey, ServerSettings};
 use orrery_store::{SqliteStore, Store as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -104,7 +104,7 @@ impl WebhookWorld {
         let directory = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteStore::in_memory().unwrap());
         let master_key = MasterKey::Generated(directory.path().join("secret.key"));
-        let settings = AppSettings { master_key, ..AppSettings::default() };
+        let settings = ServerSettings { master_key, ..ServerSettings::default() };
         let served = Served::with(Arc::clone(&store) as _, settings);
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
         let new = json!({

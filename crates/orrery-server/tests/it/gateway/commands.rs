@@ -7,7 +7,7 @@ use orrery_agent::protocol::{
     Command, CommandKind, CommandResult, FromAgent, RejectionCode, ToAgent, WireOutcome,
 };
 use orrery_model::{Change, ChangeKind, Fact, OutcomeStatus};
-use orrery_server::{App, ProcessOptions, ProcessRole};
+use orrery_server::{ProcessOptions, ProcessRole, ServerState};
 use orrery_store::{GatewayHeartbeat, NewAgentSession};
 use serde_json::{Value, json};
 
@@ -36,11 +36,11 @@ impl EngineWorld {
     /// Runs the process role in another process than the gateway.
     fn in_another_process() -> Self {
         let world = World::new();
-        let app = App::new(Arc::clone(world.served.app.store()), world.settings.clone());
+        let app = ServerState::new(Arc::clone(world.served.app.store()), world.settings.clone());
         Self::with(world, app)
     }
 
-    fn with(world: World, app: App) -> Self {
+    fn with(world: World, app: ServerState) -> Self {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_server::{AppSettings, GatewayOptions, GatewayRole, MasterKey};
+use orrery_server::{GatewayOptions, GatewayRole, MasterKey, ServerSettings};
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store};
 use orrery_testing::{Postgres, TestDatabase};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A server with a gateway, and one environment.
 struct World {
     served: Served,
-    settings: AppSettings,
+    settings: ServerSettings,
     gateway: Option<GatewayRole>,
     runtime: Runtime,
     address: String,
@@ -55,7 +55,7 @@ impl World {
     fn with(store: Arc<dyn Store>, database: Option<TestDatabase>) -> Self {
         let data = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Generated(data.path().join("secret.key"));
-        let settings = AppSettings { master_key, ..AppSettings::default() };
+        let settings = ServerSettings { master_key, ..ServerSettings::default() };
         let served = Served::with(store, settings.clone());
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
         let new = json!({"name": "e", "project": project["id"]});

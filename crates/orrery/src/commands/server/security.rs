@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use orrery_model::SecretText;
 use orrery_server::{
-    App, AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, MasterKey, Network,
-    ServerError, Tls, TlsError, TlsSource, VaultError, check_listen, prepare_first_account,
+    AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, MasterKey, Network, ServerError,
+    ServerState, Tls, TlsError, TlsSource, VaultError, check_listen, prepare_first_account,
 };
 
 use crate::cli::server::{LogFormat, ServerOptions, TlsMode};
@@ -124,7 +124,7 @@ pub(super) fn master_key(options: &ServerOptions, data: &Path) -> MasterKey {
 }
 
 /// Fails if this process cannot open existing secrets.
-pub(super) fn check_key(app: &App, options: &ServerOptions) -> Result<(), SecurityError> {
+pub(super) fn check_key(app: &ServerState, options: &ServerOptions) -> Result<(), SecurityError> {
     let named = options.secret_key_file.is_some();
     app.vault().check().map_err(|error| match error {
         error @ VaultError::KeyFile { .. } if named => SecurityError::KeyFile(error),
@@ -133,7 +133,7 @@ pub(super) fn check_key(app: &App, options: &ServerOptions) -> Result<(), Securi
 }
 
 /// Creates a new key for secrets.
-pub(super) fn rotate(app: &App) -> Result<(), SecurityError> {
+pub(super) fn rotate(app: &ServerState) -> Result<(), SecurityError> {
     let count = app.vault().rotate()?;
     output::print_status(&format!(
         "{count} secrets sealed with a new key; keep the old keys in the file while backups need them"
@@ -154,7 +154,7 @@ pub(super) fn auth(options: &ServerOptions, tls: bool) -> Result<AuthSettings, S
 
 /// Creates the first account, or prints a link to create it.
 pub(super) async fn prepare_accounts(
-    app: &App,
+    app: &ServerState,
     url: &str,
     format: LogFormat,
 ) -> Result<(), SecurityError> {

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::Trial;
 use orrery_model::Timestamp;
 use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
-use orrery_server::{App, AppSettings, Isolation, MasterKey, load_uid_base};
+use orrery_server::{Isolation, MasterKey, ServerSettings, ServerState, load_uid_base};
 use orrery_store::{
     CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompileRecord,
     NewEnvironmentRecord, SqliteStore, Store,
@@ -109,7 +109,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 pub(crate) struct World {
     directory: tempfile::TempDir,
-    pub(crate) app: App,
+    pub(crate) app: ServerState,
     options: CompileOptions,
     service: Option<CompileService>,
 }
@@ -130,8 +130,8 @@ impl World {
             Arc::new(SqliteStore::open(directory.path().join("state.db"), &holder)?);
         let master_key = MasterKey::Generated(directory.path().join("secret.key"));
         let settings =
-            AppSettings { local_repositories: true, master_key, ..AppSettings::default() };
-        let app = App::new(store, settings);
+            ServerSettings { local_repositories: true, master_key, ..ServerSettings::default() };
+        let app = ServerState::new(store, settings);
         let server = ServerAddress::from_listen("192.0.2.7:4711".parse()?, None);
         let data = directory.path().join("data");
         // To see sandbox tests fail without the sandbox.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use orrery_model::SecretText;
 use orrery_server::compile_service::CompileService;
-use orrery_server::{App, AppSettings, MasterKey};
+use orrery_server::{MasterKey, ServerSettings, ServerState};
 use orrery_store::{CompileRecord, EnvironmentRecord};
 use serde_json::{Value, json};
 
@@ -230,12 +230,12 @@ fn forge() -> Result<(std::net::SocketAddr, Received)> {
 
 pub(super) fn commit_statuses_are_reported_to_forges(world: &mut World) -> Result<()> {
     let (address, received) = forge()?;
-    let settings = AppSettings {
+    let settings = ServerSettings {
         local_repositories: true,
         master_key: MasterKey::Generated(world.path("secret.key")),
-        ..AppSettings::default()
+        ..ServerSettings::default()
     };
-    world.app = App::new(Arc::clone(world.app.store()), settings);
+    world.app = ServerState::new(Arc::clone(world.app.store()), settings);
     world.start()?;
     let repository = world.repository("shop/model", &model("\"one\""))?;
     let url = format!("file://localhost{}", repository.display());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use orrery_server::compile_service::CompileService;
-use orrery_server::{App, AppSettings};
+use orrery_server::{ServerSettings, ServerState};
 use orrery_store::{CompileRecord, CompileRequest, EnvironmentChange, EnvironmentRecord};
 use uuid::Uuid;
 
@@ -120,7 +120,7 @@ pub(super) fn a_branch_is_followed(world: &mut World) -> Result<()> {
 }
 
 pub(super) fn repositories_need_permission(world: &mut World) -> Result<()> {
-    world.app = App::new(Arc::clone(world.app.store()), AppSettings::default());
+    world.app = ServerState::new(Arc::clone(world.app.store()), ServerSettings::default());
     world.start()?;
     let repository = world.repository("model", &model("\"one\""))?;
     for url in [text(&repository), format!("file://{}", repository.display())] {
