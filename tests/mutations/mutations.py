@@ -30,11 +30,13 @@ def at(package, target, file):
 
 SERVER = "crates/orrery-server/src"
 server_it = lambda file: at("orrery-server", "it", f"{SERVER}/{file}")  # noqa: E731
+roles_it = lambda file: at("orrery-server", "it", f"crates/orrery-roles/src/{file}")  # noqa: E731
+roles_lib = lambda file: at("orrery-roles", "--lib", f"crates/orrery-roles/src/{file}")  # noqa: E731
 server_lib = lambda file: at("orrery-server", "--lib", f"{SERVER}/{file}")  # noqa: E731
 program = lambda file: at("orrery", "it", file)  # noqa: E731
 
-listener = server_it("listener.rs")
-slots = server_lib("listener/slots.rs")
+listener = roles_it("listener.rs")
+slots = roles_lib("listener/slots.rs")
 throttle = server_lib("auth/login_throttle.rs")
 throttle_it = server_it("auth/login_throttle.rs")
 
@@ -62,16 +64,16 @@ MUTATIONS = [
         "        if false && own.anonymous.remove(&self.number).is_some() {\n            own.authenticated += 1;",
         "slots_are_reserved_for_authenticated_clients",
     ),
-    server_it("body.rs")(
+    roles_it("body.rs")(
         "anonymous-size", "bodies of anonymous requests are small", "Bounds { size: 64 * 1024, within: Duration::from_secs(10) }",
         "Bounds { size: 64 << 20, within: Duration::from_secs(10) }", "anonymous_bodies_are_small_compressed_or_not",
     ),
-    server_it("body.rs")(
+    roles_it("body.rs")(
         "anonymous-time", "a slow anonymous body ends at its deadline",
         "Bounds { size: 64 * 1024, within: Duration::from_secs(10) }",
         "Bounds { size: 64 * 1024, within: Duration::from_secs(10_000) }", "a_slow_anonymous_body_ends_at_its_deadline",
     ),
-    server_it("body.rs")(
+    roles_it("body.rs")(
         "anonymous-budget", "anonymous bodies share a budget", "held.total + bytes > self.total_max || own + bytes > self.each_max",
         "held.total + bytes > usize::MAX / 2 || own + bytes > usize::MAX / 2", "anonymous_bodies_share_a_budget",
     ),

@@ -12,6 +12,8 @@ use crate::Violation;
 pub const LAYERS: [&str; 19] = [
     "orrery",
     "orrery-server",
+    "orrery-gateway",
+    "orrery-roles",
     "orrery-api",
     "orrery-agent",
     "orrery-lsp",

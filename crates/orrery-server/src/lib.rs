@@ -1,30 +1,28 @@
-//! The server: api, process and gateway roles, around one store.
+//! The server: api and process roles, around one store; the gateway is `orrery-gateway`.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `services` | what every part needs: the store, the clock, wake-ups |
 //! | `state` | state of the process: the services, and the parts that share them |
 //! | `app` | application layer: the rules, one module per noun |
-//! | `server`, `listener`, `tls` | router, connections, shutdown |
+//! | `server` | router, shutdown |
 //! | `access` | rights of all routes, in one table |
 //! | `auth` | authentication, authorization, audit log |
 //! | `middleware` | everything around handlers: admission, limits, idempotency, errors |
 //! | `error`, `extract` | errors and inputs of requests |
 //! | `openapi` | OpenAPI document |
 //! | `settings` | settings of environments |
-//! | `change_stream`, `count_cache` | stream of new changes, and cached counts, shared by all requests |
+//! | `count_cache` | cached counts, shared by all requests |
 //! | `batch_loader` | batched reads of single resources |
 //! | `contents` | contents of files: visibility, quotas |
 //! | `heartbeat` | heartbeats of the roles |
 //! | `maintenance` | periodic tasks: metrics, retention, fact refresh, erasure |
-//! | `vault` | secrets, sealed with a key that is not in the database |
 //! | `routes` | the API, one module per noun |
 //! | `process` | engines of environments, held by lease |
 //! | `cluster` | cluster documents, and previews of clusters |
 //! | `isolation` | isolation of tenant code |
 //! | `compile_service` | the compile service, and the branches that environments follow |
 //! | `forge` | webhooks of forges, and commit statuses for them |
-//! | `gateway` | listener of remote agents, and the route of engines to them |
+//! | `gateway` | start of the gateway role (`orrery-gateway`) |
 //! | `inmanta_api` | API compatible with Inmanta clients |
 //!
 //! The api role is stateless: it writes the desired state to the store in one transaction. The process
@@ -34,8 +32,6 @@ mod access;
 mod app;
 mod auth;
 mod batch_loader;
-mod body;
-mod change_stream;
 mod cluster;
 mod code_sets;
 pub mod compile_service;
@@ -49,7 +45,6 @@ mod heartbeat;
 mod inmanta_api;
 mod input_errors;
 pub mod isolation;
-mod listener;
 mod maintenance;
 mod metrics;
 mod middleware;
@@ -58,23 +53,19 @@ mod placement;
 mod process;
 mod routes;
 mod server;
-mod services;
 mod settings;
 mod state;
 pub mod telemetry;
 mod throttle;
-mod tls;
-mod vault;
 mod versions;
 
 pub use access::{Access, EnvironmentHeader, Right, RouteAccess, RouteRule, RouteRules};
 pub use auth::{
-    AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, IssuerSettings, Network,
-    RoleMapping,
+    AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping,
 };
 pub use contents::ContentLimits;
 pub use error::ServerError;
-pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
+pub use gateway::start_gateway;
 pub use inmanta_api::is_inmanta_path;
 pub use isolation::{Isolation, IsolationError, SandboxSettings, load_uid_base};
 pub use openapi::document;
@@ -82,8 +73,13 @@ pub use process::{
     OwnMachineOptions, OwnMachinePolicy, ProcessOptions, ProcessRole, TargetHostCommand,
 };
 pub use server::{Server, TlsRequired, check_listen, routes};
-pub use services::{ServiceError, Services, WakeUp};
 pub use settings::{EnvironmentSettings, InvalidSetting};
 pub use state::{ServerSettings, ServerState, prepare_first_account};
-pub use tls::{Tls, TlsError, TlsSource};
-pub use vault::{MasterKey, Vault, VaultError};
+pub use orrery_gateway::{GatewayError, GatewayOptions, GatewayRole};
+pub use orrery_roles::network::{InvalidNetwork, Network};
+pub use orrery_roles::services::{ServiceError, Services, WakeUp};
+pub use orrery_roles::tls::{Tls, TlsError, TlsSource};
+pub use orrery_roles::vault::{MasterKey, Vault, VaultError};
+
+// Below this crate: paths stay short.
+use orrery_roles::{body, change_stream, listener, services, tls, vault};

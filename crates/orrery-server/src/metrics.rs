@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use orrery_gateway::GatewayMetrics;
 use orrery_model::OutcomeStatus;
 use orrery_store::{PoolStatus, Store};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -23,12 +24,6 @@ struct RequestLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RouteLabels {
     route: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct AgentCallLabels {
-    /// Result: `answered`, `not_connected`, `unknown`, …
-    result: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -67,9 +62,7 @@ pub(crate) struct Metrics {
     pub(crate) versions: Counter,
     /// Failures to operate an environment.
     pub(crate) environment_errors: Counter,
-    /// Sessions of remote agents with this process.
-    pub(crate) agent_sessions: Gauge,
-    agent_calls: Family<AgentCallLabels, Counter>,
+    pub(crate) gateway: GatewayMetrics,
     handler_runs: Family<OutcomeLabels, Counter>,
     handler_seconds: Histogram,
     compiles: Family<OutcomeLabels, Counter>,
@@ -96,12 +89,8 @@ impl Default for Metrics {
         let environment_errors = Counter::default();
         let help = "Failures to operate an environment";
         registry.register("environment_troubles", help, environment_errors.clone());
-        let agent_sessions = Gauge::default();
-        let help = "Remote agents that are connected to this process";
-        registry.register("agent_sessions", help, agent_sessions.clone());
-        let agent_calls = Family::default();
-        let help = "Commands to remote agents, by result";
-        registry.register("agent_calls", help, agent_calls.clone());
+        let gateway = GatewayMetrics::default();
+        gateway.register(&mut registry);
         let handler_runs = Family::default();
         let help = "Runs of handlers, by outcome";
         registry.register("handler_runs", help, handler_runs.clone());
@@ -131,8 +120,7 @@ impl Default for Metrics {
             environments,
             versions,
             environment_errors,
-            agent_sessions,
-            agent_calls,
+            gateway,
             handler_runs,
             handler_seconds,
             compiles,
@@ -151,11 +139,6 @@ impl Metrics {
             let is = i64::from(isolation == Some(kind));
             self.isolation.get_or_create(&IsolationLabels { kind }).set(is);
         }
-    }
-
-    /// Counts a command to a remote agent.
-    pub(crate) fn count_agent_call(&self, result: &'static str) {
-        self.agent_calls.get_or_create(&AgentCallLabels { result }).inc();
     }
 
     /// Counts a run of a handler.

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use orrery_gateway::{AgentAccess, PeerClient, SessionRegistry};
 use orrery_model::SecretText;
 use orrery_store::Store;
 
@@ -13,7 +14,6 @@ use crate::change_stream::ChangeStream;
 use crate::contents::ContentLimits;
 use crate::count_cache::CountCache;
 use crate::error::ServerError;
-use crate::gateway::{PeerClient, SessionRegistry};
 use crate::heartbeat::{Heartbeats, WriteProbe};
 use crate::metrics::Metrics;
 use crate::services::Services;
@@ -54,14 +54,14 @@ struct Parts {
     metrics: Arc<Metrics>,
     heartbeats: Heartbeats,
     writes: WriteProbe,
-    change_stream: ChangeStream,
+    change_stream: Arc<ChangeStream>,
     count_cache: CountCache,
     batch_loader: BatchLoader,
     auth: Auth,
-    budgets: Budgets,
+    budgets: Arc<Budgets>,
     vault: Vault,
     agent_sessions: Arc<SessionRegistry>,
-    peers: PeerClient,
+    peers: Arc<PeerClient>,
 }
 
 impl std::fmt::Debug for ServerState {
@@ -86,24 +86,25 @@ impl ServerState {
         let services = Services::new(Arc::clone(&store));
         let metrics: Arc<Metrics> = Arc::default();
         metrics.set_isolation(settings.isolation);
-        let agent_sessions = Arc::new(SessionRegistry::new(Arc::clone(&metrics)));
+        let agent_sessions = Arc::new(SessionRegistry::new(metrics.gateway.clone()));
         let auth = Auth::new(services.clone(), settings.auth.clone());
         let cache = Arc::clone(&auth.cache);
         services.on_wake_up(move || {
             cache.invalidate();
             true
         });
-        let peers = PeerClient::new(store, vault.clone(), Arc::clone(&agent_sessions));
+        let sessions = Arc::clone(&agent_sessions);
+        let peers = Arc::new(PeerClient::new(store, vault.clone(), sessions));
         let parts = Parts {
             settings,
             metrics,
             heartbeats: Heartbeats::default(),
             writes: WriteProbe::default(),
-            change_stream: ChangeStream::default(),
+            change_stream: Arc::default(),
             count_cache: CountCache::default(),
             batch_loader: BatchLoader::default(),
             auth,
-            budgets: Budgets::default(),
+            budgets: Arc::default(),
             vault,
             agent_sessions,
             peers,
@@ -126,8 +127,17 @@ impl ServerState {
     }
 
     /// Client for remote agents that are connected to other processes.
-    pub(crate) fn peers(&self) -> &PeerClient {
+    pub(crate) fn peers(&self) -> &Arc<PeerClient> {
         &self.parts.peers
+    }
+
+    /// Access of engines to remote agents.
+    pub(crate) fn agent_access(&self) -> AgentAccess {
+        AgentAccess {
+            services: self.services.clone(),
+            registry: Arc::clone(&self.parts.agent_sessions),
+            peers: Arc::clone(&self.parts.peers),
+        }
     }
 
     pub(crate) fn auth(&self) -> &Auth {
@@ -135,7 +145,7 @@ impl ServerState {
     }
 
     /// Memory budgets of request bodies.
-    pub(crate) fn budgets(&self) -> &Budgets {
+    pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         &self.parts.budgets
     }
 
@@ -159,7 +169,7 @@ impl ServerState {
     }
 
     /// Live end of the change feed.
-    pub(crate) fn change_stream(&self) -> &ChangeStream {
+    pub(crate) fn change_stream(&self) -> &Arc<ChangeStream> {
         &self.parts.change_stream
     }
 

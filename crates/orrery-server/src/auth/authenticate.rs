@@ -4,12 +4,13 @@ use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 use orrery_model::Duration;
+use orrery_roles::token_hash::hash_of;
 use orrery_store::{EnvironmentRecord, Identity, TokenRecord};
 use uuid::Uuid;
 
 use crate::auth::cache::{CachedCaller, Credential};
 use crate::auth::jwt::authenticate_jwt;
-use crate::auth::random_tokens::{SESSION, TOKEN, hash_of};
+use crate::auth::random_tokens::{SESSION, TOKEN};
 use crate::auth::{Auth, AuthMethod, Caller, TokenLimits};
 use crate::error::ServerError;
 

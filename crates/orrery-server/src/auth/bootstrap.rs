@@ -1,10 +1,11 @@
 //! Bootstrap: the first account of an installation, by a given password or by a one-time link.
 
 use orrery_model::{Duration, SecretText, Timestamp};
+use orrery_roles::token_hash::hash_of;
 use orrery_store::{AccountRecord, NewAccount};
 use uuid::Uuid;
 
-use crate::auth::random_tokens::{BOOTSTRAP, RandomToken, hash_of};
+use crate::auth::random_tokens::{BOOTSTRAP, RandomToken};
 use crate::auth::{Auth, check_password, normalized};
 use crate::error::ServerError;
 

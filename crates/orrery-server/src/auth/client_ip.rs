@@ -16,19 +16,6 @@ pub(crate) fn client_address(settings: &AuthSettings, parts: &Parts) -> String {
     behind_proxies(settings, peer, parts).to_string()
 }
 
-/// Returns the network of an address for rate limits: an IPv4 address, or the /64 of an IPv6
-/// subscriber.
-pub(crate) fn network_of(address: &str) -> String {
-    match address.parse::<IpAddr>().map(|address| address.to_canonical()) {
-        Ok(IpAddr::V6(address)) => {
-            let prefix = u128::from(address) & !u128::from(u64::MAX);
-            format!("{}/64", std::net::Ipv6Addr::from(prefix))
-        }
-        Ok(address) => address.to_string(),
-        Err(_) => address.to_owned(),
-    }
-}
-
 fn behind_proxies(settings: &AuthSettings, peer: IpAddr, parts: &Parts) -> IpAddr {
     let trusted =
         |address| settings.trusted_proxies.iter().any(|network| network.contains(address));
@@ -66,16 +53,6 @@ mod tests {
         let peer = SocketAddr::new(peer.parse().unwrap(), 1);
         let request = request.extension(ConnectInfo(peer)).body(()).unwrap();
         client_address(&settings, &request.into_parts().0)
-    }
-
-    #[test]
-    fn a_subscriber_of_ipv6_is_one_network() {
-        assert_eq!(network_of("192.0.2.1"), "192.0.2.1");
-        assert_eq!(network_of("::ffff:192.0.2.1"), "192.0.2.1");
-        assert_eq!(network_of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
-        assert_eq!(network_of("2001:db8:1:2:ffff::"), network_of("2001:db8:1:2::1"));
-        assert_ne!(network_of("2001:db8:1:3::1"), network_of("2001:db8:1:2::1"));
-        assert_eq!(network_of("unknown"), "unknown");
     }
 
     #[test]

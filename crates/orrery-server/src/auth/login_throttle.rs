@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orrery_model::{Duration, Timestamp};
 
-use crate::auth::client_ip::network_of;
+use orrery_roles::network::network_of;
 use crate::error::ServerError;
 
 /// Failures without a delay: for an account from a network, for a network, and for an account.

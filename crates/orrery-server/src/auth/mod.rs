@@ -42,14 +42,13 @@ pub(crate) use cache::AuthCache;
 pub(crate) use caller::{
     AuthMethod, Caller, TokenGrants, TokenLimits, granted, role_right, scope_of,
 };
-pub(crate) use client_ip::network_of;
 pub(crate) use hash_queue::Line;
 pub(crate) use jwt::Issuers;
 pub use jwt::{InvalidIssuer, IssuerSettings, RoleMapping};
 pub(crate) use login_throttle::LoginThrottle;
 pub(crate) use passwords::{Passwords, check_password, normalized};
-pub(crate) use random_tokens::{RandomToken, hash_of};
-pub use settings::{AuthSettings, InvalidNetwork, Network};
+pub(crate) use random_tokens::RandomToken;
+pub use settings::AuthSettings;
 
 /// Authentication of one server. All of its state may be lost.
 #[derive(Debug)]

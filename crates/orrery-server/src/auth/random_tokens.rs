@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use orrery_model::SecretText;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
-use sha2::{Digest as _, Sha256};
+use orrery_roles::token_hash::hash_of;
 
 use crate::error::ServerError;
 
@@ -47,10 +47,4 @@ impl RandomToken {
         let hash = hash_of(&text);
         Ok(RandomToken { secret: SecretText::new(text), hash })
     }
-}
-
-/// Hashes a random token. With 256 random bits, a fast hash suffices, and a lookup by hash has no
-/// useful timing side channel.
-pub(crate) fn hash_of(secret: &str) -> [u8; 32] {
-    Sha256::digest(secret.as_bytes()).into()
 }

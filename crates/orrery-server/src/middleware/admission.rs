@@ -12,12 +12,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
+use orrery_roles::network::network_of;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::access::{Access, AccessTable, Right, WEBHOOK};
-use crate::auth::{self, Auth, Caller, RequestAudit, network_of};
+use crate::auth::{self, Auth, Caller, RequestAudit};
 use crate::body::{ANONYMOUS_BOUNDS, AUTHENTICATED_TIMEOUT, BODY_MAX, Bounds, LimitedBody};
 use crate::error::ServerError;
 use crate::extract::{ClientAddress, ClientGone};

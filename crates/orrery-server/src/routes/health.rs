@@ -5,10 +5,10 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use orrery_gateway::HEARTBEAT_MAX_AGE;
 use orrery_store::StoreError;
 use serde_json::{Value, json};
 
-use crate::gateway::HEARTBEAT_MAX_AGE;
 use crate::services::ServiceError;
 use crate::state::ServerState;
 

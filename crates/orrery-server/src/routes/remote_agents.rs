@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{Actions, Invitation, NewInvitation, Page, Problem, RemoteAgent, Transitioning};
 use orrery_model::{Duration, Timestamp};
+use orrery_gateway::{AuthorityError, CertificateAuthority, HEARTBEAT_MAX_AGE};
 use orrery_store::{EnvironmentRecord, RemoteAgentRecord, Store, StoreError};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -13,7 +14,6 @@ use uuid::Uuid;
 use crate::auth::{Caller, hash_of};
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
-use crate::gateway::{AuthorityError, CertificateAuthority, HEARTBEAT_MAX_AGE};
 use crate::state::ServerState;
 use crate::vault::VaultError;
 

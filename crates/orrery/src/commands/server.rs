@@ -13,8 +13,8 @@ use orrery_executor::WorkerLimits;
 use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
-    ContentLimits, GatewayError, GatewayOptions, GatewayRole, Isolation, ProcessOptions,
-    ProcessRole, ServerSettings, ServerState, Tls,
+    ContentLimits, GatewayError, GatewayOptions, Isolation, ProcessOptions, ProcessRole,
+    ServerSettings, ServerState, Tls, start_gateway,
 };
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -399,7 +399,7 @@ async fn serve(
         server = server.with_tls(tls);
     }
     let gateway = match gateway {
-        Some(options) => Some(GatewayRole::start(app.clone(), options).await?),
+        Some(options) => Some(start_gateway(&app, options).await?),
         None => None,
     };
     // Last, once nothing can fail: the printed link must work. Only the API role has one.

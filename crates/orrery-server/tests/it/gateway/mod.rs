@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_server::{GatewayOptions, GatewayRole, MasterKey, ServerSettings};
+use orrery_server::{GatewayOptions, GatewayRole, MasterKey, ServerSettings, start_gateway};
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store};
 use orrery_testing::{Postgres, TestDatabase};
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ impl World {
             peer_address: None,
             names: Vec::new(),
         };
-        let started = self.runtime.block_on(GatewayRole::start(self.served.app.clone(), options));
+        let started = self.runtime.block_on(start_gateway(&self.served.app, options));
         let gateway = started.unwrap();
         self.address = gateway.address().to_owned();
         self.gateway = Some(gateway);

@@ -15,26 +15,26 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Sleep;
 
 /// Maximum size of a request body.
-pub(crate) const BODY_MAX: usize = 100 * 1024 * 1024;
+pub const BODY_MAX: usize = 100 * 1024 * 1024;
 
 /// Limits for anonymous clients.
-pub(crate) const ANONYMOUS_BOUNDS: Bounds =
+pub const ANONYMOUS_BOUNDS: Bounds =
     Bounds { size: 64 * 1024, within: Duration::from_secs(10) };
 
 /// Body timeout for authenticated clients. Shorter than that of the request, so that the response
 /// can state that nothing was done.
-pub(crate) const AUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(50);
+pub const AUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Size and time limit of a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) size: usize,
-    pub(crate) within: Duration,
+pub struct Bounds {
+    pub size: usize,
+    pub within: Duration,
 }
 
 /// Exceeded limit of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BodyError {
+pub enum BodyError {
     #[error("the body has more than {0} bytes")]
     TooLarge(usize),
     #[error("the body did not arrive within {} s", .0.as_secs())]
@@ -45,7 +45,7 @@ pub(crate) enum BodyError {
 
 impl BodyError {
     /// Finds the exceeded limit behind a wrapped error.
-    pub(crate) fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+    pub fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
             if let Some(found) = error.downcast_ref::<BodyError>() {
@@ -59,7 +59,7 @@ impl BodyError {
 
 /// Memory budgets of all request bodies.
 #[derive(Debug)]
-pub(crate) struct Budgets {
+pub struct Budgets {
     anonymous: Arc<Budget>,
     authenticated: Arc<Budget>,
 }
@@ -75,12 +75,12 @@ impl Default for Budgets {
 
 impl Budgets {
     /// Returns the charge of an anonymous client, by its network.
-    pub(crate) fn for_network(&self, network: String) -> Arc<Charge> {
+    pub fn for_network(&self, network: String) -> Arc<Charge> {
         Budget::charge(&self.anonymous, network)
     }
 
     /// Returns the charge of an account, a token or an agent.
-    pub(crate) fn for_account(&self, owner: String) -> Arc<Charge> {
+    pub fn for_account(&self, owner: String) -> Arc<Charge> {
         Budget::charge(&self.authenticated, owner)
     }
 }
@@ -133,7 +133,7 @@ impl Budget {
 
 /// Bytes of a budget that one request holds. Keep it until the response.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     budget: Arc<Budget>,
     owner: String,
     taken: Mutex<usize>,
@@ -159,7 +159,7 @@ impl Drop for Charge {
 }
 
 /// A body that fails at one of its limits.
-pub(crate) struct LimitedBody {
+pub struct LimitedBody {
     inner: Body,
     charge: Arc<Charge>,
     bounds: Bounds,
@@ -168,7 +168,7 @@ pub(crate) struct LimitedBody {
 }
 
 impl LimitedBody {
-    pub(crate) fn wrap(inner: Body, charge: Arc<Charge>, bounds: Bounds) -> Body {
+    pub fn wrap(inner: Body, charge: Arc<Charge>, bounds: Bounds) -> Body {
         let deadline = Box::pin(tokio::time::sleep(bounds.within));
         Body::new(LimitedBody { inner, charge, bounds, left: bounds.size, deadline })
     }

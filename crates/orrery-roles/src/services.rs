@@ -48,7 +48,7 @@ tokio::task_local! {
 }
 
 /// Runs `work`; its effects in the store belong to an idempotent request.
-pub(crate) async fn for_idempotent_request<F: Future>(
+pub async fn for_idempotent_request<F: Future>(
     request: Arc<IdempotentRequest>,
     work: F,
 ) -> F::Output {
@@ -57,11 +57,11 @@ pub(crate) async fn for_idempotent_request<F: Future>(
 
 /// The only clock of the server.
 #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
-pub(crate) fn wall_clock() -> SystemTime {
+pub fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
-pub(crate) fn system_time() -> Timestamp {
+pub fn system_time() -> Timestamp {
     Timestamp::from_system(wall_clock())
 }
 
@@ -156,7 +156,7 @@ impl Services {
     }
 
     /// Registers a listener for wake-ups. It runs on the thread of the sender.
-    pub(crate) fn on_wake_up(&self, listener: impl Fn() -> bool + Send + 'static) {
+    pub fn on_wake_up(&self, listener: impl Fn() -> bool + Send + 'static) {
         let listeners = self.inner.listeners.lock();
         listeners.unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }

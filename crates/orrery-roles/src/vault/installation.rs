@@ -8,14 +8,14 @@ use super::{Vault, VaultError};
 
 /// Prefix of environment secrets that only the server uses: no request and no handler can name
 /// them.
-pub(crate) const RESERVED: &str = "orrery/";
+pub const RESERVED: &str = "orrery/";
 
 impl Vault {
     /// Opens a secret of the installation, which no handler and no request can read.
     ///
     /// # Errors
     /// If it cannot be opened; store errors.
-    pub(crate) fn installation_secret(&self, name: &str) -> Result<Option<SecretText>, VaultError> {
+    pub fn installation_secret(&self, name: &str) -> Result<Option<SecretText>, VaultError> {
         match self.store.records().secret(Some(EnvironmentKey::INSTALLATION), name) {
             Err(StoreError::NotFound { .. }) => Ok(None),
             found => Ok(Some(self.ring(false)?.open(&found?)?)),
@@ -27,7 +27,7 @@ impl Vault {
     ///
     /// # Errors
     /// If it cannot be opened; store errors.
-    pub(crate) fn reserved_secret(
+    pub fn reserved_secret(
         &self,
         environment: EnvironmentKey,
         name: &str,
@@ -43,7 +43,7 @@ impl Vault {
     ///
     /// # Errors
     /// If there is no key; store errors.
-    pub(crate) fn store_installation_secret(
+    pub fn store_installation_secret(
         &self,
         name: &str,
         value: &SecretText,

@@ -48,7 +48,7 @@ impl TlsError {
 }
 
 /// ALPN name of HTTP/2.
-pub(crate) const HTTP2: &[u8] = b"h2";
+pub const HTTP2: &[u8] = b"h2";
 
 /// TLS configuration of a listener, which can be reloaded at run time.
 #[derive(Clone, Debug)]
@@ -97,17 +97,17 @@ impl Tls {
     }
 
     /// Certificate chain as PEM, for clients that pin it.
-    pub(crate) fn certificates(&self) -> String {
+    pub fn certificates(&self) -> String {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner).pem.clone()
     }
 
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner).config)
     }
 }
 
 /// Installs the crypto provider of the process; the first call wins.
-pub(crate) fn install_provider() {
+pub fn install_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 

@@ -6,8 +6,7 @@ use orrery_store::{ChangeRecord, ChangeSeq};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OnceCell, broadcast};
 
-use crate::error::ServerError;
-use crate::services::Services;
+use crate::services::{ServiceError, Services};
 
 /// Poll interval, which bounds the delay of changes made by other processes.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -17,7 +16,7 @@ const BATCH_MAX: usize = 500;
 
 /// Broadcasts changes as they happen.
 #[derive(Debug, Default)]
-pub(crate) struct ChangeStream {
+pub struct ChangeStream {
     sender: OnceCell<broadcast::Sender<ChangeRecord>>,
 }
 
@@ -25,15 +24,15 @@ impl ChangeStream {
     /// Subscribes to changes from now on. The first subscriber starts the reading task. The start
     /// position is read before the subscription, so no change is lost between a subscriber's own
     /// read and the stream.
-    pub(crate) async fn subscribe(
+    pub async fn subscribe(
         &self,
         services: &Services,
-    ) -> Result<broadcast::Receiver<ChangeRecord>, ServerError> {
+    ) -> Result<broadcast::Receiver<ChangeRecord>, ServiceError> {
         let start = async || {
             let last = services.with_store(|store| store.records().latest_change()).await?;
             let (sender, _) = broadcast::channel(BUFFER_MAX);
             tokio::spawn(run(services.clone(), sender.clone(), last));
-            Ok::<_, ServerError>(sender)
+            Ok::<_, ServiceError>(sender)
         };
         Ok(self.sender.get_or_try_init(start).await?.subscribe())
     }
@@ -70,7 +69,7 @@ async fn forward_changes(
     services: &Services,
     sender: &broadcast::Sender<ChangeRecord>,
     mut last: ChangeSeq,
-) -> Result<ChangeSeq, ServerError> {
+) -> Result<ChangeSeq, ServiceError> {
     loop {
         let after = last;
         let notes = services

@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::vault::{Vault, VaultError};
+use orrery_roles::vault::{Vault, VaultError};
 
 /// Name of its secret in the vault.
 const NAME: &str = "agent-authority";
@@ -30,7 +30,7 @@ const SERVER_VALIDITY_SECONDS: u64 = 30 * DAY;
 const BACKDATED: u64 = 60 * 60;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AuthorityError {
+pub enum AuthorityError {
     #[error(transparent)]
     Vault(#[from] VaultError),
     #[error("invalid certificate request: {0}")]
@@ -91,7 +91,7 @@ impl SigningRequest {
     }
 }
 
-pub(crate) struct CertificateAuthority {
+pub struct CertificateAuthority {
     certificate: CertificateDer<'static>,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -123,12 +123,12 @@ fn params_for(unit: Option<&str>, name: &str) -> CertificateParams {
 
 impl CertificateAuthority {
     /// Opens the authority of this installation, if it exists.
-    pub(crate) fn open(vault: &Vault) -> Result<Option<Arc<Self>>, AuthorityError> {
+    pub fn open(vault: &Vault) -> Result<Option<Arc<Self>>, AuthorityError> {
         vault.installation_secret(NAME)?.map(|text| Self::read(&text)).transpose()
     }
 
     /// Opens the authority of this installation; the first call creates it.
-    pub(crate) fn open_or_create(
+    pub fn open_or_create(
         vault: &Vault,
         now: Timestamp,
     ) -> Result<Arc<Self>, AuthorityError> {
@@ -166,17 +166,17 @@ impl CertificateAuthority {
         }))
     }
 
-    pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
+    pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
     /// The certificate, in PEM.
-    pub(crate) fn pem(&self) -> &str {
+    pub fn pem(&self) -> &str {
         &self.pem
     }
 
     /// Creates the token of an invitation, which contains the fingerprint of the authority.
-    pub(crate) fn token(&self) -> Result<JoinToken, VaultError> {
+    pub fn token(&self) -> Result<JoinToken, VaultError> {
         let mut bytes = [0; 32];
         let filled = SysRng.try_fill_bytes(&mut bytes);
         filled.map_err(|error| VaultError::Random(error.to_string()))?;
@@ -239,7 +239,7 @@ impl CertificateAuthority {
 mod tests {
     use orrery_store::SqliteStore;
 
-    use crate::vault::MasterKey;
+    use orrery_roles::vault::MasterKey;
 
     use super::*;
 

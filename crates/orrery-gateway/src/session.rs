@@ -84,7 +84,7 @@ async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket)
         reason = read(&gateway, id, &mut reader) => (reason, None),
     };
     // First: a revoked or superseded agent is unregistered whether it can be notified or not.
-    gateway.app.agent_sessions().detach(id, number);
+    gateway.registry.detach(id, number);
     // Fails only if the writer has ended.
     let _ = finish.send(refusal);
     record_end(&gateway, id, number).await;
@@ -109,9 +109,9 @@ async fn wait_for_end(mut end: watch::Receiver<Option<Refusal>>) -> Refusal {
 /// Records the end of a session, with retries: nothing else does while this gateway is alive.
 async fn record_end(gateway: &GatewayState, id: Uuid, number: i64) {
     loop {
-        let now = gateway.app.now();
+        let now = gateway.services.now();
         let closed = gateway
-            .app
+            .services
             .change(move |store| store.records().close_agent_session(id.as_bytes(), number, now));
         let Err(error) = closed.await else { return };
         tracing::warn!(%error, agent = %id, "end of a session not recorded yet");
@@ -153,7 +153,7 @@ async fn open_session(
         notify_second_process(gateway, agent).await;
     }
     let number = opened.number;
-    match gateway.app.agent_sessions().attach(id, number) {
+    match gateway.registry.attach(id, number) {
         Ok(attached) => Ok((number, attached)),
         Err(refusal) => {
             record_end(gateway, id, number).await;
@@ -167,8 +167,8 @@ async fn record_session(
     id: Uuid,
     hello: Hello,
 ) -> Result<Option<OpenedSession>, Refusal> {
-    let (me, now) = (gateway.id.into_bytes(), gateway.app.now());
-    let opened = gateway.app.change(move |store| {
+    let (me, now) = (gateway.id.into_bytes(), gateway.services.now());
+    let opened = gateway.services.change(move |store| {
         let facts = serde_json::to_value(truncate_machine(hello.machine)).unwrap_or_default();
         let version = truncate_text(&hello.program_version);
         let new = NewAgentSession {
@@ -191,8 +191,8 @@ async fn notify_second_process(gateway: &GatewayState, agent: &RemoteAgentRecord
     let (id, environment) = (Uuid::from_bytes(agent.uuid), agent.environment);
     tracing::warn!(agent = %id, "another process of a remote agent took over its session");
     let names = agent.names.join(", ");
-    let now = gateway.app.now();
-    let noted = gateway.app.change(move |store| {
+    let now = gateway.services.now();
+    let noted = gateway.services.change(move |store| {
         let message = format!(
             "Another process took over the session of the remote agent {id} ({names}), which seemed alive. If this happens repeatedly, \
              two machines use the same identity: revoke it, and invite each of them."
@@ -277,7 +277,7 @@ async fn read(gateway: &GatewayState, id: Uuid, reader: &mut Reader) -> &'static
             Some(Ok(Message::Binary(_))) => None,
         };
         let Some(message) = message else { return "invalid message" };
-        if gateway.app.agent_sessions().deliver(id, message).is_err() {
+        if gateway.registry.deliver(id, message).is_err() {
             return "too many messages";
         }
     }

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use uuid::Uuid;
 
-use crate::vault::Vault;
+use orrery_roles::vault::Vault;
 
 use super::HEARTBEAT_MAX_AGE;
 use super::admission::PEER_PATH;
@@ -106,7 +106,7 @@ fn lock(links: &LinkStates) -> MutexGuard<'_, HashMap<Uuid, LinkState>> {
 }
 
 /// Connections to other gateways.
-pub(crate) struct PeerClient {
+pub struct PeerClient {
     store: Arc<dyn Store>,
     registry: Arc<SessionRegistry>,
     /// Id of this process, for other gateways.
@@ -124,7 +124,7 @@ impl std::fmt::Debug for PeerClient {
 }
 
 impl PeerClient {
-    pub(crate) fn new(store: Arc<dyn Store>, vault: Vault, registry: Arc<SessionRegistry>) -> Self {
+    pub fn new(store: Arc<dyn Store>, vault: Vault, registry: Arc<SessionRegistry>) -> Self {
         let id = Uuid::new_v4();
         let tls = Arc::new(MutualTls::new(vault, id, Vec::new()));
         PeerClient {
@@ -142,7 +142,7 @@ impl PeerClient {
     }
 
     /// Enables connections, on this runtime. The first call wins.
-    pub(crate) fn set_runtime(&self, runtime: Handle) {
+    pub fn set_runtime(&self, runtime: Handle) {
         let _ = self.runtime.set(runtime);
     }
 
@@ -329,10 +329,9 @@ mod tests {
     use serde_json::json;
     use tokio_tungstenite::tungstenite::protocol::Role;
 
-    use crate::state::{ServerSettings, ServerState};
-    use crate::vault::MasterKey;
+    use orrery_roles::vault::MasterKey;
 
-    use super::super::CertificateAuthority;
+    use super::super::{CertificateAuthority, GatewayMetrics};
     use super::*;
 
     const AGENT: Uuid = Uuid::from_u128(1);
@@ -346,7 +345,7 @@ mod tests {
             let near = IdleTimeoutStream::new(Box::new(near), IdleTimeout::Received(SILENCE_MAX));
             let near = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
             let mut far = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
-            let registry = Arc::new(SessionRegistry::new(Arc::default()));
+            let registry = Arc::new(SessionRegistry::new(GatewayMetrics::default()));
             let (sender, mut receiver) = mpsc::unbounded_channel();
             let sink = Box::new(move |reply| drop(sender.send(reply)));
             let _open = registry.open_call(CALL, AGENT, sink);
@@ -409,18 +408,21 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let data = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Generated(data.path().join("secret.key"));
-        let settings = ServerSettings { master_key, ..ServerSettings::default() };
-        let app = ServerState::new(Arc::new(SqliteStore::in_memory().unwrap()), settings);
-        CertificateAuthority::open_or_create(app.vault(), app.now()).unwrap();
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        let vault = Vault::new(Arc::clone(&store), master_key);
+        let registry = Arc::new(SessionRegistry::new(GatewayMetrics::default()));
+        let now = orrery_roles::services::system_time();
+        CertificateAuthority::open_or_create(&vault, now).unwrap();
+        let peers = PeerClient::new(Arc::clone(&store), vault, registry);
         // Accepts connections and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
-        let agent = connected_to(&**app.store(), &address);
-        app.peers().set_runtime(runtime.handle().clone());
+        let agent = connected_to(&*store, &address);
+        peers.set_runtime(runtime.handle().clone());
         let began = Instant::now();
-        assert_eq!(app.peers().link_to(agent).err(), Some(SendError::Connecting));
+        assert_eq!(peers.link_to(agent).err(), Some(SendError::Connecting));
         let _dialled = silent.accept().unwrap();
-        assert_eq!(app.peers().link_to(agent).err(), Some(SendError::Connecting));
+        assert_eq!(peers.link_to(agent).err(), Some(SendError::Connecting));
         assert!(began.elapsed() < CONNECT_TIMEOUT / 2, "{:?}", began.elapsed());
     }
 }

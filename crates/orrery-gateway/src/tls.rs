@@ -10,10 +10,10 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use uuid::Uuid;
 
-use crate::listener::TlsConfigs;
-use crate::services::system_time;
-use crate::tls::install_provider;
-use crate::vault::Vault;
+use orrery_roles::listener::TlsConfigs;
+use orrery_roles::services::system_time;
+use orrery_roles::tls::install_provider;
+use orrery_roles::vault::Vault;
 
 use super::certificate_authority::{AuthorityError, CertificateAuthority, ServerCredentials};
 
@@ -116,8 +116,8 @@ impl MutualTls {
 }
 
 #[async_trait::async_trait]
-impl TlsConfigs for Arc<MutualTls> {
-    async fn server_config(&self) -> Option<Arc<ServerConfig>> {
+impl TlsConfigs for MutualTls {
+    async fn server_config(self: Arc<Self>) -> Option<Arc<ServerConfig>> {
         Some(self.current().await?.server)
     }
 }

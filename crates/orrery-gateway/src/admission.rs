@@ -12,9 +12,9 @@ use orrery_agent::protocol::{JOIN_PATH, RENEW_PATH, Refusal, RefusalCode, SESSIO
 use orrery_store::{RemoteAgentRecord, StoreError};
 use uuid::Uuid;
 
-use crate::auth::network_of;
-use crate::body::{ANONYMOUS_BOUNDS, AUTHENTICATED_TIMEOUT, Bounds, LimitedBody};
-use crate::listener::PeerCertificate;
+use orrery_roles::network::network_of;
+use orrery_roles::body::{ANONYMOUS_BOUNDS, AUTHENTICATED_TIMEOUT, Bounds, LimitedBody};
+use orrery_roles::listener::PeerCertificate;
 
 use super::certificate_authority::CertificateIdentity;
 use super::{BODY_MAX, GatewayState};
@@ -104,18 +104,17 @@ pub(crate) async fn check(
         }
     }
     // A joining machine is unauthenticated until its token is checked.
-    let app = &gateway.app;
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let network = peer.map_or_else(String::new, |peer| network_of(&peer.ip().to_string()));
     let (charge, bounds) = match request.extensions().get::<AdmittedAgent>() {
         Some(agent) => {
             let owner = Uuid::from_bytes(agent.0.uuid).to_string();
             (
-                app.budgets().for_account(owner),
+                gateway.budgets.for_account(owner),
                 Bounds { size: BODY_MAX, within: AUTHENTICATED_TIMEOUT },
             )
         }
-        None => (app.budgets().for_network(network), ANONYMOUS_BOUNDS),
+        None => (gateway.budgets.for_network(network), ANONYMOUS_BOUNDS),
     };
     let request = request.map(|body| LimitedBody::wrap(body, Arc::clone(&charge), bounds));
     let response = next.run(request).await;
@@ -127,7 +126,7 @@ pub(crate) async fn check(
 /// the revocations.
 async fn admitted_agent(gateway: &GatewayState, id: Uuid) -> Result<RemoteAgentRecord, Refused> {
     let found =
-        gateway.app.with_store(move |store| match store.records().remote_agent(id.as_bytes()) {
+        gateway.services.with_store(move |store| match store.records().remote_agent(id.as_bytes()) {
             Err(StoreError::NotFound { .. }) => Ok(None),
             found => found.map(Some),
         });

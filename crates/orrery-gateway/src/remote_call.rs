@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 use orrery_agent::protocol::{Command, CommandResult, MESSAGE_MAX, RejectionCode, ToAgent};
 use orrery_handlers::run::{Remote, RemoteCommand, RemoteError, RunOutcome};
 use orrery_model::{LogLevel, LogLine, OutcomeStatus};
+use orrery_roles::services::Services;
 use orrery_store::{AgentSession, StoreError};
 use uuid::Uuid;
 
-use crate::state::ServerState;
-
-use super::peer_client::PeerLink;
+use super::peer_client::{PeerClient, PeerLink};
 use super::session::to_frame;
-use super::session_registry::{CallReply, Frame, SendError};
+use super::session_registry::{CallReply, Frame, SendError, SessionRegistry};
 
 /// Poll interval for cancellation while waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -35,9 +34,17 @@ const LOOKUP_INTERVAL: Duration = Duration::from_millis(250);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
+/// Access of engines to remote agents.
+#[derive(Clone, Debug)]
+pub struct AgentAccess {
+    pub services: Services,
+    pub registry: Arc<SessionRegistry>,
+    pub peers: Arc<PeerClient>,
+}
+
 /// A remote agent as an execution site of an engine.
-pub(crate) struct RemoteSite {
-    app: ServerState,
+pub struct RemoteSite {
+    access: AgentAccess,
     /// Agent name in resource ids.
     name: String,
     agent: Uuid,
@@ -47,13 +54,13 @@ pub(crate) struct RemoteSite {
 }
 
 impl RemoteSite {
-    pub(crate) fn new(
-        app: ServerState,
+    pub fn new(
+        access: AgentAccess,
         environment: Uuid,
         (name, agent): (String, Uuid),
         sent: Arc<AtomicU64>,
     ) -> Self {
-        RemoteSite { app, name, agent, environment, sent }
+        RemoteSite { access, name, agent, environment, sent }
     }
 }
 
@@ -82,7 +89,7 @@ impl Remote for RemoteSite {
             backoff: BACKOFF_MIN,
         };
         let ended = call.run();
-        self.app.agent_sessions().metrics().count_agent_call(match &ended {
+        self.access.registry.metrics().count_call(match &ended {
             Ok(_) => "answered",
             Err(RemoteError::NotConnected { .. }) => "not_connected",
             Err(RemoteError::Cancelled) => "cancelled",
@@ -135,7 +142,7 @@ impl RemoteCall<'_> {
         let (sender, receiver) = channel();
         // Fails only after the call has its result.
         let sink = Box::new(move |reply| drop(sender.send(reply)));
-        let _open = self.site.app.agent_sessions().open_call(self.id, self.site.agent, sink);
+        let _open = self.site.access.registry.open_call(self.id, self.site.agent, sink);
         self.send_command();
         if self.sent == 0 && self.has_no_session() {
             return Err(self.not_connected());
@@ -161,7 +168,7 @@ impl RemoteCall<'_> {
         };
         if answer.outcome.status == OutcomeStatus::Skipped {
             answer.outcome.status = OutcomeStatus::Failed;
-            let (at, values) = (self.site.app.now(), serde_json::Map::new());
+            let (at, values) = (self.site.access.services.now(), serde_json::Map::new());
             answer.outcome.log.push(LogLine { at, level: LogLevel::Error, message, values });
         }
         Ok(answer)
@@ -173,7 +180,7 @@ impl RemoteCall<'_> {
     }
 
     fn session(&self) -> Result<AgentSession, StoreError> {
-        self.site.app.store().records().agent_session(self.site.agent.as_bytes())
+        self.site.access.services.store().records().agent_session(self.site.agent.as_bytes())
     }
 
     fn not_connected(&self) -> RemoteError {
@@ -192,10 +199,10 @@ impl RemoteCall<'_> {
 
     /// Sends the command to the local session, or through the gateway that has it.
     fn send(&mut self) -> Result<(), SendError> {
-        let (app, agent) = (&self.site.app, self.site.agent);
-        match app.agent_sessions().send(agent, self.frame.clone()) {
+        let (access, agent) = (&self.site.access, self.site.agent);
+        match access.registry.send(agent, self.frame.clone()) {
             Err(SendError::NotConnected) => {
-                let link = app.peers().link_to(agent)?;
+                let link = access.peers.link_to(agent)?;
                 link.send(agent, self.id, true, &self.frame)?;
                 self.route = Route::Peer(link);
             }
@@ -235,7 +242,7 @@ impl RemoteCall<'_> {
     fn send_message(&mut self, message: &ToAgent) {
         let (agent, text) = (self.site.agent, to_frame(message));
         let sent = match &self.route {
-            Route::Local => self.site.app.agent_sessions().send(agent, text),
+            Route::Local => self.site.access.registry.send(agent, text),
             Route::Peer(link) => link.send(agent, self.id, false, &text),
         };
         if sent.is_err() && matches!(self.state, State::Sent) {

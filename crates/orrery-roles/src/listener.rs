@@ -27,7 +27,7 @@ use tower::Service as _;
 use crate::tls::{HTTP2, Tls};
 
 use slots::InFlight;
-pub(crate) use slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
+pub use slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
 
 /// Timeout of the TLS handshake, and of the head of the first request.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Encryption of connections.
 #[derive(Clone)]
-pub(crate) enum Encryption {
+pub enum Encryption {
     Absent,
     Present(Tls),
     /// Mutual TLS; connections may be upgraded to WebSockets.
@@ -63,17 +63,17 @@ pub(crate) enum Encryption {
 
 /// TLS configurations that change at run time.
 #[async_trait::async_trait]
-pub(crate) trait TlsConfigs: Send + Sync {
+pub trait TlsConfigs: Send + Sync {
     /// Configuration for a new connection; `None` if none can be served.
-    async fn server_config(&self) -> Option<Arc<rustls::ServerConfig>>;
+    async fn server_config(self: Arc<Self>) -> Option<Arc<rustls::ServerConfig>>;
 }
 
 /// Verified client certificate.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerCertificate(pub(crate) CertificateDer<'static>);
+pub struct PeerCertificate(pub CertificateDer<'static>);
 
 /// Serves connections until `stop`, then drains the open ones. Does not wait for WebSockets.
-pub(crate) async fn serve(
+pub async fn serve(
     listener: TcpListener,
     encryption: Encryption,
     router: Router,
@@ -231,7 +231,7 @@ async fn prepare(stream: TcpStream, encryption: &Encryption) -> Option<ReadyConn
             return Some(ReadyConnection { io, certificate: None, is_http2: false });
         }
         Encryption::Present(tls) => tls.config(),
-        Encryption::Mutual { configs, .. } => configs.server_config().await?,
+        Encryption::Mutual { configs, .. } => Arc::clone(configs).server_config().await?,
     };
     let life = match encryption {
         Encryption::Mutual { silence_max, .. } => IdleTimeout::Received(*silence_max),

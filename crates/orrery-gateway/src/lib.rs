@@ -12,12 +12,15 @@
 //! | `heartbeat` | heartbeats of the gateway; end of stale sessions |
 //!
 //! A gateway stores nothing but connections. It decides what an agent may see; commands come from
-//! engines, through the session registry.
+//! engines, through the session registry. It knows neither the API nor the engines of the server;
+//! [`GatewayContext`] has what it needs of the process. Tests are beside the code, and in
+//! `crates/orrery-server/tests/it/gateway`.
 
 mod admission;
 mod certificate_authority;
 mod enrolment;
 mod heartbeat;
+mod metrics;
 mod peer_client;
 mod peer_server;
 mod remote_call;
@@ -31,11 +34,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
-use axum::middleware;
+use axum::middleware::{self, Next};
 use axum::routing::{get, post};
 use orrery_agent::protocol::{JOIN_PATH, RENEW_PATH, RefusalCode, SESSION_PATH};
+use orrery_roles::body::Budgets;
+use orrery_roles::change_stream::ChangeStream;
+use orrery_roles::listener::{self, ConnectionSlots, Encryption, SlotLimits};
+use orrery_roles::services::Services;
+use orrery_roles::vault::Vault;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -43,21 +51,20 @@ use tokio_util::task::TaskTracker;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use uuid::Uuid;
 
-use crate::listener::{self, ConnectionSlots, Encryption, SlotLimits};
-use crate::state::ServerState;
 
-pub(crate) use certificate_authority::{AuthorityError, CertificateAuthority};
-pub(crate) use peer_client::PeerClient;
-pub(crate) use remote_call::RemoteSite;
-pub(crate) use session::SILENCE_MAX;
-pub(crate) use session_registry::SessionRegistry;
-pub(crate) use tls::MutualTls;
+pub use certificate_authority::{AuthorityError, CertificateAuthority};
+pub use enrolment::{EnrolmentAudit, EnrolmentNote};
+pub use metrics::GatewayMetrics;
+pub use peer_client::PeerClient;
+pub use remote_call::{AgentAccess, RemoteSite};
+pub use session_registry::{OwnGateway, SessionRegistry};
 
 use admission::{PEER_PATH, Refused};
-use session_registry::OwnGateway;
+use session::SILENCE_MAX;
+use tls::MutualTls;
 
 /// Age up to which a heartbeat of a gateway is valid.
-pub(crate) const HEARTBEAT_MAX_AGE: Duration = Duration::from_secs(30);
+pub const HEARTBEAT_MAX_AGE: Duration = Duration::from_secs(30);
 
 /// Idle timeout of request bodies.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -90,10 +97,26 @@ pub enum GatewayError {
     Address { option: &'static str, given: String },
 }
 
+/// What a gateway needs of the process that it runs in.
+#[derive(Clone)]
+pub struct GatewayContext {
+    pub services: Services,
+    pub vault: Vault,
+    pub changes: Arc<ChangeStream>,
+    pub budgets: Arc<Budgets>,
+    pub registry: Arc<SessionRegistry>,
+    pub peers: Arc<PeerClient>,
+    pub audit: EnrolmentAudit,
+}
+
 /// State shared by all handlers of a gateway.
 #[derive(Clone)]
 pub(crate) struct GatewayState {
-    pub(crate) app: ServerState,
+    pub(crate) services: Services,
+    pub(crate) changes: Arc<ChangeStream>,
+    pub(crate) budgets: Arc<Budgets>,
+    pub(crate) registry: Arc<SessionRegistry>,
+    pub(crate) peers: Arc<PeerClient>,
     pub(crate) id: Uuid,
     pub(crate) tls: Arc<MutualTls>,
     pub(crate) stop: CancellationToken,
@@ -125,7 +148,11 @@ impl GatewayRole {
     ///
     /// # Errors
     /// If it cannot listen, or an address is invalid.
-    pub async fn start(app: ServerState, options: GatewayOptions) -> Result<Self, GatewayError> {
+    pub async fn start(
+        context: GatewayContext,
+        options: GatewayOptions,
+    ) -> Result<Self, GatewayError> {
+        let GatewayContext { services, vault, changes, budgets, registry, peers, audit } = context;
         let GatewayOptions { listen, address, peer_address, names } = options;
         let failed = |source| GatewayError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
@@ -143,13 +170,21 @@ impl GatewayRole {
         check_address("--gateway-peer-address", &peer_address)?;
         let id = Uuid::new_v4();
         let names = tls::own_names(&names, [&address, &peer_address], bound.ip());
-        let tls = Arc::new(MutualTls::new(app.vault().clone(), id, names));
+        let tls = Arc::new(MutualTls::new(vault, id, names));
         let stop = CancellationToken::new();
         let sessions = TaskTracker::new();
         let (tracker, stopping) = (sessions.clone(), stop.clone());
-        let state =
-            GatewayState { app, id, tls: Arc::clone(&tls), stop: stopping, sessions: tracker };
-        let registry = Arc::clone(state.app.agent_sessions());
+        let state = GatewayState {
+            services,
+            changes,
+            budgets,
+            registry: Arc::clone(&registry),
+            peers,
+            id,
+            tls: Arc::clone(&tls),
+            stop: stopping,
+            sessions: tracker,
+        };
         let addresses =
             heartbeat::Addresses { agents: address.clone(), peers: peer_address.clone() };
         // The store accepts sessions only for registered gateways.
@@ -157,9 +192,9 @@ impl GatewayRole {
             tracing::warn!(%error, "gateway not registered yet");
         }
         let heartbeat_task = tokio::spawn(heartbeat::run(state.clone(), addresses));
-        let encryption = Encryption::Mutual { configs: Arc::new(tls), silence_max: SILENCE_MAX };
+        let encryption = Encryption::Mutual { configs: tls, silence_max: SILENCE_MAX };
         let slots = ConnectionSlots::new(SlotLimits::for_process(false), Vec::new());
-        let router = router(state);
+        let router = router(state, audit);
         let serving =
             tokio::spawn(listener::serve(listener, encryption, router, slots, stop.clone()));
         registry.set_gateway(Some(OwnGateway { id, peer_address }));
@@ -189,10 +224,12 @@ impl GatewayRole {
     }
 }
 
-fn router(state: GatewayState) -> Router {
+fn router(state: GatewayState, audit: EnrolmentAudit) -> Router {
+    let audited = move |request: Request, next: Next| audit(request, next);
     Router::new()
         .route(JOIN_PATH, post(enrolment::join))
         .route(RENEW_PATH, post(enrolment::renew))
+        .route_layer(middleware::from_fn(audited))
         .route(SESSION_PATH, get(session::open))
         .route(PEER_PATH, get(peer_server::open))
         .route_layer(middleware::from_fn_with_state(state.clone(), admission::check))

@@ -68,7 +68,7 @@ pub(super) async fn open(
     Extension(AdmittedServer(server)): Extension<AdmittedServer>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Refused> {
-    if server == gateway.app.peers().id() {
+    if server == gateway.peers.id() {
         // Its calls would never be answered.
         let reason = "a process does not dial itself; the --gateway-peer-address of another gateway leads here";
         return Err(Refused::new(StatusCode::CONFLICT, RefusalCode::Other, reason));
@@ -105,7 +105,7 @@ async fn serve(gateway: &GatewayState, socket: WebSocket) {
     let (mut writer, reader) = socket.split();
     tokio::select! {
         () = gateway.stop.cancelled() => {}
-        () = relay(gateway.app.agent_sessions(), &mut writer, reader) => {}
+        () = relay(&gateway.registry, &mut writer, reader) => {}
     }
     let _ = tokio::time::timeout(HEARTBEAT, writer.close()).await;
 }

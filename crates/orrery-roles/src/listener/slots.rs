@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::Network;
+use crate::network::Network;
 
 /// Maximum number of slots, regardless of file descriptors.
 const PLACES_MAX: usize = 8192;
@@ -22,19 +22,19 @@ const DESCRIPTORS_DEFAULT: u64 = 1024;
 
 /// Limits of connections of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotLimits {
+pub struct SlotLimits {
     /// In total.
-    pub(crate) total: usize,
+    pub total: usize,
     /// Of anonymous clients.
-    pub(crate) anonymous: usize,
+    pub anonymous: usize,
     /// Of anonymous clients of one network, and as many of authenticated ones.
-    pub(crate) network: usize,
+    pub network: usize,
 }
 
 impl SlotLimits {
     /// Returns the limits for the main listener, or one with fewer clients. A quarter of the
     /// descriptors is reserved for other uses.
-    pub(crate) fn for_process(main: bool) -> Self {
+    pub fn for_process(main: bool) -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         Self::from_descriptors(limit.unwrap_or(u64::MAX).max(1), main)
     }
@@ -48,7 +48,7 @@ impl SlotLimits {
 
 /// Connection slots of one listener.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlots {
+pub struct ConnectionSlots {
     limits: SlotLimits,
     /// Proxies, which have many clients behind one address.
     proxies: Vec<Network>,
@@ -86,7 +86,7 @@ struct ConnectionState {
 
 /// Slot of one connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlot {
+pub struct ConnectionSlot {
     number: u64,
     slots: Arc<ConnectionSlots>,
     state: Arc<ConnectionState>,
@@ -94,7 +94,7 @@ pub(crate) struct ConnectionSlot {
 
 /// A request in flight, until its response was sent.
 #[derive(Debug)]
-pub(crate) struct InFlight(Arc<ConnectionSlot>);
+pub struct InFlight(Arc<ConnectionSlot>);
 
 fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
@@ -106,7 +106,7 @@ fn network_of(peer: IpAddr) -> IpAddr {
 }
 
 impl ConnectionSlots {
-    pub(crate) fn new(limits: SlotLimits, proxies: Vec<Network>) -> Arc<Self> {
+    pub fn new(limits: SlotLimits, proxies: Vec<Network>) -> Arc<Self> {
         Arc::new(ConnectionSlots {
             limits,
             proxies,
@@ -129,7 +129,7 @@ impl ConnectionSlots {
     }
 
     /// Takes a slot; `None` if authenticated clients have all of them.
-    pub(crate) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<ConnectionSlot>> {
+    pub fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<ConnectionSlot>> {
         let network = if self.is_proxy(peer) { peer.to_canonical() } else { network_of(peer) };
         let mut taken = self.lock();
         let own = taken.networks.get(&network).map_or(0, |own| own.anonymous.len());
@@ -189,7 +189,7 @@ impl TakenSlots {
 
 impl ConnectionSlot {
     /// Marks the client as authenticated: its connection is not evicted any more.
-    pub(crate) fn mark_authenticated(&self) {
+    pub fn mark_authenticated(&self) {
         if self.state.is_authenticated.load(Ordering::Relaxed) {
             return;
         }
@@ -210,23 +210,23 @@ impl ConnectionSlot {
     }
 
     /// Resolves when the connection is evicted.
-    pub(crate) async fn evicted(&self) {
+    pub async fn evicted(&self) {
         self.state.evicted.cancelled().await;
     }
 
     /// Starts the timeout of the first request.
-    pub(crate) fn ready(&self) {
+    pub fn ready(&self) {
         self.state.idle_since.store(self.slots.now(), Ordering::Relaxed);
     }
 
-    pub(crate) fn begin_request(self: &Arc<Self>) -> InFlight {
+    pub fn begin_request(self: &Arc<Self>) -> InFlight {
         self.state.in_flight.fetch_add(1, Ordering::Relaxed);
         self.state.requests.fetch_add(1, Ordering::Relaxed);
         InFlight(Arc::clone(self))
     }
 
     /// Resolves when no request is in flight, and the last response had time to be sent.
-    pub(crate) async fn at_rest(&self) {
+    pub async fn at_rest(&self) {
         const LEAVES_WITHIN: Duration = Duration::from_millis(100);
         loop {
             let idle = self.slots.now() - self.state.idle_since.load(Ordering::Relaxed);
@@ -239,7 +239,7 @@ impl ConnectionSlot {
     }
 
     /// Resolves when the timeout of the first or next request expires.
-    pub(crate) async fn overdue(&self, first: Duration, next: Duration) {
+    pub async fn overdue(&self, first: Duration, next: Duration) {
         loop {
             let patience = match self.state.requests.load(Ordering::Relaxed) {
                 0 => first,

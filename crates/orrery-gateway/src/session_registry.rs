@@ -10,7 +10,7 @@ use orrery_agent::protocol::{CommandResult, FromAgent, Refusal, RefusalCode, Rej
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
-use crate::metrics::Metrics;
+use crate::metrics::GatewayMetrics;
 
 /// Text of a message, cheap to clone.
 pub(crate) type Frame = axum::extract::ws::Utf8Bytes;
@@ -82,10 +82,10 @@ pub(crate) struct TooManyMessages;
 
 /// The gateway of this process.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnGateway {
-    pub(crate) id: Uuid,
+pub struct OwnGateway {
+    pub id: Uuid,
     /// Address for other servers.
-    pub(crate) peer_address: String,
+    pub peer_address: String,
 }
 
 #[derive(Default)]
@@ -95,9 +95,9 @@ struct Inner {
 }
 
 /// Remote agents that are connected to this process.
-pub(crate) struct SessionRegistry {
+pub struct SessionRegistry {
     inner: Mutex<Inner>,
-    metrics: Arc<Metrics>,
+    metrics: GatewayMetrics,
     /// The gateway of this process, if it has one.
     gateway: Mutex<Option<OwnGateway>>,
 }
@@ -136,7 +136,7 @@ impl Inner {
 }
 
 impl SessionRegistry {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+    pub fn new(metrics: GatewayMetrics) -> Self {
         SessionRegistry { inner: Mutex::default(), metrics, gateway: Mutex::default() }
     }
 
@@ -150,7 +150,7 @@ impl SessionRegistry {
     }
 
     /// The gateway of this process.
-    pub(crate) fn gateway(&self) -> Option<OwnGateway> {
+    pub fn gateway(&self) -> Option<OwnGateway> {
         self.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -172,7 +172,7 @@ impl SessionRegistry {
                 former.end.send_replace(Some(superseded()));
                 inner.notify_broken(agent);
             }
-            None => drop(self.metrics.agent_sessions.inc()),
+            None => drop(self.metrics.sessions.inc()),
         }
         Ok(AttachedSession { frames, end })
     }
@@ -182,7 +182,7 @@ impl SessionRegistry {
         let mut inner = self.lock();
         if inner.sessions.get(&agent).is_some_and(|known| known.number == number) {
             inner.sessions.remove(&agent);
-            self.metrics.agent_sessions.dec();
+            self.metrics.sessions.dec();
             inner.notify_broken(agent);
         }
     }
@@ -256,7 +256,7 @@ impl SessionRegistry {
         }
     }
 
-    pub(crate) fn metrics(&self) -> &Metrics {
+    pub(crate) fn metrics(&self) -> &GatewayMetrics {
         &self.metrics
     }
 }

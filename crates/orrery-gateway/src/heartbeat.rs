@@ -11,7 +11,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use crate::services::ServiceError;
+use orrery_roles::services::ServiceError;
 
 use super::admission::revoked;
 use super::session_registry::superseded;
@@ -43,7 +43,7 @@ pub(super) async fn run(state: GatewayState, addresses: Addresses) {
     let mut changes = None;
     loop {
         if changes.is_none() {
-            match state.app.change_stream().subscribe(&state.app).await {
+            match state.changes.subscribe(&state.services).await {
                 Ok(listening) => changes = Some(listening),
                 Err(error) => tracing::warn!(%error, "cannot subscribe to changes"),
             }
@@ -80,7 +80,7 @@ pub(super) async fn run(state: GatewayState, addresses: Addresses) {
         }
     }
     let id = state.id.into_bytes();
-    let gone = state.app.change(move |store| store.records().delete_gateway(&id)).await;
+    let gone = state.services.change(move |store| store.records().delete_gateway(&id)).await;
     if let Err(error) = gone {
         tracing::warn!(%error, "gateway not unregistered; its entry expires");
     }
@@ -119,9 +119,9 @@ fn collect_affected(
 async fn end_stale_of(state: &GatewayState, affected: AffectedAgents) -> Result<(), ServiceError> {
     let AffectedAgents::Agents(agents) = affected else { return end_stale(state).await };
     for agent in agents {
-        let Some(number) = state.app.agent_sessions().session(agent) else { continue };
+        let Some(number) = state.registry.session(agent) else { continue };
         let found = state
-            .app
+            .services
             .with_store(move |store| match store.records().agent_session(agent.as_bytes()) {
                 Err(StoreError::NotFound { .. }) => Ok(None),
                 found => found.map(Some),
@@ -139,20 +139,20 @@ async fn end_stale_of(state: &GatewayState, affected: AffectedAgents) -> Result<
 async fn end_session(state: &GatewayState, agent: Uuid, number: i64) -> Result<(), ServiceError> {
     let refusal = end_reason(state, agent, number).await?;
     tracing::info!(%agent, session = number, reason = refusal.reason, "session ended");
-    state.app.agent_sessions().end(agent, number, refusal);
+    state.registry.end(agent, number, refusal);
     Ok(())
 }
 
 /// Sends one heartbeat and ends stale sessions.
 pub(super) async fn send(state: &GatewayState, addresses: &Addresses) -> Result<(), ServiceError> {
     let (uuid, addresses) = (state.id.into_bytes(), addresses.clone());
-    let ended = state.app.with_store(move |store| {
+    let ended = state.services.with_store(move |store| {
         let gateway =
             GatewayHeartbeat { uuid, address: &addresses.agents, peer_address: &addresses.peers };
         store.records().record_gateway_heartbeat(&gateway, HEARTBEAT_MAX_AGE)
     });
     if ended.await? > 0 {
-        state.app.wake_up();
+        state.services.wake_up();
     }
     end_stale(state).await
 }
@@ -160,13 +160,13 @@ pub(super) async fn send(state: &GatewayState, addresses: &Addresses) -> Result<
 /// Ends sessions that the store does not assign to this gateway: the agent was revoked, or has a
 /// newer session elsewhere.
 async fn end_stale(state: &GatewayState) -> Result<(), ServiceError> {
-    let here = state.app.agent_sessions().sessions();
+    let here = state.registry.sessions();
     if here.is_empty() {
         return Ok(());
     }
     let id = state.id.into_bytes();
     let counted =
-        state.app.with_store(move |store| store.records().sessions_of_gateway(&id)).await?;
+        state.services.with_store(move |store| store.records().sessions_of_gateway(&id)).await?;
     let counted: HashMap<Uuid, i64> =
         counted.into_iter().map(|(agent, number)| (Uuid::from_bytes(agent), number)).collect();
     for (agent, number) in here {
@@ -185,7 +185,7 @@ async fn end_reason(
     number: i64,
 ) -> Result<Refusal, ServiceError> {
     let found =
-        state.app.with_store(move |store| store.records().agent_session(agent.as_bytes())).await;
+        state.services.with_store(move |store| store.records().agent_session(agent.as_bytes())).await;
     match found {
         Ok(found) if found.revoked => Ok(revoked().1),
         Ok(found) if found.number > number => Ok(superseded()),

@@ -1,19 +1,22 @@
 //! Enrolment of agents: joining, and renewal of certificates.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
-use axum::http::request::Parts;
+use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use futures_util::future::BoxFuture;
 use orrery_agent::protocol::{
-    JOIN_PATH, JoinRequest, JoinResponse, RENEW_PATH, RefusalCode, RenewRequest, RenewResponse,
+    JoinRequest, JoinResponse, RefusalCode, RenewRequest, RenewResponse,
 };
 use orrery_store::{EnvironmentRecord, JoinOutcome, JoiningAgent, RemoteAgentRecord, uuid_text};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::auth::{AuditNote, RequestAudit, hash_of};
+use orrery_roles::token_hash::hash_of;
 
 use super::GatewayState;
 use super::admission::{AdmittedAgent, Refused};
@@ -42,7 +45,7 @@ fn unusable(error: &AuthorityError) -> Refused {
 
 async fn authority(
     gateway: &GatewayState,
-) -> Result<std::sync::Arc<CertificateAuthority>, Refused> {
+) -> Result<Arc<CertificateAuthority>, Refused> {
     gateway.tls.authority().await.ok_or_else(|| {
         let reason = "no invitation was issued yet";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, RefusalCode::Unavailable, reason)
@@ -79,34 +82,40 @@ fn refusal(join: &JoinOutcome) -> Option<Refused> {
     }
 }
 
+/// Audit details of an enrolment. Passed in the response extensions.
+#[derive(Clone, Debug, Default)]
+pub struct EnrolmentNote {
+    pub actor: Option<String>,
+    pub subject: Option<String>,
+    /// Id of the environment that the agent belongs to.
+    pub environment: Option<[u8; 16]>,
+    pub detail: Option<String>,
+}
+
+/// Middleware that records every attempt to enrol in the audit log of the installation.
+pub type EnrolmentAudit =
+    Arc<dyn Fn(Request, Next) -> BoxFuture<'static, Response> + Send + Sync>;
+
 type Enrolled = (RemoteAgentRecord, EnvironmentRecord);
 
 /// Enrols a machine that presents the token of an invitation. The audit log records every attempt.
-pub(super) async fn join(
-    State(gateway): State<GatewayState>,
-    parts: Parts,
-    body: Bytes,
-) -> Response {
-    let mut audit = RequestAudit::begin(gateway.app.auth(), &parts, JOIN_PATH).for_public_route();
-    let mut response = match try_join(&gateway, &body).await {
+pub(super) async fn join(State(gateway): State<GatewayState>, body: Bytes) -> Response {
+    let (mut response, note) = match try_join(&gateway, &body).await {
         Ok(((agent, environment), answer)) => {
-            audit.set_environment(environment.uuid);
-            let mut response = (StatusCode::OK, Json(answer)).into_response();
-            response.extensions_mut().insert(AuditNote {
+            let note = EnrolmentNote {
                 actor: Some(format!("agent:{}", uuid_text(&agent.uuid))),
                 subject: Some(agent.names.join(",")),
+                environment: Some(environment.uuid),
                 detail: None,
-            });
-            response
+            };
+            ((StatusCode::OK, Json(answer)).into_response(), note)
         }
         Err(refused) => {
             let detail = Some(refused.1.reason.clone());
-            let mut response = refused.into_response();
-            response.extensions_mut().insert(AuditNote { detail, ..AuditNote::default() });
-            response
+            (refused.into_response(), EnrolmentNote { detail, ..EnrolmentNote::default() })
         }
     };
-    audit.finish(gateway.app.auth(), &mut response).await;
+    response.extensions_mut().insert(note);
     response
 }
 
@@ -126,8 +135,8 @@ async fn try_join(
         facts,
         version: String::new(),
     };
-    let (hash, now) = (hash_of(token.0.expose().trim()), gateway.app.now());
-    let done = gateway.app.change(move |store| {
+    let (hash, now) = (hash_of(token.0.expose().trim()), gateway.services.now());
+    let done = gateway.services.change(move |store| {
         let joined = store.records().join(&hash, &joining, now)?;
         let environment = match &joined {
             JoinOutcome::Joined(agent) => {
@@ -164,16 +173,14 @@ async fn try_join(
 pub(super) async fn renew(
     State(gateway): State<GatewayState>,
     Extension(AdmittedAgent(agent)): Extension<AdmittedAgent>,
-    parts: Parts,
     body: Bytes,
 ) -> Response {
-    let mut audit = RequestAudit::begin(gateway.app.auth(), &parts, RENEW_PATH).for_public_route();
-    audit.set_actor(&format!("agent:{}", uuid_text(&agent.uuid)));
     let mut response = match try_renew(&gateway, &agent, &body).await {
         Ok(answer) => (StatusCode::OK, Json(answer)).into_response(),
         Err(refused) => refused.into_response(),
     };
-    audit.finish(gateway.app.auth(), &mut response).await;
+    let actor = Some(format!("agent:{}", uuid_text(&agent.uuid)));
+    response.extensions_mut().insert(EnrolmentNote { actor, ..EnrolmentNote::default() });
     response
 }
 
@@ -191,7 +198,7 @@ async fn try_renew(
     let authority = authority(gateway).await?;
     let id = Uuid::from_bytes(agent.uuid);
     let certificate = authority
-        .certify_agent(&request, id, gateway.app.now())
+        .certify_agent(&request, id, gateway.services.now())
         .map_err(|error| unusable(&error))?;
     Ok(RenewResponse {
         certificate,

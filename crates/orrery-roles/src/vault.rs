@@ -10,7 +10,7 @@
 
 mod installation;
 
-pub(crate) use installation::RESERVED;
+pub use installation::RESERVED;
 
 use std::fs;
 use std::io::Write as _;
