@@ -12,9 +12,9 @@ use orrery_agent::protocol::{JOIN_PATH, RENEW_PATH, Refusal, RefusalCode, SESSIO
 use orrery_store::{RemoteAgentRecord, StoreError};
 use uuid::Uuid;
 
-use orrery_roles::network::network_of;
 use orrery_roles::body::{ANONYMOUS_BOUNDS, AUTHENTICATED_TIMEOUT, Bounds, LimitedBody};
 use orrery_roles::listener::PeerCertificate;
+use orrery_roles::network::network_of;
 
 use super::certificate_authority::CertificateIdentity;
 use super::{BODY_MAX, GatewayState};
@@ -125,11 +125,12 @@ pub(crate) async fn check(
 /// Reads the agent from the store on every request: a certificate proves an identity, the store has
 /// the revocations.
 async fn admitted_agent(gateway: &GatewayState, id: Uuid) -> Result<RemoteAgentRecord, Refused> {
-    let found =
-        gateway.services.with_store(move |store| match store.records().remote_agent(id.as_bytes()) {
+    let found = gateway.services.with_store(move |store| {
+        match store.records().remote_agent(id.as_bytes()) {
             Err(StoreError::NotFound { .. }) => Ok(None),
             found => found.map(Some),
-        });
+        }
+    });
     let found = found.await.map_err(|error| Refused::unavailable(&error))?;
     found.filter(|agent| agent.revoked.is_none()).ok_or_else(revoked)
 }

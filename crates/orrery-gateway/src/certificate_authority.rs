@@ -128,10 +128,7 @@ impl CertificateAuthority {
     }
 
     /// Opens the authority of this installation; the first call creates it.
-    pub fn open_or_create(
-        vault: &Vault,
-        now: Timestamp,
-    ) -> Result<Arc<Self>, AuthorityError> {
+    pub fn open_or_create(vault: &Vault, now: Timestamp) -> Result<Arc<Self>, AuthorityError> {
         if let Some(found) = Self::open(vault)? {
             return Ok(found);
         }

@@ -9,9 +9,7 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::future::BoxFuture;
-use orrery_agent::protocol::{
-    JoinRequest, JoinResponse, RefusalCode, RenewRequest, RenewResponse,
-};
+use orrery_agent::protocol::{JoinRequest, JoinResponse, RefusalCode, RenewRequest, RenewResponse};
 use orrery_store::{EnvironmentRecord, JoinOutcome, JoiningAgent, RemoteAgentRecord, uuid_text};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -43,9 +41,7 @@ fn unusable(error: &AuthorityError) -> Refused {
     }
 }
 
-async fn authority(
-    gateway: &GatewayState,
-) -> Result<Arc<CertificateAuthority>, Refused> {
+async fn authority(gateway: &GatewayState) -> Result<Arc<CertificateAuthority>, Refused> {
     gateway.tls.authority().await.ok_or_else(|| {
         let reason = "no invitation was issued yet";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, RefusalCode::Unavailable, reason)
@@ -93,8 +89,7 @@ pub struct EnrolmentNote {
 }
 
 /// Middleware that records every attempt to enrol in the audit log of the installation.
-pub type EnrolmentAudit =
-    Arc<dyn Fn(Request, Next) -> BoxFuture<'static, Response> + Send + Sync>;
+pub type EnrolmentAudit = Arc<dyn Fn(Request, Next) -> BoxFuture<'static, Response> + Send + Sync>;
 
 type Enrolled = (RemoteAgentRecord, EnvironmentRecord);
 

@@ -184,8 +184,10 @@ async fn end_reason(
     agent: Uuid,
     number: i64,
 ) -> Result<Refusal, ServiceError> {
-    let found =
-        state.services.with_store(move |store| store.records().agent_session(agent.as_bytes())).await;
+    let found = state
+        .services
+        .with_store(move |store| store.records().agent_session(agent.as_bytes()))
+        .await;
     match found {
         Ok(found) if found.revoked => Ok(revoked().1),
         Ok(found) if found.number > number => Ok(superseded()),

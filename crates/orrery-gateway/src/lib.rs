@@ -51,7 +51,6 @@ use tokio_util::task::TaskTracker;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use uuid::Uuid;
 
-
 pub use certificate_authority::{AuthorityError, CertificateAuthority};
 pub use enrolment::{EnrolmentAudit, EnrolmentNote};
 pub use metrics::GatewayMetrics;

@@ -18,8 +18,7 @@ use tokio::time::Sleep;
 pub const BODY_MAX: usize = 100 * 1024 * 1024;
 
 /// Limits for anonymous clients.
-pub const ANONYMOUS_BOUNDS: Bounds =
-    Bounds { size: 64 * 1024, within: Duration::from_secs(10) };
+pub const ANONYMOUS_BOUNDS: Bounds = Bounds { size: 64 * 1024, within: Duration::from_secs(10) };
 
 /// Body timeout for authenticated clients. Shorter than that of the request, so that the response
 /// can state that nothing was done.

@@ -14,8 +14,8 @@
 //! | `count_cache` | cached counts, shared by all requests |
 //! | `batch_loader` | batched reads of single resources |
 //! | `contents` | contents of files: visibility, quotas |
-//! | `heartbeat` | heartbeats of the roles |
-//! | `maintenance` | periodic tasks: metrics, retention, fact refresh, erasure |
+//! | `heartbeat`, `task_status` | heartbeats of the roles; statuses of maintenance tasks |
+//! | `maintenance` | named periodic tasks: metrics, retention, fact refresh |
 //! | `routes` | the API, one module per noun |
 //! | `process` | engines of environments, held by lease |
 //! | `cluster` | cluster documents, and previews of clusters |
@@ -55,31 +55,30 @@ mod routes;
 mod server;
 mod settings;
 mod state;
+mod task_status;
 pub mod telemetry;
 mod throttle;
 mod versions;
 
 pub use access::{Access, EnvironmentHeader, Right, RouteAccess, RouteRule, RouteRules};
-pub use auth::{
-    AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping,
-};
+pub use auth::{AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping};
 pub use contents::ContentLimits;
 pub use error::ServerError;
 pub use gateway::start_gateway;
 pub use inmanta_api::is_inmanta_path;
 pub use isolation::{Isolation, IsolationError, SandboxSettings, load_uid_base};
 pub use openapi::document;
+pub use orrery_gateway::{GatewayError, GatewayOptions, GatewayRole};
+pub use orrery_roles::network::{InvalidNetwork, Network};
+pub use orrery_roles::services::{ServiceError, Services, WakeUp};
+pub use orrery_roles::tls::{Tls, TlsError, TlsSource};
+pub use orrery_roles::vault::{MasterKey, Vault, VaultError};
 pub use process::{
     OwnMachineOptions, OwnMachinePolicy, ProcessOptions, ProcessRole, TargetHostCommand,
 };
 pub use server::{Server, TlsRequired, check_listen, routes};
 pub use settings::{EnvironmentSettings, InvalidSetting};
 pub use state::{ServerSettings, ServerState, prepare_first_account};
-pub use orrery_gateway::{GatewayError, GatewayOptions, GatewayRole};
-pub use orrery_roles::network::{InvalidNetwork, Network};
-pub use orrery_roles::services::{ServiceError, Services, WakeUp};
-pub use orrery_roles::tls::{Tls, TlsError, TlsSource};
-pub use orrery_roles::vault::{MasterKey, Vault, VaultError};
 
 // Below this crate: paths stay short.
 use orrery_roles::{body, change_stream, listener, services, tls, vault};

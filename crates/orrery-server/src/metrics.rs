@@ -1,5 +1,6 @@
 //! Metrics of a server, exposed by `/metrics` in the OpenMetrics format.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use orrery_gateway::GatewayMetrics;
@@ -12,6 +13,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+
+use crate::task_status::{TaskStatus, TaskStatuses};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabels {
@@ -44,6 +47,49 @@ struct IsolationLabels {
     kind: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct TaskLabels {
+    task: &'static str,
+}
+
+/// Metrics of maintenance tasks, set from their statuses.
+#[derive(Debug, Default)]
+struct TaskMetrics {
+    last_success: Family<TaskLabels, Gauge<f64, AtomicU64>>,
+    seconds: Family<TaskLabels, Gauge<f64, AtomicU64>>,
+    runs: Family<TaskLabels, Counter>,
+    failures: Family<TaskLabels, Counter>,
+}
+
+impl TaskMetrics {
+    fn register(&self, registry: &mut Registry) {
+        let help = "Start of the latest successful run of a maintenance task in this process";
+        let name = "maintenance_last_success_timestamp_seconds";
+        registry.register(name, help, self.last_success.clone());
+        let help = "Duration of the latest run of a maintenance task in this process";
+        registry.register("maintenance_last_run_seconds", help, self.seconds.clone());
+        let help = "Runs of maintenance tasks in this process";
+        registry.register("maintenance_runs", help, self.runs.clone());
+        let help = "Failed runs of maintenance tasks in this process";
+        registry.register("maintenance_failures", help, self.failures.clone());
+    }
+
+    fn update(&self, status: &TaskStatus) {
+        let labels = TaskLabels { task: status.name };
+        if let Some(at) = status.last_success {
+            let since_epoch = Duration::from_micros(u64::try_from(at.0).unwrap_or(0));
+            self.last_success.get_or_create(&labels).set(since_epoch.as_secs_f64());
+        }
+        if let Some((_, took)) = status.last_run {
+            self.seconds.get_or_create(&labels).set(took.as_secs_f64());
+        }
+        for (family, total) in [(&self.runs, status.runs), (&self.failures, status.failures)] {
+            let counter = family.get_or_create(&labels);
+            counter.inc_by(total.saturating_sub(counter.get()));
+        }
+    }
+}
+
 /// Seconds: from a handler that finds no change to a compile of a large model.
 const RUN_BUCKETS: [f64; 10] = [0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0];
 
@@ -70,6 +116,7 @@ pub(crate) struct Metrics {
     connections: Family<ConnectionLabels, Gauge>,
     connections_max: Gauge,
     isolation: Family<IsolationLabels, Gauge>,
+    tasks: TaskMetrics,
 }
 
 impl Default for Metrics {
@@ -89,6 +136,8 @@ impl Default for Metrics {
         let environment_errors = Counter::default();
         let help = "Failures to operate an environment";
         registry.register("environment_troubles", help, environment_errors.clone());
+        let tasks = TaskMetrics::default();
+        tasks.register(&mut registry);
         let gateway = GatewayMetrics::default();
         gateway.register(&mut registry);
         let handler_runs = Family::default();
@@ -121,6 +170,7 @@ impl Default for Metrics {
             versions,
             environment_errors,
             gateway,
+            tasks,
             handler_runs,
             handler_seconds,
             compiles,
@@ -175,6 +225,13 @@ impl Metrics {
             .get_or_create(&RouteLabels { route: route.clone() })
             .observe(latency.as_secs_f64());
         self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
+    }
+
+    /// Takes over the statuses of maintenance tasks.
+    pub(crate) fn update_tasks(&self, statuses: &TaskStatuses) {
+        for status in statuses.all() {
+            self.tasks.update(&status);
+        }
     }
 
     /// Returns all metrics in the OpenMetrics format.

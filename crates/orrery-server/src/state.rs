@@ -17,6 +17,7 @@ use crate::error::ServerError;
 use crate::heartbeat::{Heartbeats, WriteProbe};
 use crate::metrics::Metrics;
 use crate::services::Services;
+use crate::task_status::TaskStatuses;
 use crate::vault::{MasterKey, Vault};
 
 /// Start-up settings of a server.
@@ -53,6 +54,7 @@ struct Parts {
     settings: ServerSettings,
     metrics: Arc<Metrics>,
     heartbeats: Heartbeats,
+    tasks: Arc<TaskStatuses>,
     writes: WriteProbe,
     change_stream: Arc<ChangeStream>,
     count_cache: CountCache,
@@ -99,6 +101,7 @@ impl ServerState {
             settings,
             metrics,
             heartbeats: Heartbeats::default(),
+            tasks: Arc::default(),
             writes: WriteProbe::default(),
             change_stream: Arc::default(),
             count_cache: CountCache::default(),
@@ -161,6 +164,11 @@ impl ServerState {
     /// Heartbeats of the roles of this process.
     pub(crate) fn heartbeats(&self) -> &Heartbeats {
         &self.parts.heartbeats
+    }
+
+    /// Statuses of the maintenance tasks of this process.
+    pub(crate) fn tasks(&self) -> &Arc<TaskStatuses> {
+        &self.parts.tasks
     }
 
     /// Result of write probes of the store.

@@ -16,8 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orrery_model::{Duration, Timestamp};
 
-use orrery_roles::network::network_of;
 use crate::error::ServerError;
+use orrery_roles::network::network_of;
 
 /// Failures without a delay: for an account from a network, for a network, and for an account.
 const FREE_FOR_PAIR: u32 = 5;

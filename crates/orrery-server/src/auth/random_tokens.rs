@@ -3,9 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use orrery_model::SecretText;
+use orrery_roles::token_hash::hash_of;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
-use orrery_roles::token_hash::hash_of;
 
 use crate::error::ServerError;
 

@@ -1,18 +1,46 @@
 //! Requests refreshes of facts before they expire.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use orrery_model::{ResourceId, Timestamp};
 use orrery_store::{Store, StoreError};
 use uuid::Uuid;
 
 use crate::app::parameters::FACT_RENEWAL;
+use crate::services::Services;
+
+use super::{MaintenanceTask, Turn};
 
 /// Resources per fact request.
 const RESOURCES_PER_REQUEST: usize = 1_000;
 
+/// Requests refreshes of facts in all environments.
+pub(super) struct FactRefresh;
+
+impl MaintenanceTask for FactRefresh {
+    fn name(&self) -> &'static str {
+        "fact-refresh"
+    }
+
+    fn period(&self) -> Duration {
+        FACT_RENEWAL
+    }
+
+    fn claim_key(&self) -> &'static str {
+        "renew facts"
+    }
+
+    fn run(&mut self, services: &Services, turn: Turn) -> Result<(), StoreError> {
+        if request_fact_refresh(&**services.store(), turn.now)? > 0 {
+            services.wake_up();
+        }
+        Ok(())
+    }
+}
+
 /// Requests a refresh of facts that are about to expire. Returns the number of resources.
-pub(crate) fn request_fact_refresh(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
+fn request_fact_refresh(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
     let mut requested = 0;
     for (environment, mut ids) in store.records().stale_facts(now - FACT_RENEWAL)? {
         // Requests for paused agents would only pile up.

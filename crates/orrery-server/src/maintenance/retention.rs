@@ -1,25 +1,49 @@
-//! Retention: deletes old data, and erases environments.
+//! Retention: deletes old data of environments.
 
 use std::time::Duration;
 
 use orrery_model::Timestamp;
-use orrery_store::{EnvironmentRecord, Lease, Store, StoreError};
+use orrery_store::{EnvironmentRecord, Store, StoreError};
 
+use crate::services::Services;
 use crate::settings::EnvironmentSettings;
+
+use super::{MaintenanceTask, RETENTION_INTERVAL, Turn, for_each_environment};
+
+/// Applies retention to all environments.
+pub(super) struct Retention;
+
+impl MaintenanceTask for Retention {
+    fn name(&self) -> &'static str {
+        "retention"
+    }
+
+    fn period(&self) -> Duration {
+        RETENTION_INTERVAL
+    }
+
+    fn claim_key(&self) -> &'static str {
+        "tidy up"
+    }
+
+    fn run(&mut self, services: &Services, turn: Turn) -> Result<(), StoreError> {
+        let store = &**services.store();
+        for_each_environment(store, self.name(), |environment| {
+            let settings = store.records().settings(environment.key)?;
+            let settings = EnvironmentSettings::from_records(&settings);
+            apply_retention(store, environment, &settings, turn.at)
+        })
+    }
+}
 
 /// Retention of finished requests.
 const REQUEST_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Retention of revoked remote agents.
 const REVOKED_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Audit log entries deleted per transaction, and transactions per maintenance run.
-const AUDIT_BATCH: usize = 10_000;
-const AUDIT_BATCHES_MAX: usize = 50;
-/// Retention of idempotency keys and their responses.
-const IDEMPOTENCY_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// Applies retention to an environment: logs, versions, notifications, metrics, requests, dry runs,
 /// revoked remote agents. A halted environment stays untouched, so that operators can inspect it.
-pub(crate) fn apply_retention(
+fn apply_retention(
     store: &dyn Store,
     environment: &EnvironmentRecord,
     settings: &EnvironmentSettings,
@@ -41,42 +65,6 @@ pub(crate) fn apply_retention(
     records.expire_requests(key, now - REQUEST_RETENTION)?;
     records.expire_dry_runs(key)?;
     records.delete_revoked_agents(key, now - REVOKED_RETENTION)?;
-    Ok(())
-}
-
-/// Applies retention to data that belongs to no environment.
-pub(crate) fn apply_server_retention(
-    store: &dyn Store,
-    audit_retention: Option<Duration>,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let records = store.records();
-    records.expire_idempotency_keys(now - IDEMPOTENCY_RETENTION)?;
-    records.expire_networks(now)?;
-    if let Some(retention) = audit_retention {
-        // In batches, so that appends can run in between.
-        for _ in 0..AUDIT_BATCHES_MAX {
-            if records.expire_audit(now - retention, AUDIT_BATCH, now)? == 0 {
-                break;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Erases the data of an environment, and the environment itself if it is marked for deletion. The
-/// engine must have stopped.
-pub(crate) fn erase_environment(
-    store: &dyn Store,
-    lease: &Lease,
-    environment: &EnvironmentRecord,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let records = store.records().under_lease(lease);
-    while !records.delete_environment_contents(environment.key, now)? {}
-    if environment.deleting {
-        records.delete_environment(&environment.uuid, now)?;
-    }
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orrery_executor::{ExecutionSite, NoTarget, TargetResolver, outward_site};
-use orrery_handlers::target::host_name;
 use orrery_gateway::RemoteSite;
+use orrery_handlers::target::host_name;
 use orrery_model::{Deployer, Inventory, Placement};
 use orrery_store::{EnvironmentRecord, ServedName, Store, StoreError};
 use uuid::Uuid;
@@ -167,7 +167,8 @@ impl TargetResolver for AgentRouter {
             (Placement::Remote, Some(served)) => {
                 let identity = (agent.to_owned(), Uuid::from_bytes(served.agent));
                 let sent = Arc::clone(&self.sent);
-                let site = RemoteSite::new(self.app.agent_access(), self.environment, identity, sent);
+                let site =
+                    RemoteSite::new(self.app.agent_access(), self.environment, identity, sent);
                 Ok(ExecutionSite::Remote(Arc::new(site)))
             }
             (Placement::Revoked, _) => {

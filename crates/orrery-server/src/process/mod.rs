@@ -91,7 +91,7 @@ impl ProcessRole {
         let (messages, inbox) = mpsc::channel();
         let wake_ups = messages.clone();
         app.on_wake_up(move || wake_ups.send(Message::WakeUp).is_ok());
-        let maintenance = MaintenanceThread::start(app.clone())?;
+        let maintenance = MaintenanceThread::start(&app)?;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             app.peers().set_runtime(runtime);
         }

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use crate::services::ServiceError;
 use crate::state::ServerState;
+use crate::task_status::TaskStatus;
+
+use super::time;
 
 /// Timeout of the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -19,11 +22,32 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 const PROBE: &str = "written to";
 const FAILED: &str = "failed: see the server's log";
 
-/// Returns liveness and readiness, with reasons.
+/// Returns liveness and readiness, with reasons, and the status of maintenance tasks.
 #[utoipa::path(get, path = "/health", tag = "health", security(()),
     responses((status = 200, description = "Healthy", body = Value), (status = 503, description = "Unhealthy", body = Value)))]
-pub(super) async fn health(state: State<ServerState>) -> (StatusCode, Json<Value>) {
-    ready(state).await
+pub(super) async fn health(State(app): State<ServerState>) -> (StatusCode, Json<Value>) {
+    let tasks = app.tasks().all();
+    let (code, Json(mut answer)) = ready(State(app)).await;
+    if !tasks.is_empty() {
+        let tasks: serde_json::Map<String, Value> =
+            tasks.iter().map(|status| (status.name.to_owned(), task_view(status))).collect();
+        answer["maintenance"] = tasks.into();
+    }
+    (code, Json(answer))
+}
+
+/// Converts the status of a maintenance task to its API form.
+fn task_view(status: &TaskStatus) -> Value {
+    let (last_run, took) = status.last_run.unzip();
+    json!({
+        "period_seconds": status.period.as_secs(),
+        "result": status.result.as_str(),
+        "last_run": last_run.map(time),
+        "last_run_seconds": took.map(|took| took.as_secs_f64()),
+        "last_success": status.last_success.map(time),
+        "runs": status.runs,
+        "failures": status.failures,
+    })
 }
 
 /// Liveness: the process responds.

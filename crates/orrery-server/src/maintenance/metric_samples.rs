@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use orrery_model::{Status, Timestamp};
-use orrery_store::{EnvironmentRecord, MetricRecord, Store, StoreError};
+use orrery_store::{ChangeSeq, EnvironmentRecord, MetricRecord, Store, StoreError};
 
-use super::RETENTION_INTERVAL;
+use crate::services::Services;
+
+use super::{MaintenanceTask, Turn, for_each_environment, turn_at};
 
 pub(crate) const RESOURCE_COUNT: &str = "resource.resource_count";
 pub(crate) const AGENT_COUNT: &str = "resource.agent_count";
@@ -21,12 +23,53 @@ pub(crate) const GAUGES: [&str; 2] = [RESOURCE_COUNT, AGENT_COUNT];
 
 /// Sampling interval of environments with changes.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
+/// Sampling interval of environments without changes.
+const FULL_INTERVAL: Duration = Duration::from_secs(3600);
 /// Validity of a sampled gauge: longer than the longest interval between samples.
 pub(crate) const GAUGE_VALIDITY: Duration =
-    Duration::from_secs(RETENTION_INTERVAL.as_secs() + 2 * SAMPLE_INTERVAL.as_secs());
+    Duration::from_secs(FULL_INTERVAL.as_secs() + 2 * SAMPLE_INTERVAL.as_secs());
+
+/// Samples environments with changes, and all of them once an hour.
+#[derive(Debug, Default)]
+pub(super) struct MetricSamples {
+    /// Position in the change feed of the latest samples.
+    seen: ChangeSeq,
+    /// Turn of the latest samples of all environments.
+    last_full: Option<Timestamp>,
+}
+
+impl MaintenanceTask for MetricSamples {
+    fn name(&self) -> &'static str {
+        "metric-samples"
+    }
+
+    fn period(&self) -> Duration {
+        SAMPLE_INTERVAL
+    }
+
+    fn claim_key(&self) -> &'static str {
+        "sample"
+    }
+
+    fn run(&mut self, services: &Services, turn: Turn) -> Result<(), StoreError> {
+        let store = &**services.store();
+        let full_turn = turn_at(FULL_INTERVAL, turn.at);
+        let is_full = self.last_full.is_none_or(|last| last < full_turn);
+        let latest = store.records().latest_change()?;
+        let changed = store.records().changed_environments(self.seen)?;
+        self.seen = latest;
+        self.last_full = Some(full_turn);
+        for_each_environment(store, self.name(), |environment| {
+            if !is_full && !changed.contains(&environment.key) {
+                return Ok(());
+            }
+            sample_metrics(store, environment, turn.at - SAMPLE_INTERVAL, turn.at)
+        })
+    }
+}
 
 /// Samples the metrics of an environment. `since` is the time of the previous sample.
-pub(crate) fn sample_metrics(
+fn sample_metrics(
     store: &dyn Store,
     environment: &EnvironmentRecord,
     since: Timestamp,
