@@ -241,7 +241,7 @@ mod tests {
     fn requests_do_not_wait_for_replies() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_time().build().unwrap().block_on(async {
-            let registry = Arc::new(SessionRegistry::new(Arc::default()));
+            let registry = Arc::new(SessionRegistry::new(crate::GatewayMetrics::default()));
             let AttachedSession { mut frames, .. } = registry.attach(AGENT, 1).unwrap();
             let (first, second) = (Uuid::from_u128(2), Uuid::from_u128(3));
             let (stuck, is_stuck) = tokio::sync::oneshot::channel();

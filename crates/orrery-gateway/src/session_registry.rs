@@ -280,7 +280,7 @@ mod tests {
     const CALL: Uuid = Uuid::from_u128(3);
 
     fn registry() -> Arc<SessionRegistry> {
-        Arc::new(SessionRegistry::new(Arc::default()))
+        Arc::new(SessionRegistry::new(GatewayMetrics::default()))
     }
 
     fn call(registry: &Arc<SessionRegistry>) -> (OpenCall, Receiver<CallReply>) {

@@ -17,7 +17,6 @@ pub struct WakeUp;
 
 /// Failure of work with the store.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ServiceError {
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -1,4 +1,16 @@
-//! Application layer: the rules, one module per noun. APIs, the process role and maintenance call the
-//! same functions; none of them knows HTTP.
+//! Application layer: the rules, one module per noun.
+//!
+//! `/api/v1`, the Inmanta-compatible API, the process role and maintenance call the same functions:
+//! they parse input, call, and convert the result. Input has types, errors are `ServerError`s, and
+//! nothing here knows a request, a response or a status code. The rules of versions, contents and
+//! cluster documents have modules of their own (`versions`, `contents`, `cluster`).
 
+pub(crate) mod compiles;
+pub(crate) mod dry_runs;
+pub(crate) mod effects;
+pub(crate) mod environments;
+pub(crate) mod operations;
 pub(crate) mod parameters;
+pub(crate) mod projects;
+pub(crate) mod settings;
+pub(crate) mod versions;

@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use orrery_store::{
-    CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, NewCompileRecord, OutputChunk,
-    StageRecord, Store, StoreError,
+    CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, OutputChunk, StageRecord,
+    Store, StoreError,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -14,9 +14,9 @@ use super::request::InmantaRequest;
 use super::resources::derived_uuid;
 use super::response::{ApiResult, data, maybe_time, plain, time};
 use crate::access::Right;
+use crate::app;
 use crate::compile_service::redact_values;
 use crate::error::ServerError;
-use crate::settings::EnvironmentSettings;
 
 const AT_ONCE: usize = 1_000;
 const COMPILES_MAX: usize = 10_000;
@@ -26,7 +26,6 @@ const PIECES_MAX: usize = 100_000;
 /// Requests a compile.
 pub(super) async fn notify(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["update", "metadata", "reinstall"])?;
-    crate::routes::check_not_deleting(request.environment()?)?;
     let metadata = request.object("metadata")?.cloned().unwrap_or_else(|| {
         let (kind, message) = (json!("api"), json!("Recompile trigger through API call"));
         Map::from_iter([("type".to_owned(), kind), ("message".to_owned(), message)])
@@ -37,22 +36,10 @@ pub(super) async fn notify(request: InmantaRequest) -> ApiResult {
         metadata,
         ..CompileRequest::default()
     };
-    let id = Uuid::new_v4().into_bytes();
-    let asked = request
-        .change(move |store, key, now| {
-            let settings = store.records().settings(key)?;
-            if !EnvironmentSettings::from_records(&settings).server_compile {
-                return Ok(false);
-            }
-            store.records().add_compile(
-                key,
-                &NewCompileRecord { id, request: &compile_request },
-                now,
-            )?;
-            Ok(true)
-        })
-        .await?;
-    if asked {
+    let environment = request.environment()?;
+    let asked =
+        app::compiles::request(&request.app, environment, Uuid::new_v4(), compile_request).await?;
+    if asked.is_some() {
         return plain(json!({}));
     }
     let warning = "Skipping compile because server compile not enabled for this environment.";

@@ -1,6 +1,6 @@
 //! Versions and their resources as paginated lists, and comparison of versions.
 
-use orrery_model::{Resource, VersionNumber};
+use orrery_model::Resource;
 use orrery_store::{ResourceDiff, ResourceFilter, VersionEntry, VersionInfo};
 use serde_json::{Map, Value, json};
 
@@ -9,23 +9,10 @@ use super::paging::{Form, Key, ListDefinition, ListItem, ListRequest};
 use super::request::{InmantaRequest, bad_request};
 use super::resources::id_details;
 use super::response::{ApiResult, LongText, long_response_permit, time};
+use crate::app::versions::status;
 use crate::versions::version_info;
 
 const AT_ONCE: usize = 10_000;
-
-fn status(version: &VersionInfo, processed: Option<VersionNumber>) -> &'static str {
-    match processed {
-        Some(processed) if processed == version.number => "active",
-        Some(processed) if processed > version.number => {
-            if version.released {
-                "retired"
-            } else {
-                "skipped_candidate"
-            }
-        }
-        _ => "candidate",
-    }
-}
 
 /// Returns labels for the origin of a version.
 fn labels(version: &VersionInfo) -> Value {

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use orrery_store::{
-    EnvironmentChange, EnvironmentRecord, NewEnvironmentRecord, ProjectRecord, SettingRecord,
-    Store, StoreError,
-};
+use orrery_api::{EnvironmentUpdate, NewEnvironment, NewProject, ProjectUpdate};
+use orrery_store::{EnvironmentRecord, ProjectRecord, SettingRecord, Store, StoreError};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -13,14 +11,10 @@ use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain};
 use super::settings;
 use crate::access::Right;
-use crate::compile_service::{self, CredentialChange};
+use crate::app;
+use crate::app::environments;
+use crate::compile_service;
 use crate::error::ServerError;
-use crate::routes::environments::{
-    apply_credential_change, check_icon, check_repository, check_text, refuse_if_protected,
-    resolve_repository,
-};
-use crate::routes::operations::begin;
-use crate::state::ServerState;
 
 /// Timeout for waiting; shorter than that of a request.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(50);
@@ -119,11 +113,8 @@ async fn create_project_record(request: &InmantaRequest) -> Result<Value, Server
     request.allow_only(&["name", "project_id"])?;
     let name = checked_name(request.need_text("name")?)?;
     let id = request.uuid("project_id")?.unwrap_or_else(Uuid::new_v4);
-    let now = request.app.now();
-    let made = request
-        .app
-        .change(move |store| store.records().create_project(id.into_bytes(), &name, "", now))
-        .await?;
+    let new = NewProject { id: Some(id), name, description: String::new() };
+    let made = app::projects::create(&request.app, new).await?;
     Ok(project_json(ApiVersion::V2, &made, &[]))
 }
 
@@ -140,14 +131,8 @@ fn checked_name(name: &str) -> Result<String, ServerError> {
 async fn rename_project(request: &InmantaRequest) -> Result<(), ServerError> {
     request.allow_only(&["name"])?;
     let (id, name) = (request.path_uuid("project")?, checked_name(request.need_text("name")?)?);
-    let now = request.app.now();
-    request
-        .app
-        .change(move |store| {
-            store.records().update_project(id.as_bytes(), None, Some(&name), None, now)
-        })
-        .await?;
-    Ok(())
+    let update = ProjectUpdate { name: Some(name), description: None };
+    app::projects::update(&request.app, id, None, update).await.map(drop)
 }
 
 pub(super) async fn list_projects_v1(request: InmantaRequest) -> ApiResult {
@@ -194,32 +179,13 @@ pub(super) async fn delete_project(request: InmantaRequest) -> ApiResult {
         .with_store(move |store| store.records().list_environments(Some(id.as_bytes())))
         .await?;
     for environment in &own {
-        refuse_if_protected(&request.app, environment).await?;
+        environments::refuse_if_protected(&request.app, environment).await?;
     }
     for environment in own {
         delete_and_wait(&request, environment).await?;
     }
-    let now = request.app.now();
-    request
-        .app
-        .change(move |store| store.records().delete_project(id.as_bytes(), None, now))
-        .await?;
+    app::projects::delete(&request.app, id, None).await?;
     done()
-}
-
-/// Validates the fields of an environment.
-fn check(
-    app: &ServerState,
-    name: Option<&str>,
-    description: Option<&str>,
-    icon: Option<&str>,
-    repository: Option<&str>,
-    branch: Option<&str>,
-) -> Result<(), ServerError> {
-    check_text("name", name, (1, 255))?;
-    check_text("description", description, (0, 255))?;
-    check_icon(icon)?;
-    check_repository(app, repository, branch)
 }
 
 async fn create_environment_record(
@@ -241,27 +207,8 @@ async fn create_environment_record(
         |name: &str| Ok::<_, ServerError>(request.text(name)?.unwrap_or_default().to_owned());
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
-    let place = (Some(&*repository), Some(&*branch));
-    check(&request.app, Some(&name), Some(&description), Some(&icon), place.0, place.1)?;
-    let now = request.app.now();
-    let (repository, credential) = compile_service::credential_change(&repository, "");
-    let made = request
-        .app
-        .change(move |store| {
-            let new = NewEnvironmentRecord {
-                uuid: id.into_bytes(),
-                project: project.as_bytes(),
-                name: &name,
-                description: &description,
-                icon: &icon,
-                repository: &repository,
-                branch: &branch,
-            };
-            store.records().add_environment(&new, now)
-        })
-        .await?;
-    apply_credential_change(&request.app, made.key, credential).await?;
-    Ok(made)
+    let new = NewEnvironment { id: Some(id), project, name, description, icon, repository, branch };
+    environments::create(&request.app, &request.caller, new).await
 }
 
 pub(super) async fn create_environment_v1(request: InmantaRequest) -> ApiResult {
@@ -327,41 +274,19 @@ async fn change_environment(request: &InmantaRequest) -> Result<(), ServerError>
     let id = request.path_uuid("environment")?;
     let name = request.text("name")?.map(checked_name).transpose()?;
     let project = request.uuid("project_id")?;
-    if let Some(project) = &project {
-        request.caller.need_in_project(Right::Administer, project)?;
-    }
     let text = |name: &str| Ok::<_, ServerError>(request.text(name)?.map(str::to_owned));
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
-    check(
-        &request.app,
-        name.as_deref(),
-        description.as_deref(),
-        icon.as_deref(),
-        repository.as_deref(),
-        branch.as_deref(),
-    )?;
-    let now = request.app.now();
-    let (changed, credential) = request
-        .app
-        .change(move |store| {
-            let (repository, credential) =
-                resolve_repository(store, id, repository.as_deref())?.unzip();
-            let change = EnvironmentChange {
-                project: project.as_ref().map(Uuid::as_bytes),
-                name: name.as_deref(),
-                description: description.as_deref(),
-                icon: icon.as_deref(),
-                repository: repository.as_deref(),
-                branch: branch.as_deref(),
-                model_project: None,
-            };
-            let changed = store.records().update_environment(id.as_bytes(), None, &change, now)?;
-            Ok((changed.key, credential))
-        })
-        .await?;
-    apply_credential_change(&request.app, changed, credential.unwrap_or(CredentialChange::Keep))
-        .await
+    let update = EnvironmentUpdate {
+        project,
+        name,
+        description,
+        icon,
+        repository,
+        branch,
+        ..EnvironmentUpdate::default()
+    };
+    environments::update(&request.app, &request.caller, id, None, update).await.map(drop)
 }
 
 pub(super) async fn modify_environment_v1(request: InmantaRequest) -> ApiResult {
@@ -396,9 +321,8 @@ async fn delete_and_wait(
     request: &InmantaRequest,
     environment: EnvironmentRecord,
 ) -> Result<(), ServerError> {
-    let (id, now) = (environment.uuid, request.app.now());
-    request.app.change(move |store| store.records().begin_deletion(&id, now)).await?;
-    drop(begin(&request.app, &environment, "delete", json!({})).await?);
+    let id = environment.uuid;
+    drop(environments::begin_deletion(&request.app, &environment).await?);
     let is_gone = move |store: &dyn Store| match store.records().environment(&id) {
         Err(StoreError::NotFound { .. }) => Ok(true),
         found => found.map(|_| false),
@@ -408,7 +332,6 @@ async fn delete_and_wait(
 
 pub(super) async fn delete_environment(request: InmantaRequest) -> ApiResult {
     let environment = request.environment()?.clone();
-    refuse_if_protected(&request.app, &environment).await?;
     delete_and_wait(&request, environment).await?;
     done()
 }
@@ -416,10 +339,7 @@ pub(super) async fn delete_environment(request: InmantaRequest) -> ApiResult {
 /// Deletes the contents of an environment; keeps it and its settings.
 pub(super) async fn clear_environment(request: InmantaRequest) -> ApiResult {
     let environment = request.environment()?.clone();
-    refuse_if_protected(&request.app, &environment).await?;
-    let payload = json!({"resume": !environment.halted});
-    let (_, _, operation) = begin(&request.app, &environment, "clear", payload).await?;
-    let id = operation.0.id.into_bytes();
+    let id = environments::begin_clearing(&request.app, &environment).await?.uuid;
     let is_done = move |store: &dyn Store| match store.records().request(&id) {
         // The request is deleted with the contents.
         Err(StoreError::NotFound { .. }) => Ok(true),
@@ -440,8 +360,7 @@ pub(super) async fn resume(request: InmantaRequest) -> ApiResult {
 
 async fn set_halted(request: &InmantaRequest, halted: bool) -> ApiResult {
     request.allow_only(&[])?;
-    let id = request.environment()?.uuid;
-    let now = request.app.now();
-    request.app.change(move |store| store.records().set_halted(&id, halted, now)).await?;
+    let id = Uuid::from_bytes(request.environment()?.uuid);
+    environments::set_halted(&request.app, id, halted).await?;
     done()
 }

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain};
+use crate::app::settings::check_right;
 use crate::error::ServerError;
-use crate::routes::settings::check_right;
 use crate::settings::{DEFINITIONS, Definition, ValueType, check, definition};
 
 /// Source of protection by a project file, as in requests and in responses.

@@ -8,7 +8,7 @@ use axum::response::IntoResponse as _;
 use futures_util::StreamExt as _;
 use orrery_api::{ResourceUpload, UnknownUpload, UploadScope, VersionUpload};
 use orrery_model::{Attributes, Resource, VersionNumber, VersionedId};
-use orrery_store::{EnvironmentKey, PutOutcome, StoreError, VersionInfo};
+use orrery_store::{EnvironmentKey, PutOutcome, Store, StoreError, VersionInfo};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
@@ -16,9 +16,10 @@ use uuid::Uuid;
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain, time};
 use super::{code, resources};
+use crate::app;
+use crate::app::versions::check_push;
 use crate::contents::VersionAuthor;
 use crate::error::ServerError;
-use crate::routes::pushes::check_push;
 use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 use crate::versions::{store_upload, version_info};
@@ -30,11 +31,7 @@ pub(super) const INMANTA_INFO: &str = "classic";
 pub(super) async fn reserve(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let environment = request.environment()?.clone();
-    let reserved = request.app.try_change(move |store| {
-        check_push(store, &environment)?;
-        Ok::<_, ServerError>(store.reserve_version(environment.key)?)
-    });
-    let number = reserved.await?;
+    let number = app::versions::reserve(&request.app, environment).await?;
     data(json!(number.0))
 }
 
@@ -157,24 +154,21 @@ async fn store(
     request: &InmantaRequest,
     mut upload: VersionUpload,
 ) -> Result<PutOutcome, ServerError> {
-    crate::routes::check_not_deleting(request.environment()?)?;
+    crate::app::environments::check_not_deleting(request.environment()?)?;
     let modules = code::Modules::parse(request.value("module_version_info"))?;
     let environment = request.environment()?.clone();
     let caller = request.caller.clone();
-    request
-        .change(move |store, key, now| {
-            let work = || {
-                check_push(store, &environment)?;
-                let mut author = VersionAuthor::for_caller(store, &caller)?;
-                upload.code = modules.bundle(store, key, &author, &mut upload)?;
-                author.generated_code = upload.code.clone();
-                let settings = store.records().settings(key)?;
-                let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
-                store_upload(store, key, &author, upload, auto, now).map(|stored| stored.put)
-            };
-            Ok(work())
-        })
-        .await?
+    let (key, now) = (environment.key, request.app.now());
+    let put = move |store: &dyn Store| {
+        check_push(store, &environment)?;
+        let mut author = VersionAuthor::for_caller(store, &caller)?;
+        upload.code = modules.bundle(store, key, &author, &mut upload)?;
+        author.generated_code = upload.code.clone();
+        let settings = store.records().settings(key)?;
+        let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
+        store_upload(store, key, &author, upload, auto, now).map(|stored| stored.put)
+    };
+    request.app.try_change(put).await
 }
 
 /// Stores a full version under a reserved number.

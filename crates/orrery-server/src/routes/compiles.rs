@@ -17,14 +17,15 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::compiles;
+use crate::app::environments::check_not_deleting;
 use crate::auth::{Caller, WithAuditDetail};
-use crate::compile_service::{RepositoryError, redact_values};
+use crate::compile_service::redact_values;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
-use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 
-use super::{check_not_deleting, environments, join_names, permitted_actions, time};
+use super::{environments, join_names, permitted_actions, time};
 
 /// Maximum number of output pieces in a response.
 const PIECES_MAX: usize = 500;
@@ -197,35 +198,17 @@ pub(super) async fn create(
     body: Option<Body<NewCompile>>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Compile>)>, ServerError> {
     check_not_deleting(&environment)?;
-    if environment.repository.is_empty() {
-        let text = format!("{}: {}", environment.name, RepositoryError::None);
-        let status = StatusCode::CONFLICT;
-        return Err(ServerError::Refused { status, code: "no-repository", detail: text });
-    }
+    compiles::check_repository(&environment)?;
     let new = body.map(|Body(new)| new).unwrap_or_default();
-    let id = new.id.unwrap_or_else(Uuid::new_v4).into_bytes();
-    let request = request_of(new)?;
-    let (key, now) = (environment.key, app.now());
-    let added = app
-        .change(move |store| {
-            let records = store.records();
-            let settings = EnvironmentSettings::from_records(&records.settings(key)?);
-            if !settings.server_compile {
-                return Ok(None);
-            }
-            let new = orrery_store::NewCompileRecord { id, request: &request };
-            records.add_compile(key, &new, now)?;
-            // The id may belong to another environment.
-            records.compile(key, &id).map(Some)
-        })
-        .await?;
+    let id = new.id.unwrap_or_else(Uuid::new_v4);
+    let added = compiles::request(&app, &environment, id, request_of(new)?).await?;
     let Some(record) = added else {
         let text =
             "the server does not compile for this environment: its setting server_compile is off";
         return Err(ServerError::Conflict(text.to_owned()));
     };
     let mut headers = HeaderMap::new();
-    if let Ok(location) = HeaderValue::from_str(&path_of(&environment, &id)) {
+    if let Ok(location) = HeaderValue::from_str(&path_of(&environment, id.as_bytes())) {
         headers.insert(header::LOCATION, location);
     }
     let compile = compile_view(&caller, &environment, record);
@@ -351,18 +334,6 @@ pub(super) async fn cancel(
     caller: Caller,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Compile>, ServerError> {
-    let (key, now, by) = (environment.key, app.now(), caller.name.clone());
-    let record = app
-        .change(move |store| {
-            let records = store.records();
-            if records.compile(key, id.as_bytes())?.completed.is_some() {
-                return Ok(None);
-            }
-            records.cancel_compile(key, id.as_bytes(), &by, now).map(Some)
-        })
-        .await?;
-    let record = record.ok_or_else(|| {
-        ServerError::Conflict("the compile has ended: there is nothing to cancel".to_owned())
-    })?;
+    let record = compiles::cancel(&app, &environment, id, caller.name.clone()).await?;
     Ok(Json(compile_view(&caller, &environment, record)))
 }

@@ -11,11 +11,12 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::environments::check_not_deleting;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor};
 use crate::state::ServerState;
 
-use super::{check_not_deleting, environments, segment, time};
+use super::{environments, segment, time};
 
 const UPLOADED_MAX: usize = 10_000;
 

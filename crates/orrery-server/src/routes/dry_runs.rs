@@ -13,13 +13,14 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::dry_runs;
 use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::extract::{InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
 use crate::versions::version_info;
 
-use super::{check_not_deleting, environments, operations, permitted_actions, time};
+use super::{environments, operations, permitted_actions, time};
 
 fn dry_run_view(
     caller: &Caller,
@@ -62,15 +63,7 @@ pub(super) async fn create(
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    check_not_deleting(&environment)?;
-    if environment.halted {
-        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
-    }
-    let (key, now) = (environment.key, app.now());
-    let ids = (Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes());
-    let (_, request) = app
-        .change(move |store| store.records().create_dry_run(key, ids, VersionNumber(number), now))
-        .await?;
+    let request = dry_runs::begin(&app, &environment, VersionNumber(number)).await?;
     Ok(operations::accepted(&environment, request))
 }
 

@@ -4,16 +4,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Operation, SettleChoice, SettleRequest, UnknownEffect, UnknownEffects};
-use orrery_model::ResourceId;
-use orrery_store::{EffectVerdict, NewRequest};
-use serde_json::json;
-use uuid::Uuid;
+use orrery_store::EffectVerdict;
 
+use crate::app::effects;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment};
 use crate::state::ServerState;
 
-use super::{check_not_deleting, operations, time};
+use super::{operations, time};
 
 /// Lists unknown effects: non-repeatable, begun, and with a lost outcome.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/unknown-effects", tag = "operations",
@@ -46,24 +44,6 @@ pub(super) async fn settle(
     InEnvironment(environment): InEnvironment,
     Body(request): Body<SettleRequest>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    check_not_deleting(&environment)?;
-    let id: Result<ResourceId, _> = request.resource.parse();
-    let id = id.map_err(|error| ServerError::field("resource", error.to_string()))?;
-    if environment.halted {
-        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
-    }
-    let choice = match request.choice {
-        SettleChoice::Done => EffectVerdict::Done,
-        SettleChoice::Again => EffectVerdict::RunAgain,
-    };
-    let (key, now, uuid) = (environment.key, app.now(), Uuid::new_v4().into_bytes());
-    let made = app
-        .change(move |store| {
-            let payload = json!({"ids": [id.as_str()]});
-            let request = NewRequest { uuid, kind: "deploy", payload: &payload };
-            store.records().resolve_effect(key, id.as_str(), choice, &request, now)
-        })
-        .await?;
-    app.wake_up();
+    let made = effects::settle(&app, &environment, &request).await?;
     Ok(operations::accepted(&environment, made))
 }

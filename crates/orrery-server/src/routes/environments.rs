@@ -5,23 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use orrery_api::{
     Actions, Environment, EnvironmentUpdate, FollowedBranch, NewEnvironment, Operation, Page,
     Transitioning,
 };
-use orrery_store::{
-    BranchState, EnvironmentChange, EnvironmentKey, EnvironmentRecord, Store, StoreError,
-};
+use orrery_store::{BranchState, EnvironmentKey, EnvironmentRecord};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::access::Right;
+use crate::app::environments::{self, create as create_environment, update as update_environment};
 use crate::auth::{Caller, WithAuditDetail};
-use crate::compile_service::{self, CredentialChange, RepositoryError};
+use crate::compile_service;
 use crate::error::ServerError;
 use crate::extract::{
     Body, IfMatch, InEnvironment, Path, Query, encode_cursor, etag, page_limit, parse_cursor,
@@ -31,9 +28,6 @@ use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 
 use super::{join_names, operations, permitted_actions, time};
-
-const ICON_MAX: usize = 64 * 1024;
-const ICON_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/svg+xml"];
 
 /// Returns the path of an environment.
 pub(super) fn path_of(environment: &EnvironmentRecord) -> String {
@@ -104,97 +98,6 @@ fn environment_view(
         transitioning_message: message,
         actions,
     }
-}
-
-pub(crate) fn check_text(
-    name: &str,
-    text: Option<&str>,
-    (least, most): (usize, usize),
-) -> Result<(), ServerError> {
-    match text.map(|text| text.chars().count()) {
-        Some(length) if length < least || length > most => {
-            let reason = format!("must have {least} to {most} characters, and has {length}");
-            Err(ServerError::field(name, reason))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Accepts a data URL of an image that browsers support, or an empty text.
-pub(crate) fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
-    let Some(icon) = icon.filter(|icon| !icon.is_empty()) else { return Ok(()) };
-    let refuse = |reason: &str| Err(ServerError::field("icon", reason));
-    if icon.len() > ICON_MAX {
-        return refuse("must not be larger than 64 KiB");
-    }
-    let Some((head, content)) = icon.strip_prefix("data:").and_then(|rest| rest.split_once(','))
-    else {
-        return refuse("must be a data URL: data:image/png;base64,…");
-    };
-    let Some(media_type) = head.strip_suffix(";base64") else {
-        return refuse("must be encoded in base64");
-    };
-    if !ICON_TYPES.contains(&media_type) {
-        return refuse("must be a PNG, JPEG, WebP or SVG picture");
-    }
-    match STANDARD.decode(content) {
-        Ok(bytes) if !bytes.is_empty() => Ok(()),
-        _ => refuse("is not encoded in base64"),
-    }
-}
-
-pub(crate) fn check_repository(
-    app: &ServerState,
-    repository: Option<&str>,
-    branch: Option<&str>,
-) -> Result<(), ServerError> {
-    check_text("repository", repository, (0, 2048))?;
-    check_text("branch", branch, (0, 255))?;
-    let local = app.settings().local_repositories;
-    match compile_service::check_repository(
-        repository.unwrap_or_default(),
-        branch.unwrap_or_default(),
-        local,
-    ) {
-        // Versions may be pushed.
-        Ok(()) | Err(RepositoryError::None) => Ok(()),
-        Err(error @ RepositoryError::Branch(_)) => {
-            Err(ServerError::field("branch", error.to_string()))
-        }
-        Err(error) => Err(ServerError::field("repository", error.to_string())),
-    }
-}
-
-/// Resolves the repository of an update: the redacted URL from an earlier response stands for the
-/// stored one.
-pub(crate) fn resolve_repository(
-    store: &dyn Store,
-    environment: Uuid,
-    given: Option<&str>,
-) -> Result<Option<(String, CredentialChange)>, StoreError> {
-    let Some(given) = given else { return Ok(None) };
-    let kept = store.records().environment(environment.as_bytes())?.repository;
-    let is_other = given != compile_service::mask_password(&kept);
-    Ok(is_other.then(|| compile_service::credential_change(given, &kept)))
-}
-
-/// Seals or deletes the credential of an environment's repository.
-pub(crate) async fn apply_credential_change(
-    app: &ServerState,
-    environment: EnvironmentKey,
-    change: CredentialChange,
-) -> Result<(), ServerError> {
-    if change == CredentialChange::Keep {
-        return Ok(());
-    }
-    let (own, now) = (app.clone(), app.now());
-    let keep = move || compile_service::apply_credential_change(&own, environment, &change, now);
-    let kept = tokio::task::spawn_blocking(keep).await.map_err(|_| ServerError::Stopping)?;
-    kept.map_err(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "cannot store a credential");
-        let text = "the environment was stored, but not the password of its repository: set the repository again";
-        ServerError::Unavailable(format!("{text} ({error})"))
-    })
 }
 
 async fn with_settings(
@@ -301,34 +204,12 @@ pub(super) async fn create(
     caller: Caller,
     Body(new): Body<NewEnvironment>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Environment>)>, ServerError> {
-    caller.need_in_project(Right::Administer, &new.project)?;
-    check_text("name", Some(&new.name), (1, 255))?;
-    check_text("description", Some(&new.description), (0, 255))?;
-    check_icon(Some(&new.icon))?;
-    check_repository(&app, Some(&new.repository), Some(&new.branch))?;
-    let id = new.id.unwrap_or_else(Uuid::new_v4);
-    let now = app.now();
-    let (repository, credential) = compile_service::credential_change(&new.repository, "");
-    let made = app
-        .change(move |store| {
-            let new = orrery_store::NewEnvironmentRecord {
-                uuid: id.into_bytes(),
-                project: new.project.as_bytes(),
-                name: &new.name,
-                description: &new.description,
-                icon: &new.icon,
-                repository: &repository,
-                branch: &new.branch,
-            };
-            store.records().add_environment(&new, now)
-        })
-        .await?;
-    apply_credential_change(&app, made.key, credential).await?;
+    let made = create_environment(&app, &caller, new).await?;
     let mut headers = etag(made.revision);
     if let Ok(location) = HeaderValue::from_str(&path_of(&made)) {
         headers.insert(header::LOCATION, location);
     }
-    let detail = format!("environment {} ({id})", audit_text(&made));
+    let detail = format!("environment {} ({})", audit_text(&made), Uuid::from_bytes(made.uuid));
     Ok(WithAuditDetail(
         detail,
         (
@@ -367,14 +248,6 @@ pub(super) async fn update(
     IfMatch(expected): IfMatch,
     Body(update): Body<EnvironmentUpdate>,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<Environment>)>, ServerError> {
-    if let Some(project) = &update.project {
-        caller.need_in_project(Right::Administer, project)?;
-    }
-    check_text("name", update.name.as_deref(), (1, 255))?;
-    check_text("description", update.description.as_deref(), (0, 255))?;
-    check_icon(update.icon.as_deref())?;
-    check_repository(&app, update.repository.as_deref(), update.branch.as_deref())?;
-    check_text("model_project", update.model_project.as_deref(), (0, 255))?;
     let given = [
         ("project", update.project.is_some()),
         ("name", update.name.is_some()),
@@ -384,27 +257,7 @@ pub(super) async fn update(
         ("branch", update.branch.is_some()),
         ("model_project", update.model_project.is_some()),
     ];
-    let now = app.now();
-    let (changed, credential) = app
-        .change(move |store| {
-            let meant = resolve_repository(store, environment, update.repository.as_deref())?;
-            let (repository, credential) = meant.unzip();
-            let change = EnvironmentChange {
-                project: update.project.as_ref().map(Uuid::as_bytes),
-                name: update.name.as_deref(),
-                description: update.description.as_deref(),
-                icon: update.icon.as_deref(),
-                repository: repository.as_deref(),
-                branch: update.branch.as_deref(),
-                model_project: update.model_project.as_deref(),
-            };
-            let records = store.records();
-            let id = environment.as_bytes();
-            Ok((records.update_environment(id, expected, &change, now)?, credential))
-        })
-        .await?;
-    apply_credential_change(&app, changed.key, credential.unwrap_or(CredentialChange::Keep))
-        .await?;
+    let changed = update_environment(&app, &caller, environment, expected, update).await?;
     let mut detail =
         format!("environment {}: {} changed", audit_text(&changed), join_names(&given));
     if given.iter().any(|(name, is)| *is && matches!(*name, "repository" | "branch")) {
@@ -445,34 +298,10 @@ async fn set_halted(
     environment: Uuid,
     halted: bool,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<Environment>)>, ServerError> {
-    let now = app.now();
-    let changed = app
-        .change(move |store| store.records().set_halted(environment.as_bytes(), halted, now))
-        .await?;
+    let changed = environments::set_halted(app, environment, halted).await?;
     let word = if halted { "halted" } else { "resumed" };
     let detail = format!("environment {} {word}", audit_text(&changed));
     Ok(WithAuditDetail(detail, with_settings(app, caller, changed).await?))
-}
-
-pub(crate) async fn refuse_if_protected(
-    app: &ServerState,
-    record: &EnvironmentRecord,
-) -> Result<(), ServerError> {
-    let key = record.key;
-    let settings = app.with_store(move |store| store.records().settings(key)).await?;
-    if EnvironmentSettings::from_records(&settings).protected_environment {
-        return Err(protected());
-    }
-    Ok(())
-}
-
-/// Error for clearing or deleting a protected environment.
-pub(super) fn protected() -> ServerError {
-    ServerError::Refused {
-        status: StatusCode::FORBIDDEN,
-        code: "protected",
-        detail: "the environment is protected: set protected_environment to false first".to_owned(),
-    }
 }
 
 /// Deletes the contents of an environment, but not the environment and its settings.
@@ -482,9 +311,8 @@ pub(super) async fn clear(
     State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
-    refuse_if_protected(&app, &environment).await?;
-    let resume = json!({"resume": !environment.halted});
-    let begun = operations::begin(&app, &environment, "clear", resume).await?;
+    let begun = environments::begin_clearing(&app, &environment).await?;
+    let begun = operations::accepted(&environment, begun);
     Ok(WithAuditDetail(format!("environment {} is being cleared", audit_text(&environment)), begun))
 }
 
@@ -499,10 +327,7 @@ pub(super) async fn delete(
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
     unchanged(expected, environment.revision)?;
-    refuse_if_protected(&app, &environment).await?;
-    let now = app.now();
-    let uuid = environment.uuid;
-    app.change(move |store| store.records().begin_deletion(&uuid, now)).await?;
-    let begun = operations::begin(&app, &environment, "delete", json!({})).await?;
+    let begun = environments::begin_deletion(&app, &environment).await?;
+    let begun = operations::accepted(&environment, begun);
     Ok(WithAuditDetail(format!("environment {} is being deleted", audit_text(&environment)), begun))
 }

@@ -7,7 +7,7 @@ mod compiles;
 mod discovered;
 mod dry_runs;
 mod effects;
-pub(crate) mod environments;
+mod environments;
 mod events;
 mod files;
 mod health;
@@ -15,10 +15,9 @@ pub(crate) mod html_pages;
 pub(crate) mod metrics;
 mod notifications;
 mod operation_results;
-pub(crate) mod operations;
-pub(crate) mod parameters;
+mod operations;
+mod parameters;
 mod projects;
-pub(crate) mod pushes;
 mod remote_agents;
 mod resources;
 mod resources_by_agent;
@@ -26,7 +25,7 @@ mod roles;
 mod secrets;
 mod server_metrics;
 pub(crate) mod sessions;
-pub(crate) mod settings;
+mod settings;
 mod tokens;
 pub(crate) mod users;
 mod versions;
@@ -34,7 +33,7 @@ mod webhooks;
 
 use orrery_api::{Actions, ChangeEvent, Problem};
 use orrery_model::Timestamp;
-use orrery_store::{EnvironmentRecord, StoreError};
+use orrery_store::EnvironmentRecord;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -86,14 +85,6 @@ fn segment(text: &str) -> String {
         }
     }
     part
-}
-
-/// Fails for an environment that is being deleted.
-pub(crate) fn check_not_deleting(environment: &EnvironmentRecord) -> Result<(), ServerError> {
-    if environment.deleting {
-        return Err(StoreError::Deleting(environment.name.clone()).into());
-    }
-    Ok(())
 }
 
 #[derive(OpenApi)]

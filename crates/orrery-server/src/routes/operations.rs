@@ -4,25 +4,19 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use orrery_api::{
-    Actions, DeployRequest, Operation, OperationProgress, Page, ResourceSelection, Transitioning,
-};
-use orrery_model::ResourceId;
+use orrery_api::{Actions, DeployRequest, Operation, OperationProgress, Page, Transitioning};
 use orrery_store::{EnvironmentRecord, RequestKey, RequestRecord};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::operations;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
 
-use super::resources::parse_statuses;
-use super::{check_not_deleting, environments, time};
-
-/// Maximum number of ids or agents in a request.
-const SELECTED_MAX: usize = 10_000;
+use super::{environments, time};
 
 pub(super) fn operation_view(environment: &EnvironmentRecord, record: RequestRecord) -> Operation {
     let failed = record.outcome.as_ref().and_then(|outcome| outcome.get("error"));
@@ -132,19 +126,6 @@ pub(super) fn accepted(
     (StatusCode::ACCEPTED, headers, Json(operation_view(environment, record)))
 }
 
-/// Creates a request to the engine of an environment.
-pub(crate) async fn begin(
-    app: &ServerState,
-    environment: &EnvironmentRecord,
-    kind: &'static str,
-    payload: Value,
-) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    let (key, now, id) = (environment.key, app.now(), Uuid::new_v4().into_bytes());
-    let made =
-        app.change(move |store| store.records().add_request(key, id, kind, &payload, now)).await?;
-    Ok(accepted(environment, made))
-}
-
 /// Filter of the list of operations.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -202,39 +183,6 @@ pub(super) async fn get(
     Ok(Json(operation_view(&environment, found)))
 }
 
-fn check_list(name: &str, list: Option<&Vec<String>>) -> Result<(), ServerError> {
-    match list {
-        Some(list) if list.len() > SELECTED_MAX => {
-            Err(ServerError::field(name, format!("must not have more than {SELECTED_MAX} entries")))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn request_payload(request: DeployRequest) -> Result<Value, ServerError> {
-    check_list("agents", request.agents.as_ref())?;
-    check_list("ids", request.ids.as_ref())?;
-    for id in request.ids.iter().flatten() {
-        id.parse::<ResourceId>().map_err(|error| ServerError::field("ids", error.to_string()))?;
-    }
-    let mut payload = json!({});
-    if let Some(agents) = request.agents {
-        payload["agents"] = json!(agents);
-    }
-    if let Some(ids) = request.ids {
-        payload["ids"] = json!(ids);
-    }
-    if let Some(ResourceSelection { agent, r#type, value, status, set }) = request.filter {
-        let statuses = parse_statuses(&status.join(","))
-            .map_err(|reason| ServerError::field("filter.status", reason))?;
-        let statuses: Vec<&str> = statuses.into_iter().map(orrery_model::Status::as_str).collect();
-        payload["filter"] = json!({
-            "agent": agent, "entity": r#type, "value": value, "statuses": statuses, "set": set,
-        });
-    }
-    Ok(payload)
-}
-
 /// Deploys resources that are not compliant.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/deploy", tag = "operations", params(("environment" = Uuid, Path)),
     request_body = DeployRequest, responses((status = 202, description = "Requested", body = Operation)))]
@@ -243,7 +191,9 @@ pub(super) async fn deploy(
     InEnvironment(environment): InEnvironment,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    start(&app, &environment, "deploy", request).await
+    let request = request.map(|Body(request)| request).unwrap_or_default();
+    let made = operations::deploy(&app, &environment, request).await?;
+    Ok(accepted(&environment, made))
 }
 
 /// Verifies all resources and deploys those that are not compliant.
@@ -254,26 +204,7 @@ pub(super) async fn repair(
     InEnvironment(environment): InEnvironment,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    start(&app, &environment, "repair", request).await
-}
-
-async fn start(
-    app: &ServerState,
-    environment: &EnvironmentRecord,
-    kind: &'static str,
-    request: Option<Body<DeployRequest>>,
-) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    check_not_deleting(environment)?;
-    let payload = request_payload(request.map(|Body(request)| request).unwrap_or_default())?;
-    // A halted environment would never execute it.
-    if environment.halted {
-        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
-    }
-    let key = environment.key;
-    let versions = app.with_store(move |store| store.versions(key)).await?;
-    if !versions.iter().any(|version| version.released) {
-        let text = "no version is released: there is nothing to deploy";
-        return Err(ServerError::Conflict(text.to_owned()));
-    }
-    begin(app, environment, kind, payload).await
+    let request = request.map(|Body(request)| request).unwrap_or_default();
+    let made = operations::repair(&app, &environment, request).await?;
+    Ok(accepted(&environment, made))
 }

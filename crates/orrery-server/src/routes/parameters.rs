@@ -14,6 +14,7 @@ use serde_json::json;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::environments::check_not_deleting;
 use crate::app::parameters::{FACT_EXPIRY, FACTS_PAUSE};
 use crate::auth::WithAuditDetail;
 use crate::error::ServerError;
@@ -22,7 +23,7 @@ use crate::extract::{
 };
 use crate::state::ServerState;
 
-use super::{check_not_deleting, time};
+use super::time;
 
 const NAME_MAX: usize = 1024;
 

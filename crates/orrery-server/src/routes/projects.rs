@@ -8,6 +8,7 @@ use orrery_store::ProjectRecord;
 use uuid::Uuid;
 
 use crate::access::Right;
+use crate::app::projects;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, etag};
@@ -18,13 +19,6 @@ use super::{join_names, time};
 fn project_view(record: ProjectRecord) -> Project {
     let ProjectRecord { uuid, name, description, created, .. } = record;
     Project { id: Uuid::from_bytes(uuid), name, description, created: time(created) }
-}
-
-fn check_name(name: &str) -> Result<(), ServerError> {
-    match name.chars().count() {
-        1..=255 => Ok(()),
-        _ => Err(ServerError::field("name", "must have 1 to 255 characters")),
-    }
 }
 
 /// Lists the projects visible to the caller.
@@ -47,15 +41,8 @@ pub(super) async fn create(
     State(app): State<ServerState>,
     Body(new): Body<NewProject>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Project>)>, ServerError> {
-    check_name(&new.name)?;
-    let id = new.id.unwrap_or_else(Uuid::new_v4);
-    let now = app.now();
-    let made = app
-        .change(move |store| {
-            store.records().create_project(id.into_bytes(), &new.name, &new.description, now)
-        })
-        .await?;
-    let detail = format!("project {} ({id})", made.name);
+    let made = projects::create(&app, new).await?;
+    let detail = format!("project {} ({})", made.name, Uuid::from_bytes(made.uuid));
     Ok(WithAuditDetail(
         detail,
         (StatusCode::CREATED, etag(made.revision), Json(project_view(made))),
@@ -82,18 +69,8 @@ pub(super) async fn update(
     IfMatch(expected): IfMatch,
     Body(update): Body<ProjectUpdate>,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<Project>)>, ServerError> {
-    if let Some(name) = &update.name {
-        check_name(name)?;
-    }
-    let now = app.now();
     let given = [("name", update.name.is_some()), ("description", update.description.is_some())];
-    let changed = app
-        .change(move |store| {
-            let ProjectUpdate { name, description } = &update;
-            let (name, description) = (name.as_deref(), description.as_deref());
-            store.records().update_project(project.as_bytes(), expected, name, description, now)
-        })
-        .await?;
+    let changed = projects::update(&app, project, expected, update).await?;
     let detail = format!("project {}: {} changed", changed.name, join_names(&given));
     Ok(WithAuditDetail(detail, (etag(changed.revision), Json(project_view(changed)))))
 }
@@ -106,9 +83,6 @@ pub(super) async fn delete(
     Path(project): Path<Uuid>,
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    let now = app.now();
-    let gone = app
-        .change(move |store| store.records().delete_project(project.as_bytes(), expected, now))
-        .await?;
+    let gone = projects::delete(&app, project, expected).await?;
     Ok(WithAuditDetail(format!("project {} deleted", gone.name), StatusCode::NO_CONTENT))
 }

@@ -6,18 +6,20 @@ use axum::http::StatusCode;
 use orrery_api::{Actions, Invitation, NewInvitation, Page, Problem, RemoteAgent, Transitioning};
 use orrery_gateway::{AuthorityError, CertificateAuthority, HEARTBEAT_MAX_AGE};
 use orrery_model::{Duration, Timestamp};
+use orrery_roles::token_hash::hash_of;
 use orrery_store::{EnvironmentRecord, RemoteAgentRecord, Store, StoreError};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::auth::{Caller, hash_of};
+use crate::app::environments::check_not_deleting;
+use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
 use crate::vault::VaultError;
 
-use super::{check_not_deleting, environments, permitted_actions, time};
+use super::{environments, permitted_actions, time};
 
 const EXPIRES_IN: u32 = 60 * 60;
 const EXPIRES_IN_MAX: u32 = 7 * 24 * 60 * 60;

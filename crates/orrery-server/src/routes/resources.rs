@@ -19,6 +19,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::operations::parse_statuses;
 use crate::auth::Caller;
 use crate::batch_loader;
 use crate::error::ServerError;
@@ -29,29 +30,6 @@ use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 
 use super::{environments, parse_time, permitted_actions, resources_by_agent, segment, time};
-
-/// Parses a list of statuses; `!` selects all others.
-pub(super) fn parse_statuses(text: &str) -> Result<Vec<Status>, String> {
-    let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (name, list) = match part.strip_prefix('!') {
-            Some(name) => (name, &mut unwanted),
-            None => (part, &mut wanted),
-        };
-        let status = Status::ALL.into_iter().find(|status| status.as_str() == name);
-        list.push(status.ok_or_else(|| format!("there is no status {name:?}"))?);
-    }
-    if !unwanted.is_empty() {
-        if wanted.is_empty() {
-            wanted = Status::ALL.to_vec();
-        }
-        wanted.retain(|status| !unwanted.contains(status));
-        if wanted.is_empty() {
-            return Err("no status is left".to_owned());
-        }
-    }
-    Ok(wanted)
-}
 
 fn transitioning(state: &ResourceState) -> Transitioning {
     match state.status() {

@@ -6,12 +6,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::{Extension, Json};
 use orrery_api::{Login, Me, Problem, Session, Setup, User};
 use orrery_model::{SecretText, Timestamp};
+use orrery_roles::network::network_of;
 use orrery_store::{Identity, SessionRecord};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{
-    AuditNote, AuthMethod, Caller, Line, RandomToken, SESSION_LENGTH, cookie_name, network_of,
-    normalized, redeem_bootstrap_token,
+    AuditNote, AuthMethod, Caller, Line, RandomToken, SESSION_LENGTH, cookie_name, normalized,
+    redeem_bootstrap_token,
 };
 use crate::error::ServerError;
 use crate::extract::Body;

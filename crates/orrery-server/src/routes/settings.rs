@@ -4,45 +4,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, ProtectedSettings, Setting, SettingUpdate};
-use orrery_model::similar_names::closest;
-use orrery_store::{EnvironmentRecord, SettingRecord};
+use orrery_store::SettingRecord;
 use uuid::Uuid;
 
-use crate::access::Right;
+use crate::app::settings;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, InEnvironment, Path, etag};
-use crate::settings::{
-    DEFINITIONS, Definition, InvalidSetting, check, definition, is_for_administrators,
-};
+use crate::settings::{DEFINITIONS, Definition, check, definition};
 use crate::state::ServerState;
-
-impl From<InvalidSetting> for ServerError {
-    fn from(error: InvalidSetting) -> Self {
-        match error {
-            InvalidSetting::Unknown(mut name) => {
-                let known = DEFINITIONS.iter().map(|definition| definition.name);
-                if let Some(close) = closest(&name, known) {
-                    name += &format!("; did you mean {close}?");
-                }
-                ServerError::NotFound { kind: "setting", name }
-            }
-            InvalidSetting::Value { .. } => ServerError::field("value", error.to_string()),
-        }
-    }
-}
-
-/// Checks the right to change this setting, beyond the right to change settings.
-pub(crate) fn check_right(
-    caller: &Caller,
-    environment: &EnvironmentRecord,
-    name: &str,
-) -> Result<(), ServerError> {
-    match is_for_administrators(name) {
-        true => caller.need_in_environment(Right::Administer, environment),
-        false => Ok(()),
-    }
-}
 
 fn setting_view(definition: &Definition, records: &[SettingRecord]) -> Setting {
     let record = records.iter().find(|record| record.name == definition.name);
@@ -106,16 +76,9 @@ pub(super) async fn put(
     Body(update): Body<SettingUpdate>,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<Setting>)>, ServerError> {
     let definition = definition(&name)?;
-    check_right(&caller, &environment, &name)?;
-    let value = check(definition, &update.value)?;
-    let now = app.now();
-    let records = app
-        .change(move |store| {
-            let (key, value) = (environment.key, Some(&value));
-            store.records().change_setting_if(key, &name, value, expected, now)?;
-            store.records().settings(environment.key)
-        })
-        .await?;
+    let value = Some(&update.value);
+    let records =
+        settings::change(&app, &caller, &environment, definition, value, expected).await?;
     let (headers, Json(now)) = with_revision(definition, &records);
     Ok(WithAuditDetail(format!("setting {} = {}", now.name, now.value), (headers, Json(now))))
 }
@@ -132,14 +95,7 @@ pub(super) async fn delete(
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<Setting>)>, ServerError> {
     let definition = definition(&name)?;
-    check_right(&caller, &environment, &name)?;
-    let now = app.now();
-    let records = app
-        .change(move |store| {
-            store.records().change_setting_if(environment.key, &name, None, expected, now)?;
-            store.records().settings(environment.key)
-        })
-        .await?;
+    let records = settings::change(&app, &caller, &environment, definition, None, expected).await?;
     let (headers, Json(now)) = with_revision(definition, &records);
     Ok(WithAuditDetail(
         format!("setting {} = {} (default)", now.name, now.value),
@@ -156,26 +112,9 @@ pub(super) async fn protect(
     InEnvironment(environment): InEnvironment,
     Body(batch): Body<ProtectedSettings>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    if batch.protected_by.is_empty() || batch.protected_by.chars().count() > 255 {
-        return Err(ServerError::field("protected_by", "must have 1 to 255 characters"));
-    }
-    let mut settings = Vec::new();
-    for (name, value) in &batch.settings {
-        let definition = definition(name)
-            .map_err(|error| ServerError::field(format!("settings.{name}"), error.to_string()))?;
-        check_right(&caller, &environment, name)?;
-        let value = check(definition, value)
-            .map_err(|error| ServerError::field(format!("settings.{name}"), error.to_string()))?;
-        settings.push((definition.name, value));
-    }
-    let now = app.now();
-    let protector = batch.protected_by;
-    let told: Vec<String> =
-        settings.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    let protector = batch.protected_by.clone();
+    let set = settings::protect(&app, &caller, &environment, batch).await?;
+    let told: Vec<String> = set.iter().map(|(name, value)| format!("{name} = {value}")).collect();
     let detail = format!("settings {}, protected by {protector}", told.join(", "));
-    app.change(move |store| {
-        store.records().protect_settings(environment.key, &settings, &protector, now)
-    })
-    .await?;
     Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }

@@ -20,18 +20,17 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app;
+use crate::app::environments::check_not_deleting;
 use crate::auth::{Caller, WithAuditDetail};
-use crate::contents::VersionAuthor;
 use crate::error::ServerError;
 use crate::extract::{
     Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
 };
-use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
-use crate::versions::{self, ReleaseOperation, version_info};
+use crate::versions::{self, version_info};
 
-use super::pushes::check_push;
-use super::{check_not_deleting, environments, operations, permitted_actions, time};
+use super::{environments, operations, permitted_actions, time};
 
 /// Inputs for the status of a version.
 struct ReleaseContext {
@@ -56,17 +55,7 @@ impl ReleaseContext {
     }
 
     fn status(&self, version: &VersionInfo) -> &'static str {
-        match self.processed {
-            Some(processed) if processed == version.number => "active",
-            Some(processed) if processed > version.number => {
-                if version.released {
-                    "retired"
-                } else {
-                    "skipped_candidate"
-                }
-            }
-            _ => "candidate",
-        }
+        app::versions::status(version, self.processed)
     }
 
     fn summarize(&self, environment: &EnvironmentRecord, version: VersionInfo) -> VersionSummary {
@@ -228,19 +217,7 @@ pub(super) async fn upload(
     let now = app.now();
     let pushing = caller.clone();
     store_and_respond(&app, caller, environment, move |store, environment| {
-        check_push(store, environment)?;
-        let author = VersionAuthor::for_caller(store, &pushing)?;
-        let settings = store.records().settings(environment.key)?;
-        let settings = EnvironmentSettings::from_records(&settings);
-        if upload.prune
-            && settings.protected_environment
-            && (upload.include_adopted
-                || versions::replaces_everything(store, environment.key, &upload)?)
-        {
-            return Err(environments::protected());
-        }
-        let auto = settings.auto_deploy;
-        versions::store_upload(store, environment.key, &author, upload, auto, now)
+        app::versions::push(store, &pushing, environment, upload, now)
     })
     .await
 }
@@ -252,13 +229,7 @@ pub(super) async fn reserve(
     State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<(StatusCode, Json<ReservedVersion>), ServerError> {
-    check_not_deleting(&environment)?;
-    let number = app
-        .try_with_store(move |store| {
-            check_push(store, &environment)?;
-            Ok::<_, ServerError>(store.reserve_version(environment.key)?)
-        })
-        .await?;
+    let number = app::versions::reserve(&app, environment).await?;
     Ok((StatusCode::CREATED, Json(ReservedVersion { number: number.0 })))
 }
 
@@ -498,23 +469,6 @@ pub(super) async fn compare(
     Ok(Json(Page { items, next }))
 }
 
-/// Returns the operation to create with a version. Refused in a halted environment, which would
-/// never execute it.
-fn release_operation(
-    environment: &EnvironmentRecord,
-    request: Option<Body<ReleaseRequest>>,
-) -> Result<Option<ReleaseOperation>, ServerError> {
-    let operation = match request.map(|Body(request)| request).unwrap_or_default() {
-        ReleaseRequest { verify: true, .. } => ReleaseOperation::Verify,
-        ReleaseRequest { deploy: true, .. } => ReleaseOperation::Deploy,
-        _ => return Ok(None),
-    };
-    if environment.halted {
-        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
-    }
-    Ok(Some(operation))
-}
-
 /// Releases a version: makes it the desired state. With `deploy` or `verify`, creates that
 /// operation in the same step; the version may be released already.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/release", tag = "versions",
@@ -528,7 +482,8 @@ pub(super) async fn release(
     request: Option<Body<ReleaseRequest>>,
 ) -> Result<WithAuditDetail<Json<VersionReleased>>, ServerError> {
     check_not_deleting(&environment)?;
-    let operation = release_operation(&environment, request)?;
+    let request = request.map(|Body(request)| request).unwrap_or_default();
+    let operation = app::versions::release_operation(&environment, request)?;
     let now = app.now();
     let found = app
         .change(move |store| {
@@ -555,7 +510,8 @@ pub(super) async fn roll_back(
     Path((_, number)): Path<(Uuid, u32)>,
     request: Option<Body<ReleaseRequest>>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
-    let operation = release_operation(&environment, request)?;
+    let request = request.map(|Body(request)| request).unwrap_or_default();
+    let operation = app::versions::release_operation(&environment, request)?;
     let now = app.now();
     store_and_respond(&app, caller, environment, move |store, environment| {
         versions::roll_back(store, environment.key, VersionNumber(number), operation, now)

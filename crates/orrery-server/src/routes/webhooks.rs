@@ -8,6 +8,7 @@ use orrery_model::SecretText;
 use orrery_store::{EnvironmentKey, EnvironmentRecord, StoreError};
 use uuid::Uuid;
 
+use crate::app::environments::check_not_deleting;
 use crate::auth::{Caller, RandomToken, WithAuditDetail};
 use crate::compile_service::{self, RepositoryError};
 use crate::error::ServerError;
@@ -16,7 +17,7 @@ use crate::forge::{Signature, WebhookEvent, parse_event};
 use crate::state::ServerState;
 use crate::vault::{RESERVED, VaultError};
 
-use super::{check_not_deleting, time};
+use super::time;
 
 fn secret_name() -> String {
     format!("{RESERVED}webhook")

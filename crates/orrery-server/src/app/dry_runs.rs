@@ -1,0 +1,24 @@
+//! Dry runs: predicted changes of a version.
+
+use orrery_model::VersionNumber;
+use orrery_store::{EnvironmentRecord, RequestRecord};
+use uuid::Uuid;
+
+use crate::error::ServerError;
+use crate::services::Services;
+
+use super::environments::check_takes_requests;
+
+/// Requests a dry run of a version.
+pub(crate) async fn begin(
+    services: &Services,
+    environment: &EnvironmentRecord,
+    version: VersionNumber,
+) -> Result<RequestRecord, ServerError> {
+    check_takes_requests(environment)?;
+    let (key, now) = (environment.key, services.now());
+    let ids = (Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes());
+    let created =
+        services.change(move |store| store.records().create_dry_run(key, ids, version, now));
+    Ok(created.await?.1)
+}

@@ -1,0 +1,261 @@
+//! Environments: creation, changes, halt, clearing and deletion.
+
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use orrery_api::{EnvironmentUpdate, NewEnvironment};
+use orrery_store::{
+    EnvironmentChange, EnvironmentKey, EnvironmentRecord, NewEnvironmentRecord, RequestRecord,
+    Store, StoreError,
+};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::access::Right;
+use crate::auth::Caller;
+use crate::compile_service::{self, CredentialChange, RepositoryError};
+use crate::error::ServerError;
+use crate::services::Services;
+use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
+
+use super::operations;
+
+const ICON_MAX: usize = 64 * 1024;
+const ICON_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/svg+xml"];
+
+/// Creates an environment. Requires administration rights in its project.
+pub(crate) async fn create(
+    app: &ServerState,
+    caller: &Caller,
+    new: NewEnvironment,
+) -> Result<EnvironmentRecord, ServerError> {
+    caller.need_in_project(Right::Administer, &new.project)?;
+    check_text("name", Some(&new.name), (1, 255))?;
+    check_text("description", Some(&new.description), (0, 255))?;
+    check_icon(Some(&new.icon))?;
+    check_repository(app, Some(&new.repository), Some(&new.branch))?;
+    let id = new.id.unwrap_or_else(Uuid::new_v4);
+    let now = app.now();
+    let (repository, credential) = compile_service::credential_change(&new.repository, "");
+    let created = app
+        .change(move |store| {
+            let new = NewEnvironmentRecord {
+                uuid: id.into_bytes(),
+                project: new.project.as_bytes(),
+                name: &new.name,
+                description: &new.description,
+                icon: &new.icon,
+                repository: &repository,
+                branch: &new.branch,
+            };
+            store.records().add_environment(&new, now)
+        })
+        .await?;
+    apply_credential_change(app, created.key, credential).await?;
+    Ok(created)
+}
+
+/// Changes an environment, if it has the expected revision. A new project requires administration
+/// rights there.
+pub(crate) async fn update(
+    app: &ServerState,
+    caller: &Caller,
+    environment: Uuid,
+    expected: Option<i64>,
+    update: EnvironmentUpdate,
+) -> Result<EnvironmentRecord, ServerError> {
+    if let Some(project) = &update.project {
+        caller.need_in_project(Right::Administer, project)?;
+    }
+    check_text("name", update.name.as_deref(), (1, 255))?;
+    check_text("description", update.description.as_deref(), (0, 255))?;
+    check_icon(update.icon.as_deref())?;
+    check_repository(app, update.repository.as_deref(), update.branch.as_deref())?;
+    check_text("model_project", update.model_project.as_deref(), (0, 255))?;
+    let now = app.now();
+    let (changed, credential) = app
+        .change(move |store| {
+            let meant = resolve_repository(store, environment, update.repository.as_deref())?;
+            let (repository, credential) = meant.unzip();
+            let change = EnvironmentChange {
+                project: update.project.as_ref().map(Uuid::as_bytes),
+                name: update.name.as_deref(),
+                description: update.description.as_deref(),
+                icon: update.icon.as_deref(),
+                repository: repository.as_deref(),
+                branch: update.branch.as_deref(),
+                model_project: update.model_project.as_deref(),
+            };
+            let records = store.records();
+            let id = environment.as_bytes();
+            Ok((records.update_environment(id, expected, &change, now)?, credential))
+        })
+        .await?;
+    apply_credential_change(app, changed.key, credential.unwrap_or(CredentialChange::Keep)).await?;
+    Ok(changed)
+}
+
+/// Halts or resumes an environment. Running handlers finish; nothing new starts while it is halted.
+pub(crate) async fn set_halted(
+    services: &Services,
+    environment: Uuid,
+    halted: bool,
+) -> Result<EnvironmentRecord, ServerError> {
+    let now = services.now();
+    let changed = services
+        .change(move |store| store.records().set_halted(environment.as_bytes(), halted, now));
+    Ok(changed.await?)
+}
+
+/// Requests the deletion of an environment's contents, but not of itself and its settings.
+pub(crate) async fn begin_clearing(
+    services: &Services,
+    environment: &EnvironmentRecord,
+) -> Result<RequestRecord, ServerError> {
+    refuse_if_protected(services, environment).await?;
+    let resume = json!({"resume": !environment.halted});
+    operations::add(services, environment, "clear", resume).await
+}
+
+/// Requests the deletion of an environment. It is halted at once.
+pub(crate) async fn begin_deletion(
+    services: &Services,
+    environment: &EnvironmentRecord,
+) -> Result<RequestRecord, ServerError> {
+    refuse_if_protected(services, environment).await?;
+    let (uuid, now) = (environment.uuid, services.now());
+    services.change(move |store| store.records().begin_deletion(&uuid, now)).await?;
+    operations::add(services, environment, "delete", json!({})).await
+}
+
+/// Fails for an environment that is being deleted.
+pub(crate) fn check_not_deleting(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+    if environment.deleting {
+        return Err(StoreError::Deleting(environment.name.clone()).into());
+    }
+    Ok(())
+}
+
+/// Fails for an environment whose engine can take no requests: deleted or halted.
+pub(super) fn check_takes_requests(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+    check_not_deleting(environment)?;
+    // A halted environment would never execute it.
+    if environment.halted {
+        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
+    }
+    Ok(())
+}
+
+/// Fails for a protected environment.
+pub(crate) async fn refuse_if_protected(
+    services: &Services,
+    record: &EnvironmentRecord,
+) -> Result<(), ServerError> {
+    let key = record.key;
+    let settings = services.with_store(move |store| store.records().settings(key)).await?;
+    if EnvironmentSettings::from_records(&settings).protected_environment {
+        return Err(protected());
+    }
+    Ok(())
+}
+
+/// Error for clearing or deleting a protected environment.
+pub(crate) fn protected() -> ServerError {
+    ServerError::Refused {
+        status: StatusCode::FORBIDDEN,
+        code: "protected",
+        detail: "the environment is protected: set protected_environment to false first".to_owned(),
+    }
+}
+
+fn check_text(
+    name: &str,
+    text: Option<&str>,
+    (least, most): (usize, usize),
+) -> Result<(), ServerError> {
+    match text.map(|text| text.chars().count()) {
+        Some(length) if length < least || length > most => {
+            let reason = format!("must have {least} to {most} characters, and has {length}");
+            Err(ServerError::field(name, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Accepts a data URL of an image that browsers support, or an empty text.
+fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
+    let Some(icon) = icon.filter(|icon| !icon.is_empty()) else { return Ok(()) };
+    let refuse = |reason: &str| Err(ServerError::field("icon", reason));
+    if icon.len() > ICON_MAX {
+        return refuse("must not be larger than 64 KiB");
+    }
+    let Some((head, content)) = icon.strip_prefix("data:").and_then(|rest| rest.split_once(','))
+    else {
+        return refuse("must be a data URL: data:image/png;base64,…");
+    };
+    let Some(media_type) = head.strip_suffix(";base64") else {
+        return refuse("must be encoded in base64");
+    };
+    if !ICON_TYPES.contains(&media_type) {
+        return refuse("must be a PNG, JPEG, WebP or SVG picture");
+    }
+    match STANDARD.decode(content) {
+        Ok(bytes) if !bytes.is_empty() => Ok(()),
+        _ => refuse("is not encoded in base64"),
+    }
+}
+
+fn check_repository(
+    app: &ServerState,
+    repository: Option<&str>,
+    branch: Option<&str>,
+) -> Result<(), ServerError> {
+    check_text("repository", repository, (0, 2048))?;
+    check_text("branch", branch, (0, 255))?;
+    let local = app.settings().local_repositories;
+    match compile_service::check_repository(
+        repository.unwrap_or_default(),
+        branch.unwrap_or_default(),
+        local,
+    ) {
+        // Versions may be pushed.
+        Ok(()) | Err(RepositoryError::None) => Ok(()),
+        Err(error @ RepositoryError::Branch(_)) => {
+            Err(ServerError::field("branch", error.to_string()))
+        }
+        Err(error) => Err(ServerError::field("repository", error.to_string())),
+    }
+}
+
+/// Resolves the repository of an update: the redacted URL from an earlier response stands for the
+/// stored one.
+fn resolve_repository(
+    store: &dyn Store,
+    environment: Uuid,
+    given: Option<&str>,
+) -> Result<Option<(String, CredentialChange)>, StoreError> {
+    let Some(given) = given else { return Ok(None) };
+    let kept = store.records().environment(environment.as_bytes())?.repository;
+    let is_other = given != compile_service::mask_password(&kept);
+    Ok(is_other.then(|| compile_service::credential_change(given, &kept)))
+}
+
+/// Seals or deletes the credential of an environment's repository.
+async fn apply_credential_change(
+    app: &ServerState,
+    environment: EnvironmentKey,
+    change: CredentialChange,
+) -> Result<(), ServerError> {
+    if change == CredentialChange::Keep {
+        return Ok(());
+    }
+    let (own, now) = (app.clone(), app.now());
+    let keep = move || compile_service::apply_credential_change(&own, environment, &change, now);
+    let kept = tokio::task::spawn_blocking(keep).await.map_err(|_| ServerError::Stopping)?;
+    kept.map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "cannot store a credential");
+        let text = "the environment was stored, but not the password of its repository: set the repository again";
+        ServerError::Unavailable(format!("{text} ({error})"))
+    })
+}
