@@ -23,7 +23,7 @@
 //! | `compile_service` | the compile service, and the branches that environments follow |
 //! | `forge` | webhooks of forges, and commit statuses for them |
 //! | `gateway` | start of the gateway role (`orrery-gateway`) |
-//! | `inmanta_api` | API compatible with Inmanta clients |
+//! | `further_api`, `inmanta_api` | APIs beside the own one; the one for Inmanta clients |
 //!
 //! The api role is stateless: it writes the desired state to the store in one transaction. The process
 //! role finds it there.
@@ -40,6 +40,7 @@ mod count_cache;
 mod error;
 mod extract;
 mod forge;
+mod further_api;
 mod gateway;
 mod heartbeat;
 mod inmanta_api;
@@ -64,8 +65,9 @@ pub use access::{Access, EnvironmentHeader, Right, RouteAccess, RouteRule, Route
 pub use auth::{AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping};
 pub use contents::ContentLimits;
 pub use error::ServerError;
+pub use further_api::FurtherApi;
 pub use gateway::start_gateway;
-pub use inmanta_api::is_inmanta_path;
+pub use inmanta_api::{inmanta_api, is_inmanta_path};
 pub use isolation::{Isolation, IsolationError, SandboxSettings, load_uid_base};
 pub use openapi::document;
 pub use orrery_gateway::{GatewayError, GatewayOptions, GatewayRole};

@@ -21,13 +21,14 @@ use tower_http::timeout::RequestBodyTimeoutLayer;
 use crate::access::{AccessTable, RouteAccess};
 use crate::body::BODY_MAX;
 use crate::error::ServerError;
+use crate::further_api::FurtherApi;
 use crate::listener::{self, ConnectionSlots, Encryption, SlotLimits};
 use crate::middleware::{self, Admission, RouteParameters};
 use crate::routes::html_pages;
 use crate::state::ServerState;
 use crate::throttle::Throttle;
 use crate::tls::Tls;
-use crate::{access, inmanta_api, openapi};
+use crate::{access, openapi};
 
 /// Timeout for the next part of a body.
 const BODY_READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,7 +46,7 @@ fn health_router(state: &ServerState) -> Router {
 }
 
 /// Router of the full server.
-pub(crate) fn router(state: &ServerState) -> Router {
+fn router(state: &ServerState, apis: &[FurtherApi]) -> Router {
     let (routes, described) = crate::routes::all().split_for_parts();
     let document = openapi::complete(described);
     let parameters = RouteParameters::from_openapi(&document);
@@ -54,25 +55,26 @@ pub(crate) fn router(state: &ServerState) -> Router {
         DOCUMENTS.turn().await?;
         Ok::<_, ServerError>(([(header::CONTENT_TYPE, "application/json")], document))
     });
-    let table = Arc::new(AccessTable::new([&inmanta_api::RULES]));
+    let table = Arc::new(AccessTable::new(apis.iter().map(|api| api.rules)));
     let admission = Admission { state: state.clone(), table };
+    let routes = apis.iter().fold(routes, |routes, api| routes.merge((api.router)()));
     let routes = routes
         .route("/", get(html_pages::home))
         .route("/api/v1/openapi.json", described)
         .route("/api/v1/docs", get(html_pages::docs))
         .route("/setup", get(html_pages::setup))
-        .merge(inmanta_api::router())
         .method_not_allowed_fallback(async || ServerError::MethodNotAllowed)
         // Set before the fallback: unknown paths need no right. The last layer runs first.
         .route_layer(from_fn_with_state(admission.clone(), middleware::replay_repeated))
         .route_layer(from_fn_with_state(parameters, middleware::check_parameters))
         .route_layer(from_fn_with_state(admission, middleware::admit_request));
-    with_common_layers(state, routes)
+    let router = with_common_layers(state, routes);
+    apis.iter().fold(router, |router, api| router.layer(from_fn(api.convert_errors)))
 }
 
-/// Returns the access requirements of all routes.
+/// Returns the access requirements of all routes of the server's own API.
 pub fn routes() -> impl Iterator<Item = RouteAccess> {
-    access::OWN.describe().chain(inmanta_api::RULES.describe())
+    access::OWN.describe()
 }
 
 /// Adds the layers common to all requests.
@@ -92,7 +94,6 @@ fn with_common_layers(state: &ServerState, routes: Router<ServerState>) -> Route
             axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))
         }))
         .layer(from_fn(middleware::finalize_response))
-        .layer(from_fn(inmanta_api::convert_errors))
         .with_state(state.clone())
 }
 
@@ -123,6 +124,7 @@ pub struct Server {
     state: ServerState,
     tls: Option<Tls>,
     api: bool,
+    further: Vec<FurtherApi>,
 }
 
 impl Server {
@@ -131,12 +133,24 @@ impl Server {
     /// # Errors
     /// If the address is not available.
     pub async fn bind(state: ServerState, address: SocketAddr) -> std::io::Result<Self> {
-        Ok(Server { listener: TcpListener::bind(address).await?, state, tls: None, api: true })
+        Ok(Server {
+            listener: TcpListener::bind(address).await?,
+            state,
+            tls: None,
+            api: true,
+            further: Vec::new(),
+        })
     }
 
     /// Removes the api role: the server reports health and metrics only.
     pub fn without_api(self) -> Self {
         Server { api: false, ..self }
+    }
+
+    /// Adds an API beside the server's own.
+    pub fn with_api(mut self, api: FurtherApi) -> Self {
+        self.further.push(api);
+        self
     }
 
     /// Enables TLS.
@@ -161,7 +175,10 @@ impl Server {
             stopping.cancel();
         });
         let encryption = self.tls.map_or(Encryption::Absent, Encryption::Present);
-        let router = if self.api { router(&self.state) } else { health_router(&self.state) };
+        let router = match self.api {
+            true => router(&self.state, &self.further),
+            false => health_router(&self.state),
+        };
         let proxies = self.state.settings().auth.trusted_proxies.clone();
         let slots = ConnectionSlots::new(SlotLimits::for_process(true), proxies);
         listener::serve(self.listener, encryption, router, slots, stop).await;

@@ -3,7 +3,7 @@
 use crate::access::{Access, EnvironmentHeader, Right, RouteRule, RouteRules};
 
 /// Rules of the routes of the Inmanta-compatible API.
-pub(crate) static RULES: RouteRules = RouteRules {
+pub(super) static RULES: RouteRules = RouteRules {
     routes: ROUTES,
     // Requests a compile, although it is a GET.
     changing_gets: &["/api/v1/notify/{environment}"],

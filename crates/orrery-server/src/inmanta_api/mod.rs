@@ -42,12 +42,15 @@ mod status;
 mod versions;
 
 use axum::Router;
+use axum::response::Response;
 use axum::routing::{delete, get, head, patch, post, put};
+use futures_util::future::BoxFuture;
 
 use crate::state::ServerState;
 
-pub(crate) use access_table::RULES;
-pub(crate) use response::convert_errors;
+use crate::further_api::FurtherApi;
+
+use access_table::RULES;
 
 /// First path segments after `/api/v1/` that belong to this API.
 const V1_SEGMENTS: [&str; 19] = [
@@ -81,8 +84,16 @@ pub fn is_inmanta_path(path: &str) -> bool {
     first.is_some_and(|first| V1_SEGMENTS.contains(&first))
 }
 
+/// The API, for a server.
+pub fn inmanta_api() -> FurtherApi {
+    let convert_errors = |request, next| -> BoxFuture<'static, Response> {
+        Box::pin(response::convert_errors(request, next))
+    };
+    FurtherApi { rules: &RULES, router, convert_errors }
+}
+
 /// Routes of the Inmanta-compatible API.
-pub(crate) fn router() -> Router<ServerState> {
+fn router() -> Router<ServerState> {
     Router::new()
         .merge(v1_routes())
         .merge(environment_routes())

@@ -131,7 +131,7 @@ fn message_prefix(status: StatusCode) -> &'static str {
 }
 
 /// Middleware: converts problems to the error form of Inmanta.
-pub(crate) async fn convert_errors(request: Request, next: Next) -> Response {
+pub(super) async fn convert_errors(request: Request, next: Next) -> Response {
     let is_inmanta_path = super::is_inmanta_path(request.uri().path());
     let mut response = next.run(request).await;
     if !is_inmanta_path {

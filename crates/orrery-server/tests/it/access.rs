@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orrery_model::{Duration, SecretText, Timestamp};
-use orrery_server::{RouteAccess, ServerSettings, document, is_inmanta_path, routes};
+use orrery_server::{RouteAccess, ServerSettings, document, is_inmanta_path};
 use orrery_store::{
     NewAccount, NewEnvironmentRecord, RoleScope, SessionRecord, SqliteStore, Store as _,
     TokenRecord,
@@ -13,7 +13,7 @@ use orrery_store::{
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Client, Served};
+use crate::support::{Client, Served, all_routes};
 
 const PROJECT: [u8; 16] = [1; 16];
 const ENVIRONMENT: [u8; 16] = [2; 16];
@@ -152,7 +152,7 @@ fn no_route_admits_an_unauthenticated_caller() {
         ("expired token", Some(expired.expose())),
         ("revoked token", Some(revoked.expose())),
     ];
-    for route in routes().filter(|route| route.place != "everybody") {
+    for route in all_routes().filter(|route| route.place != "everybody") {
         for (what, secret) in shown {
             let client = secret.map_or(served.anonymous(), |secret| served.with_token(secret));
             let status = call(&client, &route);
@@ -208,7 +208,7 @@ fn no_route_admits_too_weak_a_role_or_another_scope() {
             None,
             prepared.token(RoleScope::Everywhere, other_verb),
         ));
-        for route in routes().filter(|route| route.place == place) {
+        for route in all_routes().filter(|route| route.place == place) {
             let needed = ROLES.iter().position(|role| Some(*role) == route.role).unwrap();
             for (what, rank, secret) in &credentials {
                 if rank.is_some_and(|rank| rank >= needed) {
@@ -225,7 +225,9 @@ fn no_route_admits_too_weak_a_role_or_another_scope() {
 fn sufficient_rights_are_admitted() {
     let (served, mut prepared) = prepare();
     let mut known: BTreeMap<(&str, &str), SecretText> = BTreeMap::new();
-    for route in routes().filter(|route| route.method == "GET" && !route.path.contains("events")) {
+    for route in
+        all_routes().filter(|route| route.method == "GET" && !route.path.contains("events"))
+    {
         let scope = match route.place {
             "project" => RoleScope::Project(PROJECT),
             "environment" | "header" => RoleScope::Environment(ENVIRONMENT),
@@ -251,7 +253,7 @@ fn the_table_and_the_document_have_the_same_routes() {
         }
     }
     let listed: BTreeSet<(String, String)> =
-        routes().map(|route| (route.method.to_owned(), route.path.to_owned())).collect();
+        all_routes().map(|route| (route.method.to_owned(), route.path.to_owned())).collect();
     let missing: Vec<_> = described.difference(&listed).collect();
     assert!(missing.is_empty(), "described, but not in the table: {missing:?}");
     // Not part of the API: its documentation.

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_server::{MasterKey, ProcessOptions, ProcessRole, ServerSettings, routes};
+use orrery_server::{MasterKey, ProcessOptions, ProcessRole, ServerSettings};
 use orrery_store::{Holder, NewEnvironmentRecord, SqliteStore, Store as _};
 use serde_json::{Value, json};
 
-use crate::support::Served;
+use crate::support::{Served, all_routes};
 
 const CANARY: &str = "canary-5d1c0e97b2";
 const ENVIRONMENT: [u8; 16] = [2; 16];
@@ -128,7 +128,9 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     let mut responses = String::new();
     let encoded = |text: &str| text.replace('/', "%2F").replace('[', "%5B").replace(']', "%5D");
     let environment = orrery_store::uuid_text(&ENVIRONMENT);
-    for route in routes().filter(|route| route.method == "GET" && !route.path.contains("events")) {
+    for route in
+        all_routes().filter(|route| route.method == "GET" && !route.path.contains("events"))
+    {
         for id in [&good_id, &bad_id] {
             let id = if route.path.contains("dry-runs") { dry_run.clone() } else { encoded(id) };
             let path = route.path.replace("{environment}", &environment).replace("{id}", &id);

@@ -5,7 +5,10 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use orrery_model::SecretText;
-use orrery_server::{BootstrapState, Server, ServerSettings, ServerState, prepare_first_account};
+use orrery_server::{
+    BootstrapState, RouteAccess, Server, ServerSettings, ServerState, inmanta_api,
+    prepare_first_account, routes,
+};
 use orrery_store::{SqliteStore, Store};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +51,7 @@ impl Served {
                 let app = ServerState::new(store, settings);
                 let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
                 let server = Server::bind(app.clone(), loopback).await.unwrap();
+                let server = server.with_api(inmanta_api());
                 tell.send((app, server.address().unwrap())).unwrap();
                 server.run(until).await.unwrap();
             });
@@ -218,4 +222,9 @@ fn agent() -> &'static ureq::Agent {
             .timeout_global(Some(std::time::Duration::from_secs(60)));
         config.build().into()
     })
+}
+
+/// Routes of all APIs of the server under test.
+pub(crate) fn all_routes() -> impl Iterator<Item = RouteAccess> {
+    routes().chain(inmanta_api().routes())
 }

@@ -14,7 +14,7 @@ use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddre
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
     ContentLimits, GatewayError, GatewayOptions, Isolation, ProcessOptions, ProcessRole,
-    ServerSettings, ServerState, Tls, start_gateway,
+    ServerSettings, ServerState, Tls, inmanta_api, start_gateway,
 };
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -392,7 +392,8 @@ async fn serve(
 ) -> Result<(), ServerStartError> {
     let stop = CancellationToken::new();
     let server = orrery_server::Server::bind(app.clone(), address).await;
-    let mut server = server.map_err(|source| ServerStartError::Listen { address, source })?;
+    let server = server.map_err(|source| ServerStartError::Listen { address, source })?;
+    let mut server = server.with_api(inmanta_api());
     let address = server.address().map_err(ServerStartError::Run)?;
     let url = url_of(address, tls.is_some());
     if let Some(tls) = tls.clone() {
