@@ -9,7 +9,7 @@ use crate::Violation;
 
 /// The crates of the workspace, highest first. A crate may depend on those below it only.
 /// The reasons are in `docs/architecture.md`; keep both in step.
-pub const LAYERS: [&str; 21] = [
+pub const LAYERS: [&str; 22] = [
     "orrery",
     "orrery-server",
     "orrery-gateway",
@@ -23,6 +23,7 @@ pub const LAYERS: [&str; 21] = [
     "orrery-compile-host",
     "orrery-host",
     "orrery-handlers",
+    "orrery-pyenv",
     "orrery-sandbox",
     "orrery-store",
     "orrery-bus",

@@ -21,7 +21,6 @@ pub mod late_values;
 pub mod load;
 mod lower;
 mod metadata;
-pub mod module_version;
 pub mod modules;
 mod pep440;
 pub mod plugins;

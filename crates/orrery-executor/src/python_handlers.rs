@@ -14,9 +14,11 @@ use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, Handler, HandlerError, Registry};
 use orrery_host::code_store::CodeSet;
 use orrery_host::handshake::{HostRole, Init};
-use orrery_host::python::{self, Interpreter};
-use orrery_host::virtualenvs::{VirtualEnvSpec, VirtualEnvs, installed_code};
+use orrery_host::sources::installed_code;
+use orrery_host::{host_command, sdk::SdkError};
 use orrery_model::{Timestamp, VersionNumber};
+use orrery_pyenv::interpreters::{Interpreter, PythonError};
+use orrery_pyenv::{VirtualEnvError, VirtualEnvSpec, VirtualEnvs};
 use orrery_sandbox::Confinement;
 use orrery_store::sql::Sql;
 use orrery_store::{
@@ -30,9 +32,11 @@ pub enum HostSetupError {
     #[error(transparent)]
     Code(#[from] orrery_host::code_store::CodeStoreError),
     #[error(transparent)]
-    Python(#[from] orrery_host::python::PythonError),
+    Python(#[from] PythonError),
     #[error(transparent)]
-    Environment(#[from] orrery_host::virtualenvs::VirtualEnvError),
+    Sdk(#[from] SdkError),
+    #[error(transparent)]
+    Environment(#[from] VirtualEnvError),
     /// The code must not run in this process.
     #[error("{0}")]
     Refused(String),
@@ -172,7 +176,7 @@ impl HostConfig {
             modules,
         };
         let limits = HostLimits { memory_max, ..HostLimits::default() };
-        let mut command = python::host_command(&program, "python")?;
+        let mut command = host_command(&program, "python")?;
         command.confinement =
             confinement.map(|confinement| allow_paths(confinement, &init, &program));
         Ok(HandlerHosts::new(command, init, services, limits))

@@ -232,8 +232,8 @@ impl CodeStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code_store::InstalledModule;
-    use crate::pip::PipSettings;
+    use orrery_model::PipSettings;
+    use orrery_pyenv::InstalledModule;
 
     fn bundle(modules: &[(&str, &str)], requirements: &[&str]) -> Bundle {
         let module = |(name, _): &(&str, &str)| ModuleCode {

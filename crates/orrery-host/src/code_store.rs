@@ -6,7 +6,6 @@
 //! every machine, and no path of the copying machine leaves it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,8 +13,11 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use orrery_model::PipSettings;
+use orrery_pyenv::last_use::{subdirectories, touch};
+use orrery_pyenv::{InstalledModule, VirtualEnvSpec, pip_settings};
+
 use crate::handshake::ModuleCode;
-use crate::pip::PipSettings;
 use crate::sources::{self, COMPANIONS, SourceError, package_path};
 
 /// Description of a set, in its directory. Written last: its presence means that the set is
@@ -61,11 +63,15 @@ pub struct CodeSet {
     pub pip: PipSettings,
 }
 
-/// A module from a package index.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct InstalledModule {
-    pub name: String,
-    pub version: String,
+impl<'s> From<&'s CodeSet> for VirtualEnvSpec<'s> {
+    fn from(set: &'s CodeSet) -> Self {
+        VirtualEnvSpec {
+            requirements: &set.requirements,
+            modules: &set.installed,
+            sources: set.modules.iter().map(|module| module.name.as_str()).collect(),
+            pip: &set.pip,
+        }
+    }
 }
 
 /// Store of code sets.
@@ -208,7 +214,7 @@ impl CodeStore {
         now: SystemTime,
     ) -> io::Result<usize> {
         let mut removed = 0;
-        for entry in list(&self.dir)? {
+        for entry in subdirectories(&self.dir)? {
             let name = entry.file_name().to_string_lossy().into_owned();
             let used = std::fs::metadata(entry.path().join(USED)).or_else(|_| entry.metadata());
             let used = used.and_then(|used| used.modified());
@@ -283,7 +289,7 @@ fn digest(
     }
     if !set.pip.is_empty() {
         add(b"pip");
-        crate::pip::arguments(&set.pip).iter().for_each(|argument| add(argument.as_bytes()));
+        pip_settings::arguments(&set.pip).iter().for_each(|argument| add(argument.as_bytes()));
         add(format!("{:?} {}", set.pip.pre, set.pip.use_system_config).as_bytes());
     }
     add(b"files");
@@ -305,39 +311,6 @@ fn digest(
 
 fn is_missing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
-}
-
-/// Sets the time of a file to now.
-pub(crate) fn touch(path: &Path) -> io::Result<()> {
-    let file = File::create(path)?;
-    file.set_len(0)?;
-    // Truncating an empty file may not change its time.
-    rustix::fs::futimens(
-        &file,
-        &rustix::fs::Timestamps {
-            last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
-            last_modification: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
-        },
-    )?;
-    Ok(())
-}
-
-/// Returns the subdirectories of a directory; empty if it is missing.
-pub(crate) fn list(dir: &Path) -> io::Result<Vec<std::fs::DirEntry>> {
-    match std::fs::read_dir(dir) {
-        Ok(entries) => {
-            let mut found = Vec::new();
-            for entry in entries {
-                let entry = entry?;
-                if entry.file_type()?.is_dir() {
-                    found.push(entry);
-                }
-            }
-            Ok(found)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

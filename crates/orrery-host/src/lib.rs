@@ -2,18 +2,19 @@
 //!
 //! `docs/reference/host-protocol.md` defines the protocol. Bottom up: [`framing`] reads and writes
 //! lines and trusts none of them, [`process`] starts and ends a host and captures its output,
-//! [`handshake`] opens every connection, [`python`] finds an interpreter and [`sdk`] unpacks the
-//! SDK. [`code_store`] stores the code of hosts, and [`virtualenvs`] their requirements. Hosts of
-//! compiles are in `orrery-compile-host`, those of handlers and targets in `orrery-handler-host`.
-//! The crate knows nothing of models, handlers, stores or schedulers. Tests: `tests/it`.
+//! [`handshake`] opens every connection, [`sdk`] unpacks the SDK, and [`host_command`] starts it.
+//! [`code_store`] stores the code of hosts; `orrery-pyenv` finds their interpreters and installs
+//! their requirements. Hosts of compiles are in `orrery-compile-host`, those of handlers and targets
+//! in `orrery-handler-host`. The crate knows nothing of models, handlers, stores or schedulers.
+//! Tests: `tests/it`.
 
 pub mod bundle;
 pub mod code_store;
 pub mod framing;
 pub mod handshake;
-pub mod pip;
+mod host_command;
 pub mod process;
-pub mod python;
 pub mod sdk;
 pub mod sources;
-pub mod virtualenvs;
+
+pub use host_command::host_command;

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use orrery_pyenv::interpreters::Interpreter;
+use orrery_pyenv::{InstalledModule, external_requirements, installed_module};
+
 use crate::handshake::ModuleCode;
 
 /// Directory of a set for code outside the modules' packages; it is part of the search path.
@@ -50,7 +53,7 @@ pub(crate) fn package_path(module: &ModuleCode) -> PathBuf {
 }
 
 /// Returns the requirements in the metadata of an installed module's distribution.
-pub(crate) fn distribution_requirements(module: &ModuleCode) -> Vec<String> {
+fn distribution_requirements(module: &ModuleCode) -> Vec<String> {
     let info = site_of(module).and_then(|site| distribution(module, site));
     let text = info.and_then(|info| std::fs::read_to_string(info.join("METADATA")).ok());
     let text = text.unwrap_or_default();
@@ -58,6 +61,33 @@ pub(crate) fn distribution_requirements(module: &ModuleCode) -> Vec<String> {
     let header = text.lines().take_while(|line| !line.is_empty());
     let required = header.filter_map(|line| line.strip_prefix("Requires-Dist:"));
     required.map(|line| line.trim().to_owned()).filter(|line| !line.contains("extra ==")).collect()
+}
+
+/// Returns the external requirements of the modules' code, sorted and unique.
+pub fn requirements(modules: &[ModuleCode]) -> Vec<String> {
+    let external = |module: &ModuleCode| {
+        // Without a file, the installed distribution's metadata is used.
+        external_requirements(&module.root, || distribution_requirements(module)).collect()
+    };
+    let mut found: Vec<String> = modules.iter().flat_map::<Vec<_>, _>(external).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Returns the code of modules that are installed in a virtualenv.
+pub fn installed_code(interpreter: &Interpreter, modules: &[InstalledModule]) -> Vec<ModuleCode> {
+    let code = |InstalledModule { name, version }: &InstalledModule| {
+        let dir = installed_module(interpreter, name);
+        ModuleCode {
+            name: name.clone(),
+            package: format!("{NAMESPACE}.{name}"),
+            code: dir.clone(),
+            root: dir,
+            version: version.clone(),
+        }
+    };
+    modules.iter().map(code).collect()
 }
 
 /// A module during the collection of its files.
@@ -214,6 +244,33 @@ mod tests {
             root: root.to_owned(),
             version: "1.0".to_owned(),
         }
+    }
+
+    #[test]
+    fn requirements_are_sorted_and_unique() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("requirements.txt"), "b\na>=1\ninmanta-core\n").unwrap();
+        let module = ModuleCode {
+            name: "m".into(),
+            package: "inmanta_plugins.m".into(),
+            code: dir.path().into(),
+            root: dir.path().into(),
+            version: "1".into(),
+        };
+        assert_eq!(requirements(&[module.clone(), module]), ["a>=1", "b"]);
+    }
+
+    #[test]
+    fn installed_modules_are_found_in_a_virtualenv() {
+        let interpreter = Interpreter {
+            program: "/v/bin/python".into(),
+            version: orrery_pyenv::interpreters::PythonVersion(3, 13),
+            release: "3.13.0".into(),
+        };
+        let modules = [InstalledModule { name: "my_toy".into(), version: "1.5".into() }];
+        let [code] = &installed_code(&interpreter, &modules)[..] else { panic!() };
+        assert_eq!(code.package, "inmanta_plugins.my_toy");
+        assert_eq!(code.code, Path::new("/v/lib/python3.13/site-packages/inmanta_plugins/my_toy"));
     }
 
     #[test]

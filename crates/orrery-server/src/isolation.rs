@@ -152,7 +152,7 @@ impl Isolation {
 impl SandboxSettings {
     fn new(sandbox: Sandbox, program: &Path, data: &Path) -> Self {
         let variables = inherited_variables();
-        let mut readable = orrery_host::python::installations();
+        let mut readable = orrery_pyenv::installations();
         readable.push(program.to_owned());
         readable.extend(PATHS.iter().filter_map(|name| variables.get(*name)).map(PathBuf::from));
         let uid_base = rustix::process::geteuid().is_root().then_some(UID_BASE);

@@ -16,8 +16,9 @@ use orrery_compiler::project::{Options, ProjectMetadata};
 use orrery_handlers::Registry;
 use orrery_handlers::target::host_name;
 use orrery_host::code_store::CodeSet;
-use orrery_host::python::{Interpreter, PythonError};
+use orrery_host::{host_command, sources};
 use orrery_model::{Inventory, ResourceType};
+use orrery_pyenv::interpreters::Interpreter;
 use serde_json::{Value as Json, json};
 
 use crate::server_facts::FactSnapshot;
@@ -97,7 +98,7 @@ impl CompileSession {
             python: Some(python.version.to_string()),
             program: python.program.clone(),
             path: Vec::new(),
-            requirements: orrery_host::virtualenvs::requirements(modules),
+            requirements: sources::requirements(modules),
             installed: Vec::new(),
             pip: project.map(|project| project.pip).unwrap_or_default(),
         })
@@ -185,9 +186,9 @@ fn host(
     let python = Arc::clone(python);
     let origin = origin.unwrap_or_else(|| {
         HostOrigin::Process(Box::new(move || {
-            let text = |error: PythonError| error.to_string();
-            let found = Interpreter::find(search.as_deref()).map_err(text)?;
-            python.get_or_init(|| found).host("python").map_err(text)
+            let found = Interpreter::find(search.as_deref()).map_err(|error| error.to_string())?;
+            let found = python.get_or_init(|| found);
+            host_command(&found.program, "python").map_err(|error| error.to_string())
         }))
     });
     let project = absolute(&options.project_dir);

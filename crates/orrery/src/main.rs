@@ -24,7 +24,6 @@ mod state;
 mod style;
 mod target_host;
 mod variables;
-mod virtualenv;
 
 use std::process::ExitCode;
 

@@ -1,4 +1,3 @@
-//! Tests of hosts as real processes: start and end, and their virtualenvs.
+//! Tests of hosts as real processes: start and end.
 
 mod processes;
-mod virtualenvs;

@@ -9,8 +9,8 @@ use orrery_executor::{
 };
 use orrery_handler_host::FileContents;
 use orrery_handlers::Registry;
-use orrery_host::virtualenvs::VirtualEnvs;
 use orrery_model::Timestamp;
+use orrery_pyenv::VirtualEnvs;
 use orrery_sandbox::Confinement;
 use orrery_store::sql::Sql;
 use orrery_store::{

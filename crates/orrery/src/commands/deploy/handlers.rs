@@ -11,7 +11,7 @@ use orrery_executor::{
 use orrery_handler_host::{FileContents, NoParameters, Parameters};
 use orrery_handlers::Registry;
 use orrery_host::code_store::{CodeSet, CodeStore};
-use orrery_host::virtualenvs::VirtualEnvs;
+use orrery_pyenv::VirtualEnvs;
 use orrery_store::Store;
 
 use crate::cli::deploy::RunOptions;

@@ -16,11 +16,12 @@ use super::repositories::{self, Allowed, FetchedModules, NotFound, Notice, Updat
 use super::sources::ModuleSource;
 use super::target::{REQUIREMENTS, Target, absolute};
 use crate::cli::modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
-use crate::virtualenv::lock::{FILE as LOCK_FILE, Lock};
-use crate::virtualenv::{
-    self, Change, Error, Event, LockMode, Locking, Outcome, Upgrade, normal_name,
-};
 use crate::{Exit, output, style};
+use orrery_pyenv::lock::{FILE as LOCK_FILE, Lock};
+use orrery_pyenv::package_names::normalize;
+use orrery_pyenv::{
+    Error, InstallEvent, InstallOutcome, LockMode, Locking, PackageChange, Upgrade,
+};
 
 pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
     let mode = match (options.locked, options.frozen) {
@@ -198,7 +199,7 @@ fn run(
     options: &InstallOptions,
     verbose: bool,
     mut rules: Rules,
-    work: impl FnOnce(&mut Target, &InstallDisplay) -> Result<Outcome, Error>,
+    work: impl FnOnce(&mut Target, &InstallDisplay) -> Result<InstallOutcome, Error>,
 ) -> Exit {
     let display = InstallDisplay::new(options, verbose);
     let target = match Target::find(options) {
@@ -250,7 +251,7 @@ fn run(
         report_not_found(&target, &fetched.not_found);
         return Exit::Done;
     }
-    let done = virtualenv::sdk_directory().and_then(|sdk| {
+    let done = crate::commands::sdk::sdk_directory().and_then(|sdk| {
         target.request.sdk = Some(absolute(&sdk));
         let mut outcome = work(&mut target, &display)?;
         warnings.append(&mut outcome.warnings);
@@ -295,7 +296,7 @@ fn add_to(
     target: &mut Target,
     modules: &[String],
     display: &InstallDisplay,
-) -> Result<Outcome, Error> {
+) -> Result<InstallOutcome, Error> {
     if target.is_module() {
         let text = "this is a module: its requirements are in `install_requires` of setup.cfg";
         return Err(Error::Requirement { text: text.into() });
@@ -322,8 +323,7 @@ fn add_to(
         .collect();
     let outcome = display.watch(target)?;
     let compatible = |package: &str| {
-        let found =
-            outcome.packages.iter().find(|one| normal_name(&one.name) == normal_name(package));
+        let found = outcome.packages.iter().find(|one| normalize(&one.name) == normalize(package));
         found.and_then(|package| compatible_with(&package.version))
     };
     std::fs::write(draft.path(), with(&before, &compatible)).map_err(failed())?;
@@ -336,7 +336,7 @@ fn add_to(
     target.request.files = std::iter::once(path.clone())
         .chain(files.into_iter().filter(|file| *file != path))
         .collect();
-    virtualenv::refresh_record(&target.request)?;
+    orrery_pyenv::refresh_record(&target.request)?;
     Ok(outcome)
 }
 
@@ -368,7 +368,7 @@ impl InstallDisplay {
     }
 
     /// Installs and shows the progress: each step, and the last line of pip.
-    fn watch(&self, target: &Target) -> Result<Outcome, Error> {
+    fn watch(&self, target: &Target) -> Result<InstallOutcome, Error> {
         let spinner = (!self.json && !self.verbose && std::io::stderr().is_terminal()).then(|| {
             let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let look = ProgressStyle::with_template("{spinner} {wide_msg}");
@@ -377,19 +377,20 @@ impl InstallDisplay {
             spinner.enable_steady_tick(Duration::from_millis(100));
             spinner
         });
-        let outcome = virtualenv::install(&target.request, &mut |event| match (event, &spinner) {
-            (Event::Step(text), Some(spinner)) => spinner.set_message(text),
-            (Event::Line(text), Some(spinner)) if !text.trim().is_empty() => {
-                spinner.set_message(style::sanitize(text.trim()));
-            }
-            (Event::Step(text), None) if !self.json => {
-                output::print_status(&style::sanitize(&text))
-            }
-            (Event::Line(text), None) if self.verbose => {
-                output::print_status(&format!("  {}", style::sanitize(&text)))
-            }
-            _ => {}
-        });
+        let outcome =
+            orrery_pyenv::install(&target.request, &mut |event| match (event, &spinner) {
+                (InstallEvent::Step(text), Some(spinner)) => spinner.set_message(text),
+                (InstallEvent::Line(text), Some(spinner)) if !text.trim().is_empty() => {
+                    spinner.set_message(style::sanitize(text.trim()));
+                }
+                (InstallEvent::Step(text), None) if !self.json => {
+                    output::print_status(&style::sanitize(&text))
+                }
+                (InstallEvent::Line(text), None) if self.verbose => {
+                    output::print_status(&format!("  {}", style::sanitize(&text)))
+                }
+                _ => {}
+            });
         if let Some(spinner) = spinner {
             spinner.finish_and_clear();
         }
@@ -399,7 +400,7 @@ impl InstallDisplay {
     fn conclude(
         &self,
         target: &Target,
-        done: Result<(Outcome, Option<LockChange>), Error>,
+        done: Result<(InstallOutcome, Option<LockChange>), Error>,
     ) -> Exit {
         match (done, self.json) {
             (Ok((outcome, lock)), true) => {
@@ -417,9 +418,14 @@ impl InstallDisplay {
         }
     }
 
-    fn as_json(&self, target: &Target, outcome: &Outcome, lock: Option<&LockChange>) -> Value {
-        let changes_as_json = |changes: &[Change]| -> Vec<Value> {
-            let change = |change: &Change| json!({ "name": change.name, "before": change.before, "after": change.after });
+    fn as_json(
+        &self,
+        target: &Target,
+        outcome: &InstallOutcome,
+        lock: Option<&LockChange>,
+    ) -> Value {
+        let changes_as_json = |changes: &[PackageChange]| -> Vec<Value> {
+            let change = |change: &PackageChange| json!({ "name": change.name, "before": change.before, "after": change.after });
             changes.iter().map(change).collect()
         };
         let lock = lock.map(
@@ -438,7 +444,7 @@ impl InstallDisplay {
         })
     }
 
-    fn print_outcome(&self, target: &Target, outcome: &Outcome, lock: Option<&LockChange>) {
+    fn print_outcome(&self, target: &Target, outcome: &InstallOutcome, lock: Option<&LockChange>) {
         outcome.changes.iter().for_each(|change| print_change("", change));
         for warning in &outcome.warnings {
             output::print_status(&format!(
@@ -475,7 +481,7 @@ impl InstallDisplay {
     }
 }
 
-fn print_change(indent: &str, change: &Change) {
+fn print_change(indent: &str, change: &PackageChange) {
     let name = style::sanitize(&change.name);
     let shown = |version: &Option<String>| style::sanitize(version.as_deref().unwrap_or_default());
     let (before, after) = (shown(&change.before), shown(&change.after));
@@ -492,15 +498,15 @@ fn print_change(indent: &str, change: &Change) {
 }
 
 /// Reports changes of the lock file that were not already shown as installed.
-fn print_lock_changes(lock: &LockChange, installed: &[Change]) {
+fn print_lock_changes(lock: &LockChange, installed: &[PackageChange]) {
     let verb = if lock.created { "created" } else { "updated" };
     output::print_status(&format!("{} {LOCK_FILE}", style::good(verb)));
     if lock.created {
         return;
     }
-    let is_new = |change: &&Change| {
-        let same = |one: &Change| {
-            normal_name(&one.name) == normal_name(&change.name) && one.after == change.after
+    let is_new = |change: &&PackageChange| {
+        let same = |one: &PackageChange| {
+            normalize(&one.name) == normalize(&change.name) && one.after == change.after
         };
         change.before == change.after || !installed.iter().any(same)
     };

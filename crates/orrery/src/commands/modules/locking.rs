@@ -2,15 +2,15 @@
 
 use super::repositories::FetchedModules;
 use super::target::Target;
-use crate::virtualenv::changes::{self, Change};
-use crate::virtualenv::lock::Lock;
-use crate::virtualenv::{self, Error, LockMode, Outcome, Upgrade, inputs_of};
+use orrery_pyenv::changes::{self, PackageChange};
+use orrery_pyenv::lock::Lock;
+use orrery_pyenv::{Error, InstallOutcome, LockMode, Upgrade, inputs_of};
 
 /// A lock file that was written.
 #[derive(Debug)]
 pub(super) struct LockChange {
     pub(super) created: bool,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<PackageChange>,
 }
 
 /// Writes the lock file after an installation, if allowed and changed.
@@ -19,7 +19,7 @@ pub(super) struct LockChange {
 /// An error if it cannot be written, or must not be written and lacks a module.
 pub(super) fn update_lock_file(
     target: &mut Target,
-    outcome: &Outcome,
+    outcome: &InstallOutcome,
     fetched: &FetchedModules,
 ) -> Result<Option<LockChange>, Error> {
     let Some(locking) = &target.request.locking else { return Ok(None) };
@@ -50,7 +50,7 @@ pub(super) fn update_lock_file(
         locking.lock = Some(lock);
     }
     // Records the new lock file, so that the next installation has nothing to do.
-    virtualenv::refresh_record(&target.request)?;
+    orrery_pyenv::refresh_record(&target.request)?;
     Ok(Some(change))
 }
 

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use orrery_compiler::files::Disk;
-use orrery_compiler::module_version::{ModuleVersion, satisfies};
 use orrery_compiler::modules::requirements::{self, PACKAGE_PREFIX, split_requirement};
 use orrery_compiler::project::{InstallMode, ModuleRepositories, Options, ProjectMetadata};
+use orrery_pyenv::module_version::{ModuleVersion, satisfies};
 use orrery_server::compile_service::check_repository;
 use serde::{Deserialize, Serialize};
 
 use super::git::{ask, git, is_modified, local_changes, run, without_password};
-use crate::virtualenv::lock::LockedModule;
-use crate::virtualenv::{Error, LockMode, Locking};
+use orrery_pyenv::lock::LockedModule;
+use orrery_pyenv::{Error, LockMode, Locking};
 
 /// Maximum rounds of fetching modules that other modules import.
 const ROUNDS_MAX: usize = 100;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use orrery_compiler::modules::requirements::{package_of, split_requirement};
 
-use crate::virtualenv::requirements::relative;
-use crate::virtualenv::{Error, requirements};
+use orrery_pyenv::requirements::relative;
+use orrery_pyenv::{Error, requirements};
 
 /// Source of a module.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use orrery_compiler::project::Options;
 
 use crate::cli::modules::InstallOptions;
 use crate::projects;
-use crate::virtualenv::{self, Request, normal_name};
+use orrery_pyenv::InstallRequest;
+use orrery_pyenv::package_names::normalize;
 
 /// Requirements file of projects and of modules in the module path.
 pub(super) const REQUIREMENTS: &str = "requirements.txt";
@@ -18,7 +19,7 @@ const DEVELOPMENT: &str = "requirements.dev.txt";
 
 pub(super) struct Target {
     pub(super) directory: PathBuf,
-    pub(super) request: Request,
+    pub(super) request: InstallRequest,
     /// Imported modules of a project.
     pub(super) imported: Vec<String>,
     pub(super) options: Option<Options>,
@@ -46,7 +47,7 @@ impl Target {
         let found = requirements::project_requirements(&Disk, &options)?;
         let places = std::iter::once(&directory).chain(&found.module_dirs);
         let files = places.map(|dir| dir.join(REQUIREMENTS)).filter(|path| path.is_file());
-        let request = Request {
+        let request = InstallRequest {
             files: files.collect(),
             requirements: found.requirements.into_iter().map(|one| one.package).collect(),
             pip: found.pip,
@@ -59,7 +60,7 @@ impl Target {
 
     fn module(directory: PathBuf, given: &InstallOptions) -> Self {
         let development = directory.join(DEVELOPMENT);
-        let request = Request {
+        let request = InstallRequest {
             files: Some(development).filter(|path| path.is_file()).into_iter().collect(),
             requirements: vec!["pytest".into()],
             editable: Some(directory.clone()),
@@ -69,12 +70,12 @@ impl Target {
         Target { directory, request, imported, options: None, module_dirs }
     }
 
-    fn request(directory: &Path, given: &InstallOptions) -> Request {
-        Request {
+    fn request(directory: &Path, given: &InstallOptions) -> InstallRequest {
+        InstallRequest {
             directory: directory.to_owned(),
-            environment: virtualenv::environment_path(directory, given.python_env.as_deref()),
+            environment: orrery_pyenv::environment_path(directory, given.python_env.as_deref()),
             python: given.python.clone(),
-            ..Request::default()
+            ..InstallRequest::default()
         }
     }
 
@@ -89,11 +90,11 @@ impl Target {
 
     /// True if there are requirements, or a virtualenv exists.
     pub(super) fn needs_environment(&self) -> bool {
-        let Request { files, requirements, environment, .. } = &self.request;
+        let InstallRequest { files, requirements, environment, .. } = &self.request;
         self.is_module()
             || !files.is_empty()
             || !requirements.is_empty()
-            || virtualenv::is_environment(environment)
+            || orrery_pyenv::is_environment(environment)
     }
 
     /// True if the module of a package is in the module path.
@@ -107,7 +108,7 @@ impl Target {
     pub(super) fn package_named(&self, package: &str, name: &str) -> String {
         let lock = self.request.locking.as_ref().and_then(|locking| locking.lock.as_ref());
         let is_locked = |name: &str| lock.is_some_and(|lock| lock.package(name).is_some());
-        let (package, plain) = (normal_name(package), normal_name(name));
+        let (package, plain) = (normalize(package), normalize(name));
         if !is_locked(&package) && is_locked(&plain) { plain } else { package }
     }
 

@@ -7,12 +7,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::error::python_of;
-use super::pip::{self, Event, Listener};
-use super::{Error, helper, request::Request};
+use crate::paths::python_of;
+use crate::pip::{self, InstallEvent, Listener};
+use crate::{Error, helper, request::InstallRequest};
 
 /// Variable with the path of uv, or a value that disables it.
-pub(super) const VARIABLE: &str = "ORRERY_UV";
+pub(crate) const VARIABLE: &str = "ORRERY_UV";
 
 /// Values that disable uv.
 const OFF: [&str; 4] = ["0", "", "false", "no"];
@@ -43,7 +43,7 @@ const IRRELEVANT: [&str; 18] = [
 const VARIABLES: [&str; 5] =
     ["UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_NATIVE_TLS", "UV_NO_CACHE", "UV_SYSTEM_CERTS"];
 
-pub(super) struct Uv<'e> {
+pub(crate) struct Uv<'e> {
     program: PathBuf,
     environment: &'e Path,
     directory: &'e Path,
@@ -62,8 +62,8 @@ impl<'e> Uv<'e> {
     ///
     /// # Errors
     /// An error if the variable names a missing program.
-    pub(super) fn find(
-        request: &'e Request,
+    pub(crate) fn find(
+        request: &'e InstallRequest,
         environment: &'e Path,
         listener: Listener<'_>,
     ) -> Result<Option<Self>, Error> {
@@ -74,11 +74,11 @@ impl<'e> Uv<'e> {
             Ok(Ok(configuration)) => configuration,
             Ok(Err(option)) => {
                 let text = format!("uv is not used: pip is configured with {option}");
-                listener(Event::Line(text));
+                listener(InstallEvent::Line(text));
                 return Ok(None);
             }
             Err(error) => {
-                listener(Event::Line(format!("uv is not used: {error}")));
+                listener(InstallEvent::Line(format!("uv is not used: {error}")));
                 return Ok(None);
             }
         };
@@ -87,7 +87,7 @@ impl<'e> Uv<'e> {
 
     /// Resolves requirement files; returns the text of a `pylock.toml` in `scratch`. Keeps versions
     /// in `preferred` if they fit.
-    pub(super) fn compile(
+    pub(crate) fn compile(
         &self,
         requirements: &[PathBuf],
         constraints: &Path,
@@ -115,7 +115,7 @@ impl<'e> Uv<'e> {
     }
 
     /// Installs exactly the packages of a requirements file.
-    pub(super) fn install(
+    pub(crate) fn install(
         &self,
         requirements: &Path,
         hashes: bool,

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::Error;
-use super::helper;
-use super::pip::{normal_name, specifiers_in_conflict};
+use crate::Error;
+use crate::helper;
+use crate::package_names::{MODULE_PREFIX, normalize};
+use crate::pip::specifiers_in_conflict;
 
 struct ShimPackage {
     name: &'static str,
@@ -52,45 +53,45 @@ const LABEL: &str = "+orrery";
 const REVISION: &str = "1";
 
 /// Version of a shim.
-pub(super) fn labelled(version: &str) -> String {
+pub(crate) fn labelled(version: &str) -> String {
     format!("{version}{LABEL}.{REVISION}")
 }
 
 /// Version of the real package.
-pub(super) fn without_label(version: &str) -> &str {
+pub(crate) fn without_label(version: &str) -> &str {
     version.split_once(LABEL).map_or(version, |(stands_for, _)| stands_for)
 }
 
 /// True if a package is a shim.
-pub(super) fn is_own(name: &str, version: &str) -> bool {
-    version.contains(LABEL) && PACKAGES.iter().any(|package| package.name == normal_name(name))
+pub(crate) fn is_own(name: &str, version: &str) -> bool {
+    version.contains(LABEL) && PACKAGES.iter().any(|package| package.name == normalize(name))
 }
 
 /// One selected version for each name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ShimPackages {
+pub(crate) struct ShimPackages {
     chosen: Vec<(&'static str, String)>,
 }
 
 impl ShimPackages {
-    pub(super) fn newest() -> Self {
+    pub(crate) fn newest() -> Self {
         let newest = |package: &ShimPackage| (package.name, package.versions[0].to_owned());
         ShimPackages { chosen: PACKAGES.iter().map(newest).collect() }
     }
 
     /// Installed shims, so that packages which fit them are kept.
-    pub(super) fn installed(packages: &[helper::Package]) -> Self {
+    pub(crate) fn installed(packages: &[helper::Package]) -> Self {
         Self::among(
             packages.iter().map(|package| (package.name.as_str(), package.version.as_str())),
         )
     }
 
     /// Shims among packages, given by name and version.
-    pub(super) fn among<'p>(packages: impl Iterator<Item = (&'p str, &'p str)>) -> Self {
+    pub(crate) fn among<'p>(packages: impl Iterator<Item = (&'p str, &'p str)>) -> Self {
         let mut all = Self::newest();
         for (package, installed) in packages.filter(|(name, version)| is_own(name, version)) {
             for (name, version) in &mut all.chosen {
-                if normal_name(package) == *name {
+                if normalize(package) == *name {
                     *version = without_label(installed).to_owned();
                 }
             }
@@ -99,12 +100,12 @@ impl ShimPackages {
     }
 
     /// `inmanta-core==20.1.0+orrery`, for each.
-    pub(super) fn constraints(&self) -> Vec<String> {
+    pub(crate) fn constraints(&self) -> Vec<String> {
         self.chosen.iter().map(|(name, version)| format!("{name}=={}", labelled(version))).collect()
     }
 
     /// Writes the wheels into a directory.
-    pub(super) fn write(&self, environment: &Path, into: &Path) -> Result<(), Error> {
+    pub(crate) fn write(&self, environment: &Path, into: &Path) -> Result<(), Error> {
         let described = self.chosen.iter().zip(&PACKAGES).map(|((name, version), package)| {
             json!({ "name": name, "version": labelled(version), "requires": package.brings })
         });
@@ -112,7 +113,7 @@ impl ShimPackages {
     }
 
     /// Other versions that satisfy the specifiers of a conflict, if any.
-    pub(super) fn for_conflict(
+    pub(crate) fn for_conflict(
         &self,
         environment: &Path,
         said: &str,
@@ -143,11 +144,11 @@ fn number_in(specifier: &str) -> Option<String> {
 
 /// Finds the real core package, or another package with its import names, which must not be
 /// installed.
-pub(super) fn real_core(packages: &[helper::Package]) -> Option<String> {
+pub(crate) fn real_core(packages: &[helper::Package]) -> Option<String> {
     let is_real = |package: &&helper::Package| {
-        let name = normal_name(&package.name);
+        let name = normalize(&package.name);
         let stands_for = PACKAGES.iter().any(|known| known.name == name);
-        let own = name == super::sdk::PACKAGE;
+        let own = name == crate::sdk::PACKAGE;
         stands_for && !package.version.contains(LABEL)
             || !own && package.top_level.iter().any(|top| top == "inmanta")
     };
@@ -156,16 +157,16 @@ pub(super) fn real_core(packages: &[helper::Package]) -> Option<String> {
 
 /// Import names of a module package that do not belong to the module: `inmanta_mitogen` belongs to
 /// `mitogen`. Others may hide a package of that name.
-pub(super) fn unexpected(package: &helper::Package) -> Vec<String> {
-    let name = normal_name(&package.name);
-    let Some(module) = name.strip_prefix("inmanta-module-") else { return Vec::new() };
+pub(crate) fn unexpected(package: &helper::Package) -> Vec<String> {
+    let name = normalize(&package.name);
+    let Some(module) = name.strip_prefix(MODULE_PREFIX) else { return Vec::new() };
     let own = format!("inmanta_{}", module.replace('-', "_"));
     let expected = |top: &&String| *top == "inmanta_plugins" || **top == own;
     package.top_level.iter().filter(|top| !expected(top)).cloned().collect()
 }
 
 /// Directory of the wheels in a virtualenv, for manual use of pip.
-pub(super) fn wheel_directory(environment: &Path) -> PathBuf {
+pub(crate) fn wheel_directory(environment: &Path) -> PathBuf {
     environment.join("share/orrery")
 }
 

@@ -1,4 +1,4 @@
-//! The Python SDK: its directory, its wheel, and its fingerprint.
+//! The Python SDK in virtualenvs: its wheel, and its fingerprint.
 
 use std::ffi::OsStr;
 use std::hash::Hasher;
@@ -6,26 +6,21 @@ use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHasher;
 
-use super::interpreters::SearchPaths;
-use super::{Error, helper};
+use crate::interpreters::SearchPaths;
+use crate::{Error, helper};
 
 /// Name of its package.
-pub(super) const PACKAGE: &str = "orrery-sdk";
-
-/// Directory of the SDK's packages.
-pub(crate) fn directory() -> Result<PathBuf, Error> {
-    orrery_host::sdk::directory().map_err(|error| Error::Sdk(error.to_string()))
-}
+pub(crate) const PACKAGE: &str = "orrery-sdk";
 
 /// Writes the SDK as a wheel, for manual use with pip.
-pub(crate) fn write_wheel(sdk: &Path, into: &Path) -> Result<PathBuf, Error> {
+pub fn write_wheel(sdk: &Path, into: &Path) -> Result<PathBuf, Error> {
     std::fs::create_dir_all(into).map_err(Error::system(format!("create {}", into.display())))?;
-    let interpreter = SearchPaths::of_this_machine().find(None)?;
-    Ok(helper::sdk_wheel(&interpreter.path, sdk, into)?.file)
+    let interpreter = SearchPaths::of_this_machine().find_for_virtualenv(None)?;
+    Ok(helper::sdk_wheel(&interpreter.program, sdk, into)?.file)
 }
 
 /// Fingerprint of the SDK's content.
-pub(super) fn fingerprint(dir: &Path) -> String {
+pub(crate) fn fingerprint(dir: &Path) -> String {
     let mut hasher = FxHasher::default();
     let mut pending = vec![dir.to_owned()];
     while let Some(path) = pending.pop() {

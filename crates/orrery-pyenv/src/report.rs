@@ -7,16 +7,16 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::lock::{LockedPackage, Source};
-use super::pip::normal_name;
-use super::requirements::relative;
-use super::shim_packages;
+use crate::lock::{LockedPackage, PackageSource};
+use crate::package_names::normalize;
+use crate::requirements::relative;
+use crate::shim_packages;
 
 /// Rules for paths in a lock file.
-pub(super) struct Paths<'p> {
-    pub(super) project: &'p Path,
+pub(crate) struct Paths<'p> {
+    pub(crate) project: &'p Path,
     /// Texts of the requirement files: absolute paths in them stay absolute.
-    pub(super) requirements: &'p [String],
+    pub(crate) requirements: &'p [String],
 }
 
 impl Paths<'_> {
@@ -39,7 +39,7 @@ impl Paths<'_> {
 }
 
 /// Path of a file URL.
-pub(super) fn file_path(url: &str) -> Option<PathBuf> {
+pub(crate) fn file_path(url: &str) -> Option<PathBuf> {
     Url::parse(url).ok().filter(|url| url.scheme() == "file")?.to_file_path().ok()
 }
 
@@ -54,7 +54,7 @@ fn without_password(address: &str) -> String {
 }
 
 /// Parses the report of `pip install --dry-run`.
-pub(super) fn of_pip(text: &str, paths: &Paths<'_>) -> Option<Vec<LockedPackage>> {
+pub(crate) fn of_pip(text: &str, paths: &Paths<'_>) -> Option<Vec<LockedPackage>> {
     let report: Value = serde_json::from_str(text).ok()?;
     let package = |item: &Value| {
         let text =
@@ -65,17 +65,17 @@ pub(super) fn of_pip(text: &str, paths: &Paths<'_>) -> Option<Vec<LockedPackage>
         let url = text(place, "/url")?;
         let source = if let Some(directory) = place.get("dir_info") {
             let editable = directory.get("editable").and_then(Value::as_bool).unwrap_or(false);
-            Source::Directory { path: paths.written(&file_path(&url)?), editable }
+            PackageSource::Directory { path: paths.written(&file_path(&url)?), editable }
         } else if place.get("vcs_info").is_some() {
-            Source::Git {
+            PackageSource::Git {
                 url: without_password(&url),
                 commit: text(place, "/vcs_info/commit_id")?,
                 subdirectory: text(place, "/subdirectory"),
             }
         } else if item.get("is_direct")?.as_bool()? {
-            Source::Archive(paths.url_location(&url))
+            PackageSource::Archive(paths.url_location(&url))
         } else {
-            Source::Index
+            PackageSource::Index
         };
         let hash = text(place, "/archive_info/hashes/sha256").or_else(|| {
             Some(text(place, "/archive_info/hash")?.strip_prefix("sha256=")?.to_owned())
@@ -128,7 +128,7 @@ struct PyLockFile {
 }
 
 /// Parses a `pylock.toml` that uv has written into a directory.
-pub(super) fn of_uv(text: &str, directory: &Path, paths: &Paths<'_>) -> Option<Vec<LockedPackage>> {
+pub(crate) fn of_uv(text: &str, directory: &Path, paths: &Paths<'_>) -> Option<Vec<LockedPackage>> {
     let lock: PyLock = toml::from_str(text).ok()?;
     let read = |found: PyLockPackage| {
         let written = |path: &Path| {
@@ -141,22 +141,22 @@ pub(super) fn of_uv(text: &str, directory: &Path, paths: &Paths<'_>) -> Option<V
             if repository.r#type != "git" {
                 return None;
             }
-            Source::Git {
+            PackageSource::Git {
                 url: without_password(&repository.url?),
                 commit: repository.commit_id,
                 subdirectory: repository.subdirectory,
             }
         } else if let Some(PyLockDirectory { path, editable }) = found.directory {
-            Source::Directory { path: written(&path), editable }
+            PackageSource::Directory { path: written(&path), editable }
         } else if let Some(archive) = found.archive {
             let place = match (&archive.url, &archive.path) {
                 (Some(url), _) => paths.url_location(url),
                 (None, path) => written(path.as_deref()?).display().to_string(),
             };
             files.push(archive);
-            Source::Archive(place)
+            PackageSource::Archive(place)
         } else {
-            Source::Index
+            PackageSource::Index
         };
         let hashes = files.into_iter().filter_map(|mut file| file.hashes.remove("sha256"));
         Some(package(&found.name, found.version, source, hashes))
@@ -167,16 +167,16 @@ pub(super) fn of_uv(text: &str, directory: &Path, paths: &Paths<'_>) -> Option<V
 fn package(
     name: &str,
     version: Option<String>,
-    source: Source,
+    source: PackageSource,
     hashes: impl IntoIterator<Item = String>,
 ) -> LockedPackage {
-    let name = normal_name(name);
-    let own = source == Source::Index
+    let name = normalize(name);
+    let own = source == PackageSource::Index
         && version.as_deref().is_some_and(|version| shim_packages::is_own(&name, version));
-    let source = if own { Source::Orrery } else { source };
-    let version = version.filter(|_| !matches!(source, Source::Directory { .. }));
+    let source = if own { PackageSource::Orrery } else { source };
+    let version = version.filter(|_| !matches!(source, PackageSource::Directory { .. }));
     let hashes: BTreeSet<String> = match source {
-        Source::Index | Source::Archive(_) => {
+        PackageSource::Index | PackageSource::Archive(_) => {
             hashes.into_iter().map(|hash| format!("sha256:{hash}")).collect()
         }
         _ => BTreeSet::new(),

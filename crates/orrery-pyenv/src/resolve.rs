@@ -3,34 +3,35 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::error::python_of;
-use super::lock::{Lock, LockedPackage, Source};
-use super::pip::{self, Event, Listener, Pip, normal_name};
-use super::report::{self, Paths};
-use super::request::{Request, Upgrade};
-use super::shim_packages::ShimPackages;
-use super::uv::Uv;
-use super::{Error, helper, requirements, sdk};
+use crate::lock::{Lock, LockedPackage, PackageSource};
+use crate::package_names::normalize;
+use crate::paths::python_of;
+use crate::pip::{self, InstallEvent, Listener, Pip};
+use crate::report::{self, Paths};
+use crate::request::{InstallRequest, Upgrade};
+use crate::shim_packages::ShimPackages;
+use crate::uv::Uv;
+use crate::{Error, helper, requirements, sdk};
 
 /// Maximum number of attempts that drop only conflicting preferred versions; then all are dropped.
 const ATTEMPTS_MAX: usize = 8;
 
 /// Tools and directories of an installation.
-pub(super) struct Tools<'e> {
-    pub(super) request: &'e Request,
-    pub(super) environment: &'e Path,
-    pub(super) scratch: &'e Path,
+pub(crate) struct Tools<'e> {
+    pub(crate) request: &'e InstallRequest,
+    pub(crate) environment: &'e Path,
+    pub(crate) scratch: &'e Path,
     /// Wheels that the binary provides.
-    pub(super) wheels: PathBuf,
+    pub(crate) wheels: PathBuf,
     /// Additional index arguments of pip, besides its configuration.
-    pub(super) sources: Vec<String>,
-    pub(super) pip: Pip<'e>,
-    pub(super) uv: Option<Uv<'e>>,
+    pub(crate) sources: Vec<String>,
+    pub(crate) pip: Pip<'e>,
+    pub(crate) uv: Option<Uv<'e>>,
 }
 
 impl<'e> Tools<'e> {
-    pub(super) fn new(
-        request: &'e Request,
+    pub(crate) fn new(
+        request: &'e InstallRequest,
         environment: &'e Path,
         scratch: &'e Path,
         listener: Listener<'_>,
@@ -38,21 +39,21 @@ impl<'e> Tools<'e> {
         let wheels = scratch.join("wheels");
         fs::create_dir(&wheels).map_err(Error::system("create a temporary directory"))?;
         let mut sources = vec!["--find-links".to_owned(), wheels.display().to_string()];
-        sources.extend(orrery_host::pip::arguments(&request.pip));
+        sources.extend(crate::pip_settings::arguments(&request.pip));
         let pip = Pip { environment, directory: &request.directory, settings: &request.pip };
         let uv = Uv::find(request, environment, listener)?;
         Ok(Tools { request, environment, scratch, wheels, sources, pip, uv })
     }
 
     /// Writes the wheel of the SDK; returns an exact requirement for it.
-    pub(super) fn write_sdk(&self) -> Result<Option<String>, Error> {
+    pub(crate) fn write_sdk(&self) -> Result<Option<String>, Error> {
         let Some(dir) = &self.request.sdk else { return Ok(None) };
         let wheel = helper::sdk_wheel(&python_of(self.environment), dir, &self.wheels)?;
         Ok(Some(format!("{}=={}", wheel.name, wheel.version)))
     }
 
     /// Resolves all requirements. Keeps locked, or else installed, versions where possible.
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         &self,
         lock: Option<&Lock>,
         installed: &[helper::Package],
@@ -63,7 +64,7 @@ impl<'e> Tools<'e> {
         {
             return Ok(Vec::new());
         }
-        listener(Event::Step("resolving requirements".into()));
+        listener(InstallEvent::Step("resolving requirements".into()));
         let preferred = self.preferred(lock, installed);
         let stand_ins = match (&self.request.upgrade, lock) {
             (Upgrade::All, _) => ShimPackages::newest(),
@@ -75,7 +76,7 @@ impl<'e> Tools<'e> {
         packages.sort_by(|one, other| one.name.cmp(&other.name));
         if let Upgrade::Only(names) = &self.request.upgrade {
             let absent =
-                names.iter().find(|name| packages.iter().all(|one| one.name != normal_name(name)));
+                names.iter().find(|name| packages.iter().all(|one| one.name != normalize(name)));
             if let Some(name) = absent {
                 let text = format!("{name} is not required by this project");
                 return Err(Error::Requirement { text });
@@ -94,25 +95,26 @@ impl<'e> Tools<'e> {
         let mut preferred: Vec<(String, String)> = match (&self.request.upgrade, lock) {
             (Upgrade::All, _) => Vec::new(),
             (_, Some(lock)) => {
-                let known = lock.packages.iter().filter(|package| package.source == Source::Index);
+                let known =
+                    lock.packages.iter().filter(|package| package.source == PackageSource::Index);
                 known.filter_map(|one| Some((one.name.clone(), one.version.clone()?))).collect()
             }
             (_, None) => {
                 let own =
                     |one: &&helper::Package| one.origin.is_none() && !one.version.contains('+');
                 let known = installed.iter().filter(own);
-                known.map(|one| (normal_name(&one.name), one.version.clone())).collect()
+                known.map(|one| (normalize(&one.name), one.version.clone())).collect()
             }
         };
         if let Upgrade::Only(names) = &self.request.upgrade {
-            let names: Vec<String> = names.iter().map(|name| normal_name(name)).collect();
+            let names: Vec<String> = names.iter().map(|name| normalize(name)).collect();
             preferred.retain(|(name, _)| !names.contains(name));
         }
         preferred
     }
 
     /// Lines that name packages.
-    pub(super) fn requirement_lines(&self) -> Vec<String> {
+    pub(crate) fn requirement_lines(&self) -> Vec<String> {
         let mut lines = requirements::named_in(&self.request.files);
         lines.extend_from_slice(&self.request.requirements);
         lines
@@ -133,7 +135,9 @@ impl<'e> Tools<'e> {
         if let Some(uv) = &self.uv {
             match self.ask_uv(uv, &preferred, &stand_ins, &paths, listener) {
                 Ok(packages) => return Ok(packages),
-                Err(error) => listener(Event::Line(format!("uv: {error}; falling back to pip"))),
+                Err(error) => {
+                    listener(InstallEvent::Line(format!("uv: {error}; falling back to pip")))
+                }
             }
         }
         let (mut generations, mut attempts) = (0, 0);
@@ -150,7 +154,9 @@ impl<'e> Tools<'e> {
             {
                 generations += 1;
                 stand_ins = other;
-                listener(Event::Step("these modules need an older generation: retrying".into()));
+                listener(InstallEvent::Step(
+                    "these modules need an older generation: retrying".into(),
+                ));
                 continue;
             }
             if preferred.is_empty() {
@@ -228,7 +234,7 @@ impl<'e> Tools<'e> {
         let updated = |name: &str| match &self.request.upgrade {
             Upgrade::Nothing => false,
             Upgrade::All => true,
-            Upgrade::Only(names) => names.iter().any(|one| normal_name(one) == name),
+            Upgrade::Only(names) => names.iter().any(|one| normalize(one) == name),
         };
         let mut new = Vec::new();
         for package in packages.iter_mut() {
@@ -237,7 +243,7 @@ impl<'e> Tools<'e> {
                 .filter(|known| known.version == package.version && known.source == package.source);
             match known.filter(|_| !updated(&package.name)) {
                 Some(known) => package.hashes.clone_from(&known.hashes),
-                None if package.source == Source::Index => {
+                None if package.source == PackageSource::Index => {
                     new.extend(package.version.clone().map(|one| (package.name.clone(), one)));
                 }
                 None => {}

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use super::pip::normal_name;
+use crate::package_names::{normalize, split_name};
 
 /// Files and everything that they include with `-r` and `-c`, with their texts. pip reports
 /// unreadable files.
-pub(super) fn with_included(files: &[PathBuf]) -> Vec<(PathBuf, String)> {
+pub(crate) fn with_included(files: &[PathBuf]) -> Vec<(PathBuf, String)> {
     included_files(files, &["--requirement", "--constraint", "-r", "-c"])
 }
 
 /// Lines that name packages, in files and their `-r` includes.
-pub(super) fn named_in(files: &[PathBuf]) -> Vec<String> {
+pub(crate) fn named_in(files: &[PathBuf]) -> Vec<String> {
     let texts = included_files(files, &["--requirement", "-r"]);
     let lines = texts.iter().flat_map(|(_, text)| statements(text));
     lines.filter(|line| name_in(line).is_some()).map(str::to_owned).collect()
@@ -49,8 +49,7 @@ fn included<'l>(line: &'l str, options: &[&str]) -> Option<&'l str> {
 /// Package name in a line.
 fn name_in(line: &str) -> Option<&str> {
     let line = line.trim();
-    let end = line.find(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c));
-    let (name, rest) = line.split_at(end.unwrap_or(line.len()));
+    let (name, rest) = split_name(line);
     let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && !rest.starts_with(['/', '\\', ':'])
         && ![".whl", ".zip", ".gz", ".tgz", ".bz2", ".xz"].iter().any(|end| line.ends_with(end));
@@ -58,17 +57,17 @@ fn name_in(line: &str) -> Option<&str> {
 }
 
 /// True if a text of requirements names a package.
-pub(crate) fn has_requirement(text: &str, package: &str) -> bool {
-    text.lines().filter_map(name_in).any(|name| normal_name(name) == normal_name(package))
+pub fn has_requirement(text: &str, package: &str) -> bool {
+    text.lines().filter_map(name_in).any(|name| normalize(name) == normalize(package))
 }
 
 /// Adds a requirement to a text, or replaces the existing one for its package.
-pub(crate) fn with_requirement(text: &str, requirement: &str) -> String {
-    let name = name_in(requirement).map(normal_name);
+pub fn with_requirement(text: &str, requirement: &str) -> String {
+    let name = name_in(requirement).map(normalize);
     let mut replaced = false;
     let mut lines = Vec::new();
     for line in text.lines() {
-        if name.is_some() && name_in(line).map(normal_name) == name {
+        if name.is_some() && name_in(line).map(normalize) == name {
             if !std::mem::replace(&mut replaced, true) {
                 lines.push(requirement);
             }
@@ -83,7 +82,7 @@ pub(crate) fn with_requirement(text: &str, requirement: &str) -> String {
 }
 
 /// Adds a line without a package name to a text, or replaces the same one.
-pub(crate) fn with_line(text: &str, line: &str, is_same: &dyn Fn(&str) -> bool) -> String {
+pub fn with_line(text: &str, line: &str, is_same: &dyn Fn(&str) -> bool) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     match lines.iter().position(|one| is_same(one)) {
         Some(at) => lines[at] = line,
@@ -93,7 +92,7 @@ pub(crate) fn with_line(text: &str, line: &str, is_same: &dyn Fn(&str) -> bool) 
 }
 
 /// Path relative to a directory; both are canonical.
-pub(crate) fn relative(path: &Path, from: &Path) -> PathBuf {
+pub fn relative(path: &Path, from: &Path) -> PathBuf {
     let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
     let shared = path.components().zip(from.components()).take_while(|(a, b)| a == b).count();
     let ups = from.components().count() - shared;
@@ -106,7 +105,7 @@ pub(crate) fn relative(path: &Path, from: &Path) -> PathBuf {
 }
 
 /// Lines without comments and insignificant whitespace.
-pub(super) fn statements(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn statements(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(|line| {
         let line = line.split(" #").next().unwrap_or(line).trim();
         if line.starts_with('#') { "" } else { line }
@@ -115,7 +114,7 @@ pub(super) fn statements(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Index options of requirement files, as arguments of pip.
-pub(super) fn source_options(files: &[PathBuf]) -> Vec<String> {
+pub(crate) fn source_options(files: &[PathBuf]) -> Vec<String> {
     let known = ["--index-url", "-i", "--extra-index-url", "--find-links", "-f", "--trusted-host"];
     let mut found = Vec::new();
     for (_, text) in with_included(files) {

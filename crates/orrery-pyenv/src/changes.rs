@@ -2,34 +2,34 @@
 
 use std::collections::BTreeSet;
 
-use super::helper::Contents;
-use super::lock::Lock;
-use super::pip::normal_name;
+use crate::helper::Contents;
+use crate::lock::Lock;
+use crate::package_names::normalize;
 
 /// An added, changed or removed version. Equal versions mean that the files differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) name: String,
-    pub(crate) before: Option<String>,
-    pub(crate) after: Option<String>,
+pub struct PackageChange {
+    pub name: String,
+    pub before: Option<String>,
+    pub after: Option<String>,
 }
 
 /// Differences between the contents of a virtualenv.
-pub(super) fn installed(before: &Contents, after: &Contents) -> Vec<Change> {
+pub(crate) fn installed(before: &Contents, after: &Contents) -> Vec<PackageChange> {
     let version_in = |contents: &Contents, name: &str| {
-        let found = contents.packages.iter().find(|package| normal_name(&package.name) == name);
+        let found = contents.packages.iter().find(|package| normalize(&package.name) == name);
         found.map(|package| package.version.clone())
     };
     let mut names: Vec<(String, String)> = [before, after]
         .iter()
         .flat_map(|contents| &contents.packages)
-        .map(|package| (normal_name(&package.name), package.name.clone()))
+        .map(|package| (normalize(&package.name), package.name.clone()))
         .collect();
     names.sort();
     names.dedup_by(|one, other| one.0 == other.0);
     names
         .into_iter()
-        .map(|(normal, name)| Change {
+        .map(|(normal, name)| PackageChange {
             before: version_in(before, &normal),
             after: version_in(after, &normal),
             name,
@@ -40,7 +40,7 @@ pub(super) fn installed(before: &Contents, after: &Contents) -> Vec<Change> {
 
 /// Differences between lock files: packages, then modules. Includes packages with equal versions
 /// and other files.
-pub(crate) fn locked(before: Option<&Lock>, after: &Lock) -> Vec<Change> {
+pub fn locked(before: Option<&Lock>, after: &Lock) -> Vec<PackageChange> {
     let entries = |lock: &Lock| -> Vec<(String, String)> {
         let packages = lock.packages.iter().map(|one| (one.name.clone(), one.display_version()));
         let modules = lock.modules.iter().map(|one| {
@@ -64,20 +64,21 @@ pub(crate) fn locked(before: Option<&Lock>, after: &Lock) -> Vec<Change> {
     let version = |list: &[(String, String)], name: &str| {
         list.iter().find(|(other, _)| other == name).map(|(_, version)| version.clone())
     };
-    let change = |name: &String| Change {
+    let change = |name: &String| PackageChange {
         before: version(&before, name),
         after: version(&after, name),
         name: name.clone(),
     };
-    let differs =
-        |change: &Change| change.before != change.after || has_other_files.contains(&change.name);
+    let differs = |change: &PackageChange| {
+        change.before != change.after || has_other_files.contains(&change.name)
+    };
     names.into_iter().map(change).filter(differs).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::virtualenv::helper::Package;
+    use crate::helper::Package;
 
     fn contents(packages: &[(&str, &str)]) -> Contents {
         let package = |&(name, version): &(&str, &str)| Package {
@@ -98,7 +99,7 @@ mod tests {
         let after = contents(&[("a-b", "2"), ("new", "1"), ("same", "1")]);
         let found: Vec<(String, Option<String>, Option<String>)> = installed(&before, &after)
             .into_iter()
-            .map(|change| (normal_name(&change.name), change.before, change.after))
+            .map(|change| (normalize(&change.name), change.before, change.after))
             .collect();
         let text = |text: &str| Some(text.to_owned());
         assert_eq!(

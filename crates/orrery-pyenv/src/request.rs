@@ -4,35 +4,35 @@ use std::path::{Path, PathBuf};
 
 use orrery_model::PipSettings;
 
-use super::Error;
-use super::changes::Change;
-use super::helper::Package;
-use super::lock::{Lock, LockedModule, LockedPackage};
+use crate::Error;
+use crate::changes::PackageChange;
+use crate::helper::Package;
+use crate::lock::{Lock, LockedModule, LockedPackage};
 
 /// Request of an installation.
 #[derive(Debug, Default)]
-pub(crate) struct Request {
+pub struct InstallRequest {
     /// Directory of the project or module; base of requirement files.
-    pub(crate) directory: PathBuf,
-    pub(crate) environment: PathBuf,
+    pub directory: PathBuf,
+    pub environment: PathBuf,
     /// Version, name or path of Python; default: the newest.
-    pub(crate) python: Option<String>,
+    pub python: Option<String>,
     /// Requirement files.
-    pub(crate) files: Vec<PathBuf>,
-    pub(crate) requirements: Vec<String>,
+    pub files: Vec<PathBuf>,
+    pub requirements: Vec<String>,
     /// Directory that is installed in editable mode.
-    pub(crate) editable: Option<PathBuf>,
-    pub(crate) pip: PipSettings,
-    pub(crate) sdk: Option<PathBuf>,
-    pub(crate) upgrade: Upgrade,
+    pub editable: Option<PathBuf>,
+    pub pip: PipSettings,
+    pub sdk: Option<PathBuf>,
+    pub upgrade: Upgrade,
     /// True to recreate the virtualenv.
-    pub(crate) rebuild: bool,
+    pub rebuild: bool,
     /// Lock file; without one, versions are resolved and not stored.
-    pub(crate) locking: Option<Locking>,
+    pub locking: Option<Locking>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum Upgrade {
+pub enum Upgrade {
     /// Keeps locked or installed versions where possible.
     #[default]
     Nothing,
@@ -43,7 +43,7 @@ pub(crate) enum Upgrade {
 
 /// Use of the lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockMode {
+pub enum LockMode {
     /// Uses the lock file, and updates it if it is missing or out of date.
     Update,
     /// Fails if the lock file is missing or out of date.
@@ -54,14 +54,14 @@ pub(crate) enum LockMode {
 
 /// Lock file of an installation: mode and content.
 #[derive(Debug)]
-pub(crate) struct Locking {
-    pub(crate) mode: LockMode,
-    pub(crate) lock: Option<Lock>,
+pub struct Locking {
+    pub mode: LockMode,
+    pub lock: Option<Lock>,
 }
 
 impl Locking {
     /// Reads the lock file of a project.
-    pub(crate) fn read(project: &Path, mode: LockMode) -> Result<Self, Error> {
+    pub fn read(project: &Path, mode: LockMode) -> Result<Self, Error> {
         let lock = Lock::read(project)?;
         if lock.is_none() && mode != LockMode::Update {
             return Err(Error::LockMissing);
@@ -70,21 +70,21 @@ impl Locking {
     }
 
     /// Locked commits of modules.
-    pub(crate) fn modules(&self) -> &[LockedModule] {
+    pub fn modules(&self) -> &[LockedModule] {
         self.lock.as_ref().map_or(&[], |lock| &lock.modules)
     }
 }
 
 /// Outcome of an installation.
 #[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) environment: PathBuf,
-    pub(crate) python: String,
-    pub(crate) created: bool,
-    pub(crate) changes: Vec<Change>,
+pub struct InstallOutcome {
+    pub environment: PathBuf,
+    pub python: String,
+    pub created: bool,
+    pub changes: Vec<PackageChange>,
     /// Installed packages; empty if nothing was checked.
-    pub(crate) packages: Vec<Package>,
+    pub packages: Vec<Package>,
     /// Resolved packages; `None` if the lock file was used.
-    pub(crate) resolved: Option<Vec<LockedPackage>>,
-    pub(crate) warnings: Vec<String>,
+    pub resolved: Option<Vec<LockedPackage>>,
+    pub warnings: Vec<String>,
 }

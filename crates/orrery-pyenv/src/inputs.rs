@@ -5,16 +5,16 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::lock::{Inputs, Lock, LockedPackage, Source};
-use super::request::Request;
-use super::requirements::{self, relative};
+use crate::lock::{Inputs, Lock, LockedPackage, PackageSource};
+use crate::request::InstallRequest;
+use crate::requirements::{self, relative};
 
 /// Files with the metadata of a package in a directory.
 const DESCRIPTIONS: [&str; 3] = ["setup.cfg", "pyproject.toml", "setup.py"];
 
 /// Inputs of a resolution: requirement files without comments, requirements and indexes of
 /// `project.yml`, and metadata of packages in directories.
-pub(crate) fn inputs_of(request: &Request, packages: &[LockedPackage]) -> Inputs {
+pub fn inputs_of(request: &InstallRequest, packages: &[LockedPackage]) -> Inputs {
     let project = &request.directory;
     let mut inputs = Inputs::new();
     for (path, text) in requirements::with_included(&request.files) {
@@ -29,7 +29,7 @@ pub(crate) fn inputs_of(request: &Request, packages: &[LockedPackage]) -> Inputs
         inputs.insert("pip".into(), digest([settings.as_str()]));
     }
     for package in packages {
-        let Source::Directory { path, .. } = &package.source else { continue };
+        let PackageSource::Directory { path, .. } = &package.source else { continue };
         for path in DESCRIPTIONS.map(|name| path.join(name)) {
             if let Ok(text) = std::fs::read_to_string(project.join(&path)) {
                 inputs.insert(path.display().to_string(), digest(text.lines()));
@@ -40,7 +40,7 @@ pub(crate) fn inputs_of(request: &Request, packages: &[LockedPackage]) -> Inputs
 }
 
 /// Inputs that changed since the lock file was written.
-pub(super) fn changed(lock: &Lock, request: &Request) -> Vec<String> {
+pub(crate) fn changed(lock: &Lock, request: &InstallRequest) -> Vec<String> {
     let now = inputs_of(request, &lock.packages);
     let names: BTreeSet<&String> = lock.inputs.keys().chain(now.keys()).collect();
     let changed = names.into_iter().filter(|name| lock.inputs.get(*name) != now.get(*name));
@@ -81,10 +81,10 @@ mod tests {
         let directory = scratch.path().canonicalize().unwrap();
         let file = directory.join("requirements.txt");
         std::fs::write(&file, "a>=1\n").unwrap();
-        let request = Request {
+        let request = InstallRequest {
             directory: directory.clone(),
             files: vec![file.clone()],
-            ..Request::default()
+            ..InstallRequest::default()
         };
         let lock = Lock { inputs: inputs_of(&request, &[]), ..Lock::default() };
         assert_eq!(lock.inputs.keys().collect::<Vec<_>>(), ["requirements.txt"]);
@@ -92,7 +92,7 @@ mod tests {
         assert!(changed(&lock, &request).is_empty());
         std::fs::write(&file, "a>=2\n").unwrap();
         assert_eq!(changed(&lock, &request), ["requirements.txt"]);
-        let request = Request { requirements: vec!["b".into()], files: vec![], ..request };
+        let request = InstallRequest { requirements: vec!["b".into()], files: vec![], ..request };
         let both = ["requirements.txt", "`requires` of project.yml or of a module"];
         assert_eq!(changed(&lock, &request), both);
     }
@@ -103,11 +103,11 @@ mod tests {
         let directory = scratch.path().canonicalize().unwrap();
         std::fs::create_dir_all(directory.join("shop")).unwrap();
         std::fs::write(directory.join("shop/setup.cfg"), "[metadata]\n").unwrap();
-        let request = Request { directory: directory.clone(), ..Request::default() };
+        let request = InstallRequest { directory: directory.clone(), ..InstallRequest::default() };
         let packages = vec![LockedPackage {
             name: "shop".into(),
             version: None,
-            source: Source::Directory { path: "./shop".into(), editable: true },
+            source: PackageSource::Directory { path: "./shop".into(), editable: true },
             hashes: BTreeSet::new(),
         }];
         let lock = Lock { inputs: inputs_of(&request, &packages), packages, ..Lock::default() };

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-pub use orrery_model::PipSettings;
+use orrery_model::PipSettings;
 
 /// Environment variables of package sources, removed if only the project's index applies.
 const SOURCE_VARIABLES: [&str; 5] =

@@ -1,15 +1,17 @@
 //! Errors of creating a virtualenv and of installing into it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use thiserror::Error;
+
+use crate::paths::python_of;
 
 /// Maximum number of expected hashes that an error lists.
 const HASHES_SHOWN: usize = 4;
 
 #[derive(Debug, Error)]
-pub(crate) enum Error {
+pub enum Error {
     #[error("no Python found that can create a virtualenv")]
     NoPython,
     #[error("{python} cannot be used: {reason}")]
@@ -67,13 +69,13 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    pub fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let what = what.into();
         move |error| Error::System { what, error }
     }
 
     /// Details: the output of pip, or the differences.
-    pub(crate) fn details(&self) -> Option<String> {
+    pub fn details(&self) -> Option<String> {
         match self {
             Error::Conflict { said }
             | Error::Unreachable { said }
@@ -95,7 +97,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn help(&self) -> Option<String> {
+    pub fn help(&self) -> Option<String> {
         Some(match self {
             Error::NoPython => "install Python 3.11, 3.12 or 3.13 with its `venv` and `ensurepip`, or name one with --python".into(),
             Error::UnusablePython { .. } => {
@@ -158,7 +160,7 @@ impl Error {
     }
 
     /// Error class for programs.
-    pub(crate) fn class(&self) -> &'static str {
+    pub fn class(&self) -> &'static str {
         match self {
             Error::NoPython | Error::UnusablePython { .. } => "no-python",
             Error::NotAnEnvironment { .. } => "not-an-environment",
@@ -195,9 +197,4 @@ fn lacking(missing: &[String]) -> String {
         [one] => format!("{one} is missing from orrery.lock"),
         several => format!("{} are missing from orrery.lock", several.join(", ")),
     }
-}
-
-/// Interpreter of a virtualenv.
-pub(crate) fn python_of(dir: &Path) -> PathBuf {
-    dir.join("bin/python")
 }

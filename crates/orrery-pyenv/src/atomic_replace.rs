@@ -3,37 +3,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use super::interpreters::Interpreter;
-use super::{Error, error::python_of};
+use crate::Error;
 
 /// Directory beside a virtualenv for building its successor.
-pub(super) fn aside(environment: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn aside(environment: &Path, suffix: &str) -> PathBuf {
     let name = environment.file_name().unwrap_or_default().to_string_lossy();
     environment.with_file_name(format!("{name}.orrery-{suffix}"))
 }
 
-/// Creates an empty virtualenv with pip.
-pub(super) fn create_empty(interpreter: &Interpreter, dir: &Path) -> Result<(), Error> {
-    remove(dir)?;
-    let output = Command::new(&interpreter.path)
-        .args(["-I", "-m", "venv"])
-        .arg(dir)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(Error::system(format!("run {}", interpreter.path.display())))?;
-    if output.status.success() && python_of(dir).exists() {
-        return Ok(());
-    }
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).trim().to_owned();
-    let reason = said.lines().next_back().unwrap_or("no virtualenv was created").to_owned();
-    let python = interpreter.path.display().to_string();
-    Err(Error::UnusablePython { python, reason })
-}
-
-pub(super) fn remove(dir: &Path) -> Result<(), Error> {
+pub(crate) fn remove(dir: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::System { what: format!("remove {}", dir.display()), error })
@@ -43,7 +22,7 @@ pub(super) fn remove(dir: &Path) -> Result<(), Error> {
 }
 
 /// Moves a complete virtualenv to its final path.
-pub(super) fn move_into_place(new: &Path, place: &Path) -> Result<(), Error> {
+pub(crate) fn move_into_place(new: &Path, place: &Path) -> Result<(), Error> {
     rewrite_paths(new, place)?;
     let old = aside(place, "old");
     remove(&old)?;

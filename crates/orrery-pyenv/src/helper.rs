@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use orrery_host::pip::PipSettings;
+use orrery_model::PipSettings;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Error;
-use super::error::python_of;
+use crate::Error;
+use crate::paths::python_of;
 
 const HELPER: &str = include_str!("helper.py");
 
@@ -23,21 +23,21 @@ pub(crate) struct Contents {
 }
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-pub(crate) struct Package {
-    pub(crate) name: String,
-    pub(crate) version: String,
+pub struct Package {
+    pub name: String,
+    pub version: String,
     /// Top-level import names.
-    pub(crate) top_level: Vec<String>,
+    pub top_level: Vec<String>,
     /// Content of `direct_url.json`, if it is not from an index.
     #[serde(default)]
-    pub(crate) origin: Option<serde_json::Value>,
+    pub origin: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Wheel {
-    pub(super) name: String,
-    pub(super) version: String,
-    pub(super) file: PathBuf,
+pub(crate) struct Wheel {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
@@ -45,19 +45,19 @@ struct ChosenVersion {
     version: Option<String>,
 }
 
-pub(super) fn inspect(environment: &Path) -> Result<Contents, Error> {
+pub(crate) fn inspect(environment: &Path) -> Result<Contents, Error> {
     ask(environment, &["inspect".into()])
 }
 
 /// Writes the wheel of the SDK into a directory; works with any interpreter.
-pub(super) fn sdk_wheel(python: &Path, sdk: &Path, into: &Path) -> Result<Wheel, Error> {
+pub(crate) fn sdk_wheel(python: &Path, sdk: &Path, into: &Path) -> Result<Wheel, Error> {
     let paths = [sdk, into].map(|path| path.display().to_string());
     let [sdk, into] = paths;
     run(python, &["sdk-wheel".into(), sdk, env!("CARGO_PKG_VERSION").into(), into])
 }
 
 /// Writes wheels without code, each with `name`, `version` and `requires`.
-pub(super) fn write_shims(
+pub(crate) fn write_shims(
     environment: &Path,
     into: &Path,
     packages: &serde_json::Value,
@@ -67,7 +67,7 @@ pub(super) fn write_shims(
 }
 
 /// The first version that the specifiers allow.
-pub(super) fn choose(
+pub(crate) fn choose(
     environment: &Path,
     specifiers: &[String],
     versions: &[String],
@@ -78,16 +78,16 @@ pub(super) fn choose(
 }
 
 /// pip's configuration for installations.
-pub(super) fn configuration(
+pub(crate) fn configuration(
     environment: &Path,
     settings: &PipSettings,
 ) -> Result<BTreeMap<String, String>, Error> {
     let mut command = command(&python_of(environment), &["configuration".into()]);
-    answer(orrery_host::pip::configure(&mut command, settings))
+    answer(crate::pip_settings::configure(&mut command, settings))
 }
 
 /// SHA-256 hashes of all files that the indexes have of packages, given by name and version.
-pub(super) fn artefacts(
+pub(crate) fn artefacts(
     environment: &Path,
     directory: &Path,
     settings: &PipSettings,
@@ -98,19 +98,19 @@ pub(super) fn artefacts(
     let packages = serde_json::json!(packages).to_string();
     let mut command = command(&python_of(environment), &["artefacts".into(), given, packages]);
     command.current_dir(directory);
-    answer(orrery_host::pip::configure(&mut command, settings))
+    answer(crate::pip_settings::configure(&mut command, settings))
 }
 
 /// An unsatisfied requirement.
 #[derive(Debug, Deserialize)]
-pub(super) struct Unmet {
-    pub(super) text: String,
+pub(crate) struct Unmet {
+    pub(crate) text: String,
     /// The package, if it is not installed.
-    pub(super) missing: Option<String>,
+    pub(crate) missing: Option<String>,
 }
 
 /// Unsatisfied requirements of installed packages and of requirement lines.
-pub(super) fn unmet(
+pub(crate) fn unmet(
     environment: &Path,
     names: &[String],
     lines: &[String],

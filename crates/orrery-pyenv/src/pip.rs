@@ -1,39 +1,36 @@
 //! Runs pip: streamed output, dry-run reports, and classified failures. `stream` runs any
 //! installer.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use orrery_host::pip::PipSettings;
+use orrery_model::PipSettings;
 
-use super::Error;
-use super::error::python_of;
-
-/// Number of last output lines that an error keeps.
-const KEPT_LINES: usize = 400;
+use crate::package_names::normalize;
+use crate::paths::python_of;
+use crate::{Error, pip_settings, process};
 
 /// Progress of an installation.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub enum InstallEvent {
     /// Current step.
     Step(String),
     /// Output line of the installer.
     Line(String),
 }
 
-pub(crate) type Listener<'l> = &'l mut dyn FnMut(Event);
+pub type Listener<'l> = &'l mut dyn FnMut(InstallEvent);
 
-pub(super) struct Pip<'e> {
-    pub(super) environment: &'e Path,
+pub(crate) struct Pip<'e> {
+    pub(crate) environment: &'e Path,
     /// Base of relative paths in requirement files.
-    pub(super) directory: &'e Path,
-    pub(super) settings: &'e PipSettings,
+    pub(crate) directory: &'e Path,
+    pub(crate) settings: &'e PipSettings,
 }
 
 impl Pip<'_> {
     /// Dry-run report of `pip install` with some arguments, for an empty virtualenv.
-    pub(super) fn plan(
+    pub(crate) fn plan(
         &self,
         arguments: &[String],
         scratch: &Path,
@@ -49,47 +46,28 @@ impl Pip<'_> {
     }
 
     /// Runs pip.
-    pub(super) fn run(&self, arguments: &[String], listener: Listener<'_>) -> Result<(), Error> {
-        let mut command = Command::new(python_of(self.environment));
-        command
-            .args(["-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-color"])
-            .args(arguments)
-            .args(["--progress-bar", "off"])
-            .current_dir(self.directory);
-        orrery_host::pip::configure(&mut command, self.settings);
+    pub(crate) fn run(&self, arguments: &[String], listener: Listener<'_>) -> Result<(), Error> {
+        let mut command = invocation(Command::new(python_of(self.environment)));
+        command.args(arguments).args(["--progress-bar", "off"]).current_dir(self.directory);
+        pip_settings::configure(&mut command, self.settings);
         stream(command, listener)?.map_err(|lines| failure(&lines))
     }
 }
 
 /// Runs an installer. On failure, the inner error has its last lines.
-pub(super) fn stream(
-    mut command: Command,
+pub(crate) fn stream(
+    command: Command,
     listener: Listener<'_>,
 ) -> Result<Result<(), Vec<String>>, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let what = || Error::system(format!("run {program}"));
-    let (reader, writer) = std::io::pipe().map_err(what())?;
-    command
-        .stdin(Stdio::null())
-        // One stream, so that the lines of a message stay together.
-        .stdout(writer.try_clone().map_err(what())?)
-        .stderr(writer);
-    tracing::debug!(?command, "installer");
-    let mut child = command.spawn().map_err(what())?;
-    // The command holds the write end; the stream ends when all copies are closed.
-    drop(command);
-    let mut kept = std::collections::VecDeque::new();
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = line.map_err(what())?;
-        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-        listener(Event::Line(line.clone()));
-        if kept.len() == KEPT_LINES {
-            kept.pop_front();
-        }
-        kept.push_back(line);
-    }
-    let status = child.wait().map_err(what())?;
-    Ok(if status.success() { Ok(()) } else { Err(Vec::from(kept)) })
+    process::stream(command, None, &mut |line| listener(InstallEvent::Line(line.to_owned())))
+        .map_err(Error::system(format!("run {program}")))
+}
+
+/// Completes the command of an interpreter so that it runs pip.
+pub(crate) fn invocation(mut python: Command) -> Command {
+    python.args(["-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-color"]);
+    python
 }
 
 /// Classifies a failure by pip's output, and keeps the relevant lines.
@@ -156,15 +134,15 @@ fn hash_mismatch(lines: &[String]) -> Option<Error> {
 }
 
 /// Packages with constraints that conflict with the requirements.
-pub(super) fn constraints_in_conflict(said: &str) -> Vec<String> {
+pub(crate) fn constraints_in_conflict(said: &str) -> Vec<String> {
     let lines = said.lines().filter_map(|line| line.split_once("The user requested (constraint) "));
     let names = lines.map(|(_, constraint)| constraint.split("==").next().unwrap_or(constraint));
-    names.map(|name| normal_name(name.trim())).collect()
+    names.map(|name| normalize(name.trim())).collect()
 }
 
 /// Specifiers that a conflict names for a package: for `b` in `a 1.0 depends on b<14 and >=8`,
 /// `<14` and `>=8`. Excludes the constraint of the package itself.
-pub(super) fn specifiers_in_conflict(said: &str, package: &str) -> Vec<String> {
+pub(crate) fn specifiers_in_conflict(said: &str, package: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in said.lines() {
         let Some((subject, wanted)) =
@@ -189,13 +167,8 @@ pub(super) fn specifiers_in_conflict(said: &str, package: &str) -> Vec<String> {
     found
 }
 
-/// Normalized package name: case, `-`, `_` and `.` do not matter.
-pub(crate) fn normal_name(name: &str) -> String {
-    name.to_ascii_lowercase().replace(['_', '.'], "-")
-}
-
 /// Writes a requirements file.
-pub(super) fn write_lines(path: &Path, lines: &[String]) -> Result<PathBuf, Error> {
+pub(crate) fn write_lines(path: &Path, lines: &[String]) -> Result<PathBuf, Error> {
     let mut text = lines.join("\n");
     text.push('\n');
     std::fs::write(path, text).map_err(Error::system(format!("write {}", path.display())))?;

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::request::Request;
-use super::{Error, requirements, sdk};
+use crate::request::InstallRequest;
+use crate::{Error, requirements, sdk};
 
-pub(super) const FILE: &str = "orrery.json";
+pub(crate) const FILE: &str = "orrery.json";
 /// Version of the virtualenv layout.
 const FORMAT: u32 = 4;
 
 /// All inputs of the contents of a virtualenv.
-pub(super) fn inputs(request: &Request) -> Value {
+pub(crate) fn inputs(request: &InstallRequest) -> Value {
     let read: Vec<Value> = requirements::with_included(&request.files)
         .into_iter()
         .map(|(path, text)| json!([path.display().to_string(), text]))
@@ -35,29 +35,29 @@ pub(super) fn inputs(request: &Request) -> Value {
     })
 }
 
-pub(super) struct InstallRecord {
+pub(crate) struct InstallRecord {
     note: Value,
 }
 
 impl InstallRecord {
-    pub(super) fn read(environment: &Path) -> Option<Self> {
+    pub(crate) fn read(environment: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(environment.join(FILE)).ok()?;
         Some(InstallRecord { note: serde_json::from_str(&text).ok()? })
     }
 
     /// True if Orrery created the virtualenv, rather than only installing into it.
-    pub(super) fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.note.get("made").and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// True if the virtualenv is unchanged since an installation with the same inputs.
-    pub(super) fn is_current(&self, inputs: &Value, environment: &Path) -> bool {
+    pub(crate) fn is_current(&self, inputs: &Value, environment: &Path) -> bool {
         self.note.get("inputs") == Some(inputs)
             && self.note.get("installed") == Some(&json!(installed(environment)))
     }
 
     /// True if only the SDK differs, which changes with every release of Orrery.
-    pub(super) fn is_current_but_for_the_sdk(&self, inputs: &Value, environment: &Path) -> bool {
+    pub(crate) fn is_current_but_for_the_sdk(&self, inputs: &Value, environment: &Path) -> bool {
         let without = |inputs: &Value| {
             let mut inputs = inputs.clone();
             inputs.as_object_mut().map(|members| members.insert("sdk".into(), Value::Null));
@@ -68,7 +68,7 @@ impl InstallRecord {
             && self.note.get("installed") == Some(&json!(installed(environment)))
     }
 
-    pub(super) fn write(environment: &Path, inputs: &Value, is_own: bool) -> Result<(), Error> {
+    pub(crate) fn write(environment: &Path, inputs: &Value, is_own: bool) -> Result<(), Error> {
         let note = json!({ "made": is_own, "inputs": inputs, "installed": installed(environment) });
         let path = environment.join(FILE);
         let text = format!("{note:#}\n");

@@ -12,36 +12,36 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// File name, beside `project.yml`.
-pub(crate) const FILE: &str = "orrery.lock";
+pub const FILE: &str = "orrery.lock";
 
 /// Digests of the inputs of a resolution, by file or section.
-pub(crate) type Inputs = BTreeMap<String, String>;
+pub type Inputs = BTreeMap<String, String>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lock {
+pub struct Lock {
     /// Python version of the resolution: `3.13`.
-    pub(crate) python: String,
-    pub(crate) inputs: Inputs,
+    pub python: String,
+    pub inputs: Inputs,
     /// Sorted by name.
-    pub(crate) packages: Vec<LockedPackage>,
+    pub packages: Vec<LockedPackage>,
     /// Cloned modules, sorted by name.
-    pub(crate) modules: Vec<LockedModule>,
+    pub modules: Vec<LockedModule>,
 }
 
 /// An exact Python package.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LockedPackage {
+pub struct LockedPackage {
     /// Normalized name.
-    pub(crate) name: String,
+    pub name: String,
     /// `None` for directories: their version may change.
-    pub(crate) version: Option<String>,
-    pub(crate) source: Source,
+    pub version: Option<String>,
+    pub source: PackageSource,
     /// `sha256:…` of every acceptable file.
-    pub(crate) hashes: BTreeSet<String>,
+    pub hashes: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum PackageSource {
     /// An index of pip or the project. The hashes identify the content, whichever index it comes
     /// from.
     Index,
@@ -63,33 +63,33 @@ pub(crate) enum Source {
 
 /// A module at a commit of its repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LockedModule {
-    pub(crate) name: String,
-    pub(crate) url: String,
-    pub(crate) commit: String,
+pub struct LockedModule {
+    pub name: String,
+    pub url: String,
+    pub commit: String,
 }
 
 impl Lock {
-    pub(crate) fn path(project: &Path) -> PathBuf {
+    pub fn path(project: &Path) -> PathBuf {
         project.join(FILE)
     }
 
-    pub(crate) fn package(&self, name: &str) -> Option<&LockedPackage> {
+    pub fn package(&self, name: &str) -> Option<&LockedPackage> {
         self.packages.iter().find(|package| package.name == name)
     }
 }
 
 impl LockedPackage {
     /// True if it comes from an index without hashes.
-    pub(crate) fn is_unverified(&self) -> bool {
-        self.source == Source::Index && self.hashes.is_empty()
+    pub fn is_unverified(&self) -> bool {
+        self.source == PackageSource::Index && self.hashes.is_empty()
     }
 
     /// Version with the source, unless it is an index.
-    pub(crate) fn display_version(&self) -> String {
+    pub fn display_version(&self) -> String {
         let version = self.version.clone().unwrap_or_default();
         match &self.source {
-            Source::Index | Source::Orrery => version,
+            PackageSource::Index | PackageSource::Orrery => version,
             other => format!("{version} ({other})").trim_start().to_owned(),
         }
     }
@@ -100,17 +100,17 @@ const ARCHIVE: &str = "archive+";
 const PATH: &str = "path+";
 const EDITABLE: &str = "editable+";
 
-impl fmt::Display for Source {
+impl fmt::Display for PackageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Index => f.write_str("index"),
-            Source::Orrery => f.write_str("orrery"),
-            Source::Git { url, commit, subdirectory } => {
+            PackageSource::Index => f.write_str("index"),
+            PackageSource::Orrery => f.write_str("orrery"),
+            PackageSource::Git { url, commit, subdirectory } => {
                 write!(f, "{GIT}{url}@{commit}")?;
                 subdirectory.iter().try_for_each(|dir| write!(f, "#subdirectory={dir}"))
             }
-            Source::Archive(place) => write!(f, "{ARCHIVE}{place}"),
-            Source::Directory { path, editable } => {
+            PackageSource::Archive(place) => write!(f, "{ARCHIVE}{place}"),
+            PackageSource::Directory { path, editable } => {
                 let kind = if *editable { EDITABLE } else { PATH };
                 write!(f, "{kind}{}", path.display())
             }
@@ -118,12 +118,12 @@ impl fmt::Display for Source {
     }
 }
 
-impl Source {
+impl PackageSource {
     /// Parses the output of `Display`.
     fn parse(text: &str) -> Option<Self> {
         Some(match text {
-            "index" => Source::Index,
-            "orrery" => Source::Orrery,
+            "index" => PackageSource::Index,
+            "orrery" => PackageSource::Orrery,
             _ => {
                 if let Some(rest) = text.strip_prefix(GIT) {
                     let (rest, subdirectory) = match rest.split_once("#subdirectory=") {
@@ -137,14 +137,14 @@ impl Source {
                         return None;
                     }
                     let (url, commit) = (url.to_owned(), commit.to_owned());
-                    Source::Git { url, commit, subdirectory }
+                    PackageSource::Git { url, commit, subdirectory }
                 } else if let Some(place) = text.strip_prefix(ARCHIVE) {
-                    Source::Archive(place.to_owned())
+                    PackageSource::Archive(place.to_owned())
                 } else if let Some(path) = text.strip_prefix(PATH) {
-                    Source::Directory { path: path.into(), editable: false }
+                    PackageSource::Directory { path: path.into(), editable: false }
                 } else {
                     let path = text.strip_prefix(EDITABLE)?;
-                    Source::Directory { path: path.into(), editable: true }
+                    PackageSource::Directory { path: path.into(), editable: true }
                 }
             }
         })

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use orrery_compiler::module_version::ModuleVersion;
 use serde::Deserialize;
 
-use super::{FILE, Inputs, Lock, LockedModule, LockedPackage, Source};
-use crate::virtualenv::{Error, shim_packages};
+use super::{FILE, Inputs, Lock, LockedModule, LockedPackage, PackageSource};
+use crate::module_version::ModuleVersion;
+use crate::{Error, shim_packages};
 
 /// Format version; incremented if older programs cannot read it.
 const FORMAT: u32 = 1;
@@ -57,7 +57,7 @@ struct ModuleEntry {
 
 impl Lock {
     /// Reads the lock file of a project, if there is one.
-    pub(crate) fn read(project: &Path) -> Result<Option<Self>, Error> {
+    pub fn read(project: &Path) -> Result<Option<Self>, Error> {
         let path = Self::path(project);
         match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -69,7 +69,7 @@ impl Lock {
     }
 
     /// Writes the lock file atomically.
-    pub(crate) fn write(&self, project: &Path) -> Result<(), Error> {
+    pub fn write(&self, project: &Path) -> Result<(), Error> {
         let path = Self::path(project);
         let failed = || Error::system(format!("write {}", path.display()));
         let mut draft = tempfile::Builder::new()
@@ -96,7 +96,7 @@ impl Lock {
             let _ = writeln!(text, "\n[[package]]\nname = {}", quoted(&package.name));
             if let Some(version) = &package.version {
                 let version = match package.source {
-                    Source::Orrery => shim_packages::without_label(version),
+                    PackageSource::Orrery => shim_packages::without_label(version),
                     _ => version,
                 };
                 let _ = writeln!(text, "version = {}", quoted(version));
@@ -152,12 +152,12 @@ impl PackageEntry {
         if let Some(version) = version.as_deref().filter(|version| !is_version(version)) {
             return Err(format!("package {name}: {version:?} is not a version"));
         }
-        let source = Source::parse(&source)
+        let source = PackageSource::parse(&source)
             .filter(|parsed| {
                 // Paths become URLs before they reach an installer.
                 let is_path = match parsed {
-                    Source::Directory { .. } => true,
-                    Source::Archive(place) => !place.contains("://"),
+                    PackageSource::Directory { .. } => true,
+                    PackageSource::Archive(place) => !place.contains("://"),
                     _ => false,
                 };
                 !source.chars().any(|c| c.is_control() || !is_path && (c == ' ' || c == ';'))
@@ -171,8 +171,8 @@ impl PackageEntry {
             return Err(format!("package {name}: {hash:?} is not a SHA-256 hash"));
         }
         let version = match (&source, version) {
-            (Source::Index, None) => return Err(format!("package {name} has no version")),
-            (Source::Orrery, Some(version)) => Some(shim_packages::labelled(&version)),
+            (PackageSource::Index, None) => return Err(format!("package {name} has no version")),
+            (PackageSource::Orrery, Some(version)) => Some(shim_packages::labelled(&version)),
             (_, version) => version,
         };
         Ok(LockedPackage { name, version, source, hashes: hashes.into_iter().collect() })
@@ -181,8 +181,8 @@ impl PackageEntry {
 
 impl ModuleEntry {
     fn read(self) -> Result<LockedModule, String> {
-        match Source::parse(&self.source) {
-            Some(Source::Git { url, commit, subdirectory: None }) => {
+        match PackageSource::parse(&self.source) {
+            Some(PackageSource::Git { url, commit, subdirectory: None }) => {
                 Ok(LockedModule { name: self.name, url, commit })
             }
             _ => Err(format!(
@@ -220,7 +220,7 @@ mod tests {
             |name: &str, version: Option<&str>, source: &str, hashes: Vec<String>| LockedPackage {
                 name: name.into(),
                 version: version.map(Into::into),
-                source: Source::parse(source).unwrap(),
+                source: PackageSource::parse(source).unwrap(),
                 hashes: hashes.into_iter().collect(),
             };
         let commit = "0123456789".repeat(4);

@@ -4,16 +4,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::changes::{self, Change};
-use super::helper::{self, Contents, Package};
-use super::install_record::{self, InstallRecord};
-use super::interpreters::{Interpreter, SearchPaths};
-use super::lock::{Lock, LockedPackage};
-use super::pip::{self, Event, Listener, normal_name};
-use super::request::{LockMode, Outcome, Request, Upgrade};
-use super::resolve::Tools;
-use super::shim_packages::{self, ShimPackages};
-use super::{Error, atomic_replace, inputs, is_environment, python_version};
+use crate::changes::{self, PackageChange};
+use crate::helper::{self, Contents, Package};
+use crate::install_record::{self, InstallRecord};
+use crate::interpreters::{Interpreter, SearchPaths};
+use crate::lock::{Lock, LockedPackage};
+use crate::package_names::normalize;
+use crate::paths::{is_environment, python_release};
+use crate::pip::{self, InstallEvent, Listener};
+use crate::request::{InstallOutcome, InstallRequest, LockMode, Upgrade};
+use crate::resolve::Tools;
+use crate::shim_packages::{self, ShimPackages};
+use crate::{Error, atomic_replace, create, inputs};
 
 /// Source of the packages of an installation.
 #[derive(Clone, Copy)]
@@ -28,7 +30,7 @@ enum InstallPlan<'r> {
 
 impl<'r> InstallPlan<'r> {
     /// Decides whether the lock file can be used as it is.
-    fn choose(request: &'r Request) -> Result<Self, Error> {
+    fn choose(request: &'r InstallRequest) -> Result<Self, Error> {
         let Some(locking) = &request.locking else { return Ok(InstallPlan::Resolve(None)) };
         let Some(lock) = &locking.lock else {
             return match locking.mode {
@@ -54,19 +56,19 @@ impl<'r> InstallPlan<'r> {
     }
 
     /// True if an unchanged virtualenv needs no resolution.
-    fn is_settled(self, request: &Request) -> bool {
+    fn is_settled(self, request: &InstallRequest) -> bool {
         let unlocked = request.locking.is_none();
         request.upgrade == Upgrade::Nothing && (unlocked || matches!(self, InstallPlan::Locked(..)))
     }
 }
 
 /// Brings a virtualenv into the requested state; does nothing if it is current.
-pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outcome, Error> {
+pub fn install(request: &InstallRequest, listener: Listener<'_>) -> Result<InstallOutcome, Error> {
     let directory = fs::File::open(&request.directory)
         .map_err(Error::system(format!("open {}", request.directory.display())))?;
     // One installation at a time: the lock is on the directory and ends with this function.
     if directory.try_lock().is_err() {
-        listener(Event::Step("waiting for another installation to end".into()));
+        listener(InstallEvent::Step("waiting for another installation to end".into()));
         directory.lock().map_err(Error::system("wait for another installation"))?;
     }
     let place = std::path::absolute(&request.environment)
@@ -82,8 +84,8 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
         check_python(request, &place)?;
         let settled = plan.is_settled(request);
         if settled && note.as_ref().is_some_and(|note| note.is_current(&inputs, &place)) {
-            let python = python_version(&place).unwrap_or_default();
-            return Ok(Outcome::unchanged(place, python));
+            let python = python_release(&place).unwrap_or_default();
+            return Ok(InstallOutcome::unchanged(place, python));
         }
         let is_own = note.as_ref().is_some_and(InstallRecord::is_own);
         let only_sdk =
@@ -103,44 +105,49 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
 }
 
 /// Updates the install record of an unchanged virtualenv for a new request.
-pub(crate) fn refresh_record(request: &Request) -> Result<(), Error> {
+pub fn refresh_record(request: &InstallRequest) -> Result<(), Error> {
     let is_own = InstallRecord::read(&request.environment).is_some_and(|note| note.is_own());
     InstallRecord::write(&request.environment, &install_record::inputs(request), is_own)
 }
 
 /// Python of a new virtualenv: the requested one, that of the lock file, or the newest.
-fn find_python(request: &Request) -> Result<Interpreter, Error> {
+fn find_python(request: &InstallRequest) -> Result<Interpreter, Error> {
     let places = SearchPaths::of_this_machine();
     let locked = request.locking.as_ref().and_then(|locking| locking.lock.as_ref());
     if let (None, Some(lock)) = (&request.python, locked)
-        && let Ok(found) = places.find(Some(&lock.python))
+        && let Ok(found) = places.find_for_virtualenv(Some(&lock.python))
     {
         return Ok(found);
     }
-    places.find(request.python.as_deref())
+    places.find_for_virtualenv(request.python.as_deref())
 }
 
 /// Builds a new virtualenv beside the old one and moves it into place.
 fn build(
-    request: &Request,
+    request: &InstallRequest,
     plan: InstallPlan<'_>,
     interpreter: &Interpreter,
     place: &Path,
     inputs: &serde_json::Value,
     listener: Listener<'_>,
-) -> Result<Outcome, Error> {
-    listener(Event::Step(format!("creating a virtualenv with Python {}", interpreter.version)));
+) -> Result<InstallOutcome, Error> {
+    listener(InstallEvent::Step(format!(
+        "creating a virtualenv with Python {}",
+        interpreter.release
+    )));
     let new = atomic_replace::aside(place, "new");
     if let Some(parent) = new.parent() {
         fs::create_dir_all(parent)
             .map_err(Error::system(format!("create {}", parent.display())))?;
     }
-    let built = atomic_replace::create_empty(interpreter, &new)
+    let built = create::create_empty(interpreter, &new)
         .and_then(|()| fill(request, plan, &new, listener))
         .and_then(|outcome| finish(&new, place, inputs, &outcome.packages, true).map(|()| outcome))
         .and_then(|outcome| atomic_replace::move_into_place(&new, place).map(|()| outcome));
     match built {
-        Ok(outcome) => Ok(Outcome { environment: place.to_owned(), created: true, ..outcome }),
+        Ok(outcome) => {
+            Ok(InstallOutcome { environment: place.to_owned(), created: true, ..outcome })
+        }
         Err(error) => {
             // The first error matters more than a failed cleanup.
             let _ = atomic_replace::remove(&new);
@@ -149,14 +156,14 @@ fn build(
     }
 }
 
-fn check_python(request: &Request, place: &Path) -> Result<(), Error> {
+fn check_python(request: &InstallRequest, place: &Path) -> Result<(), Error> {
     let Some(wanted) = &request.python else { return Ok(()) };
-    let found = SearchPaths::of_this_machine().find(Some(wanted))?;
-    let is = python_version(place).unwrap_or_default();
-    if minor_version(&is) == minor_version(&found.version) {
+    let found = SearchPaths::of_this_machine().find_for_virtualenv(Some(wanted))?;
+    let is = python_release(place).unwrap_or_default();
+    if minor_version(&is) == minor_version(&found.release) {
         return Ok(());
     }
-    Err(Error::OtherPython { dir: place.to_owned(), is, wanted: found.version })
+    Err(Error::OtherPython { dir: place.to_owned(), is, wanted: found.release })
 }
 
 /// `3.13` of `3.13.0`.
@@ -166,11 +173,11 @@ fn minor_version(version: &str) -> String {
 
 /// Installs the requested packages into a virtualenv.
 fn fill(
-    request: &Request,
+    request: &InstallRequest,
     plan: InstallPlan<'_>,
     environment: &Path,
     listener: Listener<'_>,
-) -> Result<Outcome, Error> {
+) -> Result<InstallOutcome, Error> {
     let before = helper::inspect(environment)?;
     if let Some(package) = shim_packages::real_core(&before.packages) {
         return Err(Error::RealCore { dir: environment.to_owned(), package });
@@ -211,7 +218,7 @@ fn fill(
             format!("the index has no hash of {}: its files cannot be verified", package.name)
         }));
     }
-    Ok(Outcome {
+    Ok(InstallOutcome {
         environment: environment.to_owned(),
         python: after.python,
         created: false,
@@ -274,11 +281,11 @@ fn complete(
     Ok(Some(packages))
 }
 
-impl Outcome {
+impl InstallOutcome {
     fn unchanged(environment: PathBuf, python: String) -> Self {
         let (changes, packages, warnings) = (Vec::new(), Vec::new(), Vec::new());
         let (created, resolved) = (false, None);
-        Outcome { environment, python, created, changes, packages, resolved, warnings }
+        InstallOutcome { environment, python, created, changes, packages, resolved, warnings }
     }
 }
 
@@ -362,11 +369,11 @@ impl EnvironmentEdit {
 }
 
 /// Warnings about installed packages.
-fn warnings(changes: &[Change], after: &Contents) -> Vec<String> {
+fn warnings(changes: &[PackageChange], after: &Contents) -> Vec<String> {
     let mut warnings = Vec::new();
     for package in &after.packages {
-        let name = normal_name(&package.name);
-        if changes.iter().all(|change| normal_name(&change.name) != name) {
+        let name = normalize(&package.name);
+        if changes.iter().all(|change| normalize(&change.name) != name) {
             continue;
         }
         let unexpected = shim_packages::unexpected(package);

@@ -5,17 +5,18 @@ use std::path::Path;
 use serde_json::Value;
 use url::Url;
 
-use super::helper::{Contents, Package};
-use super::lock::{LockedPackage, Source};
-use super::pip::{self, Event, Listener, normal_name};
-use super::resolve::Tools;
-use super::shim_packages::ShimPackages;
-use super::{Error, report};
+use crate::helper::{Contents, Package};
+use crate::lock::{LockedPackage, PackageSource};
+use crate::package_names::normalize;
+use crate::pip::{self, InstallEvent, Listener};
+use crate::resolve::Tools;
+use crate::shim_packages::ShimPackages;
+use crate::{Error, report};
 
 impl Tools<'_> {
     /// Installs packages that are missing or differ. `more` are requirements without hashes. With
     /// `fresh`, directories are reinstalled, since their metadata may have changed.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &self,
         packages: &[LockedPackage],
         more: &[String],
@@ -48,7 +49,7 @@ impl Tools<'_> {
             return Ok(());
         }
         let number = if count == 1 { "1 package".into() } else { format!("{count} packages") };
-        listener(Event::Step(format!("installing {number}")));
+        listener(InstallEvent::Step(format!("installing {number}")));
         // Hashed packages first: on a mismatch, nothing has been changed.
         self.install("hashed.txt", &hashed, true, listener)?;
         self.install("plain.txt", &plain, false, listener)
@@ -68,7 +69,9 @@ impl Tools<'_> {
         if let Some(uv) = &self.uv {
             match uv.install(&file, hashes, &self.sources, listener) {
                 Ok(()) => return Ok(()),
-                Err(error) => listener(Event::Line(format!("uv: {error}; falling back to pip"))),
+                Err(error) => {
+                    listener(InstallEvent::Line(format!("uv: {error}; falling back to pip")))
+                }
             }
         }
         let mut arguments =
@@ -85,26 +88,26 @@ impl Tools<'_> {
 /// True if `name==version` is installed.
 fn has_exactly(packages: &[Package], line: &str) -> bool {
     let Some((name, version)) = line.split_once("==") else { return false };
-    packages.iter().any(|one| normal_name(&one.name) == normal_name(name) && one.version == version)
+    packages.iter().any(|one| normalize(&one.name) == normalize(name) && one.version == version)
 }
 
 /// Requirement line for exactly this package.
 fn requirement(package: &LockedPackage, project: &Path) -> String {
     let LockedPackage { name, version, source, .. } = package;
     match source {
-        Source::Index | Source::Orrery => {
+        PackageSource::Index | PackageSource::Orrery => {
             format!("{name}=={}", version.as_deref().unwrap_or_default())
         }
-        Source::Git { url, commit, subdirectory } => {
+        PackageSource::Git { url, commit, subdirectory } => {
             let inside = subdirectory.as_ref().map(|dir| format!("&subdirectory={dir}"));
             format!("git+{url}@{commit}#egg={name}{}", inside.unwrap_or_default())
         }
-        Source::Archive(place) if place.contains("://") => format!("{name} @ {place}"),
-        Source::Archive(path) => format!("{name} @ {}", file_url(project, Path::new(path))),
-        Source::Directory { path, editable: true } => {
+        PackageSource::Archive(place) if place.contains("://") => format!("{name} @ {place}"),
+        PackageSource::Archive(path) => format!("{name} @ {}", file_url(project, Path::new(path))),
+        PackageSource::Directory { path, editable: true } => {
             format!("--editable {}", file_url(project, path))
         }
-        Source::Directory { path, editable: false } => {
+        PackageSource::Directory { path, editable: false } => {
             format!("{name} @ {}", file_url(project, path))
         }
     }
@@ -128,21 +131,23 @@ fn is_installed(
     project: &Path,
     fresh: bool,
 ) -> bool {
-    let Some(found) = installed.iter().find(|one| normal_name(&one.name) == package.name) else {
+    let Some(found) = installed.iter().find(|one| normalize(&one.name) == package.name) else {
         return false;
     };
     let origin = |pointer: &str| found.origin.as_ref()?.pointer(pointer)?.as_str();
     let same_version = package.version.as_ref().is_none_or(|version| *version == found.version);
     match &package.source {
-        Source::Index | Source::Orrery => same_version && found.origin.is_none(),
-        Source::Git { url, commit, .. } => {
+        PackageSource::Index | PackageSource::Orrery => same_version && found.origin.is_none(),
+        PackageSource::Git { url, commit, .. } => {
             origin("/vcs_info/commit_id") == Some(commit) && origin("/url") == Some(url)
         }
-        Source::Archive(place) if place.contains("://") => {
+        PackageSource::Archive(place) if place.contains("://") => {
             same_version && origin("/url") == Some(place)
         }
-        Source::Archive(path) => same_version && origin("/url").is_some_and(is_at(project, path)),
-        Source::Directory { path, editable } => {
+        PackageSource::Archive(path) => {
+            same_version && origin("/url").is_some_and(is_at(project, path))
+        }
+        PackageSource::Directory { path, editable } => {
             let as_editable =
                 found.origin.as_ref().and_then(|one| one.pointer("/dir_info/editable"));
             let text = path.display().to_string();

@@ -5,14 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use orrery_host::code_store::InstalledModule;
-use orrery_host::handshake::ModuleCode;
-use orrery_host::pip::PipSettings;
-use orrery_host::python::Interpreter;
-use orrery_host::virtualenvs::{VirtualEnvSpec, VirtualEnvs, installed_code};
+use orrery_model::PipSettings;
+use orrery_pyenv::interpreters::Interpreter;
+use orrery_pyenv::{InstalledModule, VirtualEnvSpec, VirtualEnvs, installed_module};
 
 fn needs<'n>(requirements: &'n [String], pip: &'n PipSettings) -> VirtualEnvSpec<'n> {
-    VirtualEnvSpec { requirements, modules: &[], sources: &[], pip }
+    VirtualEnvSpec { requirements, modules: &[], sources: Vec::new(), pip }
 }
 
 /// Writes a package that can be installed without any network.
@@ -133,16 +131,9 @@ fn modules_are_installed_with_their_requirements() {
     let offline = ["--no-index".to_owned(), format!("--find-links={}", dir.path().display())];
     let environments = VirtualEnvs::new(dir.path().join("environments"), offline.to_vec());
     let modules = [InstalledModule { name: "my_toy".to_owned(), version: "1.5".to_owned() }];
-    let source = ModuleCode {
-        name: "source".to_owned(),
-        package: "inmanta_plugins.source".to_owned(),
-        code: dir.path().join("source"),
-        root: dir.path().join("source"),
-        version: "1".to_owned(),
-    };
     let pip = PipSettings::default();
-    let needs =
-        VirtualEnvSpec { requirements: &[], modules: &modules, sources: &[source], pip: &pip };
+    let sources = vec!["source"];
+    let needs = VirtualEnvSpec { requirements: &[], modules: &modules, sources, pip: &pip };
     let made = environments.interpreter(&base, &needs).unwrap();
     let question = "import importlib.metadata as m, inmanta_plugins.my_toy\n\
          print(sorted(f'{d.name} {d.version}' for d in m.distributions() if d.name not in ('pip', 'setuptools')))";
@@ -152,9 +143,8 @@ fn modules_are_installed_with_their_requirements() {
         answer.trim(),
         "['inmanta_module_base_things 2.1', 'inmanta_module_my_toy 1.5', 'tiny_thing 1.0']"
     );
-    let [code] = &installed_code(&made, &modules)[..] else { panic!() };
-    assert!(code.code.join("__init__.py").is_file(), "{code:?}");
-    assert_eq!(code.package, "inmanta_plugins.my_toy");
+    let code = installed_module(&made, "my_toy");
+    assert!(code.join("__init__.py").is_file(), "{code:?}");
     let unknown = [InstalledModule { name: "nowhere".to_owned(), version: "1".to_owned() }];
     let needs = VirtualEnvSpec { modules: &unknown, ..needs };
     let error = environments.interpreter(&base, &needs).unwrap_err().to_string();

@@ -1,0 +1,3 @@
+//! Tests of virtualenvs with a real interpreter and pip.
+
+mod virtualenvs;
