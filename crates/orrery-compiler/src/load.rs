@@ -56,7 +56,10 @@ type Pending = Vec<(String, Option<Loc>)>;
 
 impl<'f> Loader<'f> {
     pub fn new(files: &'f dyn Files, options: &'f Options) -> Result<Self> {
-        let mut project = ProjectMetadata::load(files, &options.project_dir)?;
+        let mut project = match &options.metadata {
+            Some(known) => known.clone(),
+            None => ProjectMetadata::load(files, &options.project_dir)?,
+        };
         let warnings = std::mem::take(&mut project.warnings);
         Ok(Loader {
             search: Search::new(files, options),

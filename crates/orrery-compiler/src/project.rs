@@ -25,6 +25,8 @@ pub struct Options {
     pub project_dir: PathBuf,
     /// Relative to the project's directory.
     pub main_file: String,
+    /// Content of `project.yml`, if it was read before.
+    pub metadata: Option<ProjectMetadata>,
     /// Imports `std` implicitly.
     pub implicit_std: bool,
     /// A virtualenv that is also searched for modules.
@@ -68,6 +70,7 @@ impl Options {
         Options {
             project_dir: project_dir.into(),
             main_file: "main.cf".into(),
+            metadata: None,
             implicit_std: true,
             python_environment: None,
             now: 0.0,
@@ -79,7 +82,7 @@ impl Options {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ProjectMetadata {
     pub name: String,
     pub module_path: Vec<PathBuf>,

@@ -6,7 +6,6 @@
 
 mod cli;
 mod commands;
-mod compile_session;
 mod descriptors;
 mod excerpt;
 mod help;
@@ -14,11 +13,8 @@ mod natural_order;
 mod output;
 mod pages;
 mod panic_guard;
-mod project_export;
-mod projects;
 mod remote;
 mod render;
-mod server_facts;
 mod signals;
 mod state;
 mod style;

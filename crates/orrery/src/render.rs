@@ -1,6 +1,8 @@
 //! Renders diagnostics: the message with its id, the source line with underlined spans, related
 //! locations, causes and help.
 
+use std::path::Path;
+
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use orrery_compiler::diagnostic::{Diagnostic, Severity, SourceLabel};
 use orrery_compiler::source::Sources;
@@ -175,4 +177,27 @@ fn unindented(lines: &[String]) -> String {
     let shared = shared.unwrap_or(0);
     let lines: Vec<&str> = lines.iter().map(|line| line.get(shared..).unwrap_or("")).collect();
     lines.join("\n")
+}
+
+/// Path from the working directory of a file that messages name relative to the project, as
+/// `./file`.
+pub(crate) fn path_from_here(project: &Path, name: &str) -> String {
+    match name.strip_prefix("./") {
+        Some(inside) if project != Path::new(".") && !project.as_os_str().is_empty() => {
+            project.join(inside).display().to_string()
+        }
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_other_directories_are_named_with_them() {
+        assert_eq!(path_from_here(Path::new("."), "./main.cf"), "./main.cf");
+        assert_eq!(path_from_here(Path::new("shop"), "./libs/a.cf"), "shop/libs/a.cf");
+        assert_eq!(path_from_here(Path::new("shop"), "/env/a.cf"), "/env/a.cf");
+    }
 }

@@ -8,10 +8,9 @@ use std::time::SystemTime;
 use clap::{Args, ValueHint};
 use orrery_compiler::plugins::Facts;
 use orrery_model::Timestamp;
+use orrery_project::STATE_DIRECTORY;
 use orrery_store::{Holder, SqliteStore, Store as _, StoreError};
 
-/// Relative to the project directory.
-pub(crate) const DIRECTORY: &str = "data/deploy";
 const FILE: &str = "state.db";
 
 #[derive(Debug, Args)]
@@ -30,7 +29,7 @@ impl StateOptions {
 
     /// Directory of the state and its related files.
     pub(crate) fn directory(&self, project: &Path) -> PathBuf {
-        self.data.clone().unwrap_or_else(|| project.join(DIRECTORY))
+        self.data.clone().unwrap_or_else(|| project.join(STATE_DIRECTORY))
     }
 
     /// Opens the state for writing, exclusively.
@@ -82,4 +81,10 @@ pub(crate) fn now() -> Timestamp {
 #[expect(clippy::disallowed_methods, reason = "the command line is where the clock is read")]
 pub(crate) fn system_now() -> SystemTime {
     SystemTime::now()
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_seconds() -> f64 {
+    let since = system_now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
 }

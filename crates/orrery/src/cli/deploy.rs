@@ -33,6 +33,18 @@ pub(crate) struct LimitOptions {
     pub(crate) max_text: usize,
 }
 
+impl LimitOptions {
+    /// Limits in the units of the compiler.
+    pub(crate) fn compile_limits(&self) -> CompileLimits {
+        CompileLimits {
+            instances: self.max_instances,
+            creation_depth: self.max_depth,
+            memory_bytes: self.max_memory.saturating_mul(1 << 20),
+            text_bytes: self.max_text.saturating_mul(1 << 20),
+        }
+    }
+}
+
 fn pattern(text: &str) -> Result<Pattern, std::convert::Infallible> {
     Ok(Pattern::new(text))
 }

@@ -25,6 +25,9 @@ pub(crate) mod version;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use orrery_compiler::error::CompileError;
+use orrery_compiler::project::Options;
+use orrery_project::{CompileRequest, MAIN_FILE, Project};
 
 use self::agent::AgentGroup;
 use self::audit::AuditGroup;
@@ -47,7 +50,7 @@ use self::session::{ContextGroup, Login, Logout};
 use self::token::TokenGroup;
 use self::user::UserGroup;
 use self::version::VersionGroup;
-use crate::projects::MAIN_FILE;
+use crate::state::unix_seconds;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -213,6 +216,39 @@ pub(crate) struct ProjectOptions {
     /// Virtualenv with installed modules
     #[arg(long, value_name = "DIR", env = "VIRTUAL_ENV", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub(crate) python_env: Option<PathBuf>,
+}
+
+impl ProjectOptions {
+    /// Finds the project.
+    ///
+    /// # Errors
+    /// A diagnostic if there is none.
+    pub(crate) fn find(&self) -> Result<Project, Box<CompileError>> {
+        Project::find(self.project.as_deref(), &self.main)
+    }
+
+    /// Request that compiles the project without facts and without an export.
+    pub(crate) fn request(&self, limits: &LimitOptions) -> CompileRequest {
+        CompileRequest {
+            without_std: self.no_std,
+            python_environment: self.python_env.clone(),
+            now: unix_seconds(),
+            limits: limits.compile_limits(),
+            ..CompileRequest::default()
+        }
+    }
+
+    /// Options of the compiler for commands that only read the project.
+    ///
+    /// # Errors
+    /// A diagnostic if there is no project.
+    pub(crate) fn compiler_options(&self) -> Result<Options, Box<CompileError>> {
+        let mut options = self.find()?.options();
+        options.implicit_std = !self.no_std;
+        options.python_environment.clone_from(&self.python_env);
+        options.now = unix_seconds();
+        Ok(options)
+    }
 }
 
 #[derive(Debug, Args)]

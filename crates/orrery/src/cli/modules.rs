@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
+use orrery_project::MAIN_FILE;
 
 use super::ProjectOptions;
-use crate::projects::MAIN_FILE;
 
 /// Install, list and create modules
 ///

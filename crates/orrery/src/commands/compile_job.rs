@@ -6,16 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orrery_compiler::plugins::ServerEnvironmentInfo;
-use orrery_compiler::project::Options;
+use orrery_compiler::project::CompileLimits;
+use orrery_project::{CompileRequest, FactSnapshot, MAIN_FILE, Project, ServerContext};
 use orrery_server::compile_service::{CompileJob, CompileStep, JobResult};
 
-use crate::compile_session::ServerContext;
-use crate::project_export::ExportOutput;
-use crate::server_facts::FactSnapshot;
-use crate::{Exit, output, project_export, projects, style};
+use crate::state::unix_seconds;
+use crate::{Exit, output, style};
 
 use super::deploy::failed;
 use super::modules;
+use super::version_upload::{ExportOutput, export_project};
 
 pub(crate) fn run() -> Exit {
     let job = match read_job() {
@@ -64,15 +64,13 @@ fn end_with_the_server() {
 }
 
 fn compile(job: &CompileJob) -> Exit {
-    let mut options = Options::new(&job.project);
-    options.now = projects::now();
     // Without a virtualenv, the system's Python is used.
     let virtualenv = Some(&job.virtualenv).filter(|path| path.join("pyvenv.cfg").is_file());
-    options.python_environment = virtualenv.cloned();
+    let mut limits = CompileLimits::default();
     if let Some(bytes) = job.memory_max {
         // Below the limit of the operating system, so that the compiler can report the reason.
         let bytes = usize::try_from(bytes / 10 * 8).unwrap_or(usize::MAX);
-        options.limits.memory_bytes = options.limits.memory_bytes.min(bytes);
+        limits.memory_bytes = limits.memory_bytes.min(bytes);
     }
     let parameters = job.parameters.iter().cloned();
     let known = parameters.map(|one| (one.resource, one.name, one.value));
@@ -88,14 +86,20 @@ fn compile(job: &CompileJob) -> Exit {
     let environment = ServerContext { side, files: job.contents.clone(), known };
     // Paths on the server are meaningless to users: files are named relative to the project.
     let export_output = ExportOutput { verbose: true, quiet: false, project: Some(Path::new(".")) };
-    let result =
-        match project_export::export_project(&options, &environment, &job.exporters, export_output)
-        {
-            Ok(made) => {
-                JobResult { upload: Some(made.upload), contents: made.contents, errors: Vec::new() }
-            }
-            Err(errors) => JobResult { errors, ..JobResult::default() },
-        };
+    let request = CompileRequest {
+        python_environment: virtualenv.cloned(),
+        now: unix_seconds(),
+        limits,
+        exporters: job.exporters.clone(),
+        ..CompileRequest::default()
+    };
+    let project = Project::open(job.project.clone(), MAIN_FILE);
+    let result = match export_project(project, request, &environment, export_output) {
+        Ok(made) => {
+            JobResult { upload: Some(made.upload), contents: made.contents, errors: Vec::new() }
+        }
+        Err(errors) => JobResult { errors, ..JobResult::default() },
+    };
     let exit = if result.errors.is_empty() { Exit::Done } else { Exit::Error };
     match write(&job.result, &result) {
         Ok(()) => exit,

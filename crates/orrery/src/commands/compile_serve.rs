@@ -4,19 +4,18 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use orrery_compile_host::HostOrigin;
 use orrery_compiler::Compilation;
 use orrery_compiler::export::{ExportProblem, ExportResult, FinalView};
 use orrery_compiler::host::InstanceView;
 use orrery_compiler::report::error_json;
+use orrery_project::CompileRequest;
 use serde_json::{Value as Json, json};
 
 use crate::Exit;
 use crate::cli::ProjectOptions;
 use crate::cli::deploy::LimitOptions;
-use crate::compile_session::CompileSession;
 
-use super::compile::compile_from;
+use super::compile::compile_project;
 use super::deploy::failed;
 
 pub(super) fn run(project: &ProjectOptions, limits: &LimitOptions) -> Exit {
@@ -24,28 +23,29 @@ pub(super) fn run(project: &ProjectOptions, limits: &LimitOptions) -> Exit {
         Ok(socket) => UnixStream::from(socket),
         Err(error) => return failed(&error),
     };
-    let mut work = compile_from(project, limits, None, Some(HostOrigin::Socket(socket)));
-    let exported = work.export_with_code();
-    let CompileSession { compiled, host, .. } = work;
-    let message = match exported {
-        None => outcome(&compiled, errors(&compiled), &ExportResult::default()),
-        Some(Err(error)) => {
+    let request = CompileRequest { code_socket: Some(socket), ..project.request(limits) };
+    let project = compile_project(project, request);
+    let compiled = &project.compiled;
+    let message = match (&project.exported, &project.export_error) {
+        (Some(exported), _) => {
+            let errors = exported.problems.iter().map(problem).collect();
+            outcome(compiled, errors, exported)
+        }
+        (None, Some(error)) => {
             let text = error.to_string();
             let error = json!({"class": "CompilerException", "message": text, "text": text});
-            outcome(&compiled, vec![error], &ExportResult::default())
+            outcome(compiled, vec![error], &ExportResult::default())
         }
-        Some(Ok(exported)) => {
-            let errors = exported.problems.iter().map(problem).collect();
-            outcome(&compiled, errors, &exported)
-        }
+        (None, None) => outcome(compiled, errors(compiled), &ExportResult::default()),
     };
+    let host = project.host();
     if let Err(error) = host.report(&message) {
         tracing::debug!(error, "the outcome could not be delivered");
         return Exit::Error;
     }
     let view = compiled.model.as_ref().map(|model| FinalView { model, sources: &compiled.sources });
     host.serve(view.as_ref().map(|view| view as &dyn InstanceView));
-    std::mem::forget(compiled);
+    project.finish();
     Exit::Done
 }
 

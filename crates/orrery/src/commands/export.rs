@@ -9,20 +9,18 @@ use orrery_api::{
     VersionUpload,
 };
 use orrery_compiler::plugins::ServerEnvironmentInfo;
-use orrery_compiler::project::CompileLimits;
+use orrery_project::{CompileRequest, FactSnapshot, ServerContext};
 use serde_json::{Map, Value, json};
 
 use crate::cli::ProjectOptions;
 use crate::cli::deploy::{LimitOptions, Takeover};
 use crate::cli::export::Export;
-use crate::compile_session::ServerContext;
-use crate::project_export::{self, ExportOutput, ExportedProject};
 use crate::remote::RemoteEnvironment;
-use crate::server_facts::FactSnapshot;
-use crate::{Exit, output, projects, style};
+use crate::{Exit, output, style};
 
 use super::deploy::unmanaged::{Unmanaged, refuse_to_prune};
 use super::error::{CliError, finish};
+use super::version_upload::{ExportOutput, ExportedProject, export_project};
 
 /// Reason why nothing was stored.
 #[derive(Debug)]
@@ -208,14 +206,8 @@ impl Push<'_> {
         check_role(of)?;
         let scratch = tempfile::tempdir().map_err(|error| scratch_error(&error))?;
         let known = Arc::new(fetch_facts(of)?);
-        let mut project = projects::options(self.project).map_err(CliError::Project)?;
-        project.limits = CompileLimits {
-            instances: self.limits.max_instances,
-            creation_depth: self.limits.max_depth,
-            memory_bytes: self.limits.max_memory.saturating_mul(1 << 20),
-            text_bytes: self.limits.max_text.saturating_mul(1 << 20),
-        };
-        let name = projects::name_of(&project.project_dir);
+        let project = self.project.find().map_err(CliError::Project)?;
+        let name = project.name();
         refuse_other_project(of, &name, self.takeover)?;
         let (tls, host, port) = of.client.endpoint();
         let side = ServerEnvironmentInfo {
@@ -229,7 +221,9 @@ impl Push<'_> {
         let place = ServerContext { side, files: scratch.path().to_owned(), known };
         let export_output =
             ExportOutput { verbose: self.verbose, quiet: self.quiet, project: None };
-        let made = project_export::export_project(&project, &place, self.exporters, export_output);
+        let exporters = self.exporters.to_vec();
+        let request = CompileRequest { exporters, ..self.project.request(self.limits) };
+        let made = export_project(project, request, &place, export_output);
         let ExportedProject { upload, contents, coded, left_out } =
             made.map_err(ExportError::Model)?;
         if self.prune {

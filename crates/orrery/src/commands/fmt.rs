@@ -11,7 +11,7 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::cli::Fmt;
 use crate::render::DiagnosticRenderer;
-use crate::{Exit, output, projects, style};
+use crate::{Exit, output, style};
 
 use super::{parse, report};
 
@@ -159,7 +159,7 @@ fn difference(name: &str, old: &str, new: &str) -> String {
 /// Files of `paths`, or of the project.
 fn collect(paths: &[PathBuf], files: &mut Vec<PathBuf>) -> Result<(), String> {
     if paths.is_empty() {
-        let Some(project) = projects::around_here() else {
+        let Some(project) = orrery_project::around_here() else {
             return Err("there is no project.yml here or in a directory above; name the files or \
                         directories to format"
                 .to_owned());

@@ -4,6 +4,7 @@ mod agent;
 mod cluster;
 pub(crate) mod compile;
 mod compile_job;
+mod compile_problems;
 mod compile_serve;
 mod completion;
 mod deploy;
@@ -17,11 +18,13 @@ pub(crate) mod inspect;
 mod modules;
 mod new;
 mod parse;
+mod project_output;
 mod remote;
 mod report;
 mod sdk;
 mod server;
 mod settle;
+mod version_upload;
 
 use orrery_cluster::document::DocumentKind;
 

@@ -1,6 +1,7 @@
 //! `orrery settle`: decides about unrepeatable effects with unknown outcomes.
 
 use orrery_api::{Operation, SettleChoice, SettleRequest, UnknownEffect, UnknownEffects};
+use orrery_project::{MAIN_FILE, find_directory};
 use orrery_store::{EffectResolution, EffectVerdict, Store as _};
 use serde_json::json;
 
@@ -9,7 +10,6 @@ use super::effects::{self, SettleTiming};
 use super::error::{CliError, finish};
 use super::inspect::print_json;
 use crate::cli::inspect::Settle;
-use crate::projects::{self, MAIN_FILE};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
@@ -23,7 +23,7 @@ fn settle(options: &Settle) -> Result<Exit, CliError> {
         match inspect.deployment.remote(inspect.project.as_deref())? {
             Some(remote) if inspect.state.data.is_none() => Box::new(remote),
             _ => {
-                let project = projects::directory(inspect.project.as_deref(), MAIN_FILE)
+                let project = find_directory(inspect.project.as_deref(), MAIN_FILE)
                     .map_err(CliError::Project)?;
                 Box::new(deploy::open(&inspect.state, &project, "settle")?)
             }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::commands::error::CliError;
-use crate::{output, projects, style};
+use crate::{output, style};
 use contexts::{Context, Contexts, quoted};
 
 const HEADING: &str = "Server";
@@ -113,7 +113,7 @@ impl ServerChoice {
         project: Option<&Path>,
     ) -> Result<Remote, CliError> {
         let asked = environment.and_then(|choice| choice.environment.clone());
-        let project = project.map(Path::to_owned).or_else(projects::around_here);
+        let project = project.map(Path::to_owned).or_else(orrery_project::around_here);
         match self.resolve(asked, project.as_deref())? {
             Some(remote) => Ok(remote),
             None => Err(CliError::new("no server selected")
@@ -123,7 +123,7 @@ impl ServerChoice {
 
     /// Returns the selected server, if any.
     pub(crate) fn find(&self) -> Result<Option<Remote>, CliError> {
-        self.resolve(None, projects::around_here().as_deref())
+        self.resolve(None, orrery_project::around_here().as_deref())
     }
 
     /// True if the command names a server, rather than a context selecting one.
@@ -231,7 +231,7 @@ impl DeploymentChoice {
         if self.local {
             return Ok(None);
         }
-        let project = project.map(Path::to_owned).or_else(projects::around_here);
+        let project = project.map(Path::to_owned).or_else(orrery_project::around_here);
         let asked = self.environment.environment.clone();
         let Some(remote) = self.server.resolve(asked, project.as_deref())? else { return Ok(None) };
         // In a project, a login alone does not select a server.
@@ -251,7 +251,7 @@ impl DeploymentChoice {
         if self.local {
             return Ok(false);
         }
-        let project = project.map(Path::to_owned).or_else(projects::around_here);
+        let project = project.map(Path::to_owned).or_else(orrery_project::around_here);
         let asked = self.environment.environment.clone();
         let remote = self.server.resolve(asked, project.as_deref())?;
         Ok(remote.is_some_and(|remote| remote.environment.is_some()))

@@ -13,7 +13,7 @@ use crate::commands::error::{CliError, finish};
 use crate::commands::export::{info, refuse_other_project, store};
 use crate::commands::remote::terminal;
 use crate::remote::RemoteEnvironment;
-use crate::{Exit, output, projects, style};
+use crate::{Exit, output, style};
 
 use super::edits::Edits;
 use super::local_run::{LocalRun, RunReport, RunSummary};
@@ -85,18 +85,18 @@ fn print_destroyed(name: &str, plan: &RemovalPlan) {
 }
 
 fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {
-    let here = || projects::around_here().unwrap_or_else(|| PathBuf::from("."));
+    let here = || orrery_project::around_here().unwrap_or_else(|| PathBuf::from("."));
     let project = options.project.clone().unwrap_or_else(here);
     let file = options.state.file(&project);
     if !file.exists() {
         return Err(StoreError::Missing { path: file }.into());
     }
     let opened = open(&options.state, &project, "destroy")?;
-    if projects::described_name(&project).is_some() {
-        super::check_project(&opened, &project, Takeover::default())?;
+    if let Some(name) = orrery_project::declared_name(&project) {
+        super::check_project(&opened, &name, Takeover::default())?;
     }
     let bound = opened.store.records().environment_by_key(opened.environment)?.model_project;
-    let name = if bound.is_empty() { projects::name_of(&project) } else { bound };
+    let name = if bound.is_empty() { orrery_project::name_of(&project) } else { bound };
     let Destroy { run, state, json, .. } = options;
     let paths = LocalPaths { project: &project, state, run, opened: Some(&opened) };
     let hosted =
@@ -181,8 +181,8 @@ fn remove_here(
 
 /// Name of the current project, if its project.yml has one.
 fn own_name(project: Option<&Path>) -> Option<String> {
-    let around = projects::around_here();
-    projects::described_name(project.or(around.as_deref())?)
+    let around = orrery_project::around_here();
+    orrery_project::declared_name(project.or(around.as_deref())?)
 }
 
 fn destroy_on_server(of: &RemoteEnvironment, options: &Destroy) -> Result<Exit, CliError> {

@@ -11,12 +11,12 @@ use orrery_executor::{
 use orrery_handler_host::{FileContents, NoParameters, Parameters};
 use orrery_handlers::Registry;
 use orrery_host::code_store::{CodeSet, CodeStore};
+use orrery_project::{STATE_DIRECTORY, absolute, environment_id};
 use orrery_pyenv::VirtualEnvs;
 use orrery_store::Store;
 
 use crate::cli::deploy::RunOptions;
-use crate::compile_session::{absolute, environment_id};
-use crate::state::{self, StateOptions, now};
+use crate::state::{StateOptions, now};
 
 use super::LocalStore;
 
@@ -128,7 +128,7 @@ impl LocalPaths<'_> {
         let memory = self.run.host_memory().saturating_mul(1 << 20);
         let hosting = HostConfig {
             environment: environment_id(&project),
-            files: FileContents::complete(project.join(state::DIRECTORY).join("files")),
+            files: FileContents::complete(project.join(STATE_DIRECTORY).join("files")),
             project,
             environments: self.environments(),
             memory_max: (memory > 0).then_some(memory),

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::cli::deploy::{Deploy, DeployOptions, Plan, RunOptions, Selection};
 use crate::signals::Interrupt;
-use crate::{Exit, output, projects, style};
+use crate::{Exit, output, style};
 
 use super::progress::{Failures, RunDisplay, follow};
 use super::unmanaged::Unmanaged;
 use super::unplaced::Unplaced;
 use super::{
-    CompiledProject, Handlers, LocalPaths, LocalStore, Purpose, failed, finish, on_server, open,
+    DeployableProject, Handlers, LocalPaths, LocalStore, Purpose, failed, finish, on_server, open,
     prepare_and_open, prune, setup,
 };
 
@@ -49,8 +49,16 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Err(exit) => return exit,
     };
     prepared.warn_if_empty(*json);
-    let CompiledProject { project, resources, unknowns, problems, left_out, code, local_agents } =
-        prepared;
+    let DeployableProject {
+        project,
+        name,
+        resources,
+        unknowns,
+        problems,
+        left_out,
+        code,
+        local_agents,
+    } = prepared;
     if let Err(error) = selection.check_selects_some(&resources) {
         return finish(Err(error));
     }
@@ -71,7 +79,6 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
     let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
     let unplaced = unplaced.of_selected(selection);
     let code = handlers.code.as_deref();
-    let name = projects::name_of(&project);
     let binding = Some(deploy_options.takeover.binding(&name));
     let put =
         opened.put(resources, &unknowns, code, &local_agents, Purpose::deploy(message), binding);

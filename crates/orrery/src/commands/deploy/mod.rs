@@ -27,15 +27,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::export::{ExcludedResources, ExportResult, ExportWarning};
+use orrery_compiler::error::CompileError;
+use orrery_compiler::export::ExcludedResources;
 use orrery_executor::{
     DesiredState, EngineSetup, LocalTargets, StoreHandle, StoredContents, StoredStates,
     WorkerLimits,
 };
-use orrery_handlers::{Contents, LocalTarget, Permit, Registry};
+use orrery_handlers::{Contents, LocalTarget, Permit};
 use orrery_host::code_store::CodeSet;
 use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
+use orrery_project::{
+    CompileRequest, CompiledProject, DeployingMachine, ExportMode, FactSource, Project,
+    UnknownValue,
+};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
     EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, PutScope,
@@ -51,11 +55,9 @@ pub(super) use watch::run as watch;
 use crate::cli::ProjectOptions;
 use crate::cli::deploy::{LimitOptions, RunOptions, Selection, Takeover};
 use crate::commands::error::{CliError, finish};
-use crate::commands::report;
-use crate::compile_session::{CompileSession, DeployingMachine};
-use crate::render::DiagnosticRenderer;
+use crate::commands::project_output::{ProjectPrinter, warn_if_no_resources};
 use crate::state::{StateOptions, now};
-use crate::{Exit, output, projects, style};
+use crate::{Exit, output, style};
 
 use handlers::{Handlers, LocalPaths};
 
@@ -71,9 +73,11 @@ pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
     Exit::Error
 }
 
-/// A compiled and exported project.
-pub(super) struct CompiledProject {
+/// A compiled project that can be deployed.
+pub(super) struct DeployableProject {
     pub(super) project: PathBuf,
+    /// Name that the state is bound to.
+    pub(super) name: String,
     pub(super) resources: Vec<Resource>,
     pub(super) unknowns: Vec<UndefinedParameter>,
     /// Number of resources that could not be exported or have no handler.
@@ -86,75 +90,73 @@ pub(super) struct CompiledProject {
     pub(super) local_agents: Vec<String>,
 }
 
-impl CompiledProject {
+impl DeployableProject {
     /// Warns if there is nothing to deploy.
     fn warn_if_empty(&self, quiet: bool) {
         if !quiet {
-            super::compile::warn_if_no_resources(self.resources.len(), self.problems);
+            warn_if_no_resources(self.resources.len(), self.problems);
         }
     }
 }
 
-/// Compiles and exports the project, and shows its errors.
+/// Finds, compiles and exports the project, and shows its errors.
 pub(super) fn prepare(
     given: &ProjectOptions,
     limits: &LimitOptions,
     quiet: bool,
     state: &StateOptions,
-) -> Result<CompiledProject, Exit> {
-    let mut work = super::compile::compile(given, limits, Some(state));
-    let exported = work.export(&Registry::native(), DeployingMachine::This);
-    let code = work.code();
-    let local_agents = work.local_agents();
-    let CompileSession { project, compiled, host, .. } = work;
-    if !quiet && !output::print(|out| out.write_all(compiled.output.as_bytes())) {
+) -> Result<DeployableProject, Exit> {
+    prepare_found(given.find(), given.request(limits), quiet, state)
+}
+
+/// Compiles and exports the project, and shows its errors.
+fn prepare_found(
+    found: Result<Project, Box<CompileError>>,
+    request: CompileRequest,
+    quiet: bool,
+    state: &StateOptions,
+) -> Result<DeployableProject, Exit> {
+    let mut compiled = match found {
+        Ok(project) => {
+            let facts = FactSource::Deployed(state.facts(&project.directory));
+            let export = ExportMode::Resources(DeployingMachine::This);
+            orrery_project::compile(project, CompileRequest { facts, export, ..request })
+        }
+        Err(error) => CompiledProject::not_found(error),
+    };
+    let printer = ProjectPrinter::new(&compiled, false);
+    if !quiet && !printer.model_output() {
         return Err(Exit::Error);
     }
-    let path = |name: &str| projects::path_from_here(&project, name);
-    let shown =
-        DiagnosticRenderer { sources: &compiled.sources, path: &path, width: output::width() };
-    let warnings: Vec<Diagnostic> = compiled
-        .warnings
-        .iter()
-        .map(Diagnostic::from)
-        .filter(|warning| warning.id != Some(super::compile::QUIET_WARNING))
-        .collect();
-    report::show_warnings(&shown, &warnings);
-    report::show_errors(&shown, &compiled.errors());
-    let Some(exported) = exported else {
+    printer.warnings();
+    printer.errors();
+    if let Some(error) = &compiled.export_error {
+        return Err(failed(error));
+    }
+    if compiled.exported.is_none() {
         output::print_status(&format!("{}: the model does not compile", style::error("error")));
         return Err(Exit::Error);
-    };
-    let exported = exported.map_err(|error| failed(&error))?;
-    let (count, left_out) = (exported.left_out(), exported.left_out_resources());
-    let ExportResult { resources, unknowns, problems, warnings, .. } = exported;
-    for warning in &warnings {
-        output::print_status(&format!(
-            "{}: {}",
-            style::warning("warning"),
-            style::sanitize(&warning.to_string())
-        ));
     }
-    let diagnostics: Vec<Diagnostic> = problems.iter().map(Diagnostic::from).collect();
-    report::show_errors(&shown, &diagnostics);
-    // Leaks the model: freeing a large one takes longer than the rest of the command.
-    let without_handler: usize = warnings
-        .iter()
-        .map(|warning| match warning {
-            ExportWarning::NoHandler { count, .. } => *count,
-            _ => 0,
-        })
-        .sum();
-    let problems = count + without_handler;
-    std::mem::forget(compiled);
-    drop(host);
-    let unknown = |one: orrery_compiler::export::UnknownAttribute| UndefinedParameter {
-        name: one.attribute.to_string(),
-        source: if one.fact_of.is_some() { "fact" } else { "plugin" }.to_owned(),
-        resource: one.fact_of,
+    printer.export_problems();
+    let unknown = |UnknownValue { name, fact_of }: UnknownValue| UndefinedParameter {
+        name,
+        source: if fact_of.is_some() { "fact" } else { "plugin" }.to_owned(),
+        resource: fact_of,
     };
-    let unknowns = unknowns.into_iter().map(unknown).collect();
-    Ok(CompiledProject { project, resources, unknowns, problems, left_out, code, local_agents })
+    let (problems, left_out) = (compiled.undeployable(), compiled.left_out_resources());
+    let unknowns = compiled.unknowns().into_iter().map(unknown).collect();
+    let deployable = DeployableProject {
+        project: compiled.directory.clone(),
+        name: compiled.name.clone(),
+        resources: compiled.exported.take().map(|exported| exported.resources).unwrap_or_default(),
+        unknowns,
+        problems,
+        left_out,
+        code: compiled.take_code(),
+        local_agents: std::mem::take(&mut compiled.local_agents),
+    };
+    compiled.finish();
+    Ok(deployable)
 }
 
 /// The open local store, its only environment, and the lease.
@@ -180,11 +182,7 @@ pub(super) fn open(
 }
 
 /// Rejects a project that the state is not bound to.
-fn check_project(
-    opened: &LocalStore,
-    project: &std::path::Path,
-    takeover: Takeover,
-) -> Result<(), StoreError> {
+fn check_project(opened: &LocalStore, project: &str, takeover: Takeover) -> Result<(), StoreError> {
     compare_projects(&opened.store, opened.environment, project, takeover)
 }
 
@@ -192,14 +190,13 @@ fn check_project(
 fn compare_projects(
     store: &SqliteStore,
     environment: EnvironmentKey,
-    project: &std::path::Path,
+    project: &str,
     takeover: Takeover,
 ) -> Result<(), StoreError> {
     let bound = store.records().environment_by_key(environment)?.model_project;
-    let declared = projects::name_of(project);
-    match bound.is_empty() || bound == declared || takeover.rebind {
+    match bound.is_empty() || bound == project || takeover.rebind {
         true => Ok(()),
-        false => Err(StoreError::OtherProject { bound, declared }),
+        false => Err(StoreError::OtherProject { bound, declared: project.to_owned() }),
     }
 }
 
@@ -215,8 +212,9 @@ pub(super) fn prepare_and_open(
     quiet: bool,
     state: &StateOptions,
     command: &str,
-) -> Result<(CompiledProject, PreopenedStore), Exit> {
-    let project = projects::directory(given.project.as_deref(), &given.main).ok();
+) -> Result<(DeployableProject, PreopenedStore), Exit> {
+    let found = given.find();
+    let project = found.as_ref().ok().map(|project| project.directory.clone());
     let existing = project.filter(|project| state.file(project).exists());
     std::thread::scope(|scope| {
         let opening = existing.and_then(|project| {
@@ -228,7 +226,7 @@ pub(super) fn prepare_and_open(
             // Without a thread, the store is opened later.
             std::thread::Builder::new().name("opener".to_owned()).spawn_scoped(scope, read).ok()
         });
-        let prepared = prepare(given, limits, quiet, state);
+        let prepared = prepare_found(found, given.request(limits), quiet, state);
         let opened = opening.and_then(|thread| thread.join().ok());
         Ok((prepared?, opened))
     })

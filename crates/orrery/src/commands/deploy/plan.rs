@@ -21,7 +21,7 @@ use super::removal::with_adopted;
 use super::unmanaged::refuse_to_prune;
 use super::unplaced::Unplaced;
 use super::{
-    CompiledProject, Handlers, LocalPaths, compare_projects, failed, finish, on_server, prepare,
+    DeployableProject, Handlers, LocalPaths, compare_projects, failed, finish, on_server, prepare,
     prune, setup,
 };
 
@@ -45,17 +45,26 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Err(exit) => return exit,
     };
     prepared.warn_if_empty(options.json || options.prune);
-    let CompiledProject { project, mut resources, problems, left_out, code, local_agents, .. } =
-        prepared;
+    let DeployableProject {
+        project,
+        name,
+        mut resources,
+        problems,
+        left_out,
+        code,
+        local_agents,
+        ..
+    } = prepared;
     if options.prune
         && let Err(error) = refuse_to_prune(&left_out)
     {
         return finish(Err(error));
     }
-    let DeployHistory { states: known, effects, remnants } = match read_history(options, &project) {
-        Ok(known) => known,
-        Err(error) => return failed(&error),
-    };
+    let DeployHistory { states: known, effects, remnants } =
+        match read_history(options, &project, &name) {
+            Ok(known) => known,
+            Err(error) => return failed(&error),
+        };
     if options.prune {
         resources = prune::plan_here(
             remnants,
@@ -152,6 +161,7 @@ struct DeployHistory {
 fn read_history(
     options: &DeployOptions,
     project: &std::path::Path,
+    name: &str,
 ) -> Result<DeployHistory, StoreError> {
     let mut known = DeployHistory::default();
     let store = match options.state.open_read_only(project) {
@@ -161,7 +171,7 @@ fn read_history(
     };
     let environments = store.environments()?;
     let Some(environment) = environments.first() else { return Ok(known) };
-    compare_projects(&store, environment.key, project, options.takeover)?;
+    compare_projects(&store, environment.key, name, options.takeover)?;
     store.read_states(environment.key, &mut |row| {
         known.states.insert(row.id.to_owned(), row.state.clone());
     })?;

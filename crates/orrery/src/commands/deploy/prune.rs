@@ -12,7 +12,7 @@ use crate::commands::error::CliError;
 use crate::commands::export::{ExportError, info};
 use crate::commands::remote::terminal;
 use crate::remote::RemoteEnvironment;
-use crate::{Exit, output, projects, style};
+use crate::{Exit, output, style};
 
 use super::edits::Edits;
 use super::local_run::LocalRun;
@@ -20,7 +20,7 @@ use super::removal::{self, Candidate, FollowUpVersion};
 use super::unmanaged::{Unmanaged, refuse_to_prune};
 use super::unplaced::{Unplaced, inventory_here};
 use super::{
-    CompiledProject, Handlers, LocalPaths, LocalStore, Purpose, failed, finish, on_server, open,
+    DeployableProject, Handlers, LocalPaths, LocalStore, Purpose, failed, finish, on_server, open,
     prepare_and_open,
 };
 
@@ -61,8 +61,9 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
         Ok(found) => found,
         Err(exit) => return exit,
     };
-    let CompiledProject {
+    let DeployableProject {
         project,
+        name,
         mut resources,
         unknowns,
         problems,
@@ -90,12 +91,11 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
         Ok(found) => found,
         Err(error) => return failed(&error),
     };
-    if let Err(error) = super::check_project(&opened, &project, deploy_options.takeover) {
+    if let Err(error) = super::check_project(&opened, &name, deploy_options.takeover) {
         return failed(&error);
     }
     let removal = plan_here(known, &resources, code.as_ref(), selection, &local_agents);
     let plan = removal::removal_plan(&removal);
-    let name = projects::name_of(&project);
     if plan.removed.is_empty() {
         if let Err(error) = selection.check_selects_some(&resources) {
             return finish(Err(error));
@@ -103,7 +103,7 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
         if !plan.kept.is_empty() {
             removal::show(&plan, &Edits::default());
         } else if !json {
-            crate::commands::compile::warn_if_no_resources(resources.len(), problems);
+            crate::commands::project_output::warn_if_no_resources(resources.len(), problems);
         }
     } else {
         let inventory = inventory_here(declared_addresses(&removal.resources), &local_agents);

@@ -9,7 +9,7 @@ use crate::cli::deploy::Repair;
 use crate::commands::error::CliError;
 use crate::commands::inspect::unfinished_removal::unfinished_removal;
 use crate::remote::RemoteEnvironment;
-use crate::{Exit, output, projects, style};
+use crate::{Exit, output, style};
 
 use super::local_run::LocalRun;
 use super::unmanaged::Unmanaged;
@@ -31,7 +31,7 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Ok(None) => {}
         Err(error) => return finish(Err(error)),
     }
-    let here = || projects::around_here().unwrap_or_else(|| PathBuf::from("."));
+    let here = || orrery_project::around_here().unwrap_or_else(|| PathBuf::from("."));
     let project = options.project.clone().unwrap_or_else(here);
     let file = options.state.file(&project);
     if !file.exists() {

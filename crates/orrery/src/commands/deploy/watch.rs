@@ -16,12 +16,14 @@ use crate::cli::deploy::Watch;
 use crate::commands::error::CliError;
 use crate::remote::DeploymentChoice;
 use crate::signals::Interrupt;
-use crate::{Exit, output, projects, style};
+use crate::{Exit, output, style};
 
 use super::progress::{Failures, RunDisplay};
 use super::unmanaged::Unmanaged;
 use super::unplaced::Unplaced;
-use super::{CompiledProject, Handlers, LocalPaths, Purpose, failed, finish, open, prepare, setup};
+use super::{
+    DeployableProject, Handlers, LocalPaths, Purpose, failed, finish, open, prepare, setup,
+};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A file is checked once it has been unchanged for this time: programs write in several steps.
@@ -58,8 +60,16 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Err(exit) => return exit,
     };
     prepared.warn_if_empty(false);
-    let CompiledProject { project, resources, unknowns, problems, left_out, code, local_agents } =
-        prepared;
+    let DeployableProject {
+        project,
+        name,
+        resources,
+        unknowns,
+        problems,
+        left_out,
+        code,
+        local_agents,
+    } = prepared;
     let opened = match open(&options.state, &project, "watch") {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
@@ -76,7 +86,6 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     };
     let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
     unplaced.report();
-    let name = projects::name_of(&project);
     let binding = Some(options.takeover.binding(&name));
     let code = handlers.code.as_deref();
     let start = opened

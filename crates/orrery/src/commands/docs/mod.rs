@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::cli::Docs;
 use crate::commands::error::{CliError, finish};
-use crate::{Exit, output, projects};
+use crate::{Exit, output};
 
 pub(crate) fn run(options: &Docs) -> Exit {
     finish(show(options))
@@ -89,7 +89,7 @@ fn builtin() -> Result<(Documentation, Vec<String>), Box<CompileError>> {
 
 /// Documentation of the current project's modules, if there is a project.
 fn of_project(options: &Docs) -> Option<Result<Documentation, Box<CompileError>>> {
-    let found = projects::options(&options.project).ok()?;
+    let found = options.project.compiler_options().ok()?;
     (options.project.project.is_some() || found.project_dir.join("project.yml").is_file())
         .then(|| read(&Disk, &found))
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use orrery_api::UnknownEffect;
 use orrery_executor::{DesiredState, declared_address, recover};
 use orrery_model::{ResourceId, Status, VersionNumber};
+use orrery_project::{MAIN_FILE, find_directory};
 use orrery_scheduler::{Event, Interval, ResourceIndex, Scheduler, Settings, StateReason};
 use orrery_store::{
     Action, AgentState, EnvironmentKey, Holder, ResourceQuery, SqliteStore, Store, StoreError,
@@ -25,7 +26,6 @@ use super::{CliError, find, json, status, text, undefined_values};
 use crate::cli::inspect::InspectOptions;
 use crate::commands::deploy::unplaced::inventory_here;
 use crate::commands::effects;
-use crate::projects::{self, MAIN_FILE};
 use crate::state;
 
 /// Maximum length of the chain of blocking requirements.
@@ -43,7 +43,7 @@ pub(crate) struct Local {
 impl Local {
     /// Returns the project directory and its state.
     pub(super) fn open(options: &InspectOptions) -> Result<(PathBuf, Self), CliError> {
-        let project = match projects::directory(options.project.as_deref(), MAIN_FILE) {
+        let project = match find_directory(options.project.as_deref(), MAIN_FILE) {
             Ok(project) => project,
             // --data alone needs no project.
             Err(_) if options.project.is_none() && options.state.data.is_some() => {

@@ -33,7 +33,8 @@ use orrery_store::VersionInfo;
 
 use crate::cli::inspect::{self as cli, InspectOptions};
 use crate::remote::RemoteEnvironment;
-use crate::{Exit, projects, style};
+use crate::render::path_from_here;
+use crate::{Exit, style};
 
 use super::effects::SettleTiming;
 use super::error::{CliError, finish};
@@ -128,7 +129,7 @@ impl OpenDeployment {
     }
 
     fn at(remote: RemoteEnvironment, project: Option<PathBuf>) -> Self {
-        let project = project.or_else(projects::around_here);
+        let project = project.or_else(orrery_project::around_here);
         let project = project.unwrap_or_else(|| PathBuf::from("."));
         OpenDeployment { project, source: Box::new(OnServer::new(remote)) }
     }
@@ -156,7 +157,7 @@ impl OpenDeployment {
 
     /// Source location relative to the working directory.
     fn location(&self, source: &Source) -> String {
-        let file = projects::path_from_here(&self.project, &source.file);
+        let file = path_from_here(&self.project, &source.file);
         let file = file.strip_prefix("./").unwrap_or(&file);
         style::sanitize(&format!("{file}:{}:{}", source.line, source.column))
     }

@@ -76,7 +76,7 @@ impl ServerInstallation<'_> {
     fn options(&self) -> InstallOptions {
         InstallOptions {
             project: Some(self.project.to_owned()),
-            main: crate::projects::MAIN_FILE.to_owned(),
+            main: orrery_project::MAIN_FILE.to_owned(),
             python_env: Some(self.virtualenv.to_owned()),
             python: None,
             json: false,

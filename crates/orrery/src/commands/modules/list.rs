@@ -8,14 +8,14 @@ use orrery_compiler::source::Sources;
 use serde_json::json;
 
 use crate::cli::modules::ListModules;
-use crate::render::DiagnosticRenderer;
-use crate::{Exit, output, projects, style};
+use crate::render::{DiagnosticRenderer, path_from_here};
+use crate::{Exit, output, style};
 
 use crate::commands::inspect::text;
 use crate::commands::report;
 
 pub(super) fn run(options: &ListModules) -> Exit {
-    let project = match projects::options(&options.project) {
+    let project = match options.project.compiler_options() {
         Ok(project) => project,
         Err(error) => return refuse(&error),
     };
@@ -32,7 +32,7 @@ pub(super) fn run(options: &ListModules) -> Exit {
             [] => vec![Diagnostic::from(&*error)],
             errors => Diagnostic::all_of(errors),
         };
-        let path = |name: &str| projects::path_from_here(&project.project_dir, name);
+        let path = |name: &str| path_from_here(&project.project_dir, name);
         let shown =
             DiagnosticRenderer { sources: &loader.sources, path: &path, width: output::width() };
         report::show_errors(&shown, &errors);

@@ -8,7 +8,6 @@ use orrery_compiler::modules::requirements::{self, PACKAGE_PREFIX};
 use orrery_compiler::project::Options;
 
 use crate::cli::modules::InstallOptions;
-use crate::projects;
 use orrery_pyenv::InstallRequest;
 use orrery_pyenv::package_names::normalize;
 
@@ -41,7 +40,8 @@ impl Target {
     }
 
     fn project(given: &InstallOptions) -> Result<Self, Box<CompileError>> {
-        let directory = absolute(&projects::directory(given.project.as_deref(), &given.main)?);
+        let directory =
+            absolute(&orrery_project::find_directory(given.project.as_deref(), &given.main)?);
         let mut options = Options::new(&directory);
         options.main_file.clone_from(&given.main);
         let found = requirements::project_requirements(&Disk, &options)?;

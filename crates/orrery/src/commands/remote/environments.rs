@@ -17,7 +17,7 @@ use crate::cli::environment::{EnvironmentAction, EnvironmentGroup, EnvironmentPr
 use crate::commands::error::{CliError, finish};
 use crate::remote::contexts::Contexts;
 use crate::remote::{Remote, RemoteEnvironment, clear_project_choice, store_project_choice};
-use crate::{Exit, output, projects as local, style};
+use crate::{Exit, output, style};
 
 /// Poll interval of operations.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -236,7 +236,8 @@ fn create(
     let exit =
         show_done(args.json, &created, &format!("created environment {}", full_name(&created)))?;
     if then_use {
-        let (_, text) = store_choice(&remote, Some(&created), local::around_here().as_deref())?;
+        let (_, text) =
+            store_choice(&remote, Some(&created), orrery_project::around_here().as_deref())?;
         output::print_status(&text);
     }
     Ok(exit)
@@ -259,10 +260,11 @@ fn choose(args: &EnvironmentArgs, name: &str, project: Option<PathBuf>) -> Resul
         name => Some(remote.find_environment(name)?),
     };
     let directory = match project {
-        Some(given) => {
-            Some(local::directory(Some(&given), local::MAIN_FILE).map_err(CliError::Project)?)
-        }
-        None => local::around_here(),
+        Some(given) => Some(
+            orrery_project::find_directory(Some(&given), orrery_project::MAIN_FILE)
+                .map_err(CliError::Project)?,
+        ),
+        None => orrery_project::around_here(),
     };
     let (file, text) = store_choice(&remote, environment.as_ref(), directory.as_deref())?;
     match &environment {
@@ -293,14 +295,14 @@ fn store_choice(
     match (directory, environment) {
         (Some(directory), Some(chosen)) => {
             let file = store_project_choice(directory, server, chosen)?;
-            let project = style::sanitize(&local::name_of(directory));
+            let project = style::sanitize(&orrery_project::name_of(directory));
             let (name, shown) = (full_name(chosen), file.display());
             let text = format!("project {project} is now deployed to {name} (stored in {shown})");
             Ok((Some(file), text))
         }
         (Some(directory), None) => {
             clear_project_choice(directory)?;
-            let project = style::sanitize(&local::name_of(directory));
+            let project = style::sanitize(&orrery_project::name_of(directory));
             Ok((None, format!("project {project} is now deployed on this machine")))
         }
         (None, chosen) => {

@@ -3,22 +3,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use orrery_api::UnknownUpload;
 use orrery_compiler::plugins::Facts;
 use serde_json::{Value as Json, json};
 
 /// Resource (empty for parameters) and name.
 type Key = (String, String);
 
+/// A lookup without a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownLookup {
+    pub name: String,
+    /// Resource of a fact; `None` for a parameter.
+    pub resource: Option<String>,
+}
+
 /// Answers fact and parameter lookups of a model, and records those that have no value.
 #[derive(Debug, Default)]
-pub(crate) struct FactSnapshot {
+pub struct FactSnapshot {
     values: BTreeMap<Key, String>,
     missed: Mutex<BTreeSet<Key>>,
 }
 
 impl FactSnapshot {
-    pub(crate) fn new(values: impl IntoIterator<Item = (Option<String>, String, String)>) -> Self {
+    pub fn new(values: impl IntoIterator<Item = (Option<String>, String, String)>) -> Self {
         let keyed = |(resource, name, value): (Option<String>, String, String)| {
             ((resource.unwrap_or_default(), name), value)
         };
@@ -35,7 +42,7 @@ impl FactSnapshot {
     }
 
     /// Response to an API call of module code.
-    pub(crate) fn answer(&self, method: &str, arguments: &Json) -> Option<(u16, Json)> {
+    pub fn answer(&self, method: &str, arguments: &Json) -> Option<(u16, Json)> {
         let text = |name: &str| arguments[name].as_str().unwrap_or_default();
         match method {
             "get_param" => {
@@ -59,12 +66,11 @@ impl FactSnapshot {
     }
 
     /// Lookups without a value. The model must be compiled again when they have one.
-    pub(crate) fn unknowns(&self) -> Vec<UnknownUpload> {
+    pub fn unknowns(&self) -> Vec<UnknownLookup> {
         let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
-        let unknown = |(resource, name): &Key| UnknownUpload {
+        let unknown = |(resource, name): &Key| UnknownLookup {
             name: name.clone(),
             resource: Some(resource.clone()).filter(|resource| !resource.is_empty()),
-            source: if resource.is_empty() { "plugin" } else { "fact" }.to_owned(),
         };
         missed.iter().map(unknown).collect()
     }
@@ -95,7 +101,7 @@ mod tests {
         assert_eq!(known.answer("get_param", &json!({"id": "size"})).unwrap().0, 404);
         assert!(known.answer("set_param", &json!({})).is_none());
         let unknowns = known.unknowns();
-        assert_eq!((&*unknowns[0].name, &*unknowns[0].source), ("size", "plugin"));
-        assert_eq!((&*unknowns[1].name, &*unknowns[1].source), ("mac", "fact"));
+        assert_eq!((&*unknowns[0].name, &unknowns[0].resource), ("size", &None));
+        assert_eq!((&*unknowns[1].name, unknowns[1].resource.is_some()), ("mac", true));
     }
 }

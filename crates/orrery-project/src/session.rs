@@ -1,6 +1,6 @@
 //! A compile together with the host that runs the code of its modules.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use orrery_compile_host::{CompileHost, HostOrigin, HostSettings};
@@ -12,29 +12,33 @@ use orrery_compiler::files::Disk;
 use orrery_compiler::host::{LayeredHost, NativeHost};
 use orrery_compiler::load::is_builtin_entity;
 use orrery_compiler::plugins::{Facts, ServerEnvironmentInfo};
-use orrery_compiler::project::{Options, ProjectMetadata};
+use orrery_compiler::project::Options;
 use orrery_handlers::Registry;
 use orrery_handlers::target::host_name;
 use orrery_host::code_store::CodeSet;
 use orrery_host::{host_command, sources};
-use orrery_model::{Inventory, ResourceType};
+use orrery_model::{Inventory, PipSettings, ResourceType};
 use orrery_pyenv::interpreters::Interpreter;
 use serde_json::{Value as Json, json};
 
-use crate::server_facts::FactSnapshot;
-use crate::state;
+use crate::fact_snapshot::FactSnapshot;
+use crate::location::{absolute, environment_id};
+
+/// Directory of the deployment state, relative to the project.
+pub const STATE_DIRECTORY: &str = "data/deploy";
 
 /// Environment of a server that a model is compiled for.
-pub(crate) struct ServerContext {
-    pub(crate) side: ServerEnvironmentInfo,
+#[derive(Clone)]
+pub struct ServerContext {
+    pub side: ServerEnvironmentInfo,
     /// Directory for file contents.
-    pub(crate) files: PathBuf,
-    pub(crate) known: Arc<FactSnapshot>,
+    pub files: PathBuf,
+    pub known: Arc<FactSnapshot>,
 }
 
 /// Machine on which handlers will run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeployingMachine {
+pub enum DeployingMachine {
     This,
     /// The machine of a server, or unknown.
     Unknown,
@@ -42,9 +46,10 @@ pub(crate) enum DeployingMachine {
 
 /// A compile and the host with the code of its modules.
 pub(crate) struct CompileSession {
-    pub(crate) project: PathBuf,
     pub(crate) compiled: Compilation,
     pub(crate) host: CompileHost,
+    /// Patterns of agents that the project declares as the deploying machine.
+    local_agents: Vec<String>,
     /// The interpreter, once a host needed one.
     python: Arc<OnceLock<Interpreter>>,
 }
@@ -54,22 +59,19 @@ impl CompileSession {
     pub(crate) fn failed(error: Box<orrery_compiler::error::CompileError>) -> Self {
         let origin = HostOrigin::Process(Box::new(|| Err("no project".to_owned())));
         CompileSession {
-            project: PathBuf::from("."),
             compiled: Compilation::failed(error),
             host: CompileHost::new(origin, HostSettings::default(), Box::new(not_offered)),
+            local_agents: Vec::new(),
             python: Arc::default(),
         }
     }
 
-    pub(crate) fn compile(options: &Options, origin: Option<HostOrigin>) -> Self {
-        Self::compile_for(options, origin, None)
-    }
-
-    /// Compiles for an environment of a server.
-    pub(crate) fn compile_for(
+    /// Compiles, on this machine or for an environment of a server.
+    pub(crate) fn compile(
         options: &Options,
         origin: Option<HostOrigin>,
         environment: Option<&ServerContext>,
+        local_agents: &[String],
     ) -> Self {
         let served = matches!(origin, Some(HostOrigin::Socket(_)));
         let python = Arc::default();
@@ -83,15 +85,13 @@ impl CompileSession {
             layered = layered.prefer_second();
         }
         let compiled = orrery_compiler::compile_with(&Disk, options, &mut layered);
-        CompileSession { project: options.project_dir.clone(), compiled, host, python }
+        CompileSession { compiled, host, local_agents: local_agents.to_vec(), python }
     }
 
     /// Returns the code that handlers need, if any. Call it after the export.
-    pub(crate) fn code(&self) -> Option<CodeSet> {
+    pub(crate) fn code(&self, pip: &PipSettings) -> Option<CodeSet> {
         let python = self.python.get()?;
         let (modules, handlers) = (self.host.modules(), self.host.handlers());
-        // The project file is already parsed; reading it cannot fail here.
-        let project = ProjectMetadata::load(&Disk, &self.project);
         (!handlers.is_empty()).then(|| CodeSet {
             modules: modules.to_vec(),
             handlers: handlers.to_vec(),
@@ -100,20 +100,14 @@ impl CompileSession {
             path: Vec::new(),
             requirements: sources::requirements(modules),
             installed: Vec::new(),
-            pip: project.map(|project| project.pip).unwrap_or_default(),
+            pip: pip.clone(),
         })
-    }
-
-    /// Patterns of agents that the project declares as the deploying machine.
-    pub(crate) fn local_agents(&self) -> Vec<String> {
-        let project = ProjectMetadata::load(&Disk, &self.project);
-        project.map(|project| project.settings.local_agents).unwrap_or_default()
     }
 
     /// Placement information about the project's agents. Includes the names of this machine only if
     /// this machine deploys: uploads must not depend on the machine that compiles.
     fn inventory(&self, deployer: DeployingMachine) -> Inventory {
-        let own = Inventory { project_patterns: self.local_agents(), ..Inventory::default() };
+        let own = Inventory { project_patterns: self.local_agents.clone(), ..Inventory::default() };
         match deployer {
             DeployingMachine::This => own.on_host(&host_name()),
             DeployingMachine::Unknown => own,
@@ -202,7 +196,7 @@ fn host(
         }),
         data: project.join("data"),
         files: server.map_or_else(
-            || project.join(state::DIRECTORY).join("files"),
+            || project.join(STATE_DIRECTORY).join("files"),
             |server| server.files.clone(),
         ),
         project,
@@ -239,20 +233,6 @@ fn fact(facts: &dyn Facts, arguments: &Json) -> (u16, Json) {
         }
         None => (404, json!({"message": format!("no fact {name} of {resource}")})),
     }
-}
-
-pub(crate) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// Id of the only environment of a local project, as a UUID.
-pub(crate) fn environment_id(project: &Path) -> String {
-    use std::hash::{BuildHasher, BuildHasherDefault};
-    let build = BuildHasherDefault::<rustc_hash::FxHasher>::default();
-    let (high, low) = (build.hash_one(project), build.hash_one((project, "environment")));
-    let hex = format!("{high:016x}{low:016x}");
-    // UUID version 8 (custom content) with the standard variant.
-    format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
 }
 
 /// Response to API calls that compiles may not make: they are read-only.
