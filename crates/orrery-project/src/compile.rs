@@ -18,12 +18,12 @@ use orrery_handlers::Registry;
 use orrery_host::code_store::CodeSet;
 use orrery_model::{PipSettings, ResourceId};
 
-use crate::location::Project;
+use crate::location::FoundProject;
 use crate::session::{CompileSession, DeployingMachine, ServerContext};
 
 /// Options of one compile.
 #[derive(Default)]
-pub struct CompileRequest {
+pub struct ProjectRequest {
     /// True to compile without the implicit import of `std`.
     pub without_std: bool,
     /// Virtualenv of the project; the usual one is found without it.
@@ -89,11 +89,11 @@ pub struct CompiledProject {
 }
 
 /// Compiles a project and exports it as requested. Problems of the model are part of the result.
-pub fn compile(project: Project, request: CompileRequest) -> CompiledProject {
+pub fn compile(project: FoundProject, request: ProjectRequest) -> CompiledProject {
     let name = project.name();
     let declared_name = project.declared_name().map(str::to_owned);
     let mut options = project.options();
-    let Project { directory, metadata, .. } = project;
+    let FoundProject { directory, metadata, .. } = project;
     options.implicit_std = !request.without_std;
     options.python_environment = request.python_environment;
     options.now = request.now;

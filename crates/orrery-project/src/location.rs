@@ -12,7 +12,7 @@ pub const MAIN_FILE: &str = "main.cf";
 
 /// A project that was found. Its `project.yml` is read once.
 #[derive(Debug)]
-pub struct Project {
+pub struct FoundProject {
     /// Directory, as it was named or found.
     pub directory: PathBuf,
     main_file: String,
@@ -20,19 +20,19 @@ pub struct Project {
     pub(crate) metadata: Option<ProjectMetadata>,
 }
 
-impl Project {
+impl FoundProject {
     /// Finds the given project, or the one around the working directory.
     ///
     /// # Errors
     /// A diagnostic if there is no project.
     pub fn find(given: Option<&Path>, main: &str) -> Result<Self, Box<CompileError>> {
-        Ok(Project::open(find_directory(given, main)?, main))
+        Ok(FoundProject::open(find_directory(given, main)?, main))
     }
 
     /// Opens the project in a directory.
     pub fn open(directory: PathBuf, main: &str) -> Self {
         let metadata = ProjectMetadata::load(&Disk, &directory).ok();
-        Project { directory, main_file: main.to_owned(), metadata }
+        FoundProject { directory, main_file: main.to_owned(), metadata }
     }
 
     /// Name in `project.yml`, if any.
@@ -62,12 +62,12 @@ impl Project {
 
 /// Name in the `project.yml` of a directory, if any.
 pub fn declared_name(directory: &Path) -> Option<String> {
-    Project::open(directory.to_owned(), MAIN_FILE).declared_name().map(str::to_owned)
+    FoundProject::open(directory.to_owned(), MAIN_FILE).declared_name().map(str::to_owned)
 }
 
 /// Name that environments of the project in a directory are bound to.
 pub fn name_of(directory: &Path) -> String {
-    Project::open(directory.to_owned(), MAIN_FILE).name()
+    FoundProject::open(directory.to_owned(), MAIN_FILE).name()
 }
 
 /// Returns the given project directory, or the one around the working directory.

@@ -7,6 +7,7 @@
 mod cli;
 mod commands;
 mod descriptors;
+mod error;
 mod excerpt;
 mod help;
 mod natural_order;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return answered_by_clap(error),
     };
-    output::choose_colour(cli.global.color);
+    output::choose_colour(cli.global.color.into());
     descriptors::raise_limit();
     // Long-running processes configure their own log.
     let stays = match &cli.command {

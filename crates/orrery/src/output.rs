@@ -2,17 +2,11 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::cli::Color;
 use crate::panic_guard::Crash;
 use crate::style;
 
 /// Sets the use of colours; `anstream` detects terminals and their variables.
-pub(crate) fn choose_colour(color: Color) {
-    let choice = match color {
-        Color::Auto => anstream::ColorChoice::Auto,
-        Color::Always => anstream::ColorChoice::Always,
-        Color::Never => anstream::ColorChoice::Never,
-    };
+pub(crate) fn choose_colour(choice: anstream::ColorChoice) {
     choice.write_global();
 }
 

@@ -6,26 +6,26 @@ use std::sync::Arc;
 use orrery_compiler::diagnostic::Severity;
 use orrery_compiler::plugins::{Facts, ServerEnvironmentInfo};
 use orrery_project::{
-    CompileRequest, CompiledProject, DeployingMachine, ExportMode, FactSnapshot, FactSource,
-    MAIN_FILE, Project, ServerContext, UnknownValue, collect_contents, compile,
+    CompiledProject, DeployingMachine, ExportMode, FactSnapshot, FactSource, FoundProject,
+    MAIN_FILE, ProjectRequest, ServerContext, UnknownValue, collect_contents, compile,
 };
 
 /// A host and a file on it.
 const FILE: &str = "h = std::Host(name=\"localhost\", os=std::linux)\n\
                     std::File(host=h, path=\"/tmp/a\", content=\"a\")\n";
 
-fn project(files: &[(&str, &str)]) -> (tempfile::TempDir, Project) {
+fn project(files: &[(&str, &str)]) -> (tempfile::TempDir, FoundProject) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(dir.path().join(name), text).unwrap();
     }
-    let project = Project::find(Some(dir.path()), MAIN_FILE).unwrap();
+    let project = FoundProject::find(Some(dir.path()), MAIN_FILE).unwrap();
     (dir, project)
 }
 
-fn exporting() -> CompileRequest {
+fn exporting() -> ProjectRequest {
     let export = ExportMode::Resources(DeployingMachine::This);
-    CompileRequest { export, ..CompileRequest::default() }
+    ProjectRequest { export, ..ProjectRequest::default() }
 }
 
 fn ids(compiled: &CompiledProject) -> Vec<String> {
@@ -77,7 +77,7 @@ fn a_main_file_is_a_project_without_a_description() {
 
 #[test]
 fn a_missing_directory_is_an_error_and_a_result() {
-    let error = Project::find(Some(Path::new("/nonexistent")), MAIN_FILE).unwrap_err();
+    let error = FoundProject::find(Some(Path::new("/nonexistent")), MAIN_FILE).unwrap_err();
     let compiled = CompiledProject::not_found(error);
     assert_eq!(compiled.errors()[0].message, "no such directory: /nonexistent");
     assert!(ids(&compiled).is_empty());
@@ -95,13 +95,13 @@ fn the_description_is_read_once() {
 #[test]
 fn nothing_is_exported_unless_requested_or_cyclic() {
     let (_dir, plain) = project(&[("main.cf", FILE)]);
-    let compiled = compile(plain, CompileRequest::default());
+    let compiled = compile(plain, ProjectRequest::default());
     assert!(compiled.exported.is_none() && compiled.errors().is_empty());
     let cyclic = "h = std::Host(name=\"localhost\", os=std::linux)\n\
                   a = std::File(host=h, path=\"/tmp/a\", content=\"a\", requires=b)\n\
                   b = std::File(host=h, path=\"/tmp/b\", content=\"b\", requires=a)\n";
     let (_dir, cyclic) = project(&[("main.cf", cyclic)]);
-    let compiled = compile(cyclic, CompileRequest::default());
+    let compiled = compile(cyclic, ProjectRequest::default());
     assert_eq!(compiled.cycles().len(), 1);
 }
 
@@ -124,7 +124,7 @@ const FACT: &str = "h = std::Host(name=\"localhost\", os=std::linux)\n\
 fn missing_facts_are_unknown_values() {
     let (_dir, project) = project(&[("main.cf", FACT)]);
     let facts = FactSource::Deployed(Arc::new(NoFacts));
-    let compiled = compile(project, CompileRequest { facts, ..exporting() });
+    let compiled = compile(project, ProjectRequest { facts, ..exporting() });
     let fact_of = Some("std::File[localhost,path=/tmp/a]".parse().unwrap());
     assert_eq!(compiled.unknowns(), [UnknownValue { name: "content".to_owned(), fact_of }]);
 }
@@ -149,7 +149,7 @@ fn a_server_provides_facts_and_learns_of_the_missing_ones() {
         };
         let (_dir, project) = project(&[("main.cf", FACT)]);
         let facts = FactSource::Server(server);
-        (compile(project, CompileRequest { facts, ..exporting() }), known.unknowns())
+        (compile(project, ProjectRequest { facts, ..exporting() }), known.unknowns())
     };
     let (compiled, missed) = compile_with(FactSnapshot::default());
     assert_eq!((missed[0].name.as_str(), missed[0].resource.as_ref()), ("size", Some(&resource)));

@@ -10,7 +10,7 @@ use orrery_store::ProjectBinding;
 
 use super::ProjectOptions;
 use super::export::message_parser;
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::remote::DeploymentChoice;
 use crate::state::StateOptions;
 

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use orrery_compiler::error::CompileError;
 use orrery_compiler::project::Options;
-use orrery_project::{CompileRequest, MAIN_FILE, Project};
+use orrery_project::{FoundProject, MAIN_FILE, ProjectRequest};
 
 use self::agent::AgentGroup;
 use self::audit::AuditGroup;
@@ -98,6 +98,16 @@ pub(crate) enum Color {
     Auto,
     Always,
     Never,
+}
+
+impl From<Color> for anstream::ColorChoice {
+    fn from(color: Color) -> Self {
+        match color {
+            Color::Auto => anstream::ColorChoice::Auto,
+            Color::Always => anstream::ColorChoice::Always,
+            Color::Never => anstream::ColorChoice::Never,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -223,18 +233,18 @@ impl ProjectOptions {
     ///
     /// # Errors
     /// A diagnostic if there is none.
-    pub(crate) fn find(&self) -> Result<Project, Box<CompileError>> {
-        Project::find(self.project.as_deref(), &self.main)
+    pub(crate) fn find(&self) -> Result<FoundProject, Box<CompileError>> {
+        FoundProject::find(self.project.as_deref(), &self.main)
     }
 
     /// Request that compiles the project without facts and without an export.
-    pub(crate) fn request(&self, limits: &LimitOptions) -> CompileRequest {
-        CompileRequest {
+    pub(crate) fn request(&self, limits: &LimitOptions) -> ProjectRequest {
+        ProjectRequest {
             without_std: self.no_std,
             python_environment: self.python_env.clone(),
             now: unix_seconds(),
             limits: limits.compile_limits(),
-            ..CompileRequest::default()
+            ..ProjectRequest::default()
         }
     }
 

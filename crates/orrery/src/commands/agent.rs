@@ -14,10 +14,10 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::error::CliError;
 use super::remote::terminal;
 use crate::cli::agent::{AgentJoin, AgentRun, AgentState};
 use crate::cli::server::LogFormat;
+use crate::error::CliError;
 use crate::{Exit, output, style};
 
 impl AgentState {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use orrery_compiler::export::ExportResult;
 use orrery_model::Resource;
-use orrery_project::{CompileRequest, CompiledProject, DeployingMachine, ExportMode};
+use orrery_project::{CompiledProject, DeployingMachine, ExportMode, ProjectRequest};
 
 use crate::cli::{Compile, ProjectOptions};
 use crate::{Exit, output, style};
@@ -25,7 +25,7 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     let exporters = options.exporter.clone();
     let request = options.project.request(&options.limits);
     let mut project =
-        compile_project(&options.project, CompileRequest { export, exporters, ..request });
+        compile_project(&options.project, ProjectRequest { export, exporters, ..request });
     project.fail_on_export_error();
     let has_cycles = !project.cycles().is_empty();
     let has_problems =
@@ -79,7 +79,7 @@ fn print(
 }
 
 /// Finds and compiles a project. Without one, the result has that error.
-pub(super) fn compile_project(given: &ProjectOptions, request: CompileRequest) -> CompiledProject {
+pub(super) fn compile_project(given: &ProjectOptions, request: ProjectRequest) -> CompiledProject {
     match given.find() {
         Ok(project) => orrery_project::compile(project, request),
         Err(error) => CompiledProject::not_found(error),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use orrery_compiler::plugins::ServerEnvironmentInfo;
 use orrery_compiler::project::CompileLimits;
-use orrery_project::{CompileRequest, FactSnapshot, MAIN_FILE, Project, ServerContext};
+use orrery_project::{FactSnapshot, FoundProject, MAIN_FILE, ProjectRequest, ServerContext};
 use orrery_server::compile_service::{CompileJob, CompileStep, JobResult};
 
 use crate::state::unix_seconds;
@@ -86,14 +86,14 @@ fn compile(job: &CompileJob) -> Exit {
     let environment = ServerContext { side, files: job.contents.clone(), known };
     // Paths on the server are meaningless to users: files are named relative to the project.
     let export_output = ExportOutput { verbose: true, quiet: false, project: Some(Path::new(".")) };
-    let request = CompileRequest {
+    let request = ProjectRequest {
         python_environment: virtualenv.cloned(),
         now: unix_seconds(),
         limits,
         exporters: job.exporters.clone(),
-        ..CompileRequest::default()
+        ..ProjectRequest::default()
     };
-    let project = Project::open(job.project.clone(), MAIN_FILE);
+    let project = FoundProject::open(job.project.clone(), MAIN_FILE);
     let result = match export_project(project, request, &environment, export_output) {
         Ok(made) => {
             JobResult { upload: Some(made.upload), contents: made.contents, errors: Vec::new() }

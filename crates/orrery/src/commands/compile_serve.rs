@@ -8,7 +8,7 @@ use orrery_compiler::Compilation;
 use orrery_compiler::export::{ExportProblem, ExportResult, FinalView};
 use orrery_compiler::host::InstanceView;
 use orrery_compiler::report::error_json;
-use orrery_project::CompileRequest;
+use orrery_project::ProjectRequest;
 use serde_json::{Value as Json, json};
 
 use crate::Exit;
@@ -23,7 +23,7 @@ pub(super) fn run(project: &ProjectOptions, limits: &LimitOptions) -> Exit {
         Ok(socket) => UnixStream::from(socket),
         Err(error) => return failed(&error),
     };
-    let request = CompileRequest { code_socket: Some(socket), ..project.request(limits) };
+    let request = ProjectRequest { code_socket: Some(socket), ..project.request(limits) };
     let project = compile_project(project, request);
     let compiled = &project.compiled;
     let message = match (&project.exported, &project.export_error) {

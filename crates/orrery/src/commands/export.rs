@@ -9,7 +9,7 @@ use orrery_api::{
     VersionUpload,
 };
 use orrery_compiler::plugins::ServerEnvironmentInfo;
-use orrery_project::{CompileRequest, FactSnapshot, ServerContext};
+use orrery_project::{FactSnapshot, ProjectRequest, ServerContext};
 use serde_json::{Map, Value, json};
 
 use crate::cli::ProjectOptions;
@@ -19,8 +19,8 @@ use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
 use super::deploy::unmanaged::{Unmanaged, refuse_to_prune};
-use super::error::{CliError, finish};
 use super::version_upload::{ExportOutput, ExportedProject, export_project};
+use crate::error::{CliError, finish};
 
 /// Reason why nothing was stored.
 #[derive(Debug)]
@@ -222,7 +222,7 @@ impl Push<'_> {
         let export_output =
             ExportOutput { verbose: self.verbose, quiet: self.quiet, project: None };
         let exporters = self.exporters.to_vec();
-        let request = CompileRequest { exporters, ..self.project.request(self.limits) };
+        let request = ProjectRequest { exporters, ..self.project.request(self.limits) };
         let made = export_project(project, request, &place, export_output);
         let ExportedProject { upload, contents, coded, left_out } =
             made.map_err(ExportError::Model)?;

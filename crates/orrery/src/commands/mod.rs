@@ -10,7 +10,6 @@ mod completion;
 mod deploy;
 mod docs;
 mod effects;
-pub(crate) mod error;
 mod explain;
 mod export;
 mod fmt;

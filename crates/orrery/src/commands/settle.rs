@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::deploy;
 use super::effects::{self, SettleTiming};
-use super::error::{CliError, finish};
 use super::inspect::print_json;
 use crate::cli::inspect::Settle;
+use crate::error::{CliError, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 

@@ -9,7 +9,7 @@ use orrery_api::{CompileProblem, ResourceUpload, SourceLocation, UnknownUpload, 
 use orrery_compiler::export::ExcludedResources;
 use orrery_model::Resource;
 use orrery_project::{
-    CompileRequest, CompiledProject, DeployingMachine, ExportMode, FactSource, Project,
+    CompiledProject, DeployingMachine, ExportMode, FactSource, FoundProject, ProjectRequest,
     ServerContext, UnknownLookup, collect_contents,
 };
 
@@ -42,13 +42,13 @@ pub(super) struct ExportOutput<'a> {
 /// # Errors
 /// The problems of the model, in the form of the API.
 pub(super) fn export_project(
-    project: Project,
-    request: CompileRequest,
+    project: FoundProject,
+    request: ProjectRequest,
     environment: &ServerContext,
     export_output: ExportOutput<'_>,
 ) -> Result<ExportedProject, Vec<CompileProblem>> {
     let started = Instant::now();
-    let request = CompileRequest {
+    let request = ProjectRequest {
         facts: FactSource::Server(environment.clone()),
         export: ExportMode::Resources(DeployingMachine::Unknown),
         ..request

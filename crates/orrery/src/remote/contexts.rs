@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use orrery_model::SecretText;
 use serde::Deserialize;
 
+use crate::error::CliError;
+
 /// Path of another contexts file.
 pub(crate) const FILE_VARIABLE: &str = "ORRERY_CONTEXTS";
 
@@ -21,6 +23,12 @@ pub(crate) enum ContextsError {
     Malformed { path: PathBuf, reason: String },
     #[error("cannot write contexts to {}", path.display())]
     Unwritable { path: PathBuf, source: std::io::Error },
+}
+
+impl From<ContextsError> for CliError {
+    fn from(error: ContextsError) -> Self {
+        CliError::from_error(&error)
+    }
 }
 
 /// A server, the account used there, and its default environment.

@@ -15,7 +15,7 @@ use orrery_model::SecretText;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::{output, style};
 use contexts::{Context, Contexts, quoted};
 

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::{deadline, documents, problems, solve as solving};
 use crate::cli::cluster::CheckDocuments;
-use crate::commands::error::CliError;
 use crate::commands::inspect::text;
 use crate::commands::report;
+use crate::error::CliError;
 use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, style};
 

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{apply, documents};
 use crate::cli::documents::{DocumentAction, DocumentArgs};
-use crate::commands::error::{CliError, finish};
 use crate::commands::remote::projects;
 use crate::commands::remote::table::{Table, moment};
 use crate::commands::remote::{print_json, read_list, show_done, show_list, terminal};
+use crate::error::{CliError, finish};
 use crate::remote::Remote;
 use crate::{Exit, output, style};
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use orrery_cluster::document::{Catalog, DocumentFileId, DocumentKind};
 use orrery_model::similar_names::closest;
 
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::style;
 
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::Exit;
 use crate::cli::cluster::{ClusterAction, ClusterGroup};
-use crate::commands::error;
+use crate::error;
 
 pub(super) use document_commands::manage;
 

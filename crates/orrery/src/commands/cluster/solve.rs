@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::{deadline, document_commands, documents, preview_text, problems};
 use crate::cli::cluster::SolveTemplate;
-use crate::commands::error::CliError;
 use crate::commands::report;
+use crate::error::CliError;
 use crate::remote::Remote;
 use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, style};

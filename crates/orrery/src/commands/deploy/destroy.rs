@@ -9,9 +9,9 @@ use orrery_model::{Removal, plan_removal};
 use orrery_store::{ProjectBinding, Store as _, StoreError, local_agents};
 
 use crate::cli::deploy::{Destroy, Selection, Takeover};
-use crate::commands::error::{CliError, finish};
 use crate::commands::export::{info, refuse_other_project, store};
 use crate::commands::remote::terminal;
+use crate::error::{CliError, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 

@@ -11,8 +11,8 @@ use orrery_store::Store as _;
 use rustc_hash::FxHashMap;
 
 use crate::cli::deploy::RunOptions;
-use crate::commands::error::CliError;
 use crate::commands::remote::dry_run;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
 

@@ -7,7 +7,7 @@ use orrery_api::{Operation, OperationProgress, RemovalPlan, Transitioning};
 use orrery_model::Timestamp;
 
 use crate::cli::deploy::Selection;
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
 use crate::{Exit, output, style};

@@ -16,7 +16,7 @@ use orrery_pyenv::VirtualEnvs;
 use orrery_store::Store;
 
 use crate::cli::deploy::RunOptions;
-use crate::state::{StateOptions, now};
+use crate::state::{StateOptions, now, system_now};
 
 use super::LocalStore;
 
@@ -146,7 +146,7 @@ impl LocalPaths<'_> {
         let Ok(versions) = opened.store.versions(opened.environment) else { return };
         let named = versions.iter().filter_map(|version| version.info.get("code")?.as_str());
         let needed: BTreeSet<String> = named.chain(current).map(str::to_owned).collect();
-        let now = state::system_now();
+        let now = system_now();
         let code = self.code_store().remove_unused(&needed, CODE_KEPT, now);
         let environments = self.environments().remove_unused(ENVIRONMENTS_KEPT, now);
         tracing::debug!(?code, ?environments, "removed unused code and virtualenvs");

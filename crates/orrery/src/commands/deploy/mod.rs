@@ -37,7 +37,7 @@ use orrery_handlers::{Contents, LocalTarget, Permit};
 use orrery_host::code_store::CodeSet;
 use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
 use orrery_project::{
-    CompileRequest, CompiledProject, DeployingMachine, ExportMode, FactSource, Project,
+    CompiledProject, DeployingMachine, ExportMode, FactSource, FoundProject, ProjectRequest,
     UnknownValue,
 };
 use orrery_scheduler::{Filter, Interval, Settings};
@@ -54,8 +54,8 @@ pub(super) use watch::run as watch;
 
 use crate::cli::ProjectOptions;
 use crate::cli::deploy::{LimitOptions, RunOptions, Selection, Takeover};
-use crate::commands::error::{CliError, finish};
 use crate::commands::project_output::{ProjectPrinter, warn_if_no_resources};
+use crate::error::{CliError, finish};
 use crate::state::{StateOptions, now};
 use crate::{Exit, output, style};
 
@@ -111,8 +111,8 @@ pub(super) fn prepare(
 
 /// Compiles and exports the project, and shows its errors.
 fn prepare_found(
-    found: Result<Project, Box<CompileError>>,
-    request: CompileRequest,
+    found: Result<FoundProject, Box<CompileError>>,
+    request: ProjectRequest,
     quiet: bool,
     state: &StateOptions,
 ) -> Result<DeployableProject, Exit> {
@@ -120,7 +120,7 @@ fn prepare_found(
         Ok(project) => {
             let facts = FactSource::Deployed(state.facts(&project.directory));
             let export = ExportMode::Resources(DeployingMachine::This);
-            orrery_project::compile(project, CompileRequest { facts, export, ..request })
+            orrery_project::compile(project, ProjectRequest { facts, export, ..request })
         }
         Err(error) => CompiledProject::not_found(error),
     };

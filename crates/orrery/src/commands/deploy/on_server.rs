@@ -10,12 +10,12 @@ use orrery_api::{
 use orrery_store::ResourceQuery;
 
 use crate::cli::deploy::{DeployOptions, Repair, Selection, Takeover};
-use crate::commands::error::{CliError, finish};
 use crate::commands::export::{ExportError, Push, info, store};
 use crate::commands::inspect::deployment::Deployment as _;
 use crate::commands::inspect::find;
 use crate::commands::inspect::on_server::OnServer;
 use crate::commands::remote::dry_run;
+use crate::error::{CliError, finish};
 use crate::remote::{DeploymentChoice, RemoteEnvironment};
 use crate::signals::Interrupt;
 use crate::state::StateOptions;

@@ -8,9 +8,9 @@ use orrery_model::{Removal, plan_removal};
 use orrery_store::StoreError;
 
 use crate::cli::deploy::{DeployOptions, Selection};
-use crate::commands::error::CliError;
 use crate::commands::export::{ExportError, info};
 use crate::commands::remote::terminal;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use orrery_api::client::ClientError;
 
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::signals::Interrupt;
 use crate::style;
 

@@ -14,11 +14,11 @@ use orrery_store::{
 };
 
 use crate::cli::deploy::Selection;
-use crate::commands::error::CliError;
 use crate::commands::export::store;
 use crate::commands::inspect::deployment::Deployment as _;
 use crate::commands::inspect::find;
 use crate::commands::inspect::on_server::OnServer;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::state::now;
 use crate::{Exit, output, style};

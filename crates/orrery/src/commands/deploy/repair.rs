@@ -6,8 +6,8 @@ use orrery_executor::{DesiredState, recover};
 use orrery_store::{Store, StoreError, VersionInfo, load_version, local_agents};
 
 use crate::cli::deploy::Repair;
-use crate::commands::error::CliError;
 use crate::commands::inspect::unfinished_removal::unfinished_removal;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 

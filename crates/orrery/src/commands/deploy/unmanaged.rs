@@ -8,7 +8,7 @@ use orrery_model::{PathIndex, wants_absence};
 use orrery_store::{RemovalScope, Store as _, StoreError};
 use serde_json::{Value, json};
 
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::{output, style};
 
 use super::LocalStore;

@@ -10,7 +10,7 @@ use orrery_model::{Deployer, Inventory, Resource, ResourceId};
 use serde_json::{Value, json};
 
 use crate::cli::deploy::Selection;
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{output, style};
 

@@ -13,7 +13,7 @@ use orrery_model::{Resource, ResourceId};
 use orrery_scheduler::{Event, Filter, Interval};
 
 use crate::cli::deploy::Watch;
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::remote::DeploymentChoice;
 use crate::signals::Interrupt;
 use crate::{Exit, output, style};

@@ -12,7 +12,7 @@ use orrery_compiler::project::Options;
 use serde_json::json;
 
 use crate::cli::Docs;
-use crate::commands::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use crate::{Exit, output};
 
 pub(crate) fn run(options: &Docs) -> Exit {

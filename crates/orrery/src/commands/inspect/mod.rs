@@ -37,7 +37,7 @@ use crate::render::path_from_here;
 use crate::{Exit, style};
 
 use super::effects::SettleTiming;
-use super::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use deployment::Deployment;
 use local::Local;
 use on_server::OnServer;

@@ -10,7 +10,7 @@ use super::name_lookup::NameLookup;
 use super::table::{Table, moment, properties, yes};
 use super::{print_json, projects, read_list, show_done, show_list, terminal};
 use crate::cli::user::{RoleAction, RoleName, RoleTarget, UserAction, UserGroup};
-use crate::commands::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use crate::remote::Remote;
 use crate::{Exit, style};
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::table::Table;
 use super::{print_json, read_list, remote_agents, show_list, terminal};
 use crate::cli::agent::{AgentAction, AgentGroup, AgentNames};
-use crate::commands::error::{CliError, finish};
 use crate::commands::inspect::deployment::placement_word;
+use crate::error::{CliError, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 

@@ -6,7 +6,7 @@ use orrery_api::{AuditCheck, AuditEntry, AuditVerdict};
 use super::table::{Table, moment};
 use super::{print_json, read_list, show_list};
 use crate::cli::audit::{AuditAction, AuditGroup};
-use crate::commands::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use crate::{Exit, output, style};
 
 pub(crate) fn audit(options: AuditGroup) -> Exit {

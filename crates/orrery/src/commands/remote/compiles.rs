@@ -13,7 +13,7 @@ use super::table::{Table, moment, moment_or, properties};
 use super::{print_json, read_list, show_done, show_list};
 use crate::cli::compile::{CompileAction, CompileRequest};
 use crate::commands::deploy::on_server;
-use crate::commands::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 

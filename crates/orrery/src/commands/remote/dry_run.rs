@@ -24,7 +24,7 @@ use crate::commands::deploy::progress_bar::{Bar, State};
 use crate::commands::deploy::reconnect::{ReconnectLoop, Unanswered};
 use crate::commands::deploy::unplaced::UnplacedAgent;
 use crate::commands::effects;
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
 use crate::{Exit, style};

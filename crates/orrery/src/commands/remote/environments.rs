@@ -14,7 +14,7 @@ use super::table::{Table, moment, properties, yes};
 use super::{print_json, projects, read_list, settings, show_done, show_list, terminal};
 use crate::cli::common::EnvironmentArgs;
 use crate::cli::environment::{EnvironmentAction, EnvironmentGroup, EnvironmentProperties};
-use crate::commands::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use crate::remote::contexts::Contexts;
 use crate::remote::{Remote, RemoteEnvironment, clear_project_choice, store_project_choice};
 use crate::{Exit, output, style};

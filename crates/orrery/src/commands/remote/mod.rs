@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::cli::common::{EnvironmentArgs, ServerArgs};
 use crate::cli::environment::EnvironmentName;
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::remote::{EnvironmentChoice, Remote, RemoteEnvironment};
 use crate::{Exit, output};
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::table::{Table, moment, properties};
 use super::{print_json, read_list, show_done, show_list, terminal};
 use crate::cli::project::{ProjectAction, ProjectGroup};
-use crate::commands::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use crate::remote::Remote;
 use crate::{Exit, style};
 

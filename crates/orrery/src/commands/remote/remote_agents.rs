@@ -9,7 +9,7 @@ use super::agents::print_reason;
 use super::table::{Table, moment_or};
 use super::{print_json, read_list, show_done, show_list};
 use crate::cli::agent::{AgentInvite, AgentRevoke};
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 

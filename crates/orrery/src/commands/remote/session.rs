@@ -11,7 +11,7 @@ use super::name_lookup::NameLookup;
 use super::table::{Table, moment_or, properties};
 use super::{print_json, terminal};
 use crate::cli::session::{ContextAction, ContextGroup, Login, Logout};
-use crate::commands::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use crate::remote::contexts::{self, Context, Contexts};
 use crate::remote::{Remote, ServerChoice, TOKEN_VARIABLE, variable};
 use crate::{Exit, output, style};

@@ -7,7 +7,7 @@ use super::table::{Table, properties, yes};
 use super::{print_json, read_list, show_done, show_list};
 use crate::Exit;
 use crate::cli::environment::SettingAction;
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::style;
 

@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal as _;
 
-use crate::commands::error::CliError;
 use crate::commands::inspect::text;
+use crate::error::CliError;
 use crate::{Exit, output, style};
 
 /// Minimum width of a cut column.

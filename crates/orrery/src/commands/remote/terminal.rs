@@ -5,7 +5,7 @@ use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use orrery_model::SecretText;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::commands::error::CliError;
+use crate::error::CliError;
 use crate::style;
 
 /// Maximum length of a value on standard input.

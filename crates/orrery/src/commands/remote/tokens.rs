@@ -11,7 +11,7 @@ use super::table::{Table, moment, moment_or};
 use super::{print_json, projects, read_list, show_done, show_list, terminal};
 use crate::cli::token::{TokenAction, TokenGroup};
 use crate::cli::user::RoleName;
-use crate::commands::error::{CliError, finish};
+use crate::error::{CliError, finish};
 use crate::remote::Remote;
 use crate::state::now;
 use crate::{Exit, output, style};

@@ -13,8 +13,8 @@ use crate::cli::fact::{FactAction, FactGroup};
 use crate::cli::notification::{NotificationAction, NotificationGroup, NotificationIds};
 use crate::cli::param::{ParamAction, ParamGroup};
 use crate::cli::secret::{SecretAction, SecretGroup};
-use crate::commands::error::{CliError, finish};
 use crate::commands::inspect::text;
+use crate::error::{CliError, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 

@@ -9,7 +9,6 @@ use orrery_compiler::error::CompileError;
 use orrery_compiler::source::Sources;
 use orrery_store::StoreError;
 
-use crate::remote::contexts::ContextsError;
 use crate::render::DiagnosticRenderer;
 use crate::{Exit, output, style};
 
@@ -63,12 +62,6 @@ impl std::fmt::Display for CliError {
 
 impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
-        CliError::from_error(&error)
-    }
-}
-
-impl From<ContextsError> for CliError {
-    fn from(error: ContextsError) -> Self {
         CliError::from_error(&error)
     }
 }
