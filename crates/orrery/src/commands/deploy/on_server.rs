@@ -7,13 +7,13 @@ use orrery_api::{
     DeployRequest, Operation, ReleaseRequest, RemovalPlan, ResourceCounts, UploadBinding,
     VersionReleased, VersionUpload,
 };
-use orrery_store::ResourceQuery;
 
 use crate::cli::deploy::{DeployOptions, Repair, Selection, Takeover};
 use crate::commands::export::{ExportError, Push, info, store};
 use crate::commands::inspect::deployment::Deployment as _;
 use crate::commands::inspect::find;
 use crate::commands::inspect::on_server::OnServer;
+use crate::commands::inspect::view::ResourceSelection;
 use crate::commands::remote::dry_run;
 use crate::error::{CliError, finish};
 use crate::remote::{DeploymentChoice, RemoteEnvironment};
@@ -249,7 +249,7 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, CliError
     let selection = &options.selection;
     if selection.filter.is_some() {
         let mut ids = Vec::new();
-        server.visit(&ResourceQuery::default(), None, find::PAGE, &mut |seen| {
+        server.visit(&ResourceSelection::default(), None, find::PAGE, &mut |seen| {
             if selection.covers_id(&seen.id) {
                 ids.push(seen.id.to_string());
             }

@@ -9,8 +9,8 @@ use orrery_api::{
 use orrery_executor::StoredStates;
 use orrery_model::{DeployedResource, Removal, Resource, ResourceState, RetainReason, Status};
 use orrery_store::{
-    LeaseRequest, ProjectBinding, RemovalScope, ResourceKey, ResourceQuery, StateRecord, Store,
-    StoreError, UndefinedParameter,
+    LeaseRequest, ProjectBinding, RemovalScope, ResourceKey, StateRecord, Store, StoreError,
+    UndefinedParameter,
 };
 
 use crate::cli::deploy::Selection;
@@ -18,6 +18,7 @@ use crate::commands::export::store;
 use crate::commands::inspect::deployment::Deployment as _;
 use crate::commands::inspect::find;
 use crate::commands::inspect::on_server::OnServer;
+use crate::commands::inspect::view::ResourceSelection;
 use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::state::now;
@@ -243,7 +244,7 @@ impl<'a> Candidate<'a> {
         let exit = run.follow(&begun, self.version, since)?;
         let mut left: BTreeSet<&str> = self.plan.removed.iter().map(String::as_str).collect();
         let deployed =
-            ResourceQuery { statuses: vec![Status::Deployed], ..ResourceQuery::default() };
+            ResourceSelection { statuses: vec![Status::Deployed], ..ResourceSelection::default() };
         OnServer::new(self.of.clone()).visit(&deployed, None, find::PAGE, &mut |seen| {
             left.remove(seen.id.as_str());
             Ok(true)

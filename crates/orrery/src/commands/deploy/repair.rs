@@ -7,6 +7,7 @@ use orrery_store::{Store, StoreError, VersionInfo, load_version, local_agents};
 
 use crate::cli::deploy::Repair;
 use crate::commands::inspect::unfinished_removal::unfinished_removal;
+use crate::commands::inspect::view::VersionView;
 use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
@@ -45,7 +46,9 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Ok(version) => version,
         Err(error) => return failed(&error),
     };
-    if let Some(sentence) = newest_version.as_ref().and_then(unfinished_removal) {
+    if let Some(sentence) =
+        newest_version.clone().map(VersionView::from).as_ref().and_then(unfinished_removal)
+    {
         return finish(Err(CliError::new(sentence)));
     }
     let (desired, local_agents) = match newest_version.map(|one| load(&opened, &one)).transpose() {

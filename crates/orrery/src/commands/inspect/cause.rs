@@ -3,10 +3,10 @@
 use orrery_executor::ChangeCause;
 use orrery_executor::runs_at_every_deploy;
 use orrery_model::{ChangeKind, OutcomeStatus, VersionNumber};
-use orrery_store::{Action, ActionKind};
 use serde_json::{Value, json};
 
 use super::deployment::{Deployment, ResourceView};
+use super::view::{ActionView, ActionViewKind};
 use super::{CliError, text};
 use crate::commands::deploy::new_attributes::RUNS_ALWAYS;
 
@@ -37,9 +37,9 @@ impl Cause {
     pub(crate) fn of_last(
         deployment: &dyn Deployment,
         resource: &ResourceView,
-        actions: &[Action],
+        actions: &[ActionView],
     ) -> Result<Option<Self>, CliError> {
-        let mut deploys = actions.iter().filter(|action| action.kind == ActionKind::Deploy);
+        let mut deploys = actions.iter().filter(|action| action.kind == ActionViewKind::Deploy);
         let Some(last) = deploys.next() else { return Ok(None) };
         let Some(before) = deploys.next() else {
             // Older entries may have been deleted.
@@ -66,8 +66,8 @@ impl Cause {
     fn without_intent(
         deployment: &dyn Deployment,
         resource: &ResourceView,
-        last: &Action,
-        before: Option<&Action>,
+        last: &ActionView,
+        before: Option<&ActionView>,
     ) -> Result<Self, CliError> {
         let changes = &last.change.attributes;
         let only = |name: &str| !changes.is_empty() && changes.iter().all(|one| one.name == name);

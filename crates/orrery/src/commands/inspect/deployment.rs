@@ -6,14 +6,11 @@ use std::fmt;
 
 use orrery_api::UnknownEffect;
 use orrery_model::{OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
-use orrery_store::{
-    Action, RemovalStage, ResourceLine, ResourceOverview, ResourceQuery, StoredParameter,
-    VersionInfo,
-};
 use serde_json::{Map, Value};
 
 use super::CliError;
 use super::changes::Differences;
+use super::view::{ActionView, FactView, RemovalProgress, ResourceSelection, VersionView};
 
 /// State of a resource.
 #[derive(Clone, Debug)]
@@ -28,44 +25,26 @@ pub(crate) struct ResourceView {
     pub(crate) parked: bool,
     pub(crate) source: Option<Source>,
     /// `None` if no version removes it.
-    pub(crate) removal: Option<RemovalStage>,
+    pub(crate) removal: Option<RemovalProgress>,
 }
 
 impl ResourceView {
     /// Status word. A resource that was removed as planned is `removed`, not `deployed`.
     pub(crate) fn word(&self) -> &'static str {
         match (self.removal, self.status) {
-            (Some(RemovalStage::Done), _) => "removed",
-            (Some(RemovalStage::Pending), Status::Available) => "to be removed",
-            (Some(RemovalStage::Pending), Status::Deploying) => "removing",
-            (Some(RemovalStage::Pending), Status::Failed) => "removal failed",
-            (Some(RemovalStage::Pending), Status::Skipped) => "removal skipped",
-            (Some(RemovalStage::Pending), Status::Unavailable) => "removal unavailable",
+            (Some(RemovalProgress::Done), _) => "removed",
+            (Some(RemovalProgress::Pending), Status::Available) => "to be removed",
+            (Some(RemovalProgress::Pending), Status::Deploying) => "removing",
+            (Some(RemovalProgress::Pending), Status::Failed) => "removal failed",
+            (Some(RemovalProgress::Pending), Status::Skipped) => "removal skipped",
+            (Some(RemovalProgress::Pending), Status::Unavailable) => "removal unavailable",
             (_, status) => status.as_str(),
         }
     }
 
     /// True if it was removed.
     pub(crate) fn is_removed(&self) -> bool {
-        self.removal == Some(RemovalStage::Done)
-    }
-}
-
-impl From<ResourceLine> for ResourceView {
-    fn from(line: ResourceLine) -> Self {
-        let ResourceLine { summary, removal, .. } = line;
-        let ResourceOverview { id, status, state, source, .. } = summary;
-        ResourceView {
-            id,
-            status,
-            last_run_at: state.last_run_at,
-            last_outcome: state.last_outcome,
-            last_success: state.last_success,
-            attempts: state.attempts,
-            parked: state.parked,
-            source,
-            removal,
-        }
+        self.removal == Some(RemovalProgress::Done)
     }
 }
 
@@ -191,7 +170,7 @@ pub(crate) trait Deployment {
     fn nothing_deployed(&self) -> CliError;
 
     /// Versions by ascending number.
-    fn versions(&self) -> Result<Vec<VersionInfo>, CliError>;
+    fn versions(&self) -> Result<Vec<VersionView>, CliError>;
 
     /// Version that the engine has processed.
     fn processed(&self) -> Result<Option<VersionNumber>, CliError>;
@@ -213,7 +192,7 @@ pub(crate) trait Deployment {
     /// Visits resources after an id, sorted by id. `batch` is the expected number of visits.
     fn visit(
         &self,
-        query: &ResourceQuery,
+        query: &ResourceSelection,
         after: Option<&str>,
         batch: usize,
         visit: &mut Visit<'_>,
@@ -222,10 +201,10 @@ pub(crate) trait Deployment {
     fn find(&self, id: &str) -> Result<Option<ResourceView>, CliError>;
 
     /// Actions, newest first, with their logs.
-    fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, CliError>;
+    fn actions(&self, id: &str, limit: usize) -> Result<Vec<ActionView>, CliError>;
 
     /// Facts of one resource, or of all.
-    fn facts(&self, of: Option<&str>) -> Result<Vec<StoredParameter>, CliError>;
+    fn facts(&self, of: Option<&str>) -> Result<Vec<FactView>, CliError>;
 
     /// Differences sorted by id.
     fn differences(
@@ -245,7 +224,7 @@ pub(crate) trait Deployment {
     ) -> Result<Option<Vec<String>>, CliError>;
 
     /// True if the released version contains a resource of the newest version.
-    fn is_in_released(&self, _id: &ResourceId, _released: &VersionInfo) -> Result<bool, CliError> {
+    fn is_in_released(&self, _id: &ResourceId, _released: &VersionView) -> Result<bool, CliError> {
         Ok(true)
     }
 
@@ -255,6 +234,6 @@ pub(crate) trait Deployment {
     fn next_steps(
         &self,
         resource: &ResourceView,
-        version: &VersionInfo,
+        version: &VersionView,
     ) -> Result<NextSteps, CliError>;
 }

@@ -1,9 +1,9 @@
 //! `orrery facts`: facts of resources.
 
 use orrery_model::Pattern;
-use orrery_store::StoredParameter;
 use serde_json::{Value, json};
 
+use super::view::FactView;
 use super::{CliError, OpenDeployment, find, json, print_json, text};
 use crate::cli::inspect::Facts;
 use crate::{Exit, output, style};
@@ -27,11 +27,7 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &Facts) -> Result<Exit, 
             style::sanitize(id),
         ]
     }));
-    let mut out = String::new();
-    for (number, line) in text::table(&rows).iter().enumerate() {
-        out += &if number == 0 { style::heading(line) } else { line.clone() };
-        out.push('\n');
-    }
+    let out = text::heading_table(&rows);
     if !facts.is_empty() && !output::print_styled(&out) {
         return Ok(Exit::Error);
     }
@@ -39,10 +35,7 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &Facts) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
-fn read(
-    deployment: &OpenDeployment,
-    asked: Option<&str>,
-) -> Result<Vec<StoredParameter>, CliError> {
+fn read(deployment: &OpenDeployment, asked: Option<&str>) -> Result<Vec<FactView>, CliError> {
     let Some(asked) = asked else { return deployment.facts(None) };
     if deployment.find(asked)?.is_some() {
         return deployment.facts(Some(asked));

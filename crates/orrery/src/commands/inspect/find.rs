@@ -1,9 +1,9 @@
 //! Finds a resource by id, unique part of an id, or pattern.
 
 use orrery_model::{Pattern, ResourceId, Status, VersionedId, shell_word};
-use orrery_store::ResourceQuery;
 
 use super::deployment::ResourceView;
+use super::view::ResourceSelection;
 use super::{CliError, OpenDeployment};
 
 /// Page size.
@@ -22,7 +22,7 @@ const SIMILAR_SEARCHED: usize = 200_000;
 /// Visits resources sorted by id, until `visit` returns false.
 pub(crate) fn visit(
     deployment: &OpenDeployment,
-    query: &ResourceQuery,
+    query: &ResourceSelection,
     after: Option<&str>,
     mut visit: impl FnMut(ResourceView) -> Result<bool, CliError>,
 ) -> Result<(), CliError> {
@@ -38,7 +38,7 @@ pub(crate) fn find_one(deployment: &OpenDeployment, asked: &str) -> Result<Resou
     }
     let (mut found, mut gone) = (Candidates::default(), Candidates::default());
     let pattern = Pattern::new(asked);
-    let query = ResourceQuery { removed: true, ..everything() };
+    let query = ResourceSelection { removed: true, ..everything() };
     visit(deployment, &query, None, |resource| {
         if pattern.matches(&resource.id) {
             let is_gone = resource.status == Status::Orphaned;
@@ -62,8 +62,8 @@ pub(crate) fn find_one(deployment: &OpenDeployment, asked: &str) -> Result<Resou
 }
 
 /// Query that includes orphaned resources.
-pub(crate) fn everything() -> ResourceQuery {
-    ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() }
+pub(crate) fn everything() -> ResourceSelection {
+    ResourceSelection { statuses: Status::ALL.to_vec(), ..ResourceSelection::default() }
 }
 
 /// The first matching resources.

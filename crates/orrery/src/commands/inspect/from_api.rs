@@ -4,16 +4,18 @@ use orrery_api::{
     ResourceDetails, ResourceDifference, ResourceSummary, SourceLocation, VersionSummary,
 };
 use orrery_model::{LogLevel, OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
-use orrery_store::{ActionKind, ParameterSource, RemovalStage, StoredParameter, VersionInfo};
+use serde_json::Value;
 
 use super::CliError;
 use super::changes::{Difference, Differences};
 use super::deployment::{Changed, DifferenceKind, ResourceView};
+use super::view::{FactOrigin, FactView, RemovalProgress, VersionView};
+
+/// Key in the information on a version: the number of resources that it removes.
+const REMOVAL_COUNT: &str = "removes";
 
 pub(super) const LEVELS: [LogLevel; 5] =
     [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
-pub(super) const KINDS: [ActionKind; 4] =
-    [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
 
 /// Parses an enum value of the API.
 pub(super) fn word<T: Copy>(
@@ -50,10 +52,10 @@ pub(super) fn outcome(name: Option<&String>) -> Result<Option<OutcomeStatus>, Cl
     name.map(|name| word("outcome", name, &OutcomeStatus::ALL, OutcomeStatus::as_str)).transpose()
 }
 
-fn removal(name: &str) -> Result<RemovalStage, CliError> {
+fn removal(name: &str) -> Result<RemovalProgress, CliError> {
     match name {
-        "pending" => Ok(RemovalStage::Pending),
-        "done" => Ok(RemovalStage::Done),
+        "pending" => Ok(RemovalProgress::Pending),
+        "done" => Ok(RemovalProgress::Done),
         _ => Err(unsupported(&format!("the removal {name}"))),
     }
 }
@@ -88,12 +90,13 @@ pub(super) fn view_from_details(details: &ResourceDetails) -> Result<ResourceVie
     })
 }
 
-pub(super) fn version(summary: VersionSummary) -> Result<VersionInfo, CliError> {
-    Ok(VersionInfo {
+pub(super) fn version(summary: VersionSummary) -> Result<VersionView, CliError> {
+    Ok(VersionView {
         number: VersionNumber(summary.number),
         made_at: time(&summary.created)?,
         released: summary.released,
         released_at: maybe_time(summary.released_at.as_ref())?,
+        removes: summary.info.get(REMOVAL_COUNT).and_then(Value::as_u64).unwrap_or(0),
         info: summary.info,
         total: summary.total,
         added: summary.added,
@@ -102,15 +105,14 @@ pub(super) fn version(summary: VersionSummary) -> Result<VersionInfo, CliError> 
     })
 }
 
-pub(super) fn parameter(one: orrery_api::Parameter) -> Result<StoredParameter, CliError> {
-    Ok(StoredParameter {
-        metadata: serde_json::Map::new(),
+pub(super) fn parameter(one: orrery_api::Parameter) -> Result<FactView, CliError> {
+    Ok(FactView {
         resource: one.resource.as_deref().map(id_of).transpose()?,
-        source: match one.source.as_str() {
-            "fact" => ParameterSource::Fact,
-            "plugin" => ParameterSource::Plugin,
-            "report" => ParameterSource::Report,
-            _ => ParameterSource::User,
+        origin: match one.source.as_str() {
+            "fact" => FactOrigin::Fact,
+            "plugin" => FactOrigin::Plugin,
+            "report" => FactOrigin::Report,
+            _ => FactOrigin::User,
         },
         updated: time(&one.updated)?,
         name: one.name,

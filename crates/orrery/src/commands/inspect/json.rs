@@ -1,11 +1,11 @@
 //! JSON forms that several commands share.
 
 use orrery_model::{Source, Timestamp};
-use orrery_store::{Action, ParameterSource, RemovalStage, StoredParameter, VersionInfo};
 use serde_json::{Value, json};
 
 use super::deployment::ResourceView;
 use super::text;
+use super::view::{ActionView, FactView, RemovalProgress, VersionView};
 
 pub(crate) fn time(at: Option<Timestamp>) -> Value {
     at.map_or(Value::Null, |at| at.to_string().into())
@@ -24,10 +24,7 @@ pub(crate) fn resource(resource: &ResourceView) -> Value {
         "type": resource.id.entity(),
         "agent": resource.id.agent(),
         "status": resource.status.as_str(),
-        "removal": resource.removal.map(|stage| match stage {
-            RemovalStage::Pending => "pending",
-            RemovalStage::Done => "done",
-        }),
+        "removal": resource.removal.map(RemovalProgress::as_str),
         "last_run": time(resource.last_run_at),
         "last_outcome": resource.last_outcome.map(|outcome| outcome.as_str()),
         "attempts": resource.attempts,
@@ -36,7 +33,7 @@ pub(crate) fn resource(resource: &ResourceView) -> Value {
     })
 }
 
-pub(crate) fn action(action: &Action) -> Value {
+pub(crate) fn action(action: &ActionView) -> Value {
     let log = action.log.iter().map(|line| {
         json!({
             "at": time(Some(line.at)),
@@ -49,7 +46,7 @@ pub(crate) fn action(action: &Action) -> Value {
         json!({ "name": change.name, "current": change.current, "desired": change.desired })
     });
     json!({
-        "kind": text::action_kind(action.kind),
+        "kind": action.kind.as_str(),
         "version": action.version.0,
         "started": time(Some(action.started)),
         "finished": time(action.finished),
@@ -60,7 +57,7 @@ pub(crate) fn action(action: &Action) -> Value {
     })
 }
 
-pub(crate) fn version(version: &VersionInfo) -> Value {
+pub(crate) fn version(version: &VersionView) -> Value {
     json!({
         "number": version.number.0,
         "made": time(Some(version.made_at)),
@@ -76,17 +73,12 @@ pub(crate) fn version(version: &VersionInfo) -> Value {
     })
 }
 
-pub(crate) fn fact(fact: &StoredParameter) -> Value {
+pub(crate) fn fact(fact: &FactView) -> Value {
     json!({
         "resource": fact.resource.as_ref().map(|id| id.as_str()),
         "name": fact.name,
         "value": fact.value,
-        "source": match fact.source {
-            ParameterSource::Fact => "fact",
-            ParameterSource::Plugin => "plugin",
-            ParameterSource::User => "user",
-            ParameterSource::Report => "report",
-        },
+        "source": fact.origin.as_str(),
         "updated": time(Some(fact.updated)),
         "expires": fact.expires,
     })

@@ -12,8 +12,8 @@ use orrery_model::{ResourceId, Status, VersionNumber};
 use orrery_project::{MAIN_FILE, find_directory};
 use orrery_scheduler::{Event, Interval, ResourceIndex, Scheduler, Settings, StateReason};
 use orrery_store::{
-    Action, AgentState, EnvironmentKey, Holder, ResourceQuery, SqliteStore, Store, StoreError,
-    StoredParameter, VersionInfo, current_writer, load_version, local_agents,
+    AgentState, EnvironmentKey, Holder, SqliteStore, Store, StoreError, current_writer,
+    load_version, local_agents,
 };
 use serde_json::{Map, Value, json};
 
@@ -22,6 +22,7 @@ use super::deployment::{
     ActiveRun, AgentView, BlockingRequirement, Changed, Counts, Deployment, DifferenceKind,
     NextStep, NextSteps, ResourceView, Visit, rank,
 };
+use super::view::{ActionView, FactView, ResourceSelection, VersionView};
 use super::{CliError, find, json, status, text, undefined_values};
 use crate::cli::inspect::InspectOptions;
 use crate::commands::deploy::unplaced::inventory_here;
@@ -67,7 +68,7 @@ impl Local {
 
     /// A scheduler that knows what the engine would know at its start. It is halted, and without intervals:
     /// those are for an engine that stays.
-    fn scheduler(&self, version: &VersionInfo) -> Result<Scheduler, CliError> {
+    fn scheduler(&self, version: &VersionView) -> Result<Scheduler, CliError> {
         let resources = load_version(&self.store, self.environment, version.number)?.resources;
         let mut keys = Vec::with_capacity(resources.len());
         self.store.read_version(self.environment, version.number, &mut |row| keys.push(row.key))?;
@@ -164,8 +165,9 @@ impl Deployment for Local {
         nothing_deployed(&self.file)
     }
 
-    fn versions(&self) -> Result<Vec<VersionInfo>, CliError> {
-        Ok(self.store.versions(self.environment)?)
+    fn versions(&self) -> Result<Vec<VersionView>, CliError> {
+        let found = self.store.versions(self.environment)?;
+        Ok(found.into_iter().map(VersionView::from).collect())
     }
 
     fn processed(&self) -> Result<Option<VersionNumber>, CliError> {
@@ -235,16 +237,17 @@ impl Deployment for Local {
 
     fn visit(
         &self,
-        query: &ResourceQuery,
+        selection: &ResourceSelection,
         after: Option<&str>,
         batch: usize,
         visit: &mut Visit<'_>,
     ) -> Result<(), CliError> {
+        let query = selection.into();
         let mut after = after.map(str::to_owned);
         let batch = batch.clamp(1, PAGE);
         loop {
             let records = self.store.records();
-            let page = records.list_resources(self.environment, query, after.as_deref(), batch)?;
+            let page = records.list_resources(self.environment, &query, after.as_deref(), batch)?;
             for line in page.lines {
                 if !visit(line.into())? {
                     return Ok(());
@@ -265,17 +268,22 @@ impl Deployment for Local {
         }
     }
 
-    fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, CliError> {
-        Ok(self.store.actions(self.environment, id, None, limit)?)
+    fn actions(&self, id: &str, limit: usize) -> Result<Vec<ActionView>, CliError> {
+        let found = self.store.actions(self.environment, id, None, limit)?;
+        Ok(found.into_iter().map(ActionView::from).collect())
     }
 
-    fn facts(&self, of: Option<&str>) -> Result<Vec<StoredParameter>, CliError> {
+    fn facts(&self, of: Option<&str>) -> Result<Vec<FactView>, CliError> {
+        let facts_of = |id: &str| -> Result<Vec<FactView>, CliError> {
+            let found = self.store.facts(self.environment, id)?;
+            Ok(found.into_iter().map(FactView::from).collect())
+        };
         if let Some(id) = of {
-            return Ok(self.store.facts(self.environment, id)?);
+            return facts_of(id);
         }
         let mut facts = Vec::new();
         self.visit(&find::everything(), None, PAGE, &mut |resource| {
-            facts.extend(self.store.facts(self.environment, resource.id.as_str())?);
+            facts.extend(facts_of(resource.id.as_str())?);
             Ok(true)
         })?;
         Ok(facts)
@@ -339,7 +347,7 @@ impl Deployment for Local {
     fn next_steps(
         &self,
         resource: &ResourceView,
-        version: &VersionInfo,
+        version: &VersionView,
     ) -> Result<NextSteps, CliError> {
         let scheduler = self.scheduler(version)?;
         let mut outlook = NextSteps::default();

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use orrery_model::{ChangeKind, LogLevel, LogLine};
-use orrery_store::Action;
 use serde_json::{Value, json};
 
 use super::changes::write_change;
 use super::removal_record::RemovalRecord;
+use super::view::ActionView;
 use super::{CliError, OpenDeployment, find, json, print_json, text};
 use crate::cli::inspect::Log;
 use crate::{Exit, output, style};
@@ -53,9 +53,9 @@ pub(crate) fn run(
     Ok(Exit::Done)
 }
 
-fn write_action(out: &mut String, action: &Action, verbose: bool) {
+fn write_action(out: &mut String, action: &ActionView, verbose: bool) {
     let started = style::heading(&text::moment(action.started));
-    let kind = text::action_kind(action.kind).replace('_', " ");
+    let kind = action.kind.as_str().replace('_', " ");
     let _ = write!(out, "{started}  {kind} of version {}: ", action.version);
     match (action.outcome, action.finished) {
         (Some(outcome), Some(finished)) => {

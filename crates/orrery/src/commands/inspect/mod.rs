@@ -12,6 +12,7 @@ mod diff;
 mod facts;
 pub(super) mod find;
 mod from_api;
+mod from_store;
 mod json;
 mod local;
 mod log;
@@ -23,18 +24,19 @@ pub(in crate::commands) mod text;
 mod undefined_values;
 pub(in crate::commands) mod unfinished_removal;
 mod versions;
+pub(crate) mod view;
 mod why;
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use orrery_model::{Source, VersionNumber};
-use orrery_store::VersionInfo;
 
 use crate::cli::inspect::{self as cli, InspectOptions};
 use crate::remote::RemoteEnvironment;
 use crate::render::path_from_here;
 use crate::{Exit, style};
+use view::VersionView;
 
 use super::effects::SettleTiming;
 use crate::error::{CliError, finish};
@@ -135,10 +137,10 @@ impl OpenDeployment {
     }
 
     /// The released version, and a newer unreleased one.
-    fn released(&self) -> Result<(VersionInfo, Option<VersionInfo>), CliError> {
+    fn released(&self) -> Result<(VersionView, Option<VersionView>), CliError> {
         let mut versions = self.versions()?;
         // A local deploy releases its version.
-        let is_candidate = |version: &mut VersionInfo| !version.released;
+        let is_candidate = |version: &mut VersionView| !version.released;
         let candidate = match self.environment() {
             Some(_) => versions.pop_if(is_candidate),
             None => None,
@@ -164,7 +166,7 @@ impl OpenDeployment {
 }
 
 /// Note on an unreleased version.
-fn unreleased(version: &VersionInfo) -> String {
+fn unreleased(version: &VersionView) -> String {
     let number = version.number;
     format!("version {number} is not released: `orrery version release {number}` deploys it")
 }

@@ -13,7 +13,6 @@ use orrery_model::{
     VersionNumber,
 };
 use orrery_scheduler::StateReason;
-use orrery_store::{Action, ActionKey, ResourceQuery, StoredParameter, VersionInfo};
 use serde_json::{Map, Value, json};
 
 use super::deployment::{
@@ -21,9 +20,10 @@ use super::deployment::{
     ResourceView, Visit, rank,
 };
 use super::from_api::{
-    KINDS, LEVELS, changed, maybe_time, outcome, parameter, state, time, version,
-    view_from_details, view_from_summary, word,
+    LEVELS, changed, maybe_time, outcome, parameter, state, time, version, view_from_details,
+    view_from_summary, word,
 };
+use super::view::{ActionView, ActionViewKind, FactView, ResourceSelection, VersionView};
 use super::{CliError, local, status, text, undefined_values};
 use crate::commands::deploy::follow_operation;
 use crate::remote::RemoteEnvironment;
@@ -214,7 +214,7 @@ impl Deployment for OnServer {
         error.help("`orrery deploy` in a project creates one")
     }
 
-    fn versions(&self) -> Result<Vec<VersionInfo>, CliError> {
+    fn versions(&self) -> Result<Vec<VersionView>, CliError> {
         let pages = self.of.client.list::<VersionSummary>(&self.of.path(&["versions"])).large();
         let mut found = Vec::new();
         for one in pages {
@@ -303,7 +303,7 @@ impl Deployment for OnServer {
 
     fn visit(
         &self,
-        wanted: &ResourceQuery,
+        wanted: &ResourceSelection,
         after: Option<&str>,
         batch: usize,
         visit: &mut Visit<'_>,
@@ -343,7 +343,7 @@ impl Deployment for OnServer {
         self.details(id)?.map(|details| view_from_details(&details)).transpose()
     }
 
-    fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, CliError> {
+    fn actions(&self, id: &str, limit: usize) -> Result<Vec<ActionView>, CliError> {
         let path = self.resource(id, &["actions"]);
         let page = query(&path, &[("limit", Some(&limit.clamp(1, 1000).to_string()))]);
         let found = self.of.client.list::<ResourceAction>(&page).take(limit);
@@ -361,9 +361,8 @@ impl Deployment for OnServer {
                 current: change.current,
                 desired: change.desired,
             });
-            Ok(Action {
-                key: ActionKey(one.id),
-                kind: word("action", &one.action, &KINDS, text::action_kind)?,
+            Ok(ActionView {
+                kind: word("action", &one.action, &ActionViewKind::ALL, ActionViewKind::as_str)?,
                 version: VersionNumber(one.version),
                 started: time(&one.started)?,
                 finished: maybe_time(one.finished.as_ref())?,
@@ -378,7 +377,7 @@ impl Deployment for OnServer {
         found.into_iter().map(action).collect()
     }
 
-    fn facts(&self, of: Option<&str>) -> Result<Vec<StoredParameter>, CliError> {
+    fn facts(&self, of: Option<&str>) -> Result<Vec<FactView>, CliError> {
         let path = query(&self.of.path(&["facts"]), &[("resource", of)]);
         let pages = self.of.client.list::<orrery_api::Parameter>(&path).large();
         pages.map(|one| parameter(one?)).collect()
@@ -430,7 +429,7 @@ impl Deployment for OnServer {
         Ok(Some(names.into_iter().filter(differ).cloned().collect()))
     }
 
-    fn is_in_released(&self, id: &ResourceId, released: &VersionInfo) -> Result<bool, CliError> {
+    fn is_in_released(&self, id: &ResourceId, released: &VersionView) -> Result<bool, CliError> {
         // Newest first: each entry applies from its version on.
         let path = self.resource(id.as_str(), &["history"]);
         for entry in self.of.client.list::<ResourceHistoryEntry>(&path) {
@@ -449,7 +448,7 @@ impl Deployment for OnServer {
     fn next_steps(
         &self,
         resource: &ResourceView,
-        version: &VersionInfo,
+        version: &VersionView,
     ) -> Result<NextSteps, CliError> {
         let Some(details) = self.details(resource.id.as_str())? else {
             let next = NextStep::new("not_wanted", "nothing: it is unknown");

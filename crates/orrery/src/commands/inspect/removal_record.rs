@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use orrery_model::{OutcomeStatus, Timestamp, VersionNumber};
-use orrery_store::{Action, ActionKind};
 use serde_json::{Value, json};
 
 use super::deployment::{Deployment, ResourceView};
+use super::view::{ActionView, ActionViewKind};
 use super::{CliError, json, text};
 use crate::style;
 
@@ -25,13 +25,13 @@ impl RemovalRecord {
     pub(super) fn find(
         deployment: &dyn Deployment,
         resource: &ResourceView,
-        actions: &[Action],
+        actions: &[ActionView],
     ) -> Result<Option<Self>, CliError> {
         if !resource.is_removed() {
             return Ok(None);
         }
-        let is_removal = |action: &&Action| {
-            action.kind == ActionKind::Deploy && action.outcome == Some(OutcomeStatus::Deployed)
+        let is_removal = |action: &&ActionView| {
+            action.kind == ActionViewKind::Deploy && action.outcome == Some(OutcomeStatus::Deployed)
         };
         // The last deploy of a removed resource is its removal.
         let Some(action) = actions.iter().find(is_removal) else {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use orrery_model::{Pattern, Status};
-use orrery_store::ResourceQuery;
 use serde_json::Value;
 
 use super::deployment::ResourceView;
+use super::view::ResourceSelection;
 use super::{CliError, OpenDeployment, StyledStdout, find, json, styled_stdout, text};
 use crate::cli::inspect::Resources;
 use crate::{Exit, output, style};
@@ -37,11 +37,11 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &Resources) -> Result<Ex
 }
 
 fn read(deployment: &OpenDeployment, options: &Resources, list: &mut List) -> Result<(), CliError> {
-    let query = ResourceQuery {
+    let query = ResourceSelection {
         agent: options.agent.clone(),
         entity: options.entity.clone(),
         statuses: options.statuses.clone(),
-        ..ResourceQuery::default()
+        ..ResourceSelection::default()
     };
     let pattern = options.filter.clone().map(Pattern::new);
     let mut last = None;

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use orrery_api::UnknownEffect;
 use orrery_model::{Status, Timestamp, VersionNumber};
-use orrery_store::{ActionKind, ResourceQuery, VersionInfo};
 use serde_json::{Value, json};
 
 use super::deployment::{ActiveRun, AgentView, Counts, Deployment, ResourceView};
 use super::unfinished_removal::unfinished_removal;
+use super::view::{ActionViewKind, ResourceSelection, VersionView};
 use super::{CliError, OpenDeployment, json, print_json, text, unreleased};
 use crate::cli::inspect::ShowStatus;
 use crate::commands::effects;
@@ -33,9 +33,9 @@ const PROBLEMS: [Status; 6] = [
 const ACTIONS_MAX: usize = 10;
 
 struct Overview {
-    version: VersionInfo,
+    version: VersionView,
     /// A newer, unreleased version.
-    candidate: Option<VersionInfo>,
+    candidate: Option<VersionView>,
     processed: Option<VersionNumber>,
     /// Without removed resources.
     counts: BTreeMap<Status, u64>,
@@ -84,7 +84,8 @@ impl Overview {
             if room == 0 {
                 break;
             }
-            let query = ResourceQuery { statuses: vec![status], ..ResourceQuery::default() };
+            let query =
+                ResourceSelection { statuses: vec![status], ..ResourceSelection::default() };
             deployment.visit(&query, None, room, &mut |resource| {
                 let message = message(&**deployment, &resource)?;
                 problems.push((resource, message));
@@ -147,7 +148,7 @@ impl Overview {
         if let Some(place) = &self.place {
             let _ = writeln!(out, "where    {}", style::sanitize(place));
         }
-        let VersionInfo { number, made_at, info, .. } = &self.version;
+        let VersionView { number, made_at, info, .. } = &self.version;
         let made = text::moment(*made_at);
         let about = style::sanitize(&text::about(info));
         let comma = if about.is_empty() { "" } else { ", " };
@@ -358,6 +359,6 @@ pub(crate) fn message(
     }
     let id = resource.id.as_str();
     let actions = deployment.actions(id, ACTIONS_MAX)?;
-    let last = actions.iter().find(|action| action.kind == ActionKind::Deploy);
+    let last = actions.iter().find(|action| action.kind == ActionViewKind::Deploy);
     Ok(last.and_then(text::complaint))
 }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use orrery_model::{OutcomeStatus, Status, Timestamp};
-use orrery_store::{Action, ActionKind};
 use serde_json::Value;
 
+use super::view::ActionView;
 use crate::style;
 
 /// Longer values are cut; `--json` has them in full.
@@ -71,15 +71,6 @@ pub(crate) fn coloured_outcome(outcome: OutcomeStatus) -> String {
     }
 }
 
-pub(crate) fn action_kind(kind: ActionKind) -> &'static str {
-    match kind {
-        ActionKind::Deploy => "deploy",
-        ActionKind::DryRun => "dry_run",
-        ActionKind::GetFacts => "get_facts",
-        ActionKind::Other => "other",
-    }
-}
-
 /// `4 deployed, 1 failed`
 pub(crate) fn tally(counts: &BTreeMap<Status, u64>) -> String {
     let parts = counts.iter().filter(|(_, count)| **count > 0).map(|(status, count)| {
@@ -136,7 +127,7 @@ pub(crate) fn log_value(given: &Value) -> String {
 }
 
 /// Message of a failed run: its last error, or its last line.
-pub(crate) fn complaint(action: &Action) -> Option<String> {
+pub(crate) fn complaint(action: &ActionView) -> Option<String> {
     if action.outcome.is_none() {
         return Some("interrupted: the engine ended first".to_owned());
     }
@@ -199,13 +190,23 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// Table as text, with its first row as headings.
+pub(crate) fn heading_table(rows: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for (number, line) in table(rows).iter().enumerate() {
+        text += &if number == 0 { style::heading(line) } else { line.clone() };
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use orrery_model::{Change, LogLevel, LogLine, VersionNumber};
-    use orrery_store::{Holder, LeaseRequest, SqliteStore, Store};
     use serde_json::json;
 
     use super::*;
+    use crate::commands::inspect::view::ActionViewKind;
 
     #[test]
     fn times_are_short_and_in_utc() {
@@ -257,47 +258,16 @@ mod tests {
         assert_eq!(about(&json!({"rolled_back_to": 5})), "rolled back to 5");
     }
 
-    /// Only a store creates actions.
-    fn action(outcome: OutcomeStatus, log: &[LogLine]) -> Action {
-        let store = SqliteStore::in_memory().unwrap();
-        let environment = store.default_environment().unwrap();
-        let id: orrery_model::ResourceId = "a::B[c,d=e]".parse().unwrap();
-        let attributes = orrery_model::Attributes::parse("{}").unwrap();
-        let resource = orrery_model::Resource::new(id.clone(), attributes, Vec::new());
-        let now = Timestamp(0);
-        let put = orrery_store::NewVersion {
-            number: None,
-            made_at: now,
-            info: &Value::Null,
-            scope: orrery_store::PutScope::All,
-            resources: &[resource],
-            base: None,
-            unknowns: &[],
-            released: true,
-            only_if_changed: false,
-            lease: None,
-            project: None,
-        };
-        let put = store.put_version(environment, &put).unwrap();
-        let holder = Holder::this_process("test", now);
-        let request = LeaseRequest { holder, now, expires: None };
-        let lease = store.acquire_lease(environment, &request).unwrap();
-        let change = Change::default();
-        let record = orrery_store::ActionRecord {
-            wants_absence: false,
-            kind: ActionKind::Deploy,
+    fn action(outcome: OutcomeStatus, log: &[LogLine]) -> ActionView {
+        ActionView {
+            kind: ActionViewKind::Deploy,
             version: VersionNumber(1),
-            started: now,
-            finished: now,
-            outcome,
-            change: &change,
-            log,
-        };
-        let resource = put.keys[0];
-        let result =
-            orrery_store::ResultRecord { resource, state: None, action: Some(record), facts: &[] };
-        store.record_results(&lease, &[result]).unwrap();
-        store.actions(environment, id.as_str(), None, 1).unwrap().remove(0)
+            started: Timestamp(0),
+            finished: Some(Timestamp(0)),
+            outcome: Some(outcome),
+            change: Change::default(),
+            log: log.to_vec(),
+        }
     }
 
     fn line(level: LogLevel, message: &str, values: Value) -> LogLine {

@@ -1,9 +1,9 @@
 //! `orrery versions`: the history of the desired state.
 
 use orrery_model::VersionNumber;
-use orrery_store::VersionInfo;
 use serde_json::{Value, json};
 
+use super::view::VersionView;
 use super::{CliError, OpenDeployment, json, print_json, text};
 use crate::cli::inspect::Versions;
 use crate::{Exit, output, style};
@@ -29,11 +29,7 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &Versions) -> Result<Exi
     }
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
     rows.extend(versions.iter().map(|version| row(version, processed)));
-    let mut out = String::new();
-    for (number, line) in text::table(&rows).iter().enumerate() {
-        out += &if number == 0 { style::heading(line) } else { line.clone() };
-        out.push('\n');
-    }
+    let out = text::heading_table(&rows);
     if !versions.is_empty() && !output::print_styled(&out) {
         return Ok(Exit::Error);
     }
@@ -43,7 +39,7 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &Versions) -> Result<Exi
     Ok(Exit::Done)
 }
 
-fn row(version: &VersionInfo, processed: Option<VersionNumber>) -> Vec<String> {
+fn row(version: &VersionView, processed: Option<VersionNumber>) -> Vec<String> {
     let number = |count: u64| style::grouped(usize::try_from(count).unwrap_or(usize::MAX));
     let message = text::about(&version.info);
     vec![
@@ -59,7 +55,7 @@ fn row(version: &VersionInfo, processed: Option<VersionNumber>) -> Vec<String> {
 }
 
 /// Current state of a version.
-fn state(version: &VersionInfo, processed: Option<VersionNumber>) -> &'static str {
+fn state(version: &VersionView, processed: Option<VersionNumber>) -> &'static str {
     let newer = processed.is_none_or(|processed| version.number > processed);
     if Some(version.number) == processed {
         "active"
@@ -82,12 +78,13 @@ mod tests {
 
     #[test]
     fn version_states_are_relative_to_the_processed_version() {
-        let version = |number, released| VersionInfo {
+        let version = |number, released| VersionView {
             number: VersionNumber(number),
             made_at: Timestamp(0),
             released,
             released_at: released.then_some(Timestamp(0)),
             info: Value::Null,
+            removes: 0,
             total: 0,
             added: 0,
             changed: 0,

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use orrery_model::{Status, Timestamp};
-use orrery_store::{Action, ActionKind, VersionInfo};
 use serde_json::{Value, json};
 
 use super::cause::Cause;
 use super::deployment::{ActiveRun, BlockingRequirement, NextStep, NextSteps, ResourceView};
 use super::removal_record::RemovalRecord;
+use super::view::{ActionView, ActionViewKind, VersionView};
 use super::{CliError, OpenDeployment, find, json, print_json, text};
 use crate::cli::inspect::Why;
 use crate::commands::effects;
@@ -31,9 +31,9 @@ pub(crate) fn run(deployment: &OpenDeployment, options: &Why) -> Result<Exit, Cl
 struct Explanation {
     resource: ResourceView,
     status: Status,
-    version: VersionInfo,
+    version: VersionView,
     /// Last deploy in the log.
-    last: Option<Action>,
+    last: Option<ActionView>,
     cause: Option<Cause>,
     removed: Option<RemovalRecord>,
     /// Reason for an overdue run.
@@ -50,7 +50,7 @@ impl Explanation {
         let mut actions = deployment.actions(id, ACTIONS_MAX)?;
         let cause = Cause::of_last(&**deployment, &resource, &actions)?;
         let removed = RemovalRecord::find(&**deployment, &resource, &actions)?;
-        actions.retain(|action| action.kind == ActionKind::Deploy);
+        actions.retain(|action| action.kind == ActionViewKind::Deploy);
         let last = if actions.is_empty() { None } else { Some(actions.swap_remove(0)) };
         let mut explanation = Explanation {
             status: resource.status,
@@ -140,7 +140,8 @@ impl Explanation {
         if let Some(cause) = &self.cause {
             line("because", &style::sanitize(&cause.as_text()));
         }
-        if let Some(hint) = self.last.as_ref().filter(|_| self.has_failed()).and_then(Action::hint)
+        if let Some(hint) =
+            self.last.as_ref().filter(|_| self.has_failed()).and_then(ActionView::hint)
         {
             line("hint", &style::sanitize(hint));
         }
@@ -221,7 +222,7 @@ fn later(at: Timestamp, than: Option<Timestamp>) -> bool {
 }
 
 /// The last run in a line, with its failure message if `complain`.
-fn last_run(action: &Action, complain: bool) -> String {
+fn last_run(action: &ActionView, complain: bool) -> String {
     let (started, ago) = (text::moment(action.started), text::since(action.started));
     let mut line = format!("{started} ({ago}), deploy of version {}: ", action.version);
     match action.outcome {
