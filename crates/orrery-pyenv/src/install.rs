@@ -11,7 +11,7 @@ use crate::interpreters::{Interpreter, SearchPaths};
 use crate::lock::{Lock, LockedPackage};
 use crate::package_names::normalize;
 use crate::paths::{is_environment, python_release};
-use crate::pip::{self, InstallEvent, Listener};
+use crate::pip::{self, InstallEvent, InstallListener};
 use crate::request::{InstallOutcome, InstallRequest, LockMode, Upgrade};
 use crate::resolve::Tools;
 use crate::shim_packages::{self, ShimPackages};
@@ -63,7 +63,10 @@ impl<'r> InstallPlan<'r> {
 }
 
 /// Brings a virtualenv into the requested state; does nothing if it is current.
-pub fn install(request: &InstallRequest, listener: Listener<'_>) -> Result<InstallOutcome, Error> {
+pub fn install(
+    request: &InstallRequest,
+    listener: InstallListener<'_>,
+) -> Result<InstallOutcome, Error> {
     let directory = fs::File::open(&request.directory)
         .map_err(Error::system(format!("open {}", request.directory.display())))?;
     // One installation at a time: the lock is on the directory and ends with this function.
@@ -129,7 +132,7 @@ fn build(
     interpreter: &Interpreter,
     place: &Path,
     inputs: &serde_json::Value,
-    listener: Listener<'_>,
+    listener: InstallListener<'_>,
 ) -> Result<InstallOutcome, Error> {
     listener(InstallEvent::Step(format!(
         "creating a virtualenv with Python {}",
@@ -176,7 +179,7 @@ fn fill(
     request: &InstallRequest,
     plan: InstallPlan<'_>,
     environment: &Path,
-    listener: Listener<'_>,
+    listener: InstallListener<'_>,
 ) -> Result<InstallOutcome, Error> {
     let before = helper::inspect(environment)?;
     if let Some(package) = shim_packages::real_core(&before.packages) {
@@ -248,7 +251,7 @@ fn complete(
     tools: &Tools<'_>,
     lock: &Lock,
     mode: LockMode,
-    listener: Listener<'_>,
+    listener: InstallListener<'_>,
 ) -> Result<Option<Vec<LockedPackage>>, Error> {
     let names: Vec<String> = lock.packages.iter().map(|package| package.name.clone()).collect();
     let wanted = match mode {

@@ -8,7 +8,7 @@ use url::Url;
 use crate::helper::{Contents, Package};
 use crate::lock::{LockedPackage, PackageSource};
 use crate::package_names::normalize;
-use crate::pip::{self, InstallEvent, Listener};
+use crate::pip::{self, InstallEvent, InstallListener};
 use crate::resolve::Tools;
 use crate::shim_packages::ShimPackages;
 use crate::{Error, report};
@@ -22,7 +22,7 @@ impl Tools<'_> {
         more: &[String],
         before: &Contents,
         fresh: bool,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<(), Error> {
         // Unlocked packages stay as installed, such as the shims if only the SDK changes.
         let there = before.packages.iter().map(|one| (one.name.as_str(), one.version.as_str()));
@@ -60,7 +60,7 @@ impl Tools<'_> {
         file: &str,
         lines: &[String],
         hashes: bool,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<(), Error> {
         if lines.is_empty() {
             return Ok(());

@@ -46,7 +46,7 @@ pub use install::{install, refresh_record};
 pub use installations::installations;
 pub use module_requirements::external_requirements;
 pub use paths::{environment_path, is_environment};
-pub use pip::{InstallEvent, Listener};
+pub use pip::{InstallEvent, InstallListener};
 pub use request::{InstallOutcome, InstallRequest, LockMode, Locking, Upgrade};
 pub use sdk::write_wheel as write_sdk_wheel;
 pub use virtualenvs::{

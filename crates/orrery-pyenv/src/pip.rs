@@ -19,7 +19,7 @@ pub enum InstallEvent {
     Line(String),
 }
 
-pub type Listener<'l> = &'l mut dyn FnMut(InstallEvent);
+pub type InstallListener<'l> = &'l mut dyn FnMut(InstallEvent);
 
 pub(crate) struct Pip<'e> {
     pub(crate) environment: &'e Path,
@@ -34,7 +34,7 @@ impl Pip<'_> {
         &self,
         arguments: &[String],
         scratch: &Path,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<String, Error> {
         let report = scratch.join("report.json");
         let options = ["install", "--dry-run", "--ignore-installed", "--report"];
@@ -46,7 +46,11 @@ impl Pip<'_> {
     }
 
     /// Runs pip.
-    pub(crate) fn run(&self, arguments: &[String], listener: Listener<'_>) -> Result<(), Error> {
+    pub(crate) fn run(
+        &self,
+        arguments: &[String],
+        listener: InstallListener<'_>,
+    ) -> Result<(), Error> {
         let mut command = invocation(Command::new(python_of(self.environment)));
         command.args(arguments).args(["--progress-bar", "off"]).current_dir(self.directory);
         pip_settings::configure(&mut command, self.settings);
@@ -57,7 +61,7 @@ impl Pip<'_> {
 /// Runs an installer. On failure, the inner error has its last lines.
 pub(crate) fn stream(
     command: Command,
-    listener: Listener<'_>,
+    listener: InstallListener<'_>,
 ) -> Result<Result<(), Vec<String>>, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     process::stream(command, None, &mut |line| listener(InstallEvent::Line(line.to_owned())))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::lock::{Lock, LockedPackage, PackageSource};
 use crate::package_names::normalize;
 use crate::paths::python_of;
-use crate::pip::{self, InstallEvent, Listener, Pip};
+use crate::pip::{self, InstallEvent, InstallListener, Pip};
 use crate::report::{self, Paths};
 use crate::request::{InstallRequest, Upgrade};
 use crate::shim_packages::ShimPackages;
@@ -34,7 +34,7 @@ impl<'e> Tools<'e> {
         request: &'e InstallRequest,
         environment: &'e Path,
         scratch: &'e Path,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<Self, Error> {
         let wheels = scratch.join("wheels");
         fs::create_dir(&wheels).map_err(Error::system("create a temporary directory"))?;
@@ -57,7 +57,7 @@ impl<'e> Tools<'e> {
         &self,
         lock: Option<&Lock>,
         installed: &[helper::Package],
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<Vec<LockedPackage>, Error> {
         let request = self.request;
         if request.files.is_empty() && request.requirements.is_empty() && request.editable.is_none()
@@ -124,7 +124,7 @@ impl<'e> Tools<'e> {
         &self,
         mut preferred: Vec<(String, String)>,
         mut stand_ins: ShimPackages,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<Vec<LockedPackage>, Error> {
         let texts: Vec<String> = requirements::with_included(&self.request.files)
             .into_iter()
@@ -177,7 +177,7 @@ impl<'e> Tools<'e> {
         preferred: &[(String, String)],
         stand_ins: &ShimPackages,
         paths: &Paths<'_>,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<Vec<LockedPackage>, Error> {
         let request = self.request;
         let constraints = self.constraints(stand_ins, &[])?;
@@ -196,7 +196,7 @@ impl<'e> Tools<'e> {
         preferred: &[(String, String)],
         stand_ins: &ShimPackages,
         paths: &Paths<'_>,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<Vec<LockedPackage>, Error> {
         let constraints = self.constraints(stand_ins, preferred)?;
         let mut arguments = self.sources.clone();

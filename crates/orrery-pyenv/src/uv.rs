@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::paths::python_of;
-use crate::pip::{self, InstallEvent, Listener};
+use crate::pip::{self, InstallEvent, InstallListener};
 use crate::{Error, helper, request::InstallRequest};
 
 /// Variable with the path of uv, or a value that disables it.
@@ -65,7 +65,7 @@ impl<'e> Uv<'e> {
     pub(crate) fn find(
         request: &'e InstallRequest,
         environment: &'e Path,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<Option<Self>, Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let Some(program) = program(std::env::var_os(VARIABLE), &path)? else { return Ok(None) };
@@ -94,7 +94,7 @@ impl<'e> Uv<'e> {
         sources: &[String],
         preferred: &[(String, String)],
         scratch: &Path,
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<String, Error> {
         let output = scratch.join("pylock.toml");
         let mut known =
@@ -120,7 +120,7 @@ impl<'e> Uv<'e> {
         requirements: &Path,
         hashes: bool,
         sources: &[String],
-        listener: Listener<'_>,
+        listener: InstallListener<'_>,
     ) -> Result<(), Error> {
         let mut command = self.command("install", sources);
         // Copies files: links into the cache would let code in this virtualenv change others.
@@ -152,7 +152,7 @@ impl<'e> Uv<'e> {
         command
     }
 
-    fn run(&self, command: Command, listener: Listener<'_>) -> Result<(), Error> {
+    fn run(&self, command: Command, listener: InstallListener<'_>) -> Result<(), Error> {
         pip::stream(command, listener)?.map_err(|lines| Error::Pip { said: lines.join("\n") })
     }
 }

@@ -182,10 +182,7 @@ fn show(
     }
     let mut out = String::new();
     if rows.len() > 1 {
-        for (number, line) in text::table(&rows).iter().enumerate() {
-            out += &if number == 0 { style::heading(line) } else { line.clone() };
-            out.push('\n');
-        }
+        out += &text::heading_table(&rows);
     }
     let is_written = out.is_empty() || output::print_styled(&out);
     let verdict = match errors.len() {

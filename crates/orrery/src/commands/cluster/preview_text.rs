@@ -45,10 +45,7 @@ pub(super) fn render(found: &ClusterPreview) -> String {
             services.join(", "),
         ]);
     }
-    for (number, line) in text::table(&rows).iter().enumerate() {
-        out += &if number == 0 { style::heading(line) } else { line.clone() };
-        out.push('\n');
-    }
+    out += &text::heading_table(&rows);
     out.push('\n');
     out += &drawing::draw(found);
     out.push('\n');

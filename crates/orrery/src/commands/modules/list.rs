@@ -84,10 +84,6 @@ fn print_table(modules: &[Module]) -> bool {
         let version = module.version.as_deref().unwrap_or("-");
         [module.name.as_str(), version, from, path.as_str()].map(style::sanitize).to_vec()
     }));
-    let mut table = String::new();
-    for (number, line) in text::table(&rows).iter().enumerate() {
-        table += &if number == 0 { style::heading(line) } else { line.clone() };
-        table.push('\n');
-    }
+    let table = text::heading_table(&rows);
     output::print_styled(&table)
 }

@@ -34,11 +34,7 @@ impl Table {
             if let Some(width) = terminal_width() {
                 fit(&mut self.rows, width);
             }
-            let mut out = String::new();
-            for (number, line) in text::table(&self.rows).iter().enumerate() {
-                out += &if number == 0 { style::heading(line) } else { line.clone() };
-                out.push('\n');
-            }
+            let out = text::heading_table(&self.rows);
             if !output::print_styled(&out) {
                 return Ok(Exit::Error);
             }
