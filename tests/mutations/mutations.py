@@ -172,7 +172,7 @@ MUTATIONS = [
     ),
     at("orrery-handlers", "--lib", "crates/orrery-handlers/src/target/permit.rs")(
         "permit-revived", "a permit that is over is not revived",
-        "(current > nanoseconds()).then(|| current.max(end.0))", "Some(current.max(end.0))", "a_permit_ends_on_time_and_is_not_revived",
+        "(current > since_boot_ns()).then(|| current.max(end.0))", "Some(current.max(end.0))", "a_permit_ends_on_time_and_is_not_revived",
     ),
     at("orrery-handlers", "--lib", "crates/orrery-handlers/src/target/local/walk.rs")(
         "foreign-links", "root follows no link that a user put into a path",
@@ -225,7 +225,7 @@ MUTATIONS = [
     ),
     # The process role also revokes its permits, so tests of a whole server pass without this protection.
     at("orrery-handlers", "--lib", "crates/orrery-handlers/src/target/permit.rs")(
-        "endless-permit", "a permit ends by its own clock", "        end != UNLIMITED && end <= nanoseconds()\n",
+        "endless-permit", "a permit ends by its own clock", "        end != UNLIMITED && end <= since_boot_ns()\n",
         "        end == OVER\n", "a_permit_ends_on_time_and_is_not_revived",
     ),
     program("crates/orrery-executor/src/writer.rs")(

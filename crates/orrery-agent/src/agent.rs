@@ -1,17 +1,18 @@
 //! The agent process: consecutive sessions, and renewal of the certificate.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use orrery_base::error_chain::error_chain;
+use orrery_base::lock::IgnorePoison;
+use orrery_handlers::clock::now;
 use orrery_handlers::target::Variables;
 use orrery_handlers::{LocalTarget, Registry};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::clock::now;
 use crate::enrolment::{EnrolmentError, renew};
-use crate::errors::chain;
 use crate::journal::{Journal, JournalError, JournalLimits};
 use crate::protocol::{Hello, Machine, PROTOCOL, Refusal, RefusalCode};
 use crate::runner::{Limits, Runner, RunnerSetup};
@@ -142,7 +143,7 @@ impl AgentProcess {
                     failures = if welcomed { 0 } else { failures + 1 };
                     let pause = self.backoff.delay(failures);
                     let expired = identity.expires_at() <= now();
-                    tracing::warn!(error = chain(&error), again_in = ?pause, "no session");
+                    tracing::warn!(error = error_chain(&error), again_in = ?pause, "no session");
                     if expired {
                         tracing::error!(
                             "the certificate of this agent has expired; create a new invitation, and join with --replace"
@@ -185,7 +186,7 @@ const RENEW_CHECK_MAX: Duration = Duration::from_secs(3600);
 
 impl Certificates {
     fn identity(&self) -> MutexGuard<'_, AgentIdentity> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+        self.identity.lock().ignore_poison()
     }
 
     /// Renews the certificate when due, in a loop.
@@ -200,12 +201,15 @@ impl Certificates {
                     }
                     Err(EnrolmentError::Gateway(error)) => {
                         tracing::warn!(
-                            error = chain(&error),
+                            error = error_chain(&error),
                             "cannot renew the certificate; retrying"
                         );
                     }
                     Err(error) => {
-                        tracing::error!(error = chain(&error), "cannot renew the certificate");
+                        tracing::error!(
+                            error = error_chain(&error),
+                            "cannot renew the certificate"
+                        );
                     }
                 }
             }

@@ -1,9 +1,9 @@
 //! Enrolment: obtains and renews the certificate of an agent.
 
+use orrery_handlers::clock::now;
 use rcgen::{CertificateParams, KeyPair};
 
 use crate::address::GatewayAddress;
-use crate::clock::now;
 use crate::gateway_client::{GatewayRequestError, post};
 use crate::protocol::{
     JOIN_PATH, JoinRequest, JoinResponse, Machine, RENEW_PATH, RenewRequest, RenewResponse,

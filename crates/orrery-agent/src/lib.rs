@@ -8,10 +8,8 @@
 
 mod address;
 mod agent;
-mod clock;
 mod convert;
 mod enrolment;
-mod errors;
 mod gateway_client;
 pub mod idle_timeout;
 pub mod journal;

@@ -3,10 +3,11 @@
 //!
 //! `orrj_<32 random bytes, base64url>.<first 32 hexadecimal digits of the SHA-256 of the CA's certificate>`
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use orrery_base::hex::to_hex;
 use orrery_model::SecretText;
 use sha2::{Digest, Sha256};
 
@@ -21,7 +22,7 @@ pub struct Fingerprint(String);
 impl Fingerprint {
     /// Fingerprint of a DER certificate.
     pub fn from_der(certificate: &[u8]) -> Self {
-        let mut digits = hexadecimal(&Sha256::digest(certificate));
+        let mut digits = to_hex(&Sha256::digest(certificate));
         digits.truncate(FINGERPRINT_DIGITS);
         Fingerprint(digits)
     }
@@ -82,16 +83,8 @@ impl JoinToken {
 
     /// Hash that the server stores: hexadecimal SHA-256 of the text.
     pub fn hash(&self) -> String {
-        hexadecimal(&Sha256::digest(self.text.expose().as_bytes()))
+        to_hex(&Sha256::digest(self.text.expose().as_bytes()))
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

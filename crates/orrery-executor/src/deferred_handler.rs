@@ -1,9 +1,11 @@
 //! Handler of code with a failed installation, and its retries.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_handler_host::{HandlerHosts, HostedHandler};
 use orrery_handlers::{Context, Handler, HandlerError};
 use orrery_host::code_store::CodeSet;
@@ -40,12 +42,12 @@ impl fmt::Debug for DeferredHandler {
 impl DeferredHandler {
     pub(crate) fn new(config: HostConfig, set: CodeSet, reason: String) -> Self {
         tracing::warn!(reason, handlers = ?set.handlers, "handlers cannot run yet");
-        let state = State { ready: None, reason, attempted_at: Instant::now(), closed: false };
+        let state = State { ready: None, reason, attempted_at: monotonic(), closed: false };
         DeferredHandler { config, set, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     pub(crate) fn close(&self) {
@@ -80,7 +82,7 @@ impl DeferredHandler {
             }
             Err(error) => {
                 state.reason = error.to_string();
-                state.attempted_at = Instant::now();
+                state.attempted_at = monotonic();
                 Err(state.reason.clone())
             }
         }

@@ -3,9 +3,11 @@
 //! Only runs with such an effect pay for it. Concurrent starts share a transaction: while one
 //! thread writes, others queue, and one of them writes the next batch.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::HandlerError;
 use orrery_handlers::run::{RunOutcome, outcome_without_run};
 use orrery_model::{LogLevel, Outcome, OutcomeStatus, Timestamp, shell_word};
@@ -72,7 +74,7 @@ impl EffectLog {
             }
             if state.is_writing {
                 let waited = self.written.wait(state);
-                state = waited.unwrap_or_else(PoisonError::into_inner);
+                state = waited.ignore_poison();
                 continue;
             }
             state.is_writing = true;
@@ -95,13 +97,13 @@ impl EffectLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 
 /// Writes a batch; retries while the store is unavailable and the permit holds.
 fn write(store_handle: &StoreHandle, batch: &[StartedAction]) -> Result<(), StoreError> {
-    let (began, mut pause) = (Instant::now(), RETRY_PAUSE);
+    let (began, mut pause) = (monotonic(), RETRY_PAUSE);
     loop {
         match store_handle.store.records().begin_effects(&store_handle.lease, batch) {
             Err(error)

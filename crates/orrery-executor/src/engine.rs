@@ -1,9 +1,12 @@
 //! The engine: threads around the shared state.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::Permit;
+use orrery_handlers::clock::now;
 use orrery_scheduler::{Event, Scheduler};
 
 use crate::concurrency::{Concurrency, SLOW_RUN, WorkerDemand};
@@ -143,11 +146,11 @@ impl Engine {
     /// Waits until the engine is idle, or for `limit`, and returns the progress. Scheduler time
     /// advances only while a caller waits here.
     pub fn wait(&self, limit: Duration) -> Progress {
-        let until = std::time::Instant::now() + limit;
+        let until = monotonic() + limit;
         let mut state = self.shared.lock();
         let progress = loop {
             state.tick_if_due();
-            let time_left = until.saturating_duration_since(std::time::Instant::now());
+            let time_left = until.saturating_duration_since(monotonic());
             let progress_due =
                 state.scheduler.is_idle() || state.failure.is_some() || time_left.is_zero();
             if progress_due {
@@ -160,11 +163,11 @@ impl Engine {
             if !state.writes.is_empty() {
                 wake_writer(&self.shared, &mut state);
             }
-            let due = state.wake_at.map(|at| at.since(orrery_handlers::run::now()));
+            let due = state.wake_at.map(|at| at.since(now()));
             let pause =
                 due.map_or(time_left, |due| time_left.min(due)).max(Duration::from_millis(1));
             let waited = self.shared.progress_changed.wait_timeout(state, pause);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = waited.ignore_poison().0;
         };
         drop(state);
         self.wake_workers();
@@ -207,7 +210,7 @@ impl Engine {
             state.closed = true;
         }
         self.shared.notify_all_threads();
-        let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = self.shared.writer.lock().ignore_poison().take();
         if let Some(writer) = writer
             && writer.join().is_err()
         {
@@ -273,7 +276,7 @@ fn watch_long_runs(shared: &Arc<Shared>) {
         let check = state.monitor_alerted.then_some(SLOW_RUN);
         let Some(pause) = [record, check].into_iter().flatten().min() else { break };
         let waited = shared.monitor_wakeup.wait_timeout(state, pause);
-        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state = waited.ignore_poison().0;
         record_after = state.record_long_runs();
         if !state.writes.is_empty() && !state.closed {
             wake_writer(shared, &mut state);
@@ -320,7 +323,7 @@ fn worker_loop(shared: &Arc<Shared>) {
         let Some(run) = state.pending_runs.pop_front() else {
             count(|pool| pool.idle += 1);
             let waited = shared.runs_pending.wait_timeout(state, IDLE_TIMEOUT);
-            let (lock, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (lock, timeout) = waited.ignore_poison();
             state = lock;
             count(|pool| pool.idle -= 1);
             if timeout.timed_out() && state.pending_runs.is_empty() {
@@ -349,7 +352,7 @@ fn worker_loop(shared: &Arc<Shared>) {
         let demand = state.worker_demand();
         drop(state);
         spawn_workers(shared, demand);
-        let began = Instant::now();
+        let began = monotonic();
         count(|pool| pool.busy += 1);
         let (run_outcome, effect) = run_task(&run, &site, &registry, shared);
         count(|pool| pool.busy -= 1);
@@ -377,7 +380,7 @@ fn worker_loop(shared: &Arc<Shared>) {
             state = shared.lock();
         }
         while state.writes.len() > QUEUED_WRITES_MAX && !state.closed {
-            state = shared.queue_space.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = shared.queue_space.wait(state).ignore_poison();
         }
     }
     // Under the lock: a later run must see that there is one worker less.

@@ -1,8 +1,11 @@
 //! Threads of an engine: counts, and waiting for their exit.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 
 /// Maximum wait for threads without a running handler when an engine closes.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,13 +33,13 @@ impl Threads {
 
 impl Pool {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Threads> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Waits until only threads with a running handler are left. A remaining thread holds the store
     /// open, and SQLite keeps the write-ahead log until the last connection closes.
     pub(crate) fn wait_for_exit(&self) {
-        let until = Instant::now() + EXIT_TIMEOUT;
+        let until = monotonic() + EXIT_TIMEOUT;
         loop {
             {
                 let mut threads = self.lock();
@@ -48,7 +51,7 @@ impl Pool {
                     return;
                 }
             }
-            if Instant::now() >= until {
+            if monotonic() >= until {
                 return;
             }
             std::thread::sleep(EXIT_POLL_INTERVAL);

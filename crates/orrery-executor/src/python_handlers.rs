@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use crate::deferred_handler::DeferredHandler;
+use orrery_base::lock::IgnorePoison;
 use orrery_handler_host::{
     ContentSource, Discovered, FileContents, HandlerCallbacks, HandlerHosts, HandlerParameter,
     HostLimits, HostedHandler, Parameters,
@@ -211,13 +212,13 @@ impl StoredFiles {
 
     /// Replaces the map from ids to SHA-1.
     pub fn set_names(&self, names: BTreeMap<String, String>) {
-        *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
+        *self.names.write().ignore_poison() = names;
     }
 }
 
 impl ContentSource for StoredFiles {
     fn sha1_of(&self, id: &str) -> Result<Option<String>, String> {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let names = self.names.read().ignore_poison();
         let own = || ContentHash::from_hex(id).map(|_| id.to_ascii_lowercase());
         Ok(names.get(id).cloned().or_else(own))
     }

@@ -1,8 +1,9 @@
 //! What the threads of an engine share: its state under the lock, and the services of runs.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::{Contents, Secrets};
 use orrery_model::LogLevel;
 
@@ -40,7 +41,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, EngineState> {
         // A panic under the lock is a defect of this crate; the state stays readable.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     pub(crate) fn notify(&self, notice: Notice) {

@@ -8,6 +8,7 @@ mod start_task;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use orrery_handlers::clock::now;
 use orrery_handlers::{CancelToken, Permit, Registry, TargetCache};
 use orrery_model::{
     Blocked, ChangeKind, OutcomeStatus, Resource, ResourceId, ResourceState, Timestamp,
@@ -178,7 +179,7 @@ impl EngineState {
     }
 
     pub(crate) fn now(&mut self) -> Timestamp {
-        self.latest = self.latest.max(orrery_handlers::run::now());
+        self.latest = self.latest.max(now());
         self.latest
     }
 

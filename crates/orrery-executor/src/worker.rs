@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
+use orrery_handlers::clock::now;
 use orrery_handlers::run::{
-    HandlerRun, Purpose, RunContext, RunOutcome, no_handler_outcome, now, outcome_without_run,
+    HandlerRun, Purpose, RunContext, RunOutcome, no_handler_outcome, outcome_without_run,
     sanitize_outcome,
 };
 use orrery_handlers::{BeforeChange, EffectGate, HandlerError, OutwardTarget, Registry};

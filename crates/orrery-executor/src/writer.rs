@@ -1,8 +1,10 @@
 //! Persists results: writes everything that is queued in one transaction.
 
-use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::VersionNumber;
 use orrery_model::{Change, ChangeKind, Fact, LogLine, OutcomeStatus, ResourceState, Timestamp};
 use orrery_store::{
@@ -92,7 +94,7 @@ pub(crate) fn wake_writer(shared: &Arc<Shared>, state: &mut EngineState) {
     match thread.spawn(move || writer_loop(&owner, &store_handle, &*targets)) {
         Ok(thread) => {
             state.writer = WriterState::Idle;
-            *shared.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+            *shared.writer.lock().ignore_poison() = Some(thread);
         }
         // The next result retries.
         Err(error) => tracing::error!(%error, "cannot start the writer thread"),
@@ -110,28 +112,28 @@ pub(crate) fn writer_loop(
         let writes = {
             let mut state = shared.lock();
             state.writer = WriterState::Idle;
-            let until = Instant::now() + IDLE_TIMEOUT;
+            let until = monotonic() + IDLE_TIMEOUT;
             while state.writes.is_empty() && !state.closed {
-                let time_left = until.saturating_duration_since(Instant::now());
+                let time_left = until.saturating_duration_since(monotonic());
                 if time_left.is_zero() {
                     break;
                 }
                 let waited = shared.writes_queued.wait_timeout(state, time_left);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state = waited.ignore_poison().0;
             }
             if state.writes.is_empty() {
                 state.writer = WriterState::Absent;
                 return;
             }
             state.writer = WriterState::Batching;
-            let until = Instant::now() + BATCH_WINDOW;
+            let until = monotonic() + BATCH_WINDOW;
             while state.writes.len() < BATCH_SIZE && !state.closed && !state.scheduler.is_idle() {
-                let time_left = until.saturating_duration_since(Instant::now());
+                let time_left = until.saturating_duration_since(monotonic());
                 if time_left.is_zero() {
                     break;
                 }
                 let waited = shared.writes_queued.wait_timeout(state, time_left);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state = waited.ignore_poison().0;
             }
             state.writer = WriterState::Writing;
             state.take_writes()
@@ -180,7 +182,7 @@ fn write_with_retry(
             Ok(()) => return Ok(progress.effect),
             Err(error) => error,
         };
-        let began = *since.get_or_insert_with(Instant::now);
+        let began = *since.get_or_insert_with(monotonic);
         let limit = match (shared.lock().closed, store_handle.permit.end()) {
             (true, _) => CLOSING_RETRY_FOR,
             (false, Some(_)) => Duration::MAX,

@@ -8,6 +8,7 @@
 
 mod account;
 mod agent_config;
+pub mod clock;
 mod context;
 mod cron;
 mod directory;

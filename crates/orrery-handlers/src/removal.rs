@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{
     DeployedResource, HandlerSupport, Inventory, PathIndex, Placement, ResourceId, flatten_path,
     purged,
@@ -62,7 +63,7 @@ impl Directories {
     }
 
     fn resolve(&self, directory: &Path) -> PathBuf {
-        let cache = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = || self.0.lock().ignore_poison();
         if let Some(resolved) = cache().get(directory) {
             return resolved.clone();
         }

@@ -4,7 +4,9 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use orrery_base::lock::IgnorePoison;
 
 use crate::error::{Cause, TargetError, TargetVerb};
 use crate::target::{AccountName, Result, Target};
@@ -29,10 +31,6 @@ impl fmt::Debug for TargetCache {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl TargetCache {
     pub fn new() -> Self {
         TargetCache::default()
@@ -49,56 +47,56 @@ impl TargetCache {
         }
         // Without the lock: a query may use the cache itself.
         let answer = Arc::new(ask()?);
-        lock(&self.cached).insert(TypeId::of::<T>(), Arc::clone(&answer) as _);
+        self.cached.lock().ignore_poison().insert(TypeId::of::<T>(), Arc::clone(&answer) as _);
         Ok(answer)
     }
 
     /// Returns the cached result of type `T`.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        let found = lock(&self.cached).get(&TypeId::of::<T>()).cloned()?;
+        let found = self.cached.lock().ignore_poison().get(&TypeId::of::<T>()).cloned()?;
         found.downcast().ok()
     }
 
     /// Drops a result that is outdated.
     pub fn invalidate<T: Send + Sync + 'static>(&self) {
-        lock(&self.cached).remove(&TypeId::of::<T>());
+        self.cached.lock().ignore_poison().remove(&TypeId::of::<T>());
     }
 
     /// Drops the ids of users and groups.
     pub fn invalidate_accounts(&self) {
-        *lock(&self.accounts) = Accounts::default();
+        *self.accounts.lock().ignore_poison() = Accounts::default();
     }
 
     /// Drops everything.
     pub fn clear(&self) {
-        lock(&self.cached).clear();
+        self.cached.lock().ignore_poison().clear();
         self.invalidate_accounts();
     }
 
     /// Returns the uid of a user, given by name or number. A missing user is not cached: it may be
     /// created.
     pub fn uid(&self, target: &dyn Target, name: &str) -> Result<u32> {
-        if let Some(uid) = lock(&self.accounts).users.get(name) {
+        if let Some(uid) = self.accounts.lock().ignore_poison().users.get(name) {
             return Ok(*uid);
         }
         let found = target.user(AccountName::Name(name))?.map(|user| user.uid);
         let uid = found.or_else(|| name.parse().ok()).ok_or_else(|| {
             TargetError::new(TargetVerb::LookUp, format!("user {name}"), Cause::UnknownUser)
         })?;
-        lock(&self.accounts).users.insert(name.into(), uid);
+        self.accounts.lock().ignore_poison().users.insert(name.into(), uid);
         Ok(uid)
     }
 
     /// Returns the gid of a group, given by name or number.
     pub fn gid(&self, target: &dyn Target, name: &str) -> Result<u32> {
-        if let Some(gid) = lock(&self.accounts).groups.get(name) {
+        if let Some(gid) = self.accounts.lock().ignore_poison().groups.get(name) {
             return Ok(*gid);
         }
         let found = target.group(AccountName::Name(name))?.map(|group| group.gid);
         let gid = found.or_else(|| name.parse().ok()).ok_or_else(|| {
             TargetError::new(TargetVerb::LookUp, format!("group {name}"), Cause::UnknownGroup)
         })?;
-        lock(&self.accounts).groups.insert(name.into(), gid);
+        self.accounts.lock().ignore_poison().groups.insert(name.into(), gid);
         Ok(gid)
     }
 }

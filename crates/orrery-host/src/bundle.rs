@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use orrery_base::hex::to_hex;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 use sha2::Sha256;
@@ -23,7 +24,7 @@ pub struct Bundle {
 
 /// Lower-case hexadecimal SHA-1.
 pub fn sha1_hex(content: &[u8]) -> String {
-    Sha1::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    to_hex(&Sha1::digest(content))
 }
 
 impl Bundle {
@@ -34,8 +35,7 @@ impl Bundle {
     pub fn new(set: &CodeSet, files: BTreeMap<String, String>) -> serde_json::Result<Self> {
         let set = set.without_paths();
         let text = serde_json::to_vec(&(&set, &files))?;
-        let hash =
-            Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let hash = to_hex(&Sha256::digest(&text)[..16]);
         Ok(Bundle { hash, set, files })
     }
 

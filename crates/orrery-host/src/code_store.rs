@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use orrery_base::hex::to_hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -304,9 +305,7 @@ fn digest(
         add(&content);
         contents.push(content);
     }
-    let digits =
-        hash.finalize().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    Ok((digits, contents))
+    Ok((to_hex(&hash.finalize()[..HASH_BYTES]), contents))
 }
 
 fn is_missing(error: &io::Error) -> bool {

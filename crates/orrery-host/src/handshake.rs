@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
 use serde::{Deserialize, Serialize};
 
 use crate::framing::{Reader, WireError, Writer, kind, parse};
@@ -158,7 +159,7 @@ impl HostSession {
         expected_kind: &str,
         limit: Duration,
     ) -> Result<T, HandshakeError> {
-        let received = self.receive(expected_kind, Instant::now() + limit);
+        let received = self.receive(expected_kind, monotonic() + limit);
         let received =
             received.and_then(|value| Ok(self.socket.set_read_timeout(None).map(|()| value)?));
         received.map_err(|error| match error {
@@ -176,7 +177,7 @@ impl HostSession {
         until: Instant,
     ) -> Result<T, WireError> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(monotonic());
             if left.is_zero() {
                 return Err(WireError::TimedOut);
             }

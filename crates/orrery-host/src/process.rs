@@ -13,9 +13,11 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_sandbox::Confinement;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
@@ -144,12 +146,12 @@ impl HostProcess {
         let lines = self.output.lock();
         let waited =
             self.output.closed.wait_timeout_while(lines, FINAL_OUTPUT_WAIT, |lines| lines.open > 0);
-        let lines = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let lines = waited.ignore_poison().0;
         lines.lines.iter().cloned().collect()
     }
 
     fn child(&self) -> MutexGuard<'_, ChildState> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+        self.child.lock().ignore_poison()
     }
 
     /// Returns true if the process has ended. Its group may still run.
@@ -161,9 +163,9 @@ impl HostProcess {
 
     /// Waits for the end of the process within a limit. Returns true if it has ended.
     pub fn wait(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
+        let until = monotonic() + limit;
         while !self.has_ended() {
-            if Instant::now() >= until {
+            if monotonic() >= until {
                 return false;
             }
             std::thread::sleep(POLL);
@@ -312,7 +314,7 @@ struct Lines {
 
 impl Output {
     fn lock(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock().ignore_poison()
     }
 
     /// Reads a pipe to its end. Memory is bounded for any input.

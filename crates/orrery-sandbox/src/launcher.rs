@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
+use orrery_base::clock::monotonic;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open, pidfd_send_signal,
@@ -167,8 +168,7 @@ fn supervise(
             disk = None;
             let _ = pidfd_send_signal(&init, Signal::KILL);
         }
-        let timeout =
-            disk.as_ref().map(|watch| timespec(watch.next - Instant::now().min(watch.next)));
+        let timeout = disk.as_ref().map(|watch| timespec(watch.next - monotonic().min(watch.next)));
         let mut all =
             vec![PollFd::new(&init, PollFlags::IN), PollFd::new(&signals.woken, PollFlags::IN)];
         if let Some(server) = &server.0 {
@@ -202,19 +202,19 @@ struct DiskWatch<'p> {
 
 impl<'p> DiskWatch<'p> {
     fn new(paths: &'p [PathBuf], limit: u64) -> Self {
-        DiskWatch { paths, limit, next: Instant::now() + DISK_PAUSE }
+        DiskWatch { paths, limit, next: monotonic() + DISK_PAUSE }
     }
 
     /// Returns an exceeded limit, if a check is due.
     fn check(&mut self) -> Option<String> {
-        let started = Instant::now();
+        let started = monotonic();
         if started < self.next {
             return None;
         }
         let paths: Vec<&Path> = self.paths.iter().map(PathBuf::as_path).collect();
         let used = disk_usage(&paths, self.limit);
         let took = started.elapsed();
-        self.next = Instant::now() + DISK_PAUSE.max(took * DISK_PAUSE_FACTOR);
+        self.next = monotonic() + DISK_PAUSE.max(took * DISK_PAUSE_FACTOR);
         let mebibytes = self.limit >> 20;
         (used > self.limit).then(|| {
             format!(

@@ -409,7 +409,7 @@ impl ContentHash {
 
     /// Hexadecimal digits of the hash.
     pub fn to_hex(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        orrery_base::hex::to_hex(&self.0)
     }
 }
 

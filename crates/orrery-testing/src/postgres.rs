@@ -8,9 +8,10 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use orrery_base::lock::IgnorePoison;
 use postgres::{Client, Config, NoTls};
 
 const GUARD: &str = include_str!("guard.sh");
@@ -84,7 +85,7 @@ impl Postgres {
 
     fn create(&'static self, template: &str) -> TestDatabase {
         let name = format!("test_{}", self.next.fetch_add(1, Ordering::Relaxed));
-        let _alone = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.creating.lock().ignore_poison();
         self.run(&format!("CREATE DATABASE {name} TEMPLATE {template}"));
         TestDatabase { server: self, name }
     }

@@ -1,13 +1,15 @@
 //! Admission of commands: repeat a known result, queue, or reject.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
+use orrery_base::error_chain::error_chain;
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::CancelToken;
 use uuid::Uuid;
 
-use super::{QueuedCommand, Shared, lock};
-use crate::errors::chain;
+use super::{QueuedCommand, Shared};
 use crate::journal::JournalEntry;
 use crate::protocol::{Command, CommandKind, FromAgent, RejectionCode};
 
@@ -19,12 +21,12 @@ enum AdmissionError {
 
 impl Shared {
     pub(super) fn admit(self: &Arc<Self>, command: Command) {
-        let _one_at_a_time = lock(&self.admission);
+        let _one_at_a_time = self.admission.lock().ignore_poison();
         let id = command.id;
         if self.report_active(id) {
             return;
         }
-        let repeated = match lock(&self.journal).find(id) {
+        let repeated = match self.journal.lock().ignore_poison().find(id) {
             Ok(Some(JournalEntry::Finished(result))) => {
                 return self.send(FromAgent::Result(result));
             }
@@ -52,7 +54,7 @@ impl Shared {
     /// Reports the state of an active command; returns true if it is active.
     fn report_active(&self, id: Uuid) -> bool {
         let (is_active, is_announcing) = {
-            let state = lock(&self.state);
+            let state = self.state.lock().ignore_poison();
             (state.active_commands.contains_key(&id), state.announcing.get(&id) == Some(&false))
         };
         if is_active {
@@ -65,7 +67,7 @@ impl Shared {
     }
 
     fn enqueue(&self, command: Command, repeated: bool) -> Result<(), AdmissionError> {
-        let arrived = Instant::now();
+        let arrived = monotonic();
         let refuse = |code, reason: String| Err(AdmissionError::Rejected(code, reason));
         let resource = match command.resource.to_resource() {
             Ok(resource) => resource,
@@ -87,7 +89,7 @@ impl Shared {
             return refuse(RejectionCode::UnknownType, text);
         }
         self.check_epoch(&command)?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         let full = state.active_commands.len() >= self.limits.running_max + self.limits.queued_max;
         if state.closed || full {
             return Err(AdmissionError::Busy);
@@ -110,7 +112,7 @@ impl Shared {
         let Some(epoch) = command.epoch else {
             return refuse(RejectionCode::Unreadable, "the command has no epoch");
         };
-        let mut journal = lock(&self.journal);
+        let mut journal = self.journal.lock().ignore_poison();
         if epoch < journal.epoch() {
             let text = format!(
                 "epoch {epoch} is older than {}, the highest seen; if the server was restored from a backup, join this agent again with --replace",
@@ -122,7 +124,7 @@ impl Shared {
             return Ok(());
         }
         if let Err(error) = journal.raise_epoch(epoch) {
-            return refuse(RejectionCode::Unable, &chain(&error));
+            return refuse(RejectionCode::Unable, &error_chain(&error));
         }
         drop(journal);
         self.cancel_older_epochs(epoch);
@@ -135,7 +137,7 @@ impl Shared {
             |queued: &QueuedCommand| queued.command.epoch.is_some_and(|older| older < epoch);
         let mut fenced = Vec::new();
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock().ignore_poison();
             state.queue.retain(|queued| {
                 let keep = !is_older(queued);
                 if !keep {

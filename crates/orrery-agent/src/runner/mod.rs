@@ -12,9 +12,11 @@ mod workers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::run::RunOutcome;
 use orrery_handlers::{CancelToken, Registry, Target, TargetCache};
 use orrery_model::{Resource, ResourceId};
@@ -112,15 +114,10 @@ struct Shared {
     ended: Condvar,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under a lock is a defect of this crate; the data stays readable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     /// Sends a message. Without a session it is dropped: the gateway asks again.
     fn send(&self, message: FromAgent) {
-        if let Some(outbox) = &*lock(&self.outbox) {
+        if let Some(outbox) = &*self.outbox.lock().ignore_poison() {
             // A session that just ended counts as none.
             let _ = outbox.send(message);
         }
@@ -129,7 +126,7 @@ impl Shared {
     /// Cancels commands. Queued ones end at once.
     fn cancel(&self, selects: impl Fn(&QueuedCommand) -> bool) {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock().ignore_poison();
             let State { queue, active_commands, ended, .. } = &mut *state;
             active_commands
                 .values()
@@ -172,7 +169,7 @@ impl Runner {
             admission: Mutex::default(),
             state: Mutex::default(),
             journal: Mutex::new(journal),
-            target_cache: Mutex::new((Instant::now(), Arc::default())),
+            target_cache: Mutex::new((monotonic(), Arc::default())),
             outbox: Mutex::default(),
             commands_queued: Condvar::new(),
             change_recorded: Condvar::new(),
@@ -187,11 +184,11 @@ impl Runner {
     /// Sends results to this channel from now on. Results that ended without a session are not sent
     /// again.
     pub fn attach(&self, outbox: UnboundedSender<FromAgent>) {
-        *lock(&self.0.outbox) = Some(outbox);
+        *self.0.outbox.lock().ignore_poison() = Some(outbox);
     }
 
     pub fn detach(&self) {
-        *lock(&self.0.outbox) = None;
+        *self.0.outbox.lock().ignore_poison() = None;
     }
 
     /// Admits or rejects a command. Blocks on disk writes only.
@@ -206,7 +203,7 @@ impl Runner {
 
     /// Handles the server's confirmation that the start of a change is recorded.
     pub fn announced(&self, id: Uuid) {
-        if let Some(noted) = lock(&self.0.state).announcing.get_mut(&id) {
+        if let Some(noted) = self.0.state.lock().ignore_poison().announcing.get_mut(&id) {
             *noted = true;
         }
         self.0.change_recorded.notify_all();
@@ -214,12 +211,12 @@ impl Runner {
 
     /// Commands that are queued or running.
     pub fn active_commands(&self) -> Vec<Uuid> {
-        lock(&self.0.state).active_commands.keys().copied().collect()
+        self.0.state.lock().ignore_poison().active_commands.keys().copied().collect()
     }
 
     /// Stops admission.
     pub fn close(&self) {
-        lock(&self.0.state).closed = true;
+        self.0.state.lock().ignore_poison().closed = true;
         self.0.commands_queued.notify_all();
         self.0.ended.notify_all();
     }
@@ -230,12 +227,12 @@ impl Runner {
 
     /// Waits until all admitted commands are reported; returns true if they are.
     pub fn wait(&self, limit: Duration) -> bool {
-        let state = lock(&self.0.state);
+        let state = self.0.state.lock().ignore_poison();
         let waited = self
             .0
             .ended
             .wait_timeout_while(state, limit, |state| !state.active_commands.is_empty());
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = waited.ignore_poison();
         state.active_commands.is_empty()
     }
 }

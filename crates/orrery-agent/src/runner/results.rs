@@ -2,14 +2,15 @@
 //! sync.
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use orrery_base::error_chain::error_chain;
+use orrery_base::lock::IgnorePoison;
+use orrery_handlers::clock::now;
 use orrery_handlers::run::RunOutcome;
 use orrery_model::{Change, ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus};
 
-use super::{QueuedCommand, Shared, lock};
-use crate::clock::now;
-use crate::errors::chain;
+use super::{QueuedCommand, Shared};
 use crate::journal::JournalError;
 use crate::protocol::{CommandKind, CommandResult, FromAgent};
 
@@ -20,7 +21,7 @@ impl Shared {
     pub(super) fn result_loop(&self) {
         loop {
             let ended = {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock().ignore_poison();
                 loop {
                     if !state.ended.is_empty() {
                         break std::mem::take(&mut state.ended);
@@ -28,7 +29,7 @@ impl Shared {
                     if state.closed && state.active_commands.is_empty() {
                         return;
                     }
-                    state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = self.ended.wait(state).ignore_poison();
                 }
             };
             self.persist_and_send(ended);
@@ -39,7 +40,7 @@ impl Shared {
         if results.is_empty() {
             return Ok(());
         }
-        let mut journal = lock(&self.journal);
+        let mut journal = self.journal.lock().ignore_poison();
         journal.record_finished(results)?;
         // Without a change, a power loss costs only another run.
         let harmless = |result: &CommandResult| {
@@ -72,11 +73,11 @@ impl Shared {
         if let Err(error) = self.persist(&persistent) {
             // The command is done, so its result is sent; if that is lost, too, it is repeated from
             // its read.
-            tracing::error!(error = chain(&error), "cannot store results");
+            tracing::error!(error = error_chain(&error), "cannot store results");
         }
         {
             // Under one lock: an empty `active_commands` means that every result is sent.
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock().ignore_poison();
             for result in persistent.into_iter().chain(transient) {
                 state.active_commands.remove(&result.id);
                 self.send(FromAgent::Result(Box::new(result)));

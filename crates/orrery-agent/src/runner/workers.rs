@@ -1,16 +1,19 @@
 //! Worker threads that run handlers.
 
-use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use orrery_handlers::run::{HandlerRun, RunContext, RunOutcome, no_handler_outcome, now};
+use orrery_base::clock::monotonic;
+use orrery_base::error_chain::error_chain;
+use orrery_base::lock::IgnorePoison;
+use orrery_handlers::clock::now;
+use orrery_handlers::run::{HandlerRun, RunContext, RunOutcome, no_handler_outcome};
 use orrery_handlers::{BeforeChange, CancelCause, HandlerError, TargetCache};
 use orrery_model::ResourceId;
 
 use super::results::interrupted_outcome;
-use super::{QueuedCommand, Shared, State, lock};
+use super::{QueuedCommand, Shared, State};
 use crate::convert::{CommandContents, CommandSecrets};
-use crate::errors::chain;
 use crate::journal::JournalError;
 use crate::protocol::{CommandKind, FromAgent, RejectionCode};
 
@@ -29,7 +32,7 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 impl Shared {
     /// Wakes or spawns a worker for the next command.
     pub(super) fn spawn_worker(self: &Arc<Self>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         self.commands_queued.notify_one();
         // A woken worker counts as idle until it has the lock: several commands may target the same
         // worker.
@@ -47,7 +50,7 @@ impl Shared {
     }
 
     fn worker_loop(self: Arc<Self>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         loop {
             let Some(queued) = next_runnable(&mut state) else {
                 if state.closed && state.queue.is_empty() {
@@ -55,7 +58,7 @@ impl Shared {
                 }
                 state.idle += 1;
                 let waited = self.commands_queued.wait_timeout(state, IDLE_TIMEOUT);
-                let (lock, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                let (lock, timeout) = waited.ignore_poison();
                 state = lock;
                 state.idle -= 1;
                 if timeout.timed_out() && state.queue.is_empty() {
@@ -65,12 +68,12 @@ impl Shared {
             };
             drop(state);
             let run_outcome = self.run_command(&queued);
-            state = lock(&self.state);
+            state = self.state.lock().ignore_poison();
             state.busy_resources.remove(&queued.resource.id);
             match run_outcome {
                 Ok(run_outcome) => state.ended.push((queued, run_outcome)),
                 Err(error) => {
-                    let (id, reason) = (queued.id(), chain(&error));
+                    let (id, reason) = (queued.id(), error_chain(&error));
                     tracing::error!(command = %id, reason, "cannot start a command");
                     // Under one lock: otherwise a repeated command in between would get no result.
                     state.active_commands.remove(&id);
@@ -89,7 +92,7 @@ impl Shared {
         let command = &queued.command;
         let id = command.id;
         if command.what != CommandKind::DryRun {
-            lock(&self.journal).record_started(id)?;
+            self.journal.lock().ignore_poison().record_started(id)?;
         }
         let entity = queued.resource.id.entity();
         let Some(handler) = self.registry.handler(entity) else {
@@ -129,9 +132,9 @@ impl Shared {
     }
 
     fn fresh_cache(&self) -> Arc<TargetCache> {
-        let mut target_cache = lock(&self.target_cache);
+        let mut target_cache = self.target_cache.lock().ignore_poison();
         if target_cache.0.elapsed() > CACHE_TTL {
-            *target_cache = (Instant::now(), Arc::default());
+            *target_cache = (monotonic(), Arc::default());
         }
         Arc::clone(&target_cache.1)
     }
@@ -139,12 +142,16 @@ impl Shared {
     /// Waits until the server has recorded the start of a change.
     fn announce(&self, queued: &QueuedCommand) -> Result<(), HandlerError> {
         // After a power loss between change and result, the start must be known.
-        lock(&self.journal).sync().map_err(|error| HandlerError::failed(chain(&error)))?;
+        self.journal
+            .lock()
+            .ignore_poison()
+            .sync()
+            .map_err(|error| HandlerError::failed(error_chain(&error)))?;
         let id = queued.id();
-        lock(&self.state).announcing.insert(id, false);
+        self.state.lock().ignore_poison().announcing.insert(id, false);
         self.send(FromAgent::Announce { id });
-        let until = Instant::now() + ANNOUNCE_TIMEOUT;
-        let mut state = lock(&self.state);
+        let until = monotonic() + ANNOUNCE_TIMEOUT;
+        let mut state = self.state.lock().ignore_poison();
         let noted = loop {
             if state.announcing.get(&id) == Some(&true) {
                 break Ok(());
@@ -152,14 +159,14 @@ impl Shared {
             match queued.stop.reason() {
                 Some(CancelCause::Cancelled) => break Err(HandlerError::Cancelled),
                 Some(CancelCause::DeadlinePassed) => break Err(HandlerError::DeadlinePassed),
-                None if Instant::now() >= until => {
+                None if monotonic() >= until => {
                     let text = "the server did not record the start of the change in time; nothing was changed";
                     break Err(HandlerError::failed(text));
                 }
                 None => {}
             }
             let waited = self.change_recorded.wait_timeout(state, CANCEL_POLL_INTERVAL);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = waited.ignore_poison().0;
         };
         state.announcing.remove(&id);
         noted

@@ -15,8 +15,9 @@ mod path;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
 use orrery_model::SecretText;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -212,7 +213,7 @@ impl Client {
             .and_then(|(media_type, content)| Some((*media_type, compress(content).ok()?, true)));
         let body = compressed
             .or_else(|| body.map(|(media_type, content)| (*media_type, content.clone(), false)));
-        let began = Instant::now();
+        let began = monotonic();
         let mut pause = FIRST_PAUSE;
         let mut attempt = 1;
         loop {

@@ -1,8 +1,8 @@
 //! Turns a scheduled task into a pending run.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use orrery_base::clock::monotonic;
 use orrery_handlers::CancelToken;
 use orrery_model::{Compliance, ResourceId, Timestamp};
 use orrery_scheduler::{
@@ -54,7 +54,7 @@ impl EngineState {
         if matches!(kind, RunKind::DryRun { .. }) {
             (deployed_before, changed_dependencies) = self.dry_run_inputs(position);
         }
-        let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
+        let deadline = start.deadline.and_then(|at| monotonic().checked_add(at.since(now)));
         let stop = deadline.map_or_else(CancelToken::never, CancelToken::at);
         let stop = match &self.permit {
             Some(permit) => stop.under(permit),

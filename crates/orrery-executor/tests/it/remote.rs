@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orrery_executor::{ExecutionSite, NoTarget, TargetResolver};
-use orrery_handlers::run::{
-    Purpose, Remote, RemoteCommand, RemoteError, RunContext, RunOutcome, now,
-};
+use orrery_handlers::clock::now;
+use orrery_handlers::run::{Purpose, Remote, RemoteCommand, RemoteError, RunContext, RunOutcome};
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{
     Contents, Durability, HandlerError, LocalTarget, NoContents, Registry, SecretError,

@@ -5,9 +5,11 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{LogLevel, LogLine};
 use serde_json::json;
 
@@ -108,7 +110,7 @@ impl Host {
             running: HashMap::new(),
             last_number: 0,
             agents: HashMap::new(),
-            used_at: Instant::now(),
+            used_at: monotonic(),
             closing: None,
             blamed: None,
             loss: None,
@@ -128,11 +130,11 @@ impl Host {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer<UnixStream>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock().ignore_poison()
     }
 
     pub(super) fn name(&self) -> &str {
@@ -172,7 +174,7 @@ impl Host {
                 calls: 0,
             };
             state.running.insert(number, running);
-            state.used_at = Instant::now();
+            state.used_at = monotonic();
             OperationHandle { number, messages, dropped }
         };
         let number = handle.number;
@@ -194,7 +196,7 @@ impl Host {
     /// Removes a finished operation.
     pub(super) fn finish(&self, number: u64) {
         let mut state = self.state();
-        let now = Instant::now();
+        let now = monotonic();
         if let Some(running) = state.running.remove(&number) {
             state.agents.insert(running.agent, now);
         }
@@ -205,8 +207,8 @@ impl Host {
 
     /// Requests the end of an operation, without blocking on a host that does not read.
     pub(super) fn cancel(&self, number: u64) {
-        let until = Instant::now() + TICK;
-        while Instant::now() < until {
+        let until = monotonic() + TICK;
+        while monotonic() < until {
             if let Ok(mut writer) = self.writer.try_lock() {
                 let sent = writer.send(&json!({ "k": "cancel", "c": number }));
                 drop(writer);
@@ -250,18 +252,18 @@ impl Host {
     /// Ends the process because of an operation that does not end. Other operations get a grace
     /// period.
     pub(super) fn abandon(&self, number: u64) {
-        let until = Instant::now() + self.limits.drain_time_max;
+        let until = monotonic() + self.limits.drain_time_max;
         {
             let mut state = self.state();
-            state.closing.get_or_insert_with(Instant::now);
+            state.closing.get_or_insert_with(monotonic);
             state.blamed.get_or_insert(number);
             while state.running.len() > 1 && state.loss.is_none() {
-                let left = until.saturating_duration_since(Instant::now());
+                let left = until.saturating_duration_since(monotonic());
                 if left.is_zero() {
                     break;
                 }
                 let waited = self.ended.wait_timeout(state, left);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state = waited.ignore_poison().0;
             }
         }
         if let Err(error) = self.process.end() {
@@ -275,19 +277,19 @@ impl Host {
     pub(super) fn wait_for_loss(&self, limit: Duration) -> Option<Arc<HostLoss>> {
         let waited =
             self.ended.wait_timeout_while(self.state(), limit, |state| state.loss.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.loss.clone()
+        waited.ignore_poison().0.loss.clone()
     }
 
     /// Requests an orderly end of the process; `wait_for_end` enforces it.
     pub(super) fn begin_shutdown(&self) {
-        let already = self.state().closing.replace(Instant::now());
+        let already = self.state().closing.replace(monotonic());
         if already.is_none() {
             self.send(&json!({ "k": "shutdown" }));
         }
     }
 
     pub(super) fn wait_for_end(&self, until: Instant) {
-        if !self.process.wait(until.saturating_duration_since(Instant::now())) {
+        if !self.process.wait(until.saturating_duration_since(monotonic())) {
             tracing::debug!(host = self.name(), "it does not end by itself");
         }
         let _ = self.process.end();
@@ -319,7 +321,7 @@ impl Host {
     fn mark_lost(&self, error: &WireError) {
         let expected = {
             let mut state = self.state();
-            state.closing.get_or_insert_with(Instant::now);
+            state.closing.get_or_insert_with(monotonic);
             state.running.is_empty()
         };
         let lost = LostHost::from_error(&self.process, error);
@@ -379,7 +381,7 @@ impl Host {
 
     /// Checks liveness and idle time.
     fn check_liveness(&self, liveness: &mut Liveness) -> Result<(), WireError> {
-        let now = Instant::now();
+        let now = monotonic();
         if now < liveness.next_look {
             return Ok(());
         }
@@ -473,12 +475,12 @@ struct Liveness {
 
 impl Liveness {
     fn new() -> Self {
-        let now = Instant::now();
+        let now = monotonic();
         Liveness { next_look: now, next_ping: now, number: 0, alive_at: now, ticks: None }
     }
 
     fn record_message(&mut self) {
-        self.alive_at = Instant::now();
+        self.alive_at = monotonic();
     }
 
     fn restart(&mut self, now: Instant) {

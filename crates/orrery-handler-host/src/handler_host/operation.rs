@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
 use orrery_handlers::{CancelCause, Context, EffectStart};
 use orrery_model::LogLevel;
 use serde_json::Value;
@@ -76,7 +77,7 @@ pub(super) fn wait_for_operation(
         match (&stopped, context.cancel_token().reason()) {
             (None, Some(reason)) => {
                 host.cancel(handle.number);
-                stopped = Some((reason, Instant::now()));
+                stopped = Some((reason, monotonic()));
             }
             (Some((reason, since)), _) if since.elapsed() > patience => {
                 let reason = *reason;

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::{CancelToken, Context};
 use orrery_model::LogLevel;
 use serde::Deserialize;
@@ -96,10 +98,6 @@ pub(super) enum OperationResult {
     Stopped,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl HandlerHosts {
     /// Creates a pool; processes start when needed.
     pub fn new(
@@ -127,7 +125,7 @@ impl HandlerHosts {
     /// work.
     pub fn begin_version(&self, version: u32) {
         for slot in &self.slots {
-            let started = lock(slot).host.clone();
+            let started = slot.lock().ignore_poison().host.clone();
             if let Some((host, manifest)) = started
                 && manifest.versions
                 && host.is_usable()
@@ -139,25 +137,29 @@ impl HandlerHosts {
 
     /// Ids of the running processes, for inspection.
     pub fn process_ids(&self) -> Vec<u32> {
-        let pid = |slot: &Mutex<ProcessSlot>| lock(slot).host.as_ref().map(|(host, _)| host.pid());
+        let pid = |slot: &Mutex<ProcessSlot>| {
+            slot.lock().ignore_poison().host.as_ref().map(|(host, _)| host.pid())
+        };
         self.slots.iter().filter_map(pid).collect()
     }
 
     /// Ends all processes after their operations, within a time limit.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        let take = |slot: &Mutex<ProcessSlot>| lock(slot).host.take().map(|(host, _)| host);
+        let take = |slot: &Mutex<ProcessSlot>| {
+            slot.lock().ignore_poison().host.take().map(|(host, _)| host)
+        };
         let hosts: Vec<Arc<Host>> = self.slots.iter().filter_map(take).collect();
         hosts.iter().for_each(|host| host.begin_shutdown());
-        let until = Instant::now() + self.limits.shutdown_time_max;
+        let until = monotonic() + self.limits.shutdown_time_max;
         hosts.iter().for_each(|host| host.wait_for_end(until));
     }
 
     fn start(&self, name: &str) -> Result<StartedHost, HostsError> {
-        let until = Instant::now() + self.limits.start_time_max;
+        let until = monotonic() + self.limits.start_time_max;
         let mut command = self.command.clone();
         command.name = format!("{} {name}", command.name);
-        let left = || until.saturating_duration_since(Instant::now());
+        let left = || until.saturating_duration_since(monotonic());
         let mut session = HostSession::open(&command, left())?;
         let sent = session.writer.send(&self.init);
         sent.map_err(|error| {
@@ -177,7 +179,7 @@ impl HandlerHosts {
     }
 
     fn slot_of(&self, agent: &str) -> usize {
-        let mut agents = lock(&self.agents);
+        let mut agents = self.agents.lock().ignore_poison();
         if let Some(slot) = agents.get(agent) {
             return *slot;
         }
@@ -193,7 +195,7 @@ impl HandlerHosts {
         stop: &CancelToken,
     ) -> Option<Result<StartedHost, Arc<HostsError>>> {
         loop {
-            let mut slot = lock(&self.slots[at]);
+            let mut slot = self.slots[at].lock().ignore_poison();
             if let Some((host, manifest)) = &slot.host
                 && host.is_usable()
             {
@@ -202,7 +204,7 @@ impl HandlerHosts {
             if self.closed.load(Ordering::Acquire) {
                 return None;
             }
-            let now = Instant::now();
+            let now = monotonic();
             let pause = slot.not_before.map(|at| at.saturating_duration_since(now));
             if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
                 if let Some(failure) = &slot.failure {
@@ -233,20 +235,20 @@ impl HandlerHosts {
     fn record_death(&self, slot: &mut ProcessSlot) {
         let pause = BACKOFF_MIN.saturating_mul(1 << slot.deaths.min(16));
         slot.deaths = slot.deaths.saturating_add(1);
-        slot.not_before = Some(Instant::now() + pause.min(self.limits.backoff_max));
+        slot.not_before = Some(monotonic() + pause.min(self.limits.backoff_max));
         slot.host = None;
     }
 
     /// Records the loss of a process once, for any number of operations in it.
     fn record_loss(&self, at: usize, lost: &Arc<Host>) {
-        let mut slot = lock(&self.slots[at]);
+        let mut slot = self.slots[at].lock().ignore_poison();
         if slot.host.as_ref().is_some_and(|(host, _)| Arc::ptr_eq(host, lost)) {
             self.record_death(&mut slot);
         }
     }
 
     fn record_success(&self, at: usize) {
-        let mut slot = lock(&self.slots[at]);
+        let mut slot = self.slots[at].lock().ignore_poison();
         slot.deaths = 0;
         slot.not_before = None;
     }
@@ -335,7 +337,7 @@ impl HandlerHosts {
         };
         let end = wait_for_operation(&host, &handle, context, &self.services, &self.limits);
         host.begin_shutdown();
-        host.wait_for_end(Instant::now() + self.limits.shutdown_time_max);
+        host.wait_for_end(monotonic() + self.limits.shutdown_time_max);
         OperationResult::Ended(end)
     }
 }
@@ -349,13 +351,13 @@ impl Drop for HandlerHosts {
 impl Semaphore {
     /// Waits for a permit below `limit`; `None` if cancelled meanwhile.
     fn acquire(&self, limit: usize, stop: &CancelToken) -> Option<SemaphorePermit<'_>> {
-        let mut taken = lock(&self.taken);
+        let mut taken = self.taken.lock().ignore_poison();
         while *taken >= limit {
             if stop.reason().is_some() {
                 return None;
             }
             let waited = self.ended.wait_timeout(taken, POLL);
-            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            taken = waited.ignore_poison().0;
         }
         *taken += 1;
         Some(SemaphorePermit(self))
@@ -367,7 +369,7 @@ struct SemaphorePermit<'a>(&'a Semaphore);
 
 impl Drop for SemaphorePermit<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.taken) -= 1;
+        *self.0.taken.lock().ignore_poison() -= 1;
         self.0.ended.notify_one();
     }
 }

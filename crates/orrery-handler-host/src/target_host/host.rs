@@ -7,9 +7,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::{CancelCause, CancelToken, Moment, Permit};
 
 use orrery_host::framing::WireError;
@@ -125,10 +127,6 @@ struct BrokenConnection {
     begun: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl TargetHost {
     /// Creates a host that starts on first use. `name` is for log lines.
     pub fn new(name: impl Into<String>, spawn: Box<Spawn>) -> Arc<Self> {
@@ -152,16 +150,16 @@ impl TargetHost {
 
     /// Returns the process id, if running.
     pub fn pid(&self) -> Option<u32> {
-        lock(&self.state).running.as_ref().map(|running| running.process.pid())
+        self.state.lock().ignore_poison().running.as_ref().map(|running| running.process.pid())
     }
 
     /// Ends the process and all processes in it.
     pub fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         if let Some(running) = state.running.take() {
             state.lost_unsynced |= self.unsynced.load(Ordering::Acquire);
             drop(state);
-            if lock(&running.connections).busy > 0 {
+            if running.connections.lock().ignore_poison().busy > 0 {
                 // The host cancels its running commands.
                 let _ = running.control.shutdown(Shutdown::Both);
                 running.process.wait(STOP_WITHIN);
@@ -178,7 +176,7 @@ impl TargetHost {
 
     /// Returns the work of the next sync, and resets the record.
     pub(super) fn take_unsynced(&self) -> Unsynced {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         let changed = self.unsynced.swap(false, Ordering::AcqRel);
         match (std::mem::take(&mut state.lost_unsynced), changed) {
             (true, _) => Unsynced::Lost,
@@ -243,14 +241,14 @@ impl TargetHost {
 
     /// Returns the host, started if missing.
     fn running(self: &Arc<Self>) -> Result<Arc<Running>, CallError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         if let Some(running) = &state.running {
             return Ok(Arc::clone(running));
         }
         let pause =
             state.started.map_or(Duration::ZERO, |at| START_EVERY.saturating_sub(at.elapsed()));
         std::thread::sleep(pause);
-        state.started = Some(Instant::now());
+        state.started = Some(monotonic());
         let running = Arc::new(self.start()?);
         state.running = Some(Arc::clone(&running));
         drop(state);
@@ -274,7 +272,7 @@ impl TargetHost {
         control.set_write_timeout(Some(ALIVE_WITHIN)).map_err(failed)?;
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         let process = HostProcess::spawn(&self.name, command).map_err(failed)?;
-        let now = Instant::now();
+        let now = monotonic();
         let connections = Connections { idle: Vec::new(), busy: 0, used: now };
         let running = Running {
             process,
@@ -293,7 +291,7 @@ impl TargetHost {
     /// Ends a host after an error, unless already done, and describes the loss.
     fn mark_lost(&self, running: &Arc<Running>, error: &WireError) -> String {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock().ignore_poison();
             if state.running.as_ref().is_some_and(|current| Arc::ptr_eq(current, running)) {
                 state.running = None;
                 state.lost_unsynced |= self.unsynced.load(Ordering::Acquire);
@@ -323,11 +321,11 @@ fn end_when_idle(host: &Weak<TargetHost>, watched: &Weak<Running>, idle_max: Dur
     loop {
         std::thread::sleep(step);
         let (Some(host), Some(running)) = (host.upgrade(), watched.upgrade()) else { return };
-        let mut state = lock(&host.state);
+        let mut state = host.state.lock().ignore_poison();
         if !state.running.as_ref().is_some_and(|current| Arc::ptr_eq(current, &running)) {
             return;
         }
-        let connections = lock(&running.connections);
+        let connections = running.connections.lock().ignore_poison();
         if connections.busy == 0 && connections.used.elapsed() >= idle_max {
             state.lost_unsynced |= host.unsynced.load(Ordering::Acquire);
             state.running = None;
@@ -342,10 +340,10 @@ fn end_when_idle(host: &Weak<TargetHost>, watched: &Weak<Running>, idle_max: Dur
 impl Running {
     /// Returns a connection for one call, and true if it is new.
     fn connection(&self) -> std::io::Result<(Connection, bool)> {
-        let reused = lock(&self.connections).idle.pop();
+        let reused = self.connections.lock().ignore_poison().idle.pop();
         let is_new = reused.is_none();
         let connection = reused.map_or_else(|| self.connect(), Ok)?;
-        lock(&self.connections).busy += 1;
+        self.connections.lock().ignore_poison().busy += 1;
         Ok((connection, is_new))
     }
 
@@ -357,9 +355,9 @@ impl Running {
     }
 
     fn give_back(&self, connection: Option<Connection>) {
-        let mut connections = lock(&self.connections);
+        let mut connections = self.connections.lock().ignore_poison();
         connections.busy -= 1;
-        connections.used = Instant::now();
+        connections.used = monotonic();
         if connections.idle.len() < CONNECTIONS_KEPT {
             connections.idle.extend(connection);
         }
@@ -388,7 +386,7 @@ impl Running {
         let Ok(mut alive) = self.alive.try_lock() else { return Ok(()) };
         if alive.elapsed() >= SILENT_MAX {
             self.ping(ALIVE_WITHIN)?;
-            *alive = Instant::now();
+            *alive = monotonic();
         }
         Ok(())
     }
@@ -445,7 +443,7 @@ impl Connection {
                 }
                 match (stop.reason(), cancelled) {
                     (Some(reason), None) => {
-                        cancelled = Some((reason, Instant::now()));
+                        cancelled = Some((reason, monotonic()));
                         self.send(TargetOperation::Cancel, None).map_err(broken)?;
                     }
                     (_, Some((reason, since))) => {

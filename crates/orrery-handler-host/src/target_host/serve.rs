@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::target::{ContentDigest, ExpectedContent, RemovalMode, Result};
 use orrery_handlers::{
     CancelToken, Cause, LocalTarget, Moment, Permit, Target, TargetError, TargetVerb,
@@ -49,8 +51,8 @@ pub fn serve(control: impl AsFd, confines: SandboxBoundary) -> io::Result<()> {
             let _ = Channel::new(stream).send(&Answer { seq: 0, bytes: 0, reply }, &[]);
         }
     }
-    let until = Instant::now() + END_WITHIN;
-    while stops.cancel_all() > 0 && Instant::now() < until {
+    let until = monotonic() + END_WITHIN;
+    while stops.cancel_all() > 0 && monotonic() < until {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
@@ -71,7 +73,7 @@ struct CancelTokens {
 
 impl CancelTokens {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CancelToken>> {
-        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registered.lock().ignore_poison()
     }
 
     /// Registers a token until the guard is dropped.

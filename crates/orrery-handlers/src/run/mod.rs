@@ -12,7 +12,8 @@ pub use crate::handler_run::{HandlerRun, Purpose, RunContext};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use orrery_model::{Attributes, Change, LogLevel, LogLine, Outcome, OutcomeStatus, Timestamp};
+use crate::clock::now;
+use orrery_model::{Attributes, Change, LogLevel, LogLine, Outcome, OutcomeStatus};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -35,15 +36,6 @@ impl From<Outcome> for RunOutcome {
     fn from(outcome: Outcome) -> Self {
         RunOutcome { outcome, announced: false, repeated: false, unclear: false }
     }
-}
-
-/// Time of the machine that runs handlers.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "handlers run in real time; the scheduler gets it from here"
-)]
-pub fn now() -> Timestamp {
-    Timestamp::from_system(std::time::SystemTime::now())
 }
 
 impl HandlerRun<'_> {

@@ -1,10 +1,9 @@
 //! Sanitizes outcomes from untrusted handlers (size limits, NUL bytes), so one bad result cannot
 //! fail a batch.
 
+use crate::clock::now;
 use orrery_model::{Fact, LogLevel, LogLine, Outcome};
 use serde_json::Value;
-
-use super::now;
 
 /// Maximum number of facts of one run.
 const FACTS_MAX: usize = 1000;

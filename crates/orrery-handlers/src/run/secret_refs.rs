@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{Attributes, Outcome, SecretText};
 use serde_json::{Map, Value};
 
@@ -81,7 +82,7 @@ pub(crate) fn stored_secrets(
         }
     }
     let redactor = resolver.redactor;
-    let secrets = only_stored.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let secrets = only_stored.found.into_inner().ignore_poison();
     Ok(Some(StoredSecrets { secrets, redactor }))
 }
 
@@ -96,7 +97,7 @@ impl Secrets for StoredSecretsOnly<'_> {
         let what = match reference {
             SecretSource::Stored(name) => {
                 let secret = self.secrets.resolve(reference)?;
-                let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut found = self.found.lock().ignore_poison();
                 found.insert(name.clone(), secret.clone());
                 return Ok(secret);
             }

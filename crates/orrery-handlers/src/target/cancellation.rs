@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+
 use super::Permit;
 
 /// Cancellation flag with a deadline, shared by clones. Long work polls it.
@@ -33,7 +35,7 @@ impl CancelToken {
 
     /// Derives a token with the same flag and an earlier deadline.
     pub fn within(&self, limit: Duration) -> Self {
-        let limit = Instant::now().checked_add(limit);
+        let limit = monotonic().checked_add(limit);
         let deadline = match (self.deadline, limit) {
             (Some(deadline), Some(limit)) => Some(deadline.min(limit)),
             (deadline, limit) => deadline.or(limit),
@@ -75,7 +77,7 @@ impl CancelToken {
     pub fn reason(&self) -> Option<CancelCause> {
         if self.is_cancelled() {
             Some(CancelCause::Cancelled)
-        } else if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        } else if self.deadline.is_some_and(|deadline| deadline <= monotonic()) {
             Some(CancelCause::DeadlinePassed)
         } else {
             None
@@ -84,18 +86,18 @@ impl CancelToken {
 
     /// Remaining time; `None` without a deadline.
     pub fn remaining(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+        self.deadline.map(|deadline| deadline.saturating_duration_since(monotonic()))
     }
 
     /// Sleeps for `duration`, or until cancelled.
     pub fn sleep(&self, duration: Duration) -> Option<CancelCause> {
         const STEP: Duration = Duration::from_millis(20);
-        let until = Instant::now() + duration;
+        let until = monotonic() + duration;
         loop {
             if let Some(reason) = self.reason() {
                 return Some(reason);
             }
-            let time_left = until.saturating_duration_since(Instant::now());
+            let time_left = until.saturating_duration_since(monotonic());
             if time_left.is_zero() {
                 return None;
             }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use orrery_base::clock::since_boot_ns;
+
 /// Time of a monotonic clock that includes suspend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 impl Moment {
     pub fn now() -> Self {
-        Moment(nanoseconds())
+        Moment(since_boot_ns())
     }
 
     #[must_use]
@@ -36,23 +38,8 @@ impl Moment {
 
     /// Remaining time; zero if it has passed.
     pub fn remaining(self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(nanoseconds()))
+        Duration::from_nanos(self.0.saturating_sub(since_boot_ns()))
     }
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn nanoseconds() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn nanoseconds() -> u64 {
-    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    let elapsed = START.get_or_init(std::time::Instant::now).elapsed();
-    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 const UNLIMITED: u64 = u64::MAX;
@@ -77,7 +64,7 @@ impl Permit {
     /// revived, since work may have been abandoned meanwhile.
     pub fn extend(&self, end: Moment) -> bool {
         let moved = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
-            (current > nanoseconds()).then(|| current.max(end.0))
+            (current > since_boot_ns()).then(|| current.max(end.0))
         });
         if moved.is_err() {
             self.revoke();
@@ -92,7 +79,7 @@ impl Permit {
 
     pub fn is_over(&self) -> bool {
         let end = self.0.load(Ordering::Acquire);
-        end != UNLIMITED && end <= nanoseconds()
+        end != UNLIMITED && end <= since_boot_ns()
     }
 
     /// End of the permit, if it has one.

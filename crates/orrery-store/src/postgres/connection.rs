@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
+use orrery_base::error_chain::error_chain;
 use postgres::error::SqlState;
 use postgres::types::{ToSql, Type};
 use postgres::{Client, Row, Statement};
@@ -194,18 +195,4 @@ pub(super) fn explain_connect_error(error: &postgres::Error, database: &str) -> 
             StoreError::Unreachable { database, reason }
         }
     }
-}
-
-/// An error and its causes, in one line.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }

@@ -39,8 +39,9 @@ mod sql;
 mod transaction;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{Timestamp, VersionNumber};
 use rustc_hash::FxHashSet;
 
@@ -141,7 +142,7 @@ impl PostgresStore {
     /// autovacuum. Runs in the background; errors are ignored.
     fn analyze_if_grown(&self, written: u64) {
         let due = {
-            let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut growth = self.growth.lock().ignore_poison();
             growth.unanalyzed += written;
             let due = growth.unanalyzed >= ANALYZE_THRESHOLD.max(growth.analyzed);
             if due {

@@ -4,9 +4,11 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use postgres::config::{Host, SslMode};
 use postgres::{Client, Config, NoTls};
 use rustls::ClientConfig;
@@ -147,7 +149,7 @@ impl Pool {
 
     /// A connection, and true if it was opened just now.
     fn acquire_any(&self) -> Result<(PooledConnection<'_>, bool)> {
-        let began = Instant::now();
+        let began = monotonic();
         let timeout = match self.purpose {
             PoolPurpose::Work => ACQUIRE_TIMEOUT,
             PoolPurpose::Renewals => RENEWAL_TCP_TIMEOUT,
@@ -195,7 +197,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use orrery_base::lock::IgnorePoison;
 use postgres::Row;
 use postgres::error::SqlState;
 use postgres::types::Type;
@@ -66,8 +67,7 @@ impl Tx<'_> {
     /// Begins the transaction of an optimistic read, if it needs one.
     fn ensure_begun(&mut self, sql: &str) -> Result<()> {
         let Some(optimistic) = &mut self.optimistic else { return Ok(()) };
-        let mut multi_statement_reads =
-            optimistic.multi_statement_reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut multi_statement_reads = optimistic.multi_statement_reads.lock().ignore_poison();
         let Some(first) = optimistic.first.take() else {
             if !multi_statement_reads.contains(sql) {
                 optimistic.first = Some(sql.into());

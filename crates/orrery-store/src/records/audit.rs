@@ -7,6 +7,7 @@
 //! Retention deletes old entries and keeps the chain intact: an entry at the end names the new
 //! first entry and its hash.
 
+use orrery_base::hex::to_hex;
 use orrery_model::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -121,10 +122,6 @@ fn head(sql: &mut dyn Sql) -> Result<(i64, [u8; 32])> {
     Ok(found.unwrap_or((0, START)))
 }
 
-fn hex(hash: &[u8; 32]) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn insert(sql: &mut dyn Sql, id: i64, entry: &AuditRecord, hash: &[u8; 32]) -> Result<()> {
     let insert = "INSERT INTO audit (id, at, actor, address, action, subject, \
          environment, status, detail, hash) \
@@ -184,7 +181,7 @@ impl Records<'_> {
                 status: 0,
                 detail: format!(
                     "entries before {start} were deleted; {start} has the hash {}",
-                    hex(&hash)
+                    to_hex(&hash)
                 ),
             };
             let seal = entry.chain_hash(&before, last + 1);
@@ -211,7 +208,7 @@ impl Records<'_> {
         let subject = record.id.to_string();
         let detail =
             self.read(|sql| sql.first(select, values![RETENTION, &subject], |row| row.string(0)))?;
-        Ok(detail.is_some_and(|detail| detail.ends_with(&hex(&record.hash))))
+        Ok(detail.is_some_and(|detail| detail.ends_with(&to_hex(&record.hash))))
     }
 
     /// Matching entries, newest first. With `before`, only those with smaller numbers.

@@ -27,8 +27,9 @@ mod sql;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{Timestamp, VersionNumber};
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -70,7 +71,8 @@ pub struct SqliteStore {
     /// Idle connections. Declared before the writer, because the last connection to close cleans up
     /// the write-ahead log, which a reader may not.
     readers: Mutex<Vec<Connection>>,
-    /// `None` if it was opened for reading only.
+    /// `None` if it was opened for reading only. A panic of a holder leaves no half-written state,
+    /// because transactions roll back when they are dropped.
     writer: Option<Mutex<Connection>>,
     /// Declared last, so that it outlives the connections.
     _lock: Option<WriterLock>,
@@ -151,7 +153,7 @@ impl SqliteStore {
             return Err(StoreError::ReadOnly { path: self.path.clone().unwrap_or_default() });
         };
         let run = || {
-            let mut connection = lock(writer);
+            let mut connection = writer.lock().ignore_poison();
             if sync == Sync::Later {
                 connection.pragma_update(None, "synchronous", "normal")?;
             }
@@ -173,11 +175,11 @@ impl SqliteStore {
             let Some(path) = &self.path else {
                 let writer = self.writer.as_ref();
                 let connection = writer
-                    .map(lock)
+                    .map(|writer| writer.lock().ignore_poison())
                     .ok_or_else(|| StoreError::ReadOnly { path: PathBuf::new() })?;
                 return work(&connection);
             };
-            let idle = lock(&self.readers).pop();
+            let idle = self.readers.lock().ignore_poison().pop();
             let connection = match idle {
                 Some(connection) => connection,
                 None => open::open_reader(path)?,
@@ -186,7 +188,7 @@ impl SqliteStore {
                 let transaction = connection.unchecked_transaction()?;
                 work(&transaction)
             };
-            lock(&self.readers).push(connection);
+            self.readers.lock().ignore_poison().push(connection);
             answer
         };
         run().map_err(|error| self.explain(error))
@@ -203,12 +205,6 @@ impl SqliteStore {
             None => error,
         }
     }
-}
-
-/// Locks a mutex, poisoned or not: a panic leaves no half-written state, because transactions roll
-/// back when they are dropped.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds to the change feed, with the time of the database.
@@ -299,7 +295,7 @@ mod tests {
     fn a_panic_leaves_later_commits_as_durable_as_before() {
         let store = SqliteStore::in_memory().unwrap();
         let synchronous = || {
-            let connection = lock(store.writer.as_ref().unwrap());
+            let connection = store.writer.as_ref().unwrap().lock().ignore_poison();
             connection.pragma_query_value(None, "synchronous", |row| row.get::<_, i64>(0)).unwrap()
         };
         store.write_with(Sync::Later, |_| Ok(())).unwrap();

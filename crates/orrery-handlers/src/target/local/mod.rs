@@ -10,8 +10,10 @@ mod tests;
 mod variables;
 mod walk;
 
+use orrery_base::clock::monotonic;
+
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::unistd;
 
@@ -94,7 +96,7 @@ pub fn retry_on_descriptor_exhaustion<T>(
     stop: Option<&CancelToken>,
     mut operation: impl FnMut() -> Result<T>,
 ) -> Result<T> {
-    let began = Instant::now();
+    let began = monotonic();
     let mut pause = Duration::from_millis(20);
     loop {
         match operation() {

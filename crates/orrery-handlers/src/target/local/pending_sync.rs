@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use orrery_base::lock::IgnorePoison;
 use rustix::fs::{self as sys, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -159,7 +160,7 @@ impl PendingChanges {
 
 impl PendingSync {
     fn lock(&self) -> MutexGuard<'_, PendingChanges> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     pub(super) fn record_command(&self) {

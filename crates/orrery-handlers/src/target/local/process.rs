@@ -6,8 +6,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -214,8 +215,8 @@ impl<'a> RunningCommand<'a> {
     fn end(&mut self) {
         if let Some(group) = pid(&self.child) {
             let _ = kill_process_group(group, Signal::TERM);
-            let until = Instant::now() + GRACE;
-            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            let until = monotonic() + GRACE;
+            while matches!(self.child.try_wait(), Ok(None)) && monotonic() < until {
                 std::thread::sleep(POLL_INTERVAL_SHORT);
             }
             // Even after its exit: members of its group may survive.

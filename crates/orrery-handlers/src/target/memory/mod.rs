@@ -5,10 +5,11 @@ mod nodes;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use nodes::Nodes;
 pub use nodes::{Content, Node};
+use orrery_base::lock::IgnorePoison;
 
 use super::{
     AccountName, Algorithm, CancelCause, CancelToken, CommandLine, ContentDigest, ExpectedContent,
@@ -71,11 +72,11 @@ impl MemoryTarget {
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock().ignore_poison()
     }
 
     fn scripts(&self) -> MutexGuard<'_, Scripts> {
-        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.scripts.lock().ignore_poison()
     }
 
     /// Replaces a path by a node that root owns.
