@@ -1,8 +1,8 @@
 //! Runs every check of the repository on the repository.
 
 use xtask::{
-    TextFile, Violation, contributing, documents, layers, names, prose, read_repository,
-    repository_root, sources,
+    TextFile, Violation, contributing, documents, layers, module_cycles, names, prose,
+    read_repository, repository_root, sources,
 };
 
 fn files() -> Vec<TextFile> {
@@ -22,6 +22,11 @@ fn dependencies_point_down() {
     let packages = layers::read_packages(&repository_root()).expect("cargo metadata");
     assert!(packages.iter().any(|package| package.name == "xtask"), "{packages:?}");
     assert_none(&layers::check(&packages));
+}
+
+#[test]
+fn modules_form_no_new_cycles() {
+    assert_none(&module_cycles::check(&files(), &module_cycles::LIMITS));
 }
 
 #[test]
