@@ -9,7 +9,7 @@ use crate::Violation;
 
 /// The crates of the workspace, highest first. A crate may depend on those below it only.
 /// The reasons are in `docs/architecture.md`; keep both in step.
-pub const LAYERS: [&str; 24] = [
+pub const LAYERS: [&str; 25] = [
     "orrery",
     "orrery-server",
     "orrery-gateway",
@@ -30,6 +30,7 @@ pub const LAYERS: [&str; 24] = [
     "orrery-bus",
     "orrery-scheduler",
     "orrery-compiler",
+    "orrery-jinja",
     "orrery-syntax",
     "orrery-python",
     "orrery-model",
@@ -37,10 +38,11 @@ pub const LAYERS: [&str; 24] = [
 ];
 
 /// Crates that do no I/O, so that they can be tested, fuzzed and simulated without a machine.
-const PURE: [&str; 6] = [
+const PURE: [&str; 7] = [
     "orrery-cluster",
     "orrery-scheduler",
     "orrery-compiler",
+    "orrery-jinja",
     "orrery-syntax",
     "orrery-python",
     "orrery-model",

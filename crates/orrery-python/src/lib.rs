@@ -33,5 +33,5 @@ pub use percent::{PercentArg, PercentArgs, percent_format};
 pub use regex::PyRegex;
 pub use text::{
     ascii_of_repr, ascii_str, decimal_digit, is_printable, is_space, repr_str, str_capitalize,
-    str_lower, str_split, str_split_blanks, str_strip, str_upper, write_repr_str,
+    str_lower, str_split, str_split_blanks, str_strip, str_upper, write_json_str, write_repr_str,
 };

@@ -141,3 +141,27 @@ pub fn str_split<'t>(text: &'t str, separator: &str) -> Result<Vec<&'t str>, cra
 pub fn str_split_blanks(text: &str) -> Vec<&str> {
     text.split(is_space).filter(|part| !part.is_empty()).collect()
 }
+
+/// Appends a text as Python's `json.dumps` writes it: all beyond ASCII is escaped, in UTF-16.
+pub fn write_json_str(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            ' '..='\u{7e}' => out.push(c),
+            _ => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // Writing to a string cannot fail.
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out.push('"');
+}

@@ -4,9 +4,7 @@
 //! Two limits are ours: nesting ends at `DEPTH_MAX` (Python's own limit depends on its stack), and
 //! a lone surrogate is refused, because texts here are Unicode.
 
-use std::fmt::Write;
-
-use orrery_python::{parse_float, parse_int, repr_float};
+use orrery_python::{parse_float, parse_int, repr_float, write_json_str};
 
 use super::args::{plugin, require_known, required, text};
 use super::{Failure, NativePlugin, PluginContext, PluginResult};
@@ -335,7 +333,7 @@ fn dumps(
             out.push_str(if float > 0.0 { "Infinity" } else { "-Infinity" });
         }
         Value::Float(float) => out.push_str(&repr_float(float)),
-        Value::Str(id) => write_string(out, heap.text(id)),
+        Value::Str(id) => write_json_str(out, heap.text(id)),
         Value::List(id) => {
             out.push('[');
             for (index, &item) in heap.items(id).iter().enumerate() {
@@ -352,7 +350,7 @@ fn dumps(
                 if index > 0 {
                     out.push_str(", ");
                 }
-                write_string(out, heap.text(key));
+                write_json_str(out, heap.text(key));
                 out.push_str(": ");
                 dumps(ctx, item, out, depth + 1)?;
             }
@@ -364,28 +362,4 @@ fn dumps(
         }
     }
     Ok(())
-}
-
-/// Everything beyond ASCII is escaped, in UTF-16.
-pub(super) fn write_string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            ' '..='\u{7e}' => out.push(c),
-            _ => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    // Writing to a string cannot fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-        }
-    }
-    out.push('"');
 }

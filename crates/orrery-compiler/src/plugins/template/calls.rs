@@ -1,53 +1,46 @@
 //! Model plugins as filters.
 
-use super::super::{NativePlugin, ParamDefault, ParamKind, native_plugins};
-use super::check::plugin_name;
-use super::evaluate::CallArgs;
-use super::operators::type_error;
-use super::render::{RenderResult, Renderer};
-use super::value::Val;
+use orrery_jinja::{Argument, ModelAccess};
+
+use super::super::{Failure, NativePlugin, ParamDefault, ParamKind, PluginResult, native_plugins};
+use super::model::TemplateModel;
 use crate::value::{Dict, Value};
 
-impl Renderer<'_> {
+/// The plugin that a dotted filter name refers to.
+pub(super) fn plugin_name(filter: &str) -> String {
+    filter.replace('.', "::")
+}
+
+fn type_error<T>(message: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::python("TypeError", message))
+}
+
+impl TemplateModel<'_> {
     /// Calls a plugin as a filter. Its arguments are not type-checked, as in the reference
     /// compiler.
-    pub(super) fn call_plugin(
-        &mut self,
-        filter: &str,
-        value: Val,
-        given: CallArgs,
-    ) -> RenderResult<Val> {
+    pub(super) fn call_plugin(&mut self, filter: &str, args: Vec<Argument>) -> PluginResult {
         let plugin = plugin_name(filter);
-        if let Some((name, _)) = given.named.first() {
-            return type_error(format!(
-                "_get_template_engine.<locals>.curywrapper.<locals>.safewrapper() got an unexpected \
-                 keyword argument '{name}'"
-            ));
-        }
-        if let ("std::json_dumps", Val::Model(model)) = (plugin.as_str(), &value) {
+        if let ("std::json_dumps", Some(Argument::Proxy(object))) = (plugin.as_str(), args.first())
+        {
             // Python's JSON encoder does not support the proxies that templates see.
-            let shown = self.ctx.proxy_str(*model);
+            let shown = self.proxy_text(*object);
             return type_error(format!("{shown} is not JSON serializable"));
         }
-        let mut args = vec![self.model_value(&value)?];
-        for value in &given.positional {
-            args.push(self.model_value(value)?);
-        }
+        let args = args.into_iter().map(|arg| self.value(arg)).collect::<Vec<_>>();
         let native = native_plugins().binary_search_by(|native| native.name.cmp(&plugin));
-        let result = match native {
+        match native {
             Ok(found) => {
                 let native = &native_plugins()[found];
                 let args = self.bind(native, args)?;
-                (native.run)(&mut *self.ctx, &args)?
+                (native.run)(self.ctx, &args)
             }
-            Err(_) => self.ctx.call(&plugin, &args)?,
-        };
-        self.template_value(result)
+            Err(_) => self.ctx.call(&plugin, &args),
+        }
     }
 
     /// Fills in the defaults of a plugin, with Python's error messages about the number of
     /// arguments.
-    fn bind(&mut self, plugin: &NativePlugin, args: Vec<Value>) -> RenderResult<Vec<Value>> {
+    fn bind(&mut self, plugin: &NativePlugin, args: Vec<Value>) -> Result<Vec<Value>, Failure> {
         let function = plugin.name.rsplit("::").next().unwrap_or(plugin.name);
         let given = args.len();
         let mut args = args.into_iter();
@@ -103,41 +96,5 @@ impl Renderer<'_> {
                 ))
             }
         }
-    }
-
-    /// Converts a value to a model value, for plugins.
-    pub(super) fn model_value(&mut self, value: &Val) -> RenderResult<Value> {
-        self.require_defined(value)?;
-        Ok(match value {
-            Val::None => Value::Null,
-            Val::Bool(bool) => Value::Bool(*bool),
-            Val::Int(int) => self.ctx.heap_mut().int(int.clone()),
-            Val::Float(float) => Value::Float(*float),
-            Val::Str(text) | Val::Markup(text) => self.ctx.heap_mut().str(text),
-            Val::Model(model) | Val::Bare(model) => *model,
-            Val::List(_) | Val::Tuple(_) | Val::Range(..) | Val::OwnView(..) | Val::View(..) => {
-                let items = self.iterate(value)?;
-                let items = items
-                    .iter()
-                    .map(|item| self.model_value(item))
-                    .collect::<RenderResult<Vec<_>>>()?;
-                self.ctx.heap_mut().list(items)
-            }
-            Val::Dict(entries) => {
-                let mut dict = Dict::default();
-                for (key, item) in &*entries.borrow() {
-                    let Some(name) = key.value.as_text() else {
-                        return Err(self.unsupported("a dict whose keys are no texts for a plugin"));
-                    };
-                    let item = self.model_value(item)?;
-                    dict.insert(self.ctx.heap_mut().intern(name), item);
-                }
-                self.ctx.heap_mut().dict(dict)
-            }
-            other => {
-                let class = other.class();
-                return Err(self.unsupported(&format!("a {class} as the argument of a plugin")));
-            }
-        })
     }
 }

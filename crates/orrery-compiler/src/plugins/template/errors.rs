@@ -2,82 +2,52 @@
 
 use std::rc::Rc;
 
+use orrery_jinja::{
+    FILTERS, NOT_FOUND, TAGS, TESTS, TemplateSource, TemplateSyntaxError, UndefinedName,
+};
 use orrery_model::similar_names;
 use orrery_syntax::Explanation;
 
 use super::super::{Failure, FileFailure, FileLocation, PluginContext, files};
-use super::SyntaxError;
-use super::filters::FILTERS;
-use super::tests::TESTS;
-use super::value::Undefined;
 use crate::value::{DictId, InstanceId};
 
-/// The text of a template and its file.
-#[derive(Debug)]
-pub(super) struct Source {
-    pub(super) path: String,
-    pub(super) text: String,
-}
-
-/// All tags that begin a statement.
-const TAGS: [&str; 14] = [
-    "for",
-    "if",
-    "block",
-    "extends",
-    "print",
-    "macro",
-    "include",
-    "from",
-    "import",
-    "set",
-    "with",
-    "autoescape",
-    "call",
-    "filter",
-];
-
-/// An undefined name in a template.
-pub(super) struct UndefinedName {
-    pub(super) name: Rc<str>,
-    /// The instance that lacks the attribute; `None` for a variable.
-    pub(super) of: Option<InstanceId>,
-}
-
-impl UndefinedName {
-    /// Explains the name and suggests another; `given` are the named arguments of the call.
-    fn explain(&self, ctx: &dyn PluginContext, given: Option<DictId>) -> Explanation {
-        let name = &*self.name;
-        let closest = |names: &[String]| {
-            let near = similar_names::closest(name, names.iter().map(String::as_str));
-            near.map(|near| format!("did you mean `{near}`?"))
-        };
-        if let Some(instance) = self.of {
-            let entity = ctx.entity_name(instance);
-            let entity = entity.strip_prefix("__config__::").unwrap_or(&entity);
-            let names = ctx.attribute_names(instance);
-            let help = closest(&names)
-                .unwrap_or_else(|| format!("its attributes are {}", names.join(", ")));
-            return Explanation::new(format!("`{entity}` has no attribute `{name}`")).help(help);
-        }
-        let names = match given {
-            Some(given) => {
-                let heap = ctx.heap();
-                heap.entries(given).keys().map(|&key| heap.text(key).to_owned()).collect()
-            }
-            None => ctx.variable_names(),
-        };
-        let mut explanation = Explanation::new(format!("`{name}` is not defined in this template"));
-        explanation.help = closest(&names).or_else(|| {
-            let help = "with named arguments, a template sees those and nothing else";
-            given.map(|_| help.to_owned())
-        });
-        explanation
+/// Explains an undefined name and suggests another; `given` are the named arguments of the call.
+fn explain(
+    undefined: &UndefinedName,
+    ctx: &dyn PluginContext,
+    given: Option<DictId>,
+) -> Explanation {
+    let name = &*undefined.name;
+    let closest = |names: &[String]| {
+        let near = similar_names::closest(name, names.iter().map(String::as_str));
+        near.map(|near| format!("did you mean `{near}`?"))
+    };
+    if let Some(instance) = undefined.of {
+        let instance = InstanceId(instance.0);
+        let entity = ctx.entity_name(instance);
+        let entity = entity.strip_prefix("__config__::").unwrap_or(&entity);
+        let names = ctx.attribute_names(instance);
+        let help =
+            closest(&names).unwrap_or_else(|| format!("its attributes are {}", names.join(", ")));
+        return Explanation::new(format!("`{entity}` has no attribute `{name}`")).help(help);
     }
+    let names = match given {
+        Some(given) => {
+            let heap = ctx.heap();
+            heap.entries(given).keys().map(|&key| heap.text(key).to_owned()).collect()
+        }
+        None => ctx.variable_names(),
+    };
+    let mut explanation = Explanation::new(format!("`{name}` is not defined in this template"));
+    explanation.help = closest(&names).or_else(|| {
+        let help = "with named arguments, a template sees those and nothing else";
+        given.map(|_| help.to_owned())
+    });
+    explanation
 }
 
 /// A syntax error with its location.
-pub(super) fn syntax(error: SyntaxError, source: &Source) -> Failure {
+pub(super) fn syntax(error: TemplateSyntaxError, source: &TemplateSource) -> Failure {
     let message = error.message.clone();
     let quoted = |text: &str| {
         let start = text.find('\'')? + 1;
@@ -159,8 +129,8 @@ fn with_location(
 pub(super) fn rendering(
     ctx: &dyn PluginContext,
     failure: Failure,
-    location: Option<(Rc<Source>, usize)>,
-    undefined: Option<Rc<Undefined>>,
+    location: Option<(Rc<TemplateSource>, usize)>,
+    undefined: Option<Rc<UndefinedName>>,
     given: Option<DictId>,
 ) -> Failure {
     let message = match &failure {
@@ -169,7 +139,7 @@ pub(super) fn rendering(
         | Failure::Optional { .. }
         | Failure::NeedsOtherHost(_)
         | Failure::InFile(_) => return failure,
-        Failure::Python(error) if error.kind == super::NOT_FOUND => {
+        Failure::Python(error) if error.kind == NOT_FOUND => {
             return not_found(ctx, failure, location);
         }
         Failure::Python(error) => {
@@ -183,12 +153,11 @@ pub(super) fn rendering(
         Failure::Argument { reason, .. } => reason.clone(),
         Failure::Exception { class, message, .. } => format!("{message} ({class})"),
     };
-    let missing = undefined.and_then(|undefined| undefined.missing.clone());
     let mut word = String::new();
-    let (id, explanation) = match missing {
+    let (id, explanation) = match undefined {
         Some(missing) => {
             word = missing.name.to_string();
-            ("undefined-in-template", missing.explain(ctx, given))
+            ("undefined-in-template", explain(&missing, ctx, given))
         }
         None => {
             ("template-error", Explanation::new(format!("cannot render the template: {message}")))
@@ -198,7 +167,7 @@ pub(super) fn rendering(
     with_location(id, failure, explanation, location)
 }
 
-fn line_of(source: &Source, line: usize, word: String) -> FileLocation {
+fn line_of(source: &TemplateSource, line: usize, word: String) -> FileLocation {
     FileLocation {
         path: source.path.clone(),
         text: source.text.clone(),
@@ -213,7 +182,7 @@ fn line_of(source: &Source, line: usize, word: String) -> FileLocation {
 fn not_found(
     ctx: &dyn PluginContext,
     failure: Failure,
-    location: Option<(Rc<Source>, usize)>,
+    location: Option<(Rc<TemplateSource>, usize)>,
 ) -> Failure {
     let path = match &failure {
         Failure::Python(error) => error.message.clone(),

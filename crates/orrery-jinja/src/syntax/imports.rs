@@ -1,9 +1,9 @@
 //! Statements that refer to other templates.
 
-use super::SyntaxError;
 use super::ast::Stmt;
 use super::lexer::Tok;
 use super::parser::{ParseResult, Parser};
+use crate::error::TemplateSyntaxError;
 
 impl Parser {
     /// Parses `with context` or `without context`, if present.
@@ -18,7 +18,7 @@ impl Parser {
         Some(with)
     }
 
-    pub(super) fn include_statement(&mut self, _: usize) -> ParseResult<Stmt> {
+    pub(crate) fn include_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let template = self.expression()?;
         let ignore_missing =
             self.is_name("ignore") && matches!(self.peek(), Tok::Name(name) if name == "missing");
@@ -30,7 +30,7 @@ impl Parser {
         Ok(Stmt::Include { template, ignore_missing, with_context })
     }
 
-    pub(super) fn import_statement(&mut self, _: usize) -> ParseResult<Stmt> {
+    pub(crate) fn import_statement(&mut self, _: usize) -> ParseResult<Stmt> {
         let template = self.expression()?;
         self.expect_name("as")?;
         let target = self.target_name()?;
@@ -38,7 +38,7 @@ impl Parser {
         Ok(Stmt::Import { template, target, with_context })
     }
 
-    pub(super) fn import_names_statement(&mut self, line: usize) -> ParseResult<Stmt> {
+    pub(crate) fn import_names_statement(&mut self, line: usize) -> ParseResult<Stmt> {
         let template = self.expression()?;
         self.expect_name("import")?;
         let mut names = Vec::new();
@@ -54,7 +54,7 @@ impl Parser {
             let name = self.target_name()?;
             if name.starts_with('_') {
                 let message = "names starting with an underline can not be imported";
-                return Err(SyntaxError::assertion(message));
+                return Err(TemplateSyntaxError::assertion(message));
             }
             let alias = if self.skip_name("as") { self.target_name()? } else { name.clone() };
             names.push((name, alias));

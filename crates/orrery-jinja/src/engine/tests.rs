@@ -2,14 +2,16 @@
 
 use orrery_python::{Int, Number};
 
-use super::ast::Comparison;
 use super::evaluate::{CallArgs, no_such_name};
 use super::operators::{number, type_error};
 use super::render::{RenderResult, Renderer};
 use super::value::{Val, View};
-use crate::value::Value;
+use crate::model::ModelAccess;
+use crate::objects::Object;
+use crate::syntax::ast::Comparison;
 
-pub(super) const TESTS: [&str; 39] = [
+/// Names of Jinja's tests.
+pub const TESTS: [&str; 39] = [
     "!=",
     "<",
     "<=",
@@ -51,7 +53,7 @@ pub(super) const TESTS: [&str; 39] = [
     "upper",
 ];
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     pub(super) fn test(&mut self, name: &str, value: &Val, given: CallArgs) -> RenderResult<bool> {
         if !TESTS.contains(&name) {
             return Err(no_such_name("test", name));
@@ -77,7 +79,7 @@ impl Renderer<'_> {
         match name {
             "divisibleby" => {
                 let divisor = one(self, given)?;
-                let rest = self.binary(super::ast::Binary::Mod, value, &divisor)?;
+                let rest = self.binary(crate::syntax::ast::Binary::Mod, value, &divisor)?;
                 return self.equal(&rest, &Val::Int(Int::Small(0)));
             }
             "sameas" => {
@@ -100,7 +102,7 @@ impl Renderer<'_> {
             "float" => matches!(value, Val::Float(_)),
             "number" => number(value).is_some(),
             "string" => value.as_text().is_some(),
-            "mapping" => matches!(value, Val::Dict(_) | Val::Bare(Value::Dict(_))),
+            "mapping" => matches!(value, Val::Dict(_) | Val::Bare(Object::Dict(_))),
             "escaped" => matches!(value, Val::Markup(_)),
             "callable" => matches!(
                 value,
@@ -122,7 +124,8 @@ impl Renderer<'_> {
                 other => is_iterable(other),
             },
             "odd" | "even" => {
-                let rest = self.binary(super::ast::Binary::Mod, value, &Val::Int(Int::Small(2)))?;
+                let rest =
+                    self.binary(crate::syntax::ast::Binary::Mod, value, &Val::Int(Int::Small(2)))?;
                 let wanted = Val::Int(Int::Small(i64::from(name == "odd")));
                 self.equal(&rest, &wanted)?
             }
@@ -136,7 +139,7 @@ impl Renderer<'_> {
                     return Ok(false);
                 };
                 match name {
-                    "filter" => super::check::has_filter(wanted, &*self.ctx),
+                    "filter" => super::check::has_filter(wanted, self.model),
                     _ => TESTS.contains(&&**wanted),
                 }
             }
@@ -175,8 +178,8 @@ fn is_iterable(value: &Val) -> bool {
             | Val::Dict(_)
             | Val::Range(..)
             | Val::Iterator(..)
-            | Val::Model(Value::List(_) | Value::Dict(_))
-            | Val::Bare(Value::List(_) | Value::Dict(_))
+            | Val::Model(Object::List(_) | Object::Dict(_))
+            | Val::Bare(Object::List(_) | Object::Dict(_))
             | Val::View(View::Keys | View::Values | View::Items, _)
             | Val::OwnView(..)
     )

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use indexmap::IndexMap;
 use orrery_python::Int;
 
-use super::super::Failure;
-use super::ast::{For, MacroDef};
-use super::errors::{Source, UndefinedName};
 use super::scope::Scope;
-use crate::value::{DictId, Value};
+use crate::error::{TemplateError, UndefinedName};
+use crate::objects::{DictId, ModelItem, Object};
+use crate::source::TemplateSource;
+use crate::syntax::ast::{For, MacroDef};
 
 #[derive(Clone)]
 pub(super) enum Val {
@@ -29,9 +29,9 @@ pub(super) enum Val {
     /// An iterator that can be read once.
     Iterator(Rc<OnceIterator>),
     /// A list, dict or instance of the model, seen through a proxy.
-    Model(Value),
+    Model(Object),
     /// The same without a proxy: an element of `items()` of a proxied dict.
-    Bare(Value),
+    Bare(Object),
     /// `keys()`, `values()` or `items()` of a dict of the model.
     View(View, DictId),
     /// The same of a dict of the template.
@@ -75,7 +75,7 @@ pub(super) struct OnceIterator {
     pub(super) function: &'static str,
     /// Remaining items, and the failure at their end: Python raises it only when a reader gets that
     /// far.
-    pub(super) state: RefCell<(Vec<Val>, Option<Failure>)>,
+    pub(super) state: RefCell<(Vec<Val>, Option<TemplateError>)>,
 }
 
 pub(super) struct Method {
@@ -90,7 +90,7 @@ pub(super) struct Macro {
     /// True if the defining template sees the model; and that template's name.
     pub(super) sees_model: bool,
     pub(super) template: String,
-    pub(super) source: Option<Rc<Source>>,
+    pub(super) source: Option<Rc<TemplateSource>>,
 }
 
 pub(super) struct Loop {
@@ -163,6 +163,26 @@ impl Val {
         Val::Str(text.into())
     }
 
+    /// An item of the model; lists, dicts and instances are seen through a proxy.
+    pub(super) fn from_item(item: ModelItem<'_>) -> Val {
+        match item {
+            ModelItem::Object(Object::Null) => Val::None,
+            ModelItem::Object(object) => Val::Model(object),
+            scalar => Val::unproxied(scalar),
+        }
+    }
+
+    /// The same without a proxy.
+    pub(super) fn unproxied(item: ModelItem<'_>) -> Val {
+        match item {
+            ModelItem::Bool(bool) => Val::Bool(bool),
+            ModelItem::Int(int) => Val::Int(int),
+            ModelItem::Float(float) => Val::Float(float),
+            ModelItem::Str(text) => Val::str(text),
+            ModelItem::Object(object) => Val::Bare(object),
+        }
+    }
+
     pub(super) fn int(int: usize) -> Val {
         Val::Int(Int::from(int))
     }
@@ -225,12 +245,12 @@ impl Val {
             Val::Dict(_) => "dict",
             Val::Range(..) => "range",
             Val::Iterator(iterator) => iterator.class,
-            Val::Model(Value::List(_)) => "JinjaSequenceProxy",
-            Val::Model(Value::Dict(_)) => "JinjaDictProxy",
+            Val::Model(Object::List(_)) => "JinjaSequenceProxy",
+            Val::Model(Object::Dict(_)) => "JinjaDictProxy",
             Val::Model(_) => "JinjaDynamicProxy",
-            Val::Bare(Value::List(_)) => "list",
-            Val::Bare(Value::Dict(_)) => "dict",
-            Val::Bare(Value::Null) => "NoneValue",
+            Val::Bare(Object::List(_)) => "list",
+            Val::Bare(Object::Dict(_)) => "dict",
+            Val::Bare(Object::Null) => "NoneValue",
             Val::Bare(_) => "Instance",
             Val::View(..) => "JinjaCallProxy",
             Val::OwnView(View::Keys, _) => "dict_keys",
@@ -256,8 +276,8 @@ impl Val {
         match self {
             Val::None => "None".to_owned(),
             Val::Model(_) | Val::View(..) => format!("inmanta_plugins.std.{class} object"),
-            Val::Bare(Value::Instance(_)) => "inmanta.execute.runtime.Instance object".to_owned(),
-            Val::Bare(Value::Null) => "inmanta.execute.util.NoneValue object".to_owned(),
+            Val::Bare(Object::Instance(_)) => "inmanta.execute.runtime.Instance object".to_owned(),
+            Val::Bare(Object::Null) => "inmanta.execute.util.NoneValue object".to_owned(),
             Val::Markup(_) => "markupsafe.Markup object".to_owned(),
             Val::Macro(_) | Val::Loop(_) | Val::Blocks | Val::Block(..) => {
                 format!("jinja2.runtime.{class} object")

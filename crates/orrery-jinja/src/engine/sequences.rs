@@ -5,55 +5,38 @@ use std::rc::Rc;
 
 use orrery_python::Int;
 
-use super::super::Failure;
 use super::operators::type_error;
 use super::render::{RenderResult, Renderer};
 use super::value::{Val, View, range_items};
-use crate::value::{ListId, Value};
+use crate::error::TemplateError;
+use crate::model::ModelAccess;
+use crate::objects::{ListId, ModelItem, Object};
 
 /// Maximum length of a range.
 const ITEMS_MAX: usize = 1 << 24;
 
-impl Renderer<'_> {
-    /// Converts a model value to a template value.
-    pub(super) fn template_value(&self, value: Value) -> RenderResult<Val> {
-        match value {
-            Value::Null => Ok(Val::None),
-            Value::List(_) | Value::Dict(_) | Value::Instance(_) | Value::Other(_) => {
-                Ok(Val::Model(value))
-            }
-            Value::Unknown(_) => Err(Failure::Unknown(value)),
-            scalar => Ok(self.scalar(scalar)),
-        }
+impl<M: ModelAccess> Renderer<'_, M> {
+    /// Converts an item of the model to a template value.
+    pub(super) fn template_value(&self, item: ModelItem<'_>) -> RenderResult<Val> {
+        self.known_value(Val::from_item(item))
     }
 
-    /// The same without a proxy.
-    pub(super) fn unproxied_value(&self, value: Value) -> Val {
+    /// Fails for an unknown of the model.
+    pub(super) fn known_value(&self, value: Val) -> RenderResult<Val> {
         match value {
-            Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) | Value::Str(_) => {
-                self.scalar(value)
-            }
-            other => Val::Bare(other),
-        }
-    }
-
-    fn scalar(&self, value: Value) -> Val {
-        match value {
-            Value::Bool(bool) => Val::Bool(bool),
-            Value::Int(int) => Val::Int(Int::Small(int)),
-            Value::Big(id) => Val::Int(self.ctx.heap().big(id).clone()),
-            Value::Float(float) => Val::Float(float),
-            Value::Str(id) => Val::str(self.ctx.heap().text(id)),
-            other => Val::Bare(other),
+            Val::Model(Object::Unknown(unknown)) => Err(self.model.unknown(unknown)),
+            known => Ok(known),
         }
     }
 
     fn model_items(&self, id: ListId, is_proxied: bool) -> RenderResult<Vec<Val>> {
-        let items = self.ctx.heap().items(id).iter();
+        let items = self.model.items(id);
         items
-            .map(|&item| {
-                if is_proxied { self.template_value(item) } else { Ok(self.unproxied_value(item)) }
-            })
+            .map(
+                |item| {
+                    if is_proxied { self.template_value(item) } else { Ok(Val::unproxied(item)) }
+                },
+            )
             .collect()
     }
 
@@ -83,7 +66,7 @@ impl Renderer<'_> {
                     .map(|at| Val::Int(Int::Small(at)))
                     .collect();
                 if numbers.len() > ITEMS_MAX {
-                    return Err(Failure::python("MemoryError", ""));
+                    return Err(TemplateError::python("MemoryError", ""));
                 }
                 numbers
             }
@@ -94,25 +77,21 @@ impl Renderer<'_> {
                     None => items,
                 }
             }
-            Val::Model(Value::List(id)) => self.model_items(*id, true)?,
-            Val::Bare(Value::List(id)) => self.model_items(*id, false)?,
-            Val::Model(Value::Dict(id))
-            | Val::Bare(Value::Dict(id))
+            Val::Model(Object::List(id)) => self.model_items(*id, true)?,
+            Val::Bare(Object::List(id)) => self.model_items(*id, false)?,
+            Val::Model(Object::Dict(id))
+            | Val::Bare(Object::Dict(id))
             | Val::View(View::Keys, id) => {
-                let heap = self.ctx.heap();
-                heap.entries(*id).keys().map(|&key| Val::str(heap.text(key))).collect()
+                self.model.entries(*id).map(|(key, _)| Val::str(key)).collect()
             }
             Val::View(View::Values, id) => {
-                let items = self.ctx.heap().entries(*id).values();
-                items.map(|&item| self.template_value(item)).collect::<RenderResult<_>>()?
+                let items = self.model.entries(*id).map(|(_, item)| item);
+                items.map(|item| self.template_value(item)).collect::<RenderResult<_>>()?
             }
             Val::View(View::Items, id) => {
-                let heap = self.ctx.heap();
-                let entries = heap.entries(*id).iter();
+                let entries = self.model.entries(*id);
                 entries
-                    .map(|(&key, &item)| {
-                        Val::tuple(vec![Val::str(heap.text(key)), self.unproxied_value(item)])
-                    })
+                    .map(|(key, item)| Val::tuple(vec![Val::str(key), Val::unproxied(item)]))
                     .collect()
             }
             Val::Group(pair) => vec![pair.0.clone(), pair.1.clone()],
@@ -146,11 +125,11 @@ impl Renderer<'_> {
             Val::List(items) => items.borrow().len(),
             Val::Dict(entries) | Val::OwnView(_, entries) => entries.borrow().len(),
             Val::Range(..) => self.iterate(value)?.len(),
-            Val::Model(Value::List(id)) | Val::Bare(Value::List(id)) => {
-                self.ctx.heap().items(*id).len()
+            Val::Model(Object::List(id)) | Val::Bare(Object::List(id)) => {
+                self.model.items(*id).len()
             }
-            Val::Model(Value::Dict(id)) | Val::Bare(Value::Dict(id)) | Val::View(_, id) => {
-                self.ctx.heap().entries(*id).len()
+            Val::Model(Object::Dict(id)) | Val::Bare(Object::Dict(id)) | Val::View(_, id) => {
+                self.model.entries(*id).len()
             }
             Val::Loop(state) => state.items.len(),
             Val::Group(_) => 2,
@@ -183,26 +162,23 @@ impl Renderer<'_> {
         Ok(match (value, index) {
             (Val::Dict(entries), _) => match self.key(key) {
                 Ok(key) => entries.borrow().get(&key).cloned(),
-                Err(Failure::Python(_)) => None,
+                Err(TemplateError::Python(_)) => None,
                 Err(failure) => return Err(failure),
             },
-            (Val::Model(Value::Dict(id)) | Val::Bare(Value::Dict(id)), _) => {
-                let heap = self.ctx.heap();
-                let found = key.as_text().and_then(|text| heap.find_text(text));
-                let found = found.and_then(|key| heap.entries(*id).get(&key).copied());
+            (Val::Model(Object::Dict(id)) | Val::Bare(Object::Dict(id)), _) => {
+                let found = key.as_text().and_then(|text| self.model.entry(*id, text));
                 match (found, value) {
                     (Some(item), Val::Model(_)) => Some(self.template_value(item)?),
-                    (Some(item), _) => Some(self.unproxied_value(item)),
+                    (Some(item), _) => Some(Val::unproxied(item)),
                     (None, _) => None,
                 }
             }
-            (Val::Model(Value::List(id)), Some(index)) => {
-                let items = self.ctx.heap().items(*id);
-                at(items, index).map(|&item| self.template_value(item)).transpose()?
+            (Val::Model(Object::List(id)), Some(index)) => {
+                let found = self.model_item(*id, index);
+                found.map(|item| self.template_value(item)).transpose()?
             }
-            (Val::Bare(Value::List(id)), Some(index)) => {
-                let items = self.ctx.heap().items(*id);
-                at(items, index).map(|&item| self.unproxied_value(item))
+            (Val::Bare(Object::List(id)), Some(index)) => {
+                self.model_item(*id, index).map(Val::unproxied)
             }
             (Val::List(items), Some(index)) => at(&items.borrow(), index).cloned(),
             (Val::Tuple(items), Some(index)) => at(items, index).cloned(),
@@ -211,6 +187,12 @@ impl Renderer<'_> {
             }
             _ => None,
         })
+    }
+
+    /// An element of a list of the model by Python's index.
+    fn model_item(&self, list: ListId, index: i64) -> Option<ModelItem<'_>> {
+        let position = position(self.model.items(list).len(), index)?;
+        self.model.item(list, position)
     }
 
     /// `value[start:stop:step]`.
@@ -232,7 +214,7 @@ impl Renderer<'_> {
         let [start, stop, step] = [bound(&bounds[0])?, bound(&bounds[1])?, bound(&bounds[2])?];
         let step = step.unwrap_or(1);
         if step == 0 {
-            return Err(Failure::python("ValueError", "slice step cannot be zero"));
+            return Err(TemplateError::python("ValueError", "slice step cannot be zero"));
         }
         let positions = |len: usize| slice_positions(len, start, stop, step);
         Ok(match value {
@@ -247,16 +229,15 @@ impl Renderer<'_> {
             Val::Tuple(items) => {
                 Val::tuple(positions(items.len()).map(|at| items[at].clone()).collect())
             }
-            Val::Model(Value::List(id)) => {
-                let items = self.ctx.heap().items(*id);
-                let sliced = positions(items.len()).map(|at| items[at]).collect();
-                Val::Model(self.ctx.heap_mut().list(sliced))
+            Val::Model(Object::List(id)) => {
+                let len = self.model.items(*id).len();
+                Val::Model(Object::List(self.model.slice(*id, positions(len))))
             }
             Val::Range(..)
             | Val::Markup(_)
             | Val::Bare(_)
             | Val::Dict(_)
-            | Val::Model(Value::Dict(_))
+            | Val::Model(Object::Dict(_))
             | Val::Group(_) => {
                 return Err(self.unsupported(&format!("a slice of a {}", value.class())));
             }
@@ -300,9 +281,9 @@ impl Renderer<'_> {
     /// Unpacks a value into several targets.
     pub(super) fn unpack(&self, value: &Val, count: usize) -> RenderResult<Vec<Val>> {
         let items = self.iterate(value).map_err(|failure| match failure {
-            Failure::Python(error) if error.message.ends_with("object is not iterable") => {
+            TemplateError::Python(error) if error.message.ends_with("object is not iterable") => {
                 let message = format!("cannot unpack non-iterable {} object", value.class());
-                Failure::python("TypeError", message)
+                TemplateError::python("TypeError", message)
             }
             other => other,
         })?;
@@ -313,14 +294,19 @@ impl Renderer<'_> {
             }
             _ => format!("too many values to unpack (expected {count})"),
         };
-        Err(Failure::python("ValueError", message))
+        Err(TemplateError::python("ValueError", message))
     }
 }
 
 /// An element by Python's index.
 pub(super) fn at<T>(items: &[T], index: i64) -> Option<&T> {
-    let index = if index < 0 { index.checked_add_unsigned(items.len() as u64)? } else { index };
-    items.get(usize::try_from(index).ok()?)
+    items.get(position(items.len(), index)?)
+}
+
+/// The position of Python's index, which may lie behind the end.
+fn position(len: usize, index: i64) -> Option<usize> {
+    let index = if index < 0 { index.checked_add_unsigned(len as u64)? } else { index };
+    usize::try_from(index).ok()
 }
 
 fn slice_positions(

@@ -6,12 +6,13 @@ use orrery_python::{
     FormatArg, Int, PercentArg, PercentArgs, percent_format, repr_float, repr_str,
 };
 
-use super::super::Failure;
 use super::render::{RenderResult, Renderer};
 use super::value::{Val, View};
-use crate::value::Value;
+use crate::error::TemplateError;
+use crate::model::ModelAccess;
+use crate::objects::Object;
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     /// Python's `str()`.
     pub(super) fn text(&self, value: &Val) -> RenderResult<Rc<str>> {
         Ok(match value {
@@ -46,8 +47,8 @@ impl Renderer<'_> {
 
     fn write_repr(&self, value: &Val, out: &mut String) -> RenderResult<()> {
         // A list that contains another one twice can have a text of exponential size.
-        if self.ctx.heap().is_too_long(out) {
-            return Err(Failure::python("MemoryError", "the text is too long"));
+        if self.model.is_too_long(out) {
+            return Err(TemplateError::python("MemoryError", "the text is too long"));
         }
         match value {
             Val::Tuple(items) => {
@@ -97,16 +98,14 @@ impl Renderer<'_> {
             Val::Markup(text) => format!("Markup({})", repr_str(text)),
             Val::Range(start, stop, 1) => format!("range({start}, {stop})"),
             Val::Range(start, stop, step) => format!("range({start}, {stop}, {step})"),
-            Val::Model(model) => self.ctx.proxy_str(*model),
-            Val::Bare(model) => self.ctx.repr(*model),
+            Val::Model(model) => self.model.proxy_text(*model),
+            Val::Bare(model) => self.model.repr(*model),
             Val::View(view, id) => {
-                let heap = self.ctx.heap();
-                let entries = heap.entries(*id).iter().map(|(&key, &item)| match view {
-                    View::Keys => self.ctx.repr(Value::Str(key)),
-                    View::Values => self.ctx.repr(item),
-                    View::Items => {
-                        format!("({}, {})", self.ctx.repr(Value::Str(key)), self.ctx.repr(item))
-                    }
+                let entries = self.model.entry_reprs(*id).into_iter();
+                let entries = entries.map(|(key, item)| match view {
+                    View::Keys => key,
+                    View::Values => item,
+                    View::Items => format!("({key}, {item})"),
                 });
                 let entries: Vec<String> = entries.collect();
                 format!("@{}([{}])", view_name(*view), entries.join(", "))
@@ -117,8 +116,8 @@ impl Renderer<'_> {
             Val::Iterator(iterator) => format!("<{} object at 0x7f0000000000>", iterator.class),
             Val::Method(method) => {
                 let (proxy, class) = match &method.object {
-                    Val::Model(Value::List(_)) => ("@", "list"),
-                    Val::Model(Value::Dict(_)) => ("@", "dict"),
+                    Val::Model(Object::List(_)) => ("@", "list"),
+                    Val::Model(Object::Dict(_)) => ("@", "dict"),
                     object => ("", object.class()),
                 };
                 let name = &method.name;
@@ -162,7 +161,7 @@ impl Renderer<'_> {
                 let args: Vec<PercentArg<'_>> = shown.iter().map(PrintableValue::arg).collect();
                 percent_format(template, &PercentArgs::Tuple(&args))
             }
-            Val::Dict(_) | Val::Model(Value::Dict(_)) => {
+            Val::Dict(_) | Val::Model(Object::Dict(_)) => {
                 let mut shown = Vec::new();
                 for key in self.iterate(values)? {
                     if let (Some(name), Some(item)) =

@@ -2,10 +2,10 @@
 
 use orrery_python::{Int, decode_escapes, is_space, repr_str};
 
-use super::SyntaxError;
+use crate::error::TemplateSyntaxError;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Tok {
+pub(crate) enum Tok {
     Data(String),
     VariableBegin,
     VariableEnd,
@@ -20,9 +20,9 @@ pub(super) enum Tok {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Token {
-    pub(super) tok: Tok,
-    pub(super) line: usize,
+pub(crate) struct Token {
+    pub(crate) tok: Tok,
+    pub(crate) line: usize,
 }
 
 /// Longest first, so that the first match is the longest.
@@ -33,7 +33,7 @@ const OPERATORS: [&str; 26] = [
 
 impl Tok {
     /// Name of a token in messages.
-    pub(super) fn describe(&self) -> &str {
+    pub(crate) fn describe(&self) -> &str {
         match self {
             Tok::Data(_) => "template data / text",
             Tok::VariableBegin => "begin of print statement",
@@ -50,7 +50,7 @@ impl Tok {
     }
 }
 
-pub(super) fn tokenize(source: &str) -> Result<Vec<Token>, SyntaxError> {
+pub(crate) fn tokenize(source: &str) -> Result<Vec<Token>, TemplateSyntaxError> {
     let mut source = source.replace("\r\n", "\n").replace('\r', "\n");
     if source.ends_with('\n') {
         source.pop();
@@ -86,8 +86,8 @@ impl<'a> Lexer<'a> {
         self.at += bytes;
     }
 
-    fn error<T>(&self, message: impl Into<String>) -> Result<T, SyntaxError> {
-        Err(SyntaxError::syntax(message))
+    fn error<T>(&self, message: impl Into<String>) -> Result<T, TemplateSyntaxError> {
+        Err(TemplateSyntaxError::syntax(message))
     }
 
     fn data(&mut self, text: &str) {
@@ -102,7 +102,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Text up to the next delimiter, and the construct that it begins.
-    fn root(&mut self) -> Result<(), SyntaxError> {
+    fn root(&mut self) -> Result<(), TemplateSyntaxError> {
         let rest = self.rest();
         let is_mark = |&(at, _): &(usize, &str)| {
             matches!(rest.as_bytes().get(at + 1), Some(b'%' | b'{' | b'#'))
@@ -139,7 +139,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn comment(&mut self) -> Result<(), SyntaxError> {
+    fn comment(&mut self) -> Result<(), TemplateSyntaxError> {
         let Some(end) = self.rest().find("#}") else {
             return self.error("Missing end of comment tag");
         };
@@ -151,7 +151,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn raw(&mut self) -> Result<(), SyntaxError> {
+    fn raw(&mut self) -> Result<(), TemplateSyntaxError> {
         let rest = self.rest();
         for (begin, _) in rest.match_indices("{%") {
             let after = &rest[begin + 2..];
@@ -169,7 +169,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The inside of `{{ }}` or `{% %}`.
-    fn tag_content(&mut self, end: &str, end_token: Tok) -> Result<(), SyntaxError> {
+    fn tag_content(&mut self, end: &str, end_token: Tok) -> Result<(), TemplateSyntaxError> {
         let mut brackets: Vec<char> = Vec::new();
         loop {
             let rest = self.rest();
@@ -192,7 +192,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn operator_or_literal(&mut self, brackets: &mut Vec<char>) -> Result<(), SyntaxError> {
+    fn operator_or_literal(&mut self, brackets: &mut Vec<char>) -> Result<(), TemplateSyntaxError> {
         let rest = self.rest();
         let Some(first) = rest.chars().next() else {
             return Ok(());
@@ -218,8 +218,8 @@ impl<'a> Lexer<'a> {
             && let Some(len) = string_len(rest, first)
         {
             let inner = &rest[1..len - 1];
-            let value =
-                decode_escapes(inner).map_err(|error| SyntaxError::syntax(error.message))?;
+            let value = decode_escapes(inner)
+                .map_err(|error| TemplateSyntaxError::syntax(error.message))?;
             self.push(Tok::Str(value.0));
             self.advance(len);
             return Ok(());
@@ -247,13 +247,13 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<(), SyntaxError> {
+    fn number(&mut self) -> Result<(), TemplateSyntaxError> {
         let rest = self.rest();
         let follows_dot = self.source[..self.at].ends_with('.');
         if !follows_dot && let Some(len) = float_len(rest) {
             let digits = rest[..len].replace('_', "");
             let value = orrery_python::parse_float(&digits)
-                .map_err(|error| SyntaxError::syntax(error.message))?;
+                .map_err(|error| TemplateSyntaxError::syntax(error.message))?;
             self.push(Tok::Float(value));
             self.advance(len);
             return Ok(());

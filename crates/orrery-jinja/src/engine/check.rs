@@ -3,42 +3,40 @@
 //! Jinja looks them up when it compiles, except in branches of conditions, where a missing one is
 //! only an error once it is reached.
 
-use super::super::{Failure, PluginContext};
-use super::ast::{Args, Expr, Kind, MacroDef, Stmt, Template};
 use super::filters::{FILTERS, REFUSED_FILTERS};
 use super::tests::TESTS;
-use super::{SyntaxError, errors};
+use crate::error::{TemplateError, TemplateSyntaxError};
+use crate::model::ModelAccess;
+use crate::syntax::ast::{Args, Expr, Kind, MacroDef, Stmt, Template};
 
-pub(super) fn check(template: &Template, ctx: &dyn PluginContext) -> Result<(), Failure> {
-    let checker = Checker { ctx, template };
+/// Checks the filters and tests that a template names against Jinja's and the model's.
+///
+/// # Errors
+/// If it names one that does not exist, or a feature that only Jinja2 supports.
+pub fn check<M: ModelAccess>(template: &Template, model: &M) -> Result<(), TemplateError> {
+    let checker = Checker { model, template };
     checker.statements(&template.body, false)
 }
 
-/// The plugin that a dotted filter name refers to.
-pub(super) fn plugin_name(filter: &str) -> String {
-    filter.replace('.', "::")
-}
-
-pub(super) fn has_filter(name: &str, ctx: &dyn PluginContext) -> bool {
+pub(super) fn has_filter<M: ModelAccess>(name: &str, model: &M) -> bool {
     FILTERS.contains(&name)
         || REFUSED_FILTERS.contains(&name)
-        || (name.contains('.') && ctx.has_plugin(&plugin_name(name)))
+        || (name.contains('.') && model.has_filter(name))
 }
 
-/// The failure for a feature that only Python supports.
-pub(super) fn unsupported(what: &str, line: usize) -> Failure {
-    let text = format!("this template needs the Python host: it uses {what} at line {line}");
-    Failure::NeedsOtherHost(Box::new(Failure::Plugin(text)))
+/// The error for a feature that only Python supports.
+pub(super) fn unsupported(what: &str, line: usize) -> TemplateError {
+    TemplateError::Unsupported { feature: what.to_owned(), line }
 }
 
-struct Checker<'a> {
-    ctx: &'a dyn PluginContext,
+struct Checker<'a, M> {
+    model: &'a M,
     template: &'a Template,
 }
 
-type CheckResult = Result<(), Failure>;
+type CheckResult = Result<(), TemplateError>;
 
-impl Checker<'_> {
+impl<M: ModelAccess> Checker<'_, M> {
     fn statements(&self, statements: &[Stmt], soft: bool) -> CheckResult {
         statements.iter().try_for_each(|statement| self.statement(statement, soft))
     }
@@ -93,8 +91,9 @@ impl Checker<'_> {
     }
 
     /// The failure for an undefined filter or test.
-    fn unknown(&self, message: String, line: usize) -> Failure {
-        errors::syntax(SyntaxError::assertion(message).at(line), &self.template.source)
+    fn unknown(&self, message: String, line: usize) -> TemplateError {
+        let error = TemplateSyntaxError::assertion(message).at(line);
+        TemplateError::Syntax(Box::new(error), self.template.source.clone())
     }
 
     fn definition(&self, definition: &MacroDef) -> CheckResult {
@@ -146,7 +145,7 @@ impl Checker<'_> {
                 if REFUSED_FILTERS.contains(&&**name) {
                     return Err(unsupported(&format!("the filter `{name}`"), expr.line));
                 }
-                if !soft && !has_filter(name, self.ctx) {
+                if !soft && !has_filter(name, self.model) {
                     let message = format!("No filter named '{name}'.");
                     return Err(self.unknown(message, expr.line));
                 }

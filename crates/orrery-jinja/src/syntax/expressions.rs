@@ -20,7 +20,7 @@ impl Parser {
     }
 
     /// One expression, or several separated by commas, which form a tuple.
-    pub(super) fn tuple(&mut self, with_conditional: bool, ends: &[&str]) -> ParseResult<Expr> {
+    pub(crate) fn tuple(&mut self, with_conditional: bool, ends: &[&str]) -> ParseResult<Expr> {
         self.tuple_or_nothing(with_conditional, ends, false)
     }
 
@@ -59,7 +59,7 @@ impl Parser {
         self.node(Kind::Tuple(parts), line)
     }
 
-    pub(super) fn expression(&mut self) -> ParseResult<Expr> {
+    pub(crate) fn expression(&mut self) -> ParseResult<Expr> {
         self.enter_level()?;
         let line = self.line();
         let mut value = self.or_expression()?;
@@ -200,7 +200,7 @@ impl Parser {
         self.node(sign(Box::new(value)), line)
     }
 
-    pub(super) fn primary(&mut self) -> ParseResult<Expr> {
+    pub(crate) fn primary(&mut self) -> ParseResult<Expr> {
         let line = self.line();
         let kind = match self.current().clone() {
             Tok::Name(name) => {
@@ -383,7 +383,7 @@ impl Parser {
     }
 
     /// Filters, tests and calls after an expression.
-    pub(super) fn filters(&mut self, mut value: Expr) -> ParseResult<Expr> {
+    pub(crate) fn filters(&mut self, mut value: Expr) -> ParseResult<Expr> {
         loop {
             let line = self.line();
             value = if self.skip_op("|") {
@@ -408,7 +408,7 @@ impl Parser {
         Ok(name.into())
     }
 
-    pub(super) fn filter(&mut self, value: Option<Box<Expr>>, line: usize) -> ParseResult<Expr> {
+    pub(crate) fn filter(&mut self, value: Option<Box<Expr>>, line: usize) -> ParseResult<Expr> {
         let name = self.dotted_name()?;
         let args = if self.is_op("(") { self.arguments()? } else { Args::default() };
         self.node(Kind::Filter { value, name, args }, line)

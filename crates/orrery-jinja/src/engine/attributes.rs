@@ -2,12 +2,11 @@
 
 use std::rc::Rc;
 
-use super::super::Failure;
-use super::errors::UndefinedName;
 use super::render::{RenderResult, Renderer};
 use super::value::{Method, Val};
-use crate::project::TemplateMode;
-use crate::value::{InstanceId, Value};
+use crate::error::UndefinedName;
+use crate::model::ModelAccess;
+use crate::objects::{AttributeValue, InstanceId, Object};
 
 /// Supported methods of Python strings.
 const TEXT_METHODS: [&str; 38] = [
@@ -85,7 +84,7 @@ const NUMBER_ATTRIBUTES: [&str; 14] = [
     "from_number",
 ];
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     /// `value.name`.
     pub(super) fn attribute(&mut self, value: &Val, name: &Rc<str>) -> RenderResult<Val> {
         self.require_defined(value)?;
@@ -107,7 +106,7 @@ impl Renderer<'_> {
     }
 
     fn missing(&self, value: &Val, name: &str) -> RenderResult<Val> {
-        if let Val::Bare(Value::Instance(_)) = value {
+        if let Val::Bare(Object::Instance(_)) = value {
             return Err(
                 self.unsupported(&format!("the attribute `{name}` of an instance in `items()`"))
             );
@@ -124,7 +123,7 @@ impl Renderer<'_> {
         if name.starts_with("__") {
             return Err(self.unsupported(&format!("the attribute `{name}`")));
         }
-        if let Val::Model(Value::Instance(id)) = value {
+        if let Val::Model(Object::Instance(id)) = value {
             if let "_type" | "_get_instance" = &**name {
                 return Err(self.unsupported(&format!("the attribute `{name}`")));
             }
@@ -180,17 +179,19 @@ impl Renderer<'_> {
     /// An attribute of an instance. A missing or empty one is an error only when it is
     /// dereferenced.
     fn instance_attribute(&mut self, id: InstanceId, name: &str) -> RenderResult<Val> {
-        match self.ctx.attribute(id, name) {
-            Ok(Some(value)) => self.template_value(value),
-            Ok(None) if self.ctx.template_mode() == TemplateMode::Strict => {
-                let message = format!("variable {name} not set on {}", self.ctx.describe(id));
+        match self.model.attribute(id, name)? {
+            AttributeValue::Found(item) => {
+                let value = Val::from_item(item);
+                self.known_value(value)
+            }
+            AttributeValue::Undeclared => {
+                let message = format!("variable {name} not set on {}", self.model.describe(id));
                 Ok(Val::missing(message, UndefinedName { name: name.into(), of: Some(id) }))
             }
-            Ok(None) | Err(Failure::Optional { .. }) => {
-                let instance = self.ctx.describe(id);
+            AttributeValue::Empty => {
+                let instance = self.model.describe(id);
                 Ok(Val::lenient(format!("variable {name} not set on {instance}")))
             }
-            Err(failure) => Err(failure),
         }
     }
 
@@ -242,10 +243,10 @@ fn known_attribute(value: &Val, name: &str) -> Attribute {
         Val::Tuple(_) => (&["count", "index"], &[]),
         Val::Range(..) => (&[], &["start", "stop", "step", "count", "index"]),
         Val::Dict(_) => (&DICT_METHODS, &["fromkeys"]),
-        Val::Model(Value::List(_)) | Val::Bare(Value::List(_)) => {
+        Val::Model(Object::List(_)) | Val::Bare(Object::List(_)) => {
             (&["count", "index", "copy"], &LIST_METHODS)
         }
-        Val::Model(Value::Dict(_)) | Val::Bare(Value::Dict(_)) => {
+        Val::Model(Object::Dict(_)) | Val::Bare(Object::Dict(_)) => {
             (&["get", "items", "keys", "values", "copy"], &DICT_METHODS)
         }
         Val::Joiner(_) => (&[], &["sep", "used"]),

@@ -8,15 +8,17 @@ use orrery_python::{
     Int, Number, is_space, parse_float, parse_int, str_capitalize, str_lower, str_upper,
 };
 
-use super::super::Failure;
 use super::evaluate::{CallArgs, no_such_name};
 use super::operators::{number, type_error};
 use super::render::{RenderResult, Renderer};
 use super::str_methods::{center, escape, file_size, indent, split_lines, title, truncate, wrap};
 use super::tests::to_integer;
 use super::value::{Key, Val};
+use crate::error::TemplateError;
+use crate::model::ModelAccess;
 
-pub(super) const FILTERS: [&str; 50] = [
+/// Names of Jinja's filters that this engine has.
+pub const FILTERS: [&str; 50] = [
     "abs",
     "attr",
     "batch",
@@ -72,10 +74,10 @@ pub(super) const FILTERS: [&str; 50] = [
 /// Filters that only Python supports: random choice, large tables, or its own pretty-printer.
 pub(super) const REFUSED_FILTERS: [&str; 4] = ["pprint", "random", "striptags", "urlize"];
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     pub(super) fn filter(&mut self, name: &str, value: Val, given: CallArgs) -> RenderResult<Val> {
         if name.contains('.') {
-            if !self.ctx.has_plugin(&super::check::plugin_name(name)) {
+            if !self.model.has_filter(name) {
                 return Err(no_such_name("filter", name));
             }
             return self.call_plugin(name, value, given);
@@ -92,7 +94,7 @@ impl Renderer<'_> {
         self.plain_filter(name, &value, given)
     }
 
-    pub(super) fn invalid_arguments(&self, name: &str) -> Failure {
+    pub(super) fn invalid_arguments(&self, name: &str) -> TemplateError {
         self.unsupported(&format!("these arguments of the filter `{name}`"))
     }
 
@@ -215,7 +217,7 @@ impl Renderer<'_> {
             "truncate" => type_error(format!("object of type '{class}' has no len()")),
             _ => {
                 let message = format!("'{class}' object has no attribute 'splitlines'");
-                Err(Failure::python("AttributeError", message))
+                Err(TemplateError::python("AttributeError", message))
             }
         }
     }
@@ -285,11 +287,11 @@ impl Renderer<'_> {
                 let shortest = end.chars().count() as i64;
                 if length < shortest {
                     let message = format!("expected length >= {shortest}, got {length}");
-                    return Err(Failure::python("AssertionError", message));
+                    return Err(TemplateError::python("AssertionError", message));
                 }
                 if leeway < 0 {
                     let message = format!("expected leeway >= 0, got {leeway}");
-                    return Err(Failure::python("AssertionError", message));
+                    return Err(TemplateError::python("AssertionError", message));
                 }
                 let kill_words = self.flag(kill_words)?;
                 truncate(text, unsigned(length), kill_words, &end, unsigned(leeway))
@@ -401,7 +403,7 @@ impl Renderer<'_> {
             }
             _ => {
                 let message = "method must be common, ceil or floor";
-                Err(Failure::python("jinja2.exceptions.FilterArgumentError", message))
+                Err(TemplateError::python("jinja2.exceptions.FilterArgumentError", message))
             }
         }
     }
@@ -410,7 +412,7 @@ impl Renderer<'_> {
         let template = self.text(value)?;
         if !given.positional.is_empty() && !given.named.is_empty() {
             let message = "can't handle positional and keyword arguments at the same time";
-            return Err(Failure::python("jinja2.exceptions.FilterArgumentError", message));
+            return Err(TemplateError::python("jinja2.exceptions.FilterArgumentError", message));
         }
         if given.named.is_empty() {
             return self.percent(&template, &Val::tuple(given.positional));

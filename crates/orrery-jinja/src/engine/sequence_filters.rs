@@ -4,13 +4,14 @@ use std::rc::Rc;
 
 use orrery_python::{Int, str_lower};
 
-use super::super::Failure;
 use super::evaluate::CallArgs;
 use super::operators::type_error;
 use super::render::{RenderResult, Renderer, template_error};
 use super::tests::to_integer;
 use super::value::Val;
-use crate::value::Value;
+use crate::error::TemplateError;
+use crate::model::ModelAccess;
+use crate::objects::Object;
 
 /// Extracts sort keys from items: attributes by path, and case-folded texts.
 struct KeyExtractor {
@@ -19,7 +20,7 @@ struct KeyExtractor {
     ignores_case: bool,
 }
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     /// Applies a filter of this file; `None` for all others.
     pub(super) fn item_filter(
         &mut self,
@@ -43,11 +44,11 @@ impl Renderer<'_> {
                     return Err(self.unsupported("the filter `last` on a view"));
                 }
                 let mut items = self.iterate(value).map_err(|failure| match failure {
-                    Failure::Python(error)
+                    TemplateError::Python(error)
                         if name == "last" && error.message.ends_with("is not iterable") =>
                     {
                         let message = format!("'{}' object is not reversible", value.class());
-                        Failure::python("TypeError", message)
+                        TemplateError::python("TypeError", message)
                     }
                     other => other,
                 })?;
@@ -111,14 +112,16 @@ impl Renderer<'_> {
         let class = match value {
             Val::List(_) => "list_reverseiterator",
             Val::Range(..) => "range_iterator",
-            Val::Tuple(_) | Val::Model(Value::List(_)) => "reversed",
+            Val::Tuple(_) | Val::Model(Object::List(_)) => "reversed",
             Val::Dict(_) => "dict_reversekeyiterator",
             _ => {
                 let mut items = self.iterate(value).map_err(|failure| match failure {
-                    Failure::Python(error) if error.kind == "TypeError" => Failure::python(
-                        "jinja2.exceptions.FilterArgumentError",
-                        "argument must be iterable",
-                    ),
+                    TemplateError::Python(error) if error.kind == "TypeError" => {
+                        TemplateError::python(
+                            "jinja2.exceptions.FilterArgumentError",
+                            "argument must be iterable",
+                        )
+                    }
                     other => other,
                 })?;
                 items.reverse();
@@ -241,7 +244,7 @@ impl Renderer<'_> {
                 }
                 for item in self.iterate(value)? {
                     let item = self.extract_key(&item, &key)?;
-                    sum = self.binary(super::ast::Binary::Add, &sum, &item)?;
+                    sum = self.binary(crate::syntax::ast::Binary::Add, &sum, &item)?;
                 }
                 Ok(sum)
             }
@@ -263,7 +266,7 @@ impl Renderer<'_> {
                     "value" => 1,
                     _ => {
                         let message = "You can only sort by either \"key\" or \"value\"";
-                        return Err(Failure::python(
+                        return Err(TemplateError::python(
                             "jinja2.exceptions.FilterArgumentError",
                             message,
                         ));
@@ -274,7 +277,7 @@ impl Renderer<'_> {
                         let view = Val::OwnView(super::value::View::Items, entries.clone());
                         self.iterate(&view)?
                     }
-                    Val::Model(Value::Dict(id)) => {
+                    Val::Model(Object::Dict(id)) => {
                         self.iterate(&Val::View(super::value::View::Items, *id))?
                     }
                     other => {
@@ -358,8 +361,9 @@ impl Renderer<'_> {
     fn map_items(&mut self, value: &Val, mut given: CallArgs) -> Val {
         let value = value.clone();
         self.generator("sync_do_map", |renderer| {
-            let argument_error =
-                |message: String| Failure::python("jinja2.exceptions.FilterArgumentError", message);
+            let argument_error = |message: String| {
+                TemplateError::python("jinja2.exceptions.FilterArgumentError", message)
+            };
             let named = |given: &CallArgs, name: &str| {
                 let found = given.named.iter().find(|(found, _)| &**found == name);
                 found.map(|(_, value)| value.clone())
@@ -381,7 +385,7 @@ impl Renderer<'_> {
             }
             let filter = given.positional.remove(0);
             let filter = renderer.text(&filter)?;
-            if !super::check::has_filter(&filter, &*renderer.ctx) {
+            if !super::check::has_filter(&filter, renderer.model) {
                 return Err(template_error(&format!("No filter named '{filter}'.")));
             }
             let items = renderer.iterate_if_true(&value)?;
@@ -396,7 +400,10 @@ impl Renderer<'_> {
             let key = if by_attribute {
                 if given.positional.is_empty() {
                     let message = "Missing parameter for attribute name";
-                    return Err(Failure::python("jinja2.exceptions.FilterArgumentError", message));
+                    return Err(TemplateError::python(
+                        "jinja2.exceptions.FilterArgumentError",
+                        message,
+                    ));
                 }
                 let attribute = given.positional.remove(0);
                 renderer.key_of(Some(attribute), None, false)?

@@ -5,17 +5,18 @@ use std::rc::Rc;
 
 use orrery_python::{Int, Number, PowResult, num_cmp, num_eq, repr_complex};
 
-use super::super::Failure;
-use super::ast::Binary;
 use super::render::{RenderResult, Renderer};
 use super::value::{Identity, Key, Undefined, Val, View, range_items};
-use crate::value::Value;
+use crate::error::TemplateError;
+use crate::model::ModelAccess;
+use crate::objects::Object;
+use crate::syntax::ast::Binary;
 
 /// Maximum length of a result of `*`.
 const REPEATED_MAX: usize = 1 << 26;
 
 pub(super) fn type_error<T>(message: impl Into<String>) -> RenderResult<T> {
-    Err(Failure::python("TypeError", message))
+    Err(TemplateError::python("TypeError", message))
 }
 
 pub(super) fn number(value: &Val) -> Option<Number> {
@@ -34,7 +35,7 @@ pub(super) fn from_number(number: Number) -> Val {
     }
 }
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     /// Fails for an undefined value.
     pub(super) fn require_defined<'v>(&self, value: &'v Val) -> RenderResult<&'v Val> {
         match value {
@@ -43,9 +44,9 @@ impl Renderer<'_> {
         }
     }
 
-    fn undefined(&self, undefined: &Rc<Undefined>) -> Failure {
+    fn undefined(&self, undefined: &Rc<Undefined>) -> TemplateError {
         self.blamed.replace(Some(undefined.clone()));
-        Failure::Runtime(undefined.message.clone())
+        TemplateError::Undefined(undefined.message.clone())
     }
 
     pub(super) fn truth(&self, value: &Val) -> RenderResult<bool> {
@@ -61,8 +62,8 @@ impl Renderer<'_> {
             Val::List(items) => !items.borrow().is_empty(),
             Val::Dict(entries) | Val::OwnView(_, entries) => !entries.borrow().is_empty(),
             Val::Range(start, stop, step) => range_items(*start, *stop, *step).next().is_some(),
-            Val::Model(value) | Val::Bare(value) => self.ctx.heap().truthy(*value),
-            Val::View(_, id) => !self.ctx.heap().entries(*id).is_empty(),
+            Val::Model(value) | Val::Bare(value) => self.model.is_true(*value),
+            Val::View(_, id) => self.model.entries(*id).len() > 0,
             _ => true,
         })
     }
@@ -98,16 +99,16 @@ impl Renderer<'_> {
                 true
             }
             (Val::Model(a) | Val::Bare(a), Val::Model(b) | Val::Bare(b)) => {
-                self.ctx.heap().equal(*a, *b)
+                self.model.are_equal(*a, *b)
             }
-            (Val::Model(Value::List(_)) | Val::Bare(Value::List(_)), Val::List(b)) => {
+            (Val::Model(Object::List(_)) | Val::Bare(Object::List(_)), Val::List(b)) => {
                 self.equal_items(&self.iterate(left)?, &b.borrow())?
             }
-            (Val::List(a), Val::Model(Value::List(_)) | Val::Bare(Value::List(_))) => {
+            (Val::List(a), Val::Model(Object::List(_)) | Val::Bare(Object::List(_))) => {
                 self.equal_items(&a.borrow(), &self.iterate(right)?)?
             }
-            (Val::Model(Value::Dict(_)), Val::Dict(own))
-            | (Val::Dict(own), Val::Model(Value::Dict(_))) => {
+            (Val::Model(Object::Dict(_)), Val::Dict(own))
+            | (Val::Dict(own), Val::Model(Object::Dict(_))) => {
                 let model = if let Val::Model(_) = left { left } else { right };
                 self.equal_dict(model, own)?
             }
@@ -139,16 +140,15 @@ impl Renderer<'_> {
         model: &Val,
         own: &std::cell::RefCell<indexmap::IndexMap<Key, Val>>,
     ) -> RenderResult<bool> {
-        let Val::Model(Value::Dict(id)) = model else {
+        let Val::Model(Object::Dict(id)) = model else {
             return Ok(false);
         };
-        let entries: Vec<_> =
-            self.ctx.heap().entries(*id).iter().map(|(&key, &item)| (key, item)).collect();
+        let entries = self.model.entries(*id);
         if entries.len() != own.borrow().len() {
             return Ok(false);
         }
         for (key, item) in entries {
-            let key = Key::text(self.ctx.heap().text(key));
+            let key = Key::text(key);
             match own.borrow().get(&key) {
                 Some(other) if self.equal(&self.template_value(item)?, other)? => {}
                 _ => return Ok(false),
@@ -169,7 +169,7 @@ impl Renderer<'_> {
         if let (Some(a), Some(b)) = (number(left), number(right)) {
             return Ok(num_cmp(&a, &b));
         }
-        let is_list = |value: &Val| matches!(value, Val::List(_) | Val::Model(Value::List(_)));
+        let is_list = |value: &Val| matches!(value, Val::List(_) | Val::Model(Object::List(_)));
         match (left, right) {
             (Val::Str(a) | Val::Markup(a), Val::Str(b) | Val::Markup(b)) => Ok(Some(a.cmp(b))),
             (Val::Tuple(a), Val::Tuple(b)) => self.item_ordering(a, b, symbol),
@@ -177,7 +177,7 @@ impl Renderer<'_> {
                 self.item_ordering(&self.iterate(left)?, &self.iterate(right)?, symbol)
             }
             _ => {
-                let is_instance = |value: &Val| matches!(value, Val::Model(Value::Instance(_)));
+                let is_instance = |value: &Val| matches!(value, Val::Model(Object::Instance(_)));
                 let are_instances = is_instance(left) && is_instance(right);
                 let class = |value: &Val| if are_instances { "Instance" } else { value.class() };
                 type_error(format!(
@@ -219,10 +219,9 @@ impl Renderer<'_> {
             Val::Dict(entries) | Val::OwnView(View::Keys, entries) => {
                 Ok(entries.borrow().contains_key(&self.key(item)?))
             }
-            Val::Model(Value::Dict(id)) | Val::Bare(Value::Dict(id)) => {
-                let heap = self.ctx.heap();
-                let key = item.as_text().and_then(|text| heap.find_text(text));
-                Ok(key.is_some_and(|key| heap.entries(*id).contains_key(&key)))
+            Val::Model(Object::Dict(id)) | Val::Bare(Object::Dict(id)) => {
+                let found = item.as_text().and_then(|text| self.model.entry(*id, text));
+                Ok(found.is_some())
             }
             Val::Undefined(_) => {
                 for _ in self.iterate(container)? {}
@@ -230,10 +229,12 @@ impl Renderer<'_> {
             }
             _ => {
                 let items = self.iterate(container).map_err(|failure| match failure {
-                    Failure::Python(error) if error.message.ends_with("object is not iterable") => {
+                    TemplateError::Python(error)
+                        if error.message.ends_with("object is not iterable") =>
+                    {
                         let message =
                             format!("argument of type '{}' is not iterable", container.class());
-                        Failure::python("TypeError", message)
+                        TemplateError::python("TypeError", message)
                     }
                     other => other,
                 })?;
@@ -262,7 +263,7 @@ impl Renderer<'_> {
                 let items = items.iter().map(|item| Ok(self.key(item)?.identity));
                 Identity::Tuple(items.collect::<RenderResult<_>>()?)
             }
-            Val::Model(Value::Instance(id)) | Val::Bare(Value::Instance(id)) => {
+            Val::Model(Object::Instance(id)) | Val::Bare(Object::Instance(id)) => {
                 Identity::Instance(id.0)
             }
             Val::Undefined(_) => self.require_defined(value).map(|_| Identity::None)?,
@@ -348,8 +349,8 @@ impl Renderer<'_> {
 /// The class below a proxy.
 fn unproxied(value: &Val) -> &'static str {
     match value {
-        Val::Model(Value::List(_)) => "list",
-        Val::Model(Value::Dict(_)) => "dict",
+        Val::Model(Object::List(_)) => "list",
+        Val::Model(Object::Dict(_)) => "dict",
         other => other.class(),
     }
 }
@@ -370,7 +371,7 @@ fn repeat(sequence: &Val, count: &Val) -> RenderResult<Val> {
         _ => 0,
     };
     if len.saturating_mul(count) > REPEATED_MAX {
-        return Err(Failure::python("MemoryError", ""));
+        return Err(TemplateError::python("MemoryError", ""));
     }
     Ok(match sequence {
         Val::Str(text) => Val::str(text.repeat(count)),
@@ -385,7 +386,7 @@ fn repeat(sequence: &Val, count: &Val) -> RenderResult<Val> {
 
 /// Python's `//`.
 fn floor_div(a: &Number, b: &Number) -> RenderResult<Val> {
-    let zero_division = |message: &str| Failure::python("ZeroDivisionError", message);
+    let zero_division = |message: &str| TemplateError::python("ZeroDivisionError", message);
     if let (Number::Int(a), Number::Int(b)) = (a, b) {
         if b.is_zero() {
             return Err(zero_division("integer division or modulo by zero"));

@@ -7,17 +7,16 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 use indexmap::IndexMap;
 
-use super::super::{Failure, PluginContext};
-use super::ast::{Block, Expr, For, MacroDef, Stmt, Target, Template};
 use super::check::unsupported;
-use super::errors::Source;
-use super::free_names::FreeNames;
-use super::load;
 use super::scope::Scope;
 use super::value::{Loop, Macro, Module, Undefined, Val};
-use crate::value::DictId;
+use crate::error::TemplateError;
+use crate::model::ModelAccess;
+use crate::source::TemplateSource;
+use crate::syntax::ast::{Block, Expr, For, MacroDef, Stmt, Target, Template};
+use crate::syntax::free_names::FreeNames;
 
-pub(super) type RenderResult<T> = Result<T, Failure>;
+pub(super) type RenderResult<T> = Result<T, TemplateError>;
 
 /// Maximum stack use of a render: expressions cost one, statements two, and calls and other
 /// templates `CALL_COST`. One unit is about five kilobytes in a debug build, so this needs a stack
@@ -26,10 +25,8 @@ const DEPTH_MAX: usize = 1500;
 pub(super) const CALL_COST: usize = 4;
 const STATEMENT_COST: usize = 2;
 
-pub(super) struct Renderer<'c> {
-    pub(super) ctx: &'c mut dyn PluginContext,
-    /// The passed variables; without any, names are looked up at the call.
-    pub(super) given: Option<DictId>,
+pub(super) struct Renderer<'c, M> {
+    pub(super) model: &'c mut M,
     pub(super) template_name: String,
     /// Current line, for error messages.
     pub(super) line: Cell<usize>,
@@ -45,9 +42,9 @@ pub(super) struct Renderer<'c> {
     /// Cache of names of the model.
     pub(super) known: HashMap<Rc<str>, Val>,
     /// The template being rendered.
-    pub(super) source: Option<Rc<Source>>,
+    pub(super) source: Option<Rc<TemplateSource>>,
     /// Location of the first failure.
-    pub(super) failed: Option<(Rc<Source>, usize)>,
+    pub(super) failed: Option<(Rc<TemplateSource>, usize)>,
     /// The last undefined value that was used.
     pub(super) blamed: RefCell<Option<Rc<Undefined>>>,
     depth: usize,
@@ -59,11 +56,10 @@ fn short_name(path: &str) -> String {
     rest.to_owned()
 }
 
-impl<'c> Renderer<'c> {
-    pub(super) fn new(ctx: &'c mut dyn PluginContext, given: Option<DictId>, path: &str) -> Self {
+impl<'c, M: ModelAccess> Renderer<'c, M> {
+    pub(super) fn new(model: &'c mut M, path: &str) -> Self {
         Renderer {
-            ctx,
-            given,
+            model,
             template_name: short_name(path),
             line: Cell::new(1),
             blocks: HashMap::new(),
@@ -79,10 +75,11 @@ impl<'c> Renderer<'c> {
         }
     }
 
-    pub(super) fn unsupported(&self, what: &str) -> Failure {
+    pub(super) fn unsupported(&self, what: &str) -> TemplateError {
         unsupported(what, self.line.get())
     }
 
+    /// Renders a template on its own.
     pub(super) fn render(&mut self, template: &Template) -> RenderResult<String> {
         self.run(template, &Scope::root())
     }
@@ -95,7 +92,7 @@ impl<'c> Renderer<'c> {
     ) -> RenderResult<T> {
         if self.depth + cost > DEPTH_MAX {
             let message = "maximum recursion depth exceeded";
-            return Err(Failure::python("RecursionError", message));
+            return Err(TemplateError::python("RecursionError", message));
         }
         self.depth += cost;
         let outcome = work(self);
@@ -388,7 +385,9 @@ impl<'c> Renderer<'c> {
         around: Option<&Rc<Scope>>,
     ) -> RenderResult<String> {
         let Some(block) = self.blocks.get(name).and_then(|chain| chain.get(level)).cloned() else {
-            return Err(Failure::Runtime(format!("there is no parent block called '{name}'.")));
+            return Err(TemplateError::Undefined(format!(
+                "there is no parent block called '{name}'."
+            )));
         };
         if block.required {
             return Err(template_error(&format!("Required block '{name}' not found")));
@@ -427,9 +426,9 @@ impl<'c> Renderer<'c> {
         self.require_defined(&name)?;
         let Some(path) = name.as_text() else {
             let message = format!("'{}' object has no attribute 'split'", name.class());
-            return Err(Failure::python("AttributeError", message));
+            return Err(TemplateError::python("AttributeError", message));
         };
-        Ok((load(&*self.ctx, path)?, path.to_string()))
+        Ok((self.model.template(path)?, path.to_string()))
     }
 
     fn include(
@@ -450,9 +449,9 @@ impl<'c> Renderer<'c> {
         for name in &names {
             let Some(path) = name.as_text() else {
                 let message = format!("'{}' object has no attribute 'split'", name.class());
-                return Err(Failure::python("AttributeError", message));
+                return Err(TemplateError::python("AttributeError", message));
             };
-            match load(&*self.ctx, path) {
+            match self.model.template(path) {
                 Ok(template) => {
                     found = Some((template, path.clone()));
                     break;
@@ -494,15 +493,18 @@ impl<'c> Renderer<'c> {
     }
 }
 
-pub(super) fn template_error(message: &str) -> Failure {
-    Failure::python("jinja2.exceptions.TemplateRuntimeError", message)
+pub(super) fn template_error(message: &str) -> TemplateError {
+    TemplateError::python("jinja2.exceptions.TemplateRuntimeError", message)
 }
 
-fn is_not_found(failure: &Failure) -> bool {
-    matches!(failure, Failure::Python(error) if error.kind == super::NOT_FOUND)
+fn is_not_found(failure: &TemplateError) -> bool {
+    matches!(failure, TemplateError::Python(error) if error.kind == crate::NOT_FOUND)
 }
 
-fn none_found(names: &[Val], renderer: &Renderer<'_>) -> RenderResult<Failure> {
+fn none_found<M: ModelAccess>(
+    names: &[Val],
+    renderer: &Renderer<'_, M>,
+) -> RenderResult<TemplateError> {
     let shown: Vec<String> = names
         .iter()
         .map(|name| Ok(renderer.text(name)?.to_string()))
@@ -513,5 +515,5 @@ fn none_found(names: &[Val], renderer: &Renderer<'_>) -> RenderResult<Failure> {
             format!("none of the templates given were found: {}", names.join(", "))
         }
     };
-    Ok(Failure::python("jinja2.exceptions.TemplatesNotFound", message))
+    Ok(TemplateError::python("jinja2.exceptions.TemplatesNotFound", message))
 }

@@ -3,16 +3,16 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use super::SyntaxError;
 use super::ast::{Block, Expr, For, Kind, MacroDef, Stmt, Target, Template};
-use super::errors::Source;
 use super::free_names::analyse;
 use super::lexer::{Tok, Token, tokenize};
+use crate::error::TemplateSyntaxError;
+use crate::source::TemplateSource;
 
 /// Maximum nesting depth, independent of the machine's stack.
-pub(super) const DEPTH_MAX: usize = 200;
+pub(crate) const DEPTH_MAX: usize = 200;
 
-pub(super) struct Parser {
+pub(crate) struct Parser {
     tokens: Vec<Token>,
     at: usize,
     depth: usize,
@@ -21,12 +21,12 @@ pub(super) struct Parser {
     end_tags: Vec<&'static [&'static str]>,
     /// The tags of those blocks and their lines.
     open_tags: Vec<(usize, String)>,
-    pub(super) source: Rc<Source>,
+    pub(crate) source: Rc<TemplateSource>,
 }
 
-pub(super) type ParseResult<T> = Result<T, SyntaxError>;
+pub(crate) type ParseResult<T> = Result<T, TemplateSyntaxError>;
 
-pub(super) fn parse(source: &Rc<Source>) -> ParseResult<Template> {
+pub(crate) fn parse(source: &Rc<TemplateSource>) -> ParseResult<Template> {
     let mut parser = Parser {
         tokens: tokenize(&source.text)?,
         source: source.clone(),
@@ -47,33 +47,33 @@ pub(super) fn parse(source: &Rc<Source>) -> ParseResult<Template> {
 }
 
 impl Parser {
-    pub(super) fn fail<T>(&self, message: impl Into<String>) -> ParseResult<T> {
-        Err(SyntaxError::syntax(message))
+    pub(crate) fn fail<T>(&self, message: impl Into<String>) -> ParseResult<T> {
+        Err(TemplateSyntaxError::syntax(message))
     }
 
     /// Guards recursion; `leave_level` undoes it.
-    pub(super) fn enter_level(&mut self) -> ParseResult<()> {
+    pub(crate) fn enter_level(&mut self) -> ParseResult<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { self.fail("the template is nested too deeply") } else { Ok(()) }
     }
 
-    pub(super) fn leave_level(&mut self) {
+    pub(crate) fn leave_level(&mut self) {
         self.depth -= 1;
     }
 
-    pub(super) fn current(&self) -> &Tok {
+    pub(crate) fn current(&self) -> &Tok {
         &self.tokens[self.at].tok
     }
 
-    pub(super) fn line(&self) -> usize {
+    pub(crate) fn line(&self) -> usize {
         self.tokens[self.at].line
     }
 
-    pub(super) fn peek(&self) -> &Tok {
+    pub(crate) fn peek(&self) -> &Tok {
         &self.tokens[(self.at + 1).min(self.tokens.len() - 1)].tok
     }
 
-    pub(super) fn next(&mut self) -> Tok {
+    pub(crate) fn next(&mut self) -> Tok {
         let tok = self.tokens[self.at].tok.clone();
         if self.at + 1 < self.tokens.len() {
             self.at += 1;
@@ -81,15 +81,15 @@ impl Parser {
         tok
     }
 
-    pub(super) fn is_op(&self, op: &str) -> bool {
+    pub(crate) fn is_op(&self, op: &str) -> bool {
         matches!(self.current(), Tok::Op(found) if *found == op)
     }
 
-    pub(super) fn is_name(&self, name: &str) -> bool {
+    pub(crate) fn is_name(&self, name: &str) -> bool {
         matches!(self.current(), Tok::Name(found) if found == name)
     }
 
-    pub(super) fn skip_op(&mut self, op: &str) -> bool {
+    pub(crate) fn skip_op(&mut self, op: &str) -> bool {
         let found = self.is_op(op);
         if found {
             self.next();
@@ -97,7 +97,7 @@ impl Parser {
         found
     }
 
-    pub(super) fn skip_name(&mut self, name: &str) -> bool {
+    pub(crate) fn skip_name(&mut self, name: &str) -> bool {
         let found = self.is_name(name);
         if found {
             self.next();
@@ -112,15 +112,15 @@ impl Parser {
         self.fail(format!("expected token '{what}', got '{}'", self.current().describe()))
     }
 
-    pub(super) fn expect_op(&mut self, op: &str) -> ParseResult<()> {
+    pub(crate) fn expect_op(&mut self, op: &str) -> ParseResult<()> {
         if self.skip_op(op) { Ok(()) } else { self.expected(op) }
     }
 
-    pub(super) fn expect_name(&mut self, name: &str) -> ParseResult<()> {
+    pub(crate) fn expect_name(&mut self, name: &str) -> ParseResult<()> {
         if self.skip_name(name) { Ok(()) } else { self.expected(name) }
     }
 
-    pub(super) fn name(&mut self) -> ParseResult<Rc<str>> {
+    pub(crate) fn name(&mut self) -> ParseResult<Rc<str>> {
         match self.current() {
             Tok::Name(name) => {
                 let name = Rc::from(name.as_str());
@@ -309,7 +309,7 @@ impl Parser {
         }
         self.skip_name(&name);
         if self.blocks.iter().any(|block| block.name == name) {
-            return Err(SyntaxError::assertion(format!("block '{name}' defined twice")));
+            return Err(TemplateSyntaxError::assertion(format!("block '{name}' defined twice")));
         }
         let (source, loads) = (self.source.clone(), OnceCell::new());
         let block = Rc::new(Block { source, name, scoped, required, body, loads });
@@ -441,7 +441,7 @@ impl Parser {
         Ok(Stmt::Autoescape { enabled, body, loads: OnceCell::new() })
     }
 
-    pub(super) fn target_name(&mut self) -> ParseResult<Rc<str>> {
+    pub(crate) fn target_name(&mut self) -> ParseResult<Rc<str>> {
         let name = self.name()?;
         if let "true" | "false" | "True" | "False" | "none" | "None" = &*name {
             return self.fail("can't assign to 'name'");

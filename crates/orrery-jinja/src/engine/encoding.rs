@@ -1,16 +1,17 @@
 //! Filters that encode values: JSON, URLs and XML.
 
-use orrery_python::is_space;
+use orrery_python::{is_space, write_json_str};
 
-use super::super::Failure;
 use super::evaluate::CallArgs;
 use super::operators::{number, type_error};
 use super::render::{RenderResult, Renderer};
 use super::str_methods::{escape, url_quote};
 use super::value::{Val, View};
-use crate::value::Value;
+use crate::error::TemplateError;
+use crate::model::ModelAccess;
+use crate::objects::Object;
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     /// JSON that is safe inside HTML; keys are sorted.
     pub(super) fn json(&self, value: &Val, out: &mut String) -> RenderResult<()> {
         match value {
@@ -63,7 +64,7 @@ impl Renderer<'_> {
 
     fn json_text(&self, text: &str, out: &mut String) {
         let mut plain = String::new();
-        super::super::json::write_string(&mut plain, text);
+        write_json_str(&mut plain, text);
         for c in plain.chars() {
             match c {
                 '<' => out.push_str("\\u003c"),
@@ -78,7 +79,7 @@ impl Renderer<'_> {
     pub(super) fn url_encoded(&mut self, value: &Val) -> RenderResult<Val> {
         let is_plain = value.as_text().is_some()
             || number(value).is_some()
-            || matches!(value, Val::None | Val::Model(Value::Instance(_)));
+            || matches!(value, Val::None | Val::Model(Object::Instance(_)));
         if is_plain {
             return Ok(Val::str(url_quote(&self.text(value)?, false)));
         }
@@ -111,7 +112,7 @@ impl Renderer<'_> {
         let mut shown = Vec::new();
         let view = match value {
             Val::Dict(entries) => Val::OwnView(View::Items, entries.clone()),
-            Val::Model(Value::Dict(id)) => Val::View(View::Items, *id),
+            Val::Model(Object::Dict(id)) => Val::View(View::Items, *id),
             _ => return Err(self.invalid_arguments("xmlattr")),
         };
         for pair in self.iterate(&view)? {
@@ -123,7 +124,7 @@ impl Renderer<'_> {
             let name = self.text(&key)?;
             if name.contains(|c| is_space(c) || matches!(c, '/' | '>' | '=')) {
                 let message = format!("Invalid character in attribute name: {}", self.repr(&key)?);
-                return Err(Failure::python("ValueError", message));
+                return Err(TemplateError::python("ValueError", message));
             }
             shown.push(format!("{}=\"{}\"", escape(&name), escape(&self.text(&item)?)));
         }

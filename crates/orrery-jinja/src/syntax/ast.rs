@@ -5,32 +5,33 @@ use std::rc::Rc;
 
 use orrery_python::Int;
 
-use super::errors::Source;
 use super::free_names::FreeNames;
+use crate::source::TemplateSource;
 
+/// A parsed template.
 #[derive(Debug)]
-pub(super) struct Template {
-    pub(super) source: Rc<Source>,
-    pub(super) body: Vec<Stmt>,
+pub struct Template {
+    pub(crate) source: Rc<TemplateSource>,
+    pub(crate) body: Vec<Stmt>,
     /// Blocks by name, at any nesting level.
-    pub(super) blocks: Vec<Rc<Block>>,
+    pub(crate) blocks: Vec<Rc<Block>>,
     /// Free names, looked up when the template begins; likewise in every frame below.
-    pub(super) loads: OnceCell<FreeNames>,
+    pub(crate) loads: OnceCell<FreeNames>,
 }
 
 #[derive(Debug)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// The template that contains it.
-    pub(super) source: Rc<Source>,
-    pub(super) name: Rc<str>,
-    pub(super) scoped: bool,
-    pub(super) required: bool,
-    pub(super) body: Vec<Stmt>,
-    pub(super) loads: OnceCell<FreeNames>,
+    pub(crate) source: Rc<TemplateSource>,
+    pub(crate) name: Rc<str>,
+    pub(crate) scoped: bool,
+    pub(crate) required: bool,
+    pub(crate) body: Vec<Stmt>,
+    pub(crate) loads: OnceCell<FreeNames>,
 }
 
 #[derive(Debug)]
-pub(super) enum Stmt {
+pub(crate) enum Stmt {
     Data(Rc<str>),
     Output(Vec<Expr>),
     For(Rc<For>),
@@ -50,33 +51,33 @@ pub(super) enum Stmt {
 }
 
 #[derive(Debug)]
-pub(super) struct For {
-    pub(super) target: Target,
-    pub(super) iterable: Expr,
-    pub(super) test: Option<Expr>,
-    pub(super) recursive: bool,
-    pub(super) body: Vec<Stmt>,
-    pub(super) otherwise: Vec<Stmt>,
-    pub(super) loads: OnceCell<FreeNames>,
-    pub(super) test_loads: OnceCell<FreeNames>,
-    pub(super) otherwise_loads: OnceCell<FreeNames>,
+pub(crate) struct For {
+    pub(crate) target: Target,
+    pub(crate) iterable: Expr,
+    pub(crate) test: Option<Expr>,
+    pub(crate) recursive: bool,
+    pub(crate) body: Vec<Stmt>,
+    pub(crate) otherwise: Vec<Stmt>,
+    pub(crate) loads: OnceCell<FreeNames>,
+    pub(crate) test_loads: OnceCell<FreeNames>,
+    pub(crate) otherwise_loads: OnceCell<FreeNames>,
 }
 
 #[derive(Debug)]
-pub(super) struct MacroDef {
-    pub(super) params: Vec<Rc<str>>,
+pub(crate) struct MacroDef {
+    pub(crate) params: Vec<Rc<str>>,
     /// Defaults of the last parameters.
-    pub(super) defaults: Vec<Expr>,
-    pub(super) body: Vec<Stmt>,
+    pub(crate) defaults: Vec<Expr>,
+    pub(crate) body: Vec<Stmt>,
     /// Special names that the body mentions.
-    pub(super) uses_varargs: bool,
-    pub(super) uses_kwargs: bool,
-    pub(super) uses_caller: bool,
-    pub(super) loads: OnceCell<FreeNames>,
+    pub(crate) uses_varargs: bool,
+    pub(crate) uses_kwargs: bool,
+    pub(crate) uses_caller: bool,
+    pub(crate) loads: OnceCell<FreeNames>,
 }
 
 #[derive(Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     Name(Rc<str>),
     Tuple(Vec<Target>),
     /// `namespace.attribute`.
@@ -84,15 +85,15 @@ pub(super) enum Target {
 }
 
 #[derive(Debug)]
-pub(super) struct Expr {
-    pub(super) kind: Kind,
-    pub(super) line: usize,
+pub(crate) struct Expr {
+    pub(crate) kind: Kind,
+    pub(crate) line: usize,
     /// Height of the expression tree, itself included.
-    pub(super) height: usize,
+    pub(crate) height: usize,
 }
 
 impl Expr {
-    pub(super) fn new(kind: Kind, line: usize) -> Expr {
+    pub(crate) fn new(kind: Kind, line: usize) -> Expr {
         let height = 1 + kind.height();
         Expr { kind, line, height }
     }
@@ -150,7 +151,7 @@ impl Args {
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     None,
     Bool(bool),
     Int(Int),
@@ -191,15 +192,15 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Args {
-    pub(super) positional: Vec<Expr>,
-    pub(super) named: Vec<(Rc<str>, Expr)>,
-    pub(super) rest: Option<Box<Expr>>,
-    pub(super) rest_named: Option<Box<Expr>>,
+pub(crate) struct Args {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) named: Vec<(Rc<str>, Expr)>,
+    pub(crate) rest: Option<Box<Expr>>,
+    pub(crate) rest_named: Option<Box<Expr>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Binary {
+pub(crate) enum Binary {
     Add,
     Sub,
     Mul,
@@ -210,7 +211,7 @@ pub(super) enum Binary {
 }
 
 impl Binary {
-    pub(super) fn symbol(self) -> &'static str {
+    pub(crate) fn symbol(self) -> &'static str {
         match self {
             Binary::Add => "+",
             Binary::Sub => "-",
@@ -224,7 +225,7 @@ impl Binary {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -233,4 +234,11 @@ pub(super) enum Comparison {
     GreaterOrEqual,
     In,
     NotIn,
+}
+
+impl Template {
+    /// The text that the template was parsed from.
+    pub fn source(&self) -> &TemplateSource {
+        &self.source
+    }
 }

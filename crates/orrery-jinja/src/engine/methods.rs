@@ -8,7 +8,6 @@ use orrery_python::{
     Int, is_space, str_capitalize, str_lower, str_split, str_split_blanks, str_upper,
 };
 
-use super::super::Failure;
 use super::evaluate::CallArgs;
 use super::operators::type_error;
 use super::render::{RenderResult, Renderer};
@@ -16,9 +15,11 @@ use super::sequences::at;
 use super::str_methods::{center, split_lines, str_title};
 use super::tests::{is_cased, to_integer};
 use super::value::{Key, Val, View};
-use crate::value::Value;
+use crate::error::TemplateError;
+use crate::model::ModelAccess;
+use crate::objects::Object;
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     pub(super) fn call_method(
         &mut self,
         object: &Val,
@@ -28,11 +29,11 @@ impl Renderer<'_> {
         let outcome = match object {
             Val::Str(text) => self.text_method(text, name, given)?,
             Val::List(items) => self.list_method(items, object, name, given)?,
-            Val::Tuple(_) | Val::Model(Value::List(_)) | Val::Bare(Value::List(_)) => {
+            Val::Tuple(_) | Val::Model(Object::List(_)) | Val::Bare(Object::List(_)) => {
                 self.reading_method(object, name, given)?
             }
             Val::Dict(entries) => self.dict_method(entries, name, given)?,
-            Val::Model(Value::Dict(id)) | Val::Bare(Value::Dict(id)) => match name {
+            Val::Model(Object::Dict(id)) | Val::Bare(Object::Dict(id)) => match name {
                 "keys" => Some(Val::View(View::Keys, *id)),
                 "values" => Some(Val::View(View::Values, *id)),
                 "items" => Some(Val::View(View::Items, *id)),
@@ -110,7 +111,7 @@ impl Renderer<'_> {
                     Val::Tuple(_) => "tuple.index(x): x not in tuple".to_owned(),
                     _ => format!("{} is not in list", self.repr(&wanted)?),
                 };
-                Err(Failure::python("ValueError", message))
+                Err(TemplateError::python("ValueError", message))
             }
         }
     }
@@ -157,16 +158,16 @@ impl Renderer<'_> {
                         return Ok(Some(Val::None));
                     }
                 }
-                return Err(Failure::python("ValueError", "list.remove(x): x not in list"));
+                return Err(TemplateError::python("ValueError", "list.remove(x): x not in list"));
             }
             "pop" => {
                 let Some([index]) = given.bound(["index"]) else { return Ok(None) };
                 let index = index.map_or(Ok(-1), |index| to_integer(&index))?;
                 if items.borrow().is_empty() {
-                    return Err(Failure::python("IndexError", "pop from empty list"));
+                    return Err(TemplateError::python("IndexError", "pop from empty list"));
                 }
                 if at(&items.borrow(), index).is_none() {
-                    return Err(Failure::python("IndexError", "pop index out of range"));
+                    return Err(TemplateError::python("IndexError", "pop index out of range"));
                 }
                 let len = items.borrow().len() as i64;
                 let index = if index < 0 { index + len } else { index };
@@ -223,7 +224,7 @@ impl Renderer<'_> {
             "popitem" => {
                 let Some((key, value)) = entries.borrow_mut().pop() else {
                     let message = "'popitem(): dictionary is empty'";
-                    return Err(Failure::python("KeyError", message));
+                    return Err(TemplateError::python("KeyError", message));
                 };
                 return Ok(Some(Val::tuple(vec![key.value, value])));
             }
@@ -248,7 +249,7 @@ impl Renderer<'_> {
             }
             ("pop", None) => match default {
                 Some(default) => default,
-                None => return Err(Failure::python("KeyError", self.repr(&key)?)),
+                None => return Err(TemplateError::python("KeyError", self.repr(&key)?)),
             },
             _ => return Ok(None),
         }))
@@ -445,7 +446,7 @@ impl Renderer<'_> {
             "index" | "rindex" => {
                 let found = if name == "index" { text.find(&*first) } else { text.rfind(&*first) };
                 if found.is_none() {
-                    return Err(Failure::python("ValueError", "substring not found"));
+                    return Err(TemplateError::python("ValueError", "substring not found"));
                 }
                 position(found)
             }
@@ -454,7 +455,7 @@ impl Renderer<'_> {
             "removeprefix" => Val::str(text.strip_prefix(&*first).unwrap_or(text)),
             "removesuffix" => Val::str(text.strip_suffix(&*first).unwrap_or(text)),
             "partition" | "rpartition" if first.is_empty() => {
-                return Err(Failure::python("ValueError", "empty separator"));
+                return Err(TemplateError::python("ValueError", "empty separator"));
             }
             "partition" => {
                 let (head, middle, tail) = text
@@ -473,7 +474,7 @@ impl Renderer<'_> {
         }))
     }
 
-    /// `"{}".format(…)`: like `std::format`, which sees the same model values as templates.
+    /// `"{}".format(…)`.
     fn format_method(&mut self, text: &str, given: CallArgs) -> RenderResult<Val> {
         let is_plain = |value: &Val| {
             !matches!(value, Val::List(_) | Val::Tuple(_) | Val::Dict(_) | Val::Range(..))
@@ -484,17 +485,13 @@ impl Renderer<'_> {
         }
         let mut positional = Vec::new();
         for value in &given.positional {
-            positional.push(self.model_value(value)?);
+            positional.push(self.argument(value)?);
         }
-        let mut named = crate::value::Dict::default();
+        let mut named = Vec::new();
         for (name, value) in &given.named {
-            let value = self.model_value(value)?;
-            named.insert(self.ctx.heap_mut().intern(name), value);
+            named.push((name.clone(), self.argument(value)?));
         }
-        let heap = self.ctx.heap_mut();
-        let args = [heap.str(text), heap.list(positional), heap.dict(named)];
-        let result = super::super::format::format(&mut *self.ctx, &args)?;
-        self.template_value(result)
+        Ok(Val::str(self.model.format(text, positional, named)?))
     }
 }
 

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use indexmap::IndexMap;
 use orrery_python::Int;
 
-use super::super::Failure;
-use super::ast::{Args, Comparison, Expr, Kind, MacroDef};
-use super::errors::UndefinedName;
 use super::operators::type_error;
 use super::render::{CALL_COST, RenderResult, Renderer, template_error};
 use super::scope::Scope;
 use super::value::{Cycler, Joiner, Key, Macro, Val};
+use crate::error::{TemplateError, UndefinedName};
+use crate::model::ModelAccess;
+use crate::syntax::ast::{Args, Comparison, Expr, Kind, MacroDef};
 
 /// Arguments of a call, evaluated.
 #[derive(Clone, Default)]
@@ -41,7 +41,7 @@ impl CallArgs {
     }
 }
 
-impl Renderer<'_> {
+impl<M: ModelAccess> Renderer<'_, M> {
     pub(super) fn eval(&mut self, expr: &Expr, scope: &Rc<Scope>) -> RenderResult<Val> {
         let outcome = self.with_deeper_stack(1, |renderer| renderer.eval_here(expr, scope));
         self.record_failure(outcome)
@@ -175,24 +175,14 @@ impl Renderer<'_> {
     pub(super) fn model_or_global(&mut self, name: &Rc<str>) -> RenderResult<Val> {
         if !self.sees_model {
             // The reference compiler looks for the model here and finds that it was not passed on.
-            return Err(Failure::python("KeyError", "'{{resolver'"));
+            return Err(TemplateError::python("KeyError", "'{{resolver'"));
         }
         if let Some(known) = self.known.get(name) {
             return Ok(known.clone());
         }
-        let found = match self.given {
-            Some(given) => {
-                let heap = self.ctx.heap();
-                heap.find_text(name).and_then(|key| heap.entries(given).get(&key).copied())
-            }
-            None => match self.ctx.variable(name) {
-                Ok(found) => found,
-                Err(Failure::Optional { .. }) => None,
-                Err(failure) => return Err(failure),
-            },
-        };
+        let found = self.model.variable(name)?.map(Val::from_item);
         if let Some(found) = found {
-            let found = self.template_value(found)?;
+            let found = self.known_value(found)?;
             self.known.insert(name.clone(), found.clone());
             return Ok(found);
         }
@@ -443,7 +433,7 @@ impl Renderer<'_> {
             }
             "cycler" => {
                 if given.positional.is_empty() {
-                    return Err(Failure::python(
+                    return Err(TemplateError::python(
                         "RuntimeError",
                         "at least one item has to be provided",
                     ));
@@ -482,7 +472,7 @@ impl Renderer<'_> {
         match bounds.as_slice() {
             [stop] => Ok(Val::Range(0, *stop, 1)),
             [start, stop] => Ok(Val::Range(*start, *stop, 1)),
-            [_, _, 0] => Err(Failure::python("ValueError", "range() arg 3 must not be zero")),
+            [_, _, 0] => Err(TemplateError::python("ValueError", "range() arg 3 must not be zero")),
             [start, stop, step] => Ok(Val::Range(*start, *stop, *step)),
             [] => type_error("range expected at least 1 argument, got 0"),
             more => type_error(format!("range expected at most 3 arguments, got {}", more.len())),
@@ -501,6 +491,6 @@ fn insert(dict: &mut IndexMap<Key, Val>, key: Key, value: Val) {
 }
 
 /// The error for an undefined filter or test that is reached.
-pub(super) fn no_such_name(kind: &str, name: &str) -> Failure {
+pub(super) fn no_such_name(kind: &str, name: &str) -> TemplateError {
     template_error(&format!("No {kind} named '{name}' found."))
 }

@@ -11,7 +11,7 @@ use indexmap::{IndexMap, IndexSet};
 use super::ast::{Args, Expr, Kind, MacroDef, Stmt, Target, Template};
 
 /// Names in the order in which they are looked up.
-pub(super) type FreeNames = Vec<Rc<str>>;
+pub(crate) type FreeNames = Vec<Rc<str>>;
 
 #[derive(Clone, Default)]
 struct Symbols<'p> {
@@ -22,7 +22,7 @@ struct Symbols<'p> {
 }
 
 /// Computes the free names of all frames of a template.
-pub(super) fn analyse(template: &Template) {
+pub(crate) fn analyse(template: &Template) {
     let mut root = Symbols::default();
     root.statements(&template.body);
     // A frame's names are complete before those of the frames inside it are decided.
