@@ -175,17 +175,19 @@ pub(super) fn wrap(text: &str, width: usize, break_long_words: bool) -> Vec<Stri
             chunks.pop_front();
         }
         if let Some(&chunk) = chunks.front().filter(|chunk| count(chunk) > width) {
-            let room = width - len;
-            if break_long_words && room > 0 {
+            if break_long_words {
+                // Python adds the part of the word that has room, even an empty one.
+                let room = width - len;
                 let cut = chunk.char_indices().nth(room).map_or(chunk.len(), |(at, _)| at);
                 line.push(&chunk[..cut]);
                 chunks[0] = &chunk[cut..];
-            } else if !break_long_words && line.is_empty() {
+            } else if line.is_empty() {
                 line.push(chunk);
                 chunks.pop_front();
             }
         }
-        if line.last().is_some_and(|chunk| chunk.starts_with(' ')) {
+        // So the last chunk may be empty; the blanks before it then stay.
+        if line.last().is_some_and(|chunk| chunk.trim_start_matches(' ').is_empty()) {
             line.pop();
         }
         if !line.is_empty() {
