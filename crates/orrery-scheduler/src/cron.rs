@@ -4,7 +4,7 @@
 //! day and weekday. Besides lists, ranges and steps the syntax has names of months and weekdays,
 //! `?` for `*`, `L` for the last day of the month and `L5` for its last Friday; Sunday is 0 or 7.
 //! This is not a library because libraries differ in exactly these rules and include a calendar
-//! with time zones.
+//! with time zones (`docs/decisions/0016-libraries-and-own-code.md`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -152,14 +152,25 @@ impl Field {
         };
         let (start, end) = match range.split_once('-') {
             _ if matches!(range, "*" | "?") => (self.min, self.max),
-            Some((start, end)) => (self.value(start, part)?, self.value(end, part)?),
+            Some((start, end)) => {
+                let (start, end) = (self.value(start, part)?, self.value(end, part)?);
+                // A week that ends on Sunday ends with 7.
+                (start, if self.has_two_sundays() && end == 0 { self.max } else { end })
+            }
             None => {
                 let start = self.value(range, part)?;
-                (start, if step.is_some() { self.max } else { start })
+                // Steps count each day of the week once.
+                let last = self.max - u32::from(self.has_two_sundays());
+                (start, if step.is_some() { last } else { start })
             }
         };
         let step = step.map_or(Some(1), digits).filter(|step| *step > 0 && start <= end);
         step.map(|step| (start, end, step)).ok_or_else(|| self.invalid(part))
+    }
+
+    /// True for weekdays, where 0 and 7 are the same day.
+    fn has_two_sundays(&self) -> bool {
+        (self.min, self.max) == (0, 7)
     }
 
     fn value(&self, text: &str, part: &str) -> Result<u32, InvalidCron> {
@@ -367,6 +378,10 @@ mod tests {
             ("0 0 5 * 1,3", "2026-08-05T00:00:00 2026-10-05T00:00:00 2027-04-05T00:00:00"),
             ("* * * * * * *", "2026-02-27T10:17:34 2026-02-27T10:17:35 2026-02-27T10:17:36"),
             ("0 0 * * sun-tue", "2026-03-01T00:00:00 2026-03-02T00:00:00 2026-03-03T00:00:00"),
+            ("0 0 * * fri-sun", "2026-02-28T00:00:00 2026-03-01T00:00:00 2026-03-06T00:00:00"),
+            ("0 0 * * 5-0", "2026-02-28T00:00:00 2026-03-01T00:00:00 2026-03-06T00:00:00"),
+            ("0 0 * * 3/4", "2026-03-04T00:00:00 2026-03-11T00:00:00 2026-03-18T00:00:00"),
+            ("0 0 1 * 0-0", "2026-03-01T00:00:00 2026-04-01T00:00:00 2026-05-01T00:00:00"),
             ("0 0 1-7 * mon", "2026-03-02T00:00:00 2026-04-06T00:00:00 2026-05-04T00:00:00"),
             ("0 0 1 1 * 2020", ""),
             ("0-30/45 * * * *", "2026-02-27T11:00:00 2026-02-27T12:00:00 2026-02-27T13:00:00"),
@@ -382,6 +397,7 @@ mod tests {
             "0 22-2 * * *",
             "0 0 * * fri-mon",
             "0 0 * * 5L",
+            "0 0 * * 7/1",
             "60 * * * *",
             "10-5 * * * *",
             "@reboot",
