@@ -47,7 +47,7 @@ pub(crate) fn check_requirement(text: &str) -> Result<(), String> {
     });
     static SPECIFIERS: LazyLock<Regex> = LazyLock::new(|| {
         let one = format!(
-            r"(?:===\s*[^\s;)]+|(?:==|!=)\s*{VERSION}(?:\.\*|{LOCAL})|~=\s*(?:[0-9]+!)?[0-9]+(?:\.[0-9]+)+[-_.a-z0-9]*|(?:<=|>=|<|>)\s*{VERSION})"
+            r"(?:===\s*[^\s;)]+|(?:==|!=)\s*{VERSION}(?:\.\*|{LOCAL})|~=\s*v?(?:[0-9]+!)?[0-9]+(?:\.[0-9]+)+[-_.a-z0-9]*|(?:<=|>=|<|>)\s*{VERSION})"
         );
         pattern(&format!(r"(?i)^{one}(?:\s*,\s*{one})*\s*,?\s*"))
     });
@@ -152,6 +152,7 @@ mod tests {
             "m>=1,<2",
             "m[extra]",
             "m == 1.*",
+            "m ~= v1.2",
             "m === foo",
             "m @ http://x",
             "m.n",

@@ -14,6 +14,8 @@ pub struct ModuleVersion {
     pre: Option<(u8, u64)>,
     post: Option<u64>,
     dev: Option<u64>,
+    /// The local part behind `+`, normalized. The order of versions ignores it.
+    local: Option<String>,
     text: String,
 }
 
@@ -25,7 +27,7 @@ impl ModuleVersion {
     pub fn parse(text: &str) -> Option<Self> {
         static FORM: LazyLock<Regex> = LazyLock::new(|| {
             Regex::new(
-                r"(?i)^\s*v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[-_.]?(alpha|a|beta|b|preview|pre|c|rc)[-_.]?([0-9]*))?(?:-([0-9]+)|[-_.]?(post|rev|r)[-_.]?([0-9]*))?(?:[-_.]?(dev)[-_.]?([0-9]*))?(?:\+[a-z0-9]+(?:[-_.][a-z0-9]+)*)?\s*$",
+                r"(?i)^\s*v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[-_.]?(alpha|a|beta|b|preview|pre|c|rc)[-_.]?([0-9]*))?(?:-([0-9]+)|[-_.]?(post|rev|r)[-_.]?([0-9]*))?(?:[-_.]?(dev)[-_.]?([0-9]*))?(?:\+([a-z0-9]+(?:[-_.][a-z0-9]+)*))?\s*$",
             )
             .expect("invariant: the pattern is valid")
         });
@@ -38,12 +40,14 @@ impl ModuleVersion {
             "b" | "beta" => 1,
             _ => 2,
         });
+        let local = part(10).map(|local| local.to_ascii_lowercase().replace(['-', '_'], "."));
         Some(ModuleVersion {
             epoch: number(1).unwrap_or(0),
             numbers: numbers?,
             pre: pre.map(|kind| (kind, number(4).unwrap_or(0))),
             post: number(5).or_else(|| part(6).map(|_| number(7).unwrap_or(0))),
             dev: part(8).map(|_| number(9).unwrap_or(0)),
+            local,
             text: text.trim().to_owned(),
         })
     }
@@ -131,21 +135,29 @@ fn satisfies_one(release: &ModuleVersion, specifier: &str) -> bool {
     };
     let Some(wanted) = ModuleVersion::parse(text) else { return false };
     let begins = |count: usize| release.has_prefix_of(&wanted, count);
-    let same = if prefix { begins(wanted.numbers.len()) } else { *release == wanted };
+    let order = release.key().cmp(&wanted.key());
+    let same = if prefix {
+        begins(wanted.numbers.len())
+    } else {
+        order.is_eq() && (wanted.local.is_none() || release.local == wanted.local)
+    };
     match operator {
         "==" => same,
         "!=" => !same,
-        "~=" => *release >= wanted && begins(wanted.numbers.len().saturating_sub(1)),
-        "<=" => *release <= wanted,
-        ">=" => *release >= wanted,
+        "~=" => order.is_ge() && begins(wanted.numbers.len().saturating_sub(1)),
+        "<=" => order.is_le(),
+        ">=" => order.is_ge(),
         // Pre-releases and post-releases of the excluded version do not match.
         "<" => {
-            let near = release.is_prerelease() && release.has_base_of(&wanted);
-            *release < wanted && (wanted.is_prerelease() || !near)
+            let near = release.is_prerelease()
+                && release.has_base_of(&wanted)
+                && (wanted.post.is_none() || release.post == wanted.post);
+            order.is_lt() && (wanted.is_prerelease() || !near)
         }
         _ => {
-            let near = release.post.is_some() && release.has_base_of(&wanted);
-            *release > wanted && (wanted.post.is_some() || !near)
+            let near =
+                release.post.is_some() && release.has_base_of(&wanted) && release.pre == wanted.pre;
+            order.is_gt() && (wanted.post.is_some() || !near)
         }
     }
 }
@@ -200,6 +212,15 @@ mod tests {
             ("1.20", "==1.2.*", false),
             ("1.2", "!=1.2", false),
             ("1.2.post1", ">1.2", false),
+            ("1.2+local", "==1.2", true),
+            ("1.2+local", "!=1.2", false),
+            ("1.2", "==1.2+local", false),
+            ("1.2+local_1", "==1.2+LOCAL.1", true),
+            ("1.2+local", "<=1.2", true),
+            ("1.2+local", ">1.2", false),
+            ("1.2.dev1", "<1.2.post1", true),
+            ("1.2.post1", ">1.2a1", true),
+            ("1.2a1.post1", ">1.2a1", false),
             ("1.3", "[extra]>1.2 ; python_version > '3'", true),
             ("1.2", "(>=1)", true),
             ("1.2", "@ https://x", false),
