@@ -85,7 +85,7 @@ impl<M: ModelAccess> Renderer<'_, M> {
         if REFUSED_FILTERS.contains(&name) {
             return Err(self.unsupported(&format!("the filter `{name}`")));
         }
-        if !FILTERS.contains(&name) {
+        if FILTERS.binary_search(&name).is_err() {
             return Err(no_such_name("filter", name));
         }
         if let Some(result) = self.item_filter(name, &value, &given)? {

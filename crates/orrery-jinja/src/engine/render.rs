@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
 
 use super::check::unsupported;
 use super::scope::Scope;
@@ -40,7 +41,7 @@ pub(super) struct Renderer<'c, M> {
     /// True if names of the model are visible: not from imported templates.
     pub(super) sees_model: bool,
     /// Cache of names of the model.
-    pub(super) known: HashMap<Rc<str>, Val>,
+    pub(super) known: HashMap<Rc<str>, Val, FxBuildHasher>,
     /// The template being rendered.
     pub(super) source: Option<Rc<TemplateSource>>,
     /// Location of the first failure.
@@ -67,7 +68,7 @@ impl<'c, M: ModelAccess> Renderer<'c, M> {
             root: Scope::root(),
             at_root: true,
             sees_model: true,
-            known: HashMap::new(),
+            known: HashMap::default(),
             source: None,
             failed: None,
             blamed: RefCell::default(),
@@ -351,10 +352,11 @@ impl<'c, M: ModelAccess> Renderer<'c, M> {
             changed: RefCell::new(None),
             recursion: each.recursive.then(|| (each.clone(), scope.clone())),
         });
+        let name: Rc<str> = "loop".into();
         for (index, item) in state.items.iter().enumerate() {
             state.index.set(index);
             let inner = Scope::inner(scope);
-            inner.set("loop".into(), Val::Loop(state.clone()));
+            inner.set(name.clone(), Val::Loop(state.clone()));
             self.assign(&each.target, item, &inner)?;
             self.load_free_names(&each.loads, &inner)?;
             self.statements(&each.body, &inner, out)?;

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 
 use super::value::Val;
 
 #[derive(Default)]
 pub(super) struct Scope {
-    names: RefCell<HashMap<Rc<str>, Val>>,
+    names: RefCell<HashMap<Rc<str>, Val, FxBuildHasher>>,
     parent: Option<Rc<Scope>>,
 }
 

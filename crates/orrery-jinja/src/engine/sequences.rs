@@ -262,11 +262,10 @@ impl<M: ModelAccess> Renderer<'_, M> {
         let mut failure = None;
         keyed.sort_by(|(left, _), (right, _)| {
             let (left, right) = if reverse { (right, left) } else { (left, right) };
-            match (less(left, right), less(right, left)) {
-                (Ok(true), _) => std::cmp::Ordering::Less,
-                (_, Ok(true)) => std::cmp::Ordering::Greater,
-                (Ok(_), Ok(_)) => std::cmp::Ordering::Equal,
-                (Err(error), _) | (_, Err(error)) => {
+            match self.ordering(left, right, "<") {
+                // Numbers that are not comparable count as equal: neither is less.
+                Ok(order) => order.unwrap_or(std::cmp::Ordering::Equal),
+                Err(error) => {
                     failure.get_or_insert(error);
                     std::cmp::Ordering::Equal
                 }
