@@ -22,8 +22,10 @@ impl Ini {
     }
 
     fn section_value(&self, section: &str, option: &str) -> Option<&str> {
-        let (_, options) = self.sections.iter().find(|(name, _)| name == section)?;
-        options.iter().find(|(name, _)| name == option).map(|(_, value)| value.as_str())
+        // `DEFAULT` may occur several times.
+        let sections = self.sections.iter().filter(|(name, _)| name == section);
+        let mut options = sections.flat_map(|(_, options)| options);
+        options.find(|(name, _)| name == option).map(|(_, value)| value.as_str())
     }
 }
 
@@ -33,9 +35,19 @@ pub(crate) fn parse(text: &str) -> Result<Ini, String> {
     // The indentation of the option that following lines may continue.
     let mut continued: Option<usize> = None;
     let mut unreadable = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
+    for (number, line) in (1..).zip(text.split_inclusive('\n')) {
         let trimmed = line.trim();
-        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+        if trimmed.starts_with(['#', ';']) {
+            continue;
+        }
+        if trimmed.is_empty() {
+            // It belongs to a value that continues behind it.
+            if continued.is_some()
+                && let Some((_, options)) = ini.sections.last_mut()
+                && let Some((_, value)) = options.last_mut()
+            {
+                value.push('\n');
+            }
             continue;
         }
         let indent = line.len() - line.trim_start().len();
@@ -49,7 +61,7 @@ pub(crate) fn parse(text: &str) -> Result<Ini, String> {
             continue;
         }
         continued = None;
-        if let Some((name, _)) = trimmed.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        if let Some(name) = section_header(trimmed) {
             // Only `DEFAULT` may be repeated.
             if ini.has_section(name) && name != DEFAULTS {
                 return Err(format!(
@@ -62,11 +74,12 @@ pub(crate) fn parse(text: &str) -> Result<Ini, String> {
         let Some((section, options)) = ini.sections.last_mut() else {
             return Err(format!(
                 "File contains no section headers.\nfile: '<string>', line: {number}\n{}",
-                orrery_python::repr_str(&format!("{line}\n"))
+                orrery_python::repr_str(line)
             ));
         };
-        let Some((option, value)) = trimmed.split_once(['=', ':']) else {
-            let shown = orrery_python::repr_str(&format!("{line}\n"));
+        let option = trimmed.split_once(['=', ':']);
+        let Some((option, value)) = option.filter(|(name, _)| !name.is_empty()) else {
+            let shown = orrery_python::repr_str(line);
             unreadable.push(format!("\t[line {number:2}]: {shown}"));
             continue;
         };
@@ -80,9 +93,18 @@ pub(crate) fn parse(text: &str) -> Result<Ini, String> {
         continued = Some(indent);
     }
     if unreadable.is_empty() {
+        for (_, value) in ini.sections.iter_mut().flat_map(|(_, options)| options) {
+            value.truncate(value.trim_end().len());
+        }
         return Ok(ini);
     }
     Err(format!("Source contains parsing errors: '<string>'\n{}", unreadable.join("\n")))
+}
+
+/// The name in `[name]`; whatever follows the last bracket is ignored.
+fn section_header(line: &str) -> Option<&str> {
+    let (name, _) = line.strip_prefix('[')?.rsplit_once(']')?;
+    (!name.is_empty()).then_some(name)
 }
 
 #[cfg(test)]
@@ -101,12 +123,23 @@ mod tests {
     }
 
     #[test]
+    fn a_value_keeps_blank_lines_inside() {
+        let ini = parse("[a]] # b\nx =\n  one\n\n  two\n\ny = 1\n").unwrap();
+        assert_eq!(ini.get("a]", "x"), Some("\none\n\ntwo"));
+        assert_eq!(ini.get("a]", "y"), Some("1"));
+        let ini = parse("[DEFAULT]\n[a]\n[DEFAULT]\nz = 2\n").unwrap();
+        assert_eq!(ini.get("a", "z"), Some("2"));
+    }
+
+    #[test]
     fn errors_name_their_line() {
         for (text, part) in [
             ("hello\n", "no section headers.\nfile: '<string>', line: 1\n'hello\\n'"),
             ("[a]\nx = 1\n[a]\n", "[line  3]: section 'a' already exists"),
             ("[a]\nx = 1\nx = 2\n", "[line  3]: option 'x' in section 'a' already exists"),
             ("[a]\nzzz\n", "\t[line  2]: 'zzz\\n'"),
+            ("[a]\nzzz", "\t[line  2]: 'zzz'"),
+            ("[a]\n= x\n", "\t[line  2]: '= x\\n'"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(part), "{error}");
