@@ -1,7 +1,10 @@
 //! `orrery modules`: lists, installs and creates modules.
 
+mod clones;
+mod fetch_rules;
 mod git;
 mod install;
+mod install_display;
 mod list;
 mod locking;
 mod new;
@@ -9,8 +12,8 @@ mod repositories;
 mod sources;
 mod target;
 
+pub(crate) use fetch_rules::Allowed;
 pub(crate) use install::ServerInstallation;
-pub(crate) use repositories::Allowed;
 
 use crate::Exit;
 use crate::cli::modules::{Modules, ModulesAction};
