@@ -174,6 +174,7 @@ impl SessionRegistry {
             }
             None => drop(self.metrics.sessions.inc()),
         }
+        self.check_invariants(&inner);
         Ok(AttachedSession { frames, end })
     }
 
@@ -183,8 +184,18 @@ impl SessionRegistry {
         if inner.sessions.get(&agent).is_some_and(|known| known.number == number) {
             inner.sessions.remove(&agent);
             self.metrics.sessions.dec();
+            self.check_invariants(&inner);
             inner.notify_broken(agent);
         }
+    }
+
+    /// Checks that the gauge counts the sessions, in debug builds.
+    fn check_invariants(&self, inner: &Inner) {
+        debug_assert_eq!(
+            usize::try_from(self.metrics.sessions.get()),
+            Ok(inner.sessions.len()),
+            "the gauge of sessions is wrong"
+        );
     }
 
     /// Ends a session, with the reason for the agent.

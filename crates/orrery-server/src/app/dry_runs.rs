@@ -1,7 +1,7 @@
 //! Dry runs: predicted changes of a version.
 
 use orrery_model::VersionNumber;
-use orrery_store::{EnvironmentRecord, RequestRecord};
+use orrery_store::{DryRunRecord, EnvironmentRecord, RequestRecord};
 use uuid::Uuid;
 
 use crate::error::ServerError;
@@ -14,11 +14,11 @@ pub(crate) async fn begin(
     services: &Services,
     environment: &EnvironmentRecord,
     version: VersionNumber,
-) -> Result<RequestRecord, ServerError> {
+) -> Result<(DryRunRecord, RequestRecord), ServerError> {
     check_takes_requests(environment)?;
     let (key, now) = (environment.key, services.now());
     let ids = (Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes());
     let created =
         services.change(move |store| store.records().create_dry_run(key, ids, version, now));
-    Ok(created.await?.1)
+    Ok(created.await?)
 }

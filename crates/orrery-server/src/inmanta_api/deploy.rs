@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use super::request::{InmantaRequest, bad_request};
 use super::resources::{all_lines, newest_released};
 use super::response::{ApiResult, LongText, data, long_response_permit, plain, time, with_status};
+use crate::app;
 use crate::error::ServerError;
 
 /// Maximum number of dry runs in a list.
@@ -37,13 +38,7 @@ async fn request_deploy(
     if full {
         payload["verify"] = json!(true);
     }
-    let id = Uuid::new_v4().into_bytes();
-    request
-        .change(move |store, key, now| {
-            store.records().add_request(key, id, "deploy", &payload, now)
-        })
-        .await
-        .map(drop)
+    app::operations::add(&request.app, request.environment()?, "deploy", payload).await.map(drop)
 }
 
 /// Deploys or repairs all resources, or those of some agents.
@@ -308,10 +303,7 @@ async fn start_dry_run(request: &InmantaRequest) -> Result<DryRunRecord, ServerE
         return Err(ServerError::Conflict(text));
     }
     let number = request.path_version("version")?;
-    let ids = (Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes());
-    let (run, _) = request
-        .change(move |store, key, now| store.records().create_dry_run(key, ids, number, now))
-        .await?;
+    let (run, _) = app::dry_runs::begin(&request.app, environment, number).await?;
     Ok(run)
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain};
-use crate::app::settings::check_right;
+use crate::app::settings::{self, check_right};
 use crate::error::ServerError;
 use crate::settings::{DEFINITIONS, Definition, ValueType, check, definition};
 
@@ -68,21 +68,17 @@ async fn set(request: &InmantaRequest) -> Result<(), ServerError> {
     let one = find_definition(request)?;
     let given = request.value("value").ok_or_else(|| bad_request("Field 'value' is required."))?;
     let value = check(one, given).map_err(|error| bad_request(error.to_string()))?;
-    check_right(&request.caller, request.environment()?, one.name)?;
-    request
-        .change(move |store, key, now| {
-            store.records().change_setting(key, one.name, Some(&value), now)
-        })
-        .await
+    let environment = request.environment()?;
+    settings::change(&request.app, &request.caller, environment, one, Some(&value), None).await?;
+    Ok(())
 }
 
 async fn reset(request: &InmantaRequest) -> Result<(), ServerError> {
     request.allow_only(&[])?;
     let one = find_definition(request)?;
-    check_right(&request.caller, request.environment()?, one.name)?;
-    request
-        .change(move |store, key, now| store.records().change_setting(key, one.name, None, now))
-        .await
+    let environment = request.environment()?;
+    settings::change(&request.app, &request.caller, environment, one, None, None).await?;
+    Ok(())
 }
 
 pub(super) async fn list(request: InmantaRequest) -> ApiResult {

@@ -63,7 +63,7 @@ pub(super) async fn create(
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    let request = dry_runs::begin(&app, &environment, VersionNumber(number)).await?;
+    let (_, request) = dry_runs::begin(&app, &environment, VersionNumber(number)).await?;
     Ok(operations::accepted(&environment, request))
 }
 
