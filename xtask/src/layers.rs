@@ -38,7 +38,7 @@ pub const LAYERS: [&str; 25] = [
 ];
 
 /// Crates that do no I/O, so that they can be tested, fuzzed and simulated without a machine.
-const PURE: [&str; 7] = [
+pub const PURE: [&str; 7] = [
     "orrery-cluster",
     "orrery-scheduler",
     "orrery-compiler",
@@ -49,8 +49,32 @@ const PURE: [&str; 7] = [
 ];
 
 /// Libraries whose presence would mean I/O.
-const IMPURE_LIBRARIES: [&str; 8] =
-    ["tokio", "async-nats", "axum", "hyper", "reqwest", "russh", "rusqlite", "tokio-postgres"];
+const IMPURE_LIBRARIES: [&str; 24] = [
+    "async-nats",
+    "axum",
+    "clap",
+    "hyper",
+    "indicatif",
+    "nix",
+    "notify",
+    "opentelemetry",
+    "orrery-base",
+    "postgres",
+    "rand",
+    "reqwest",
+    "rusqlite",
+    "russh",
+    "rustix",
+    "rustls",
+    "signal-hook",
+    "tempfile",
+    "tokio",
+    "tokio-postgres",
+    "tokio-util",
+    "tower-http",
+    "tracing-subscriber",
+    "ureq",
+];
 
 /// Libraries that one crate owns.
 const OWNED_LIBRARIES: [(&str, &str); 4] = [
@@ -236,6 +260,7 @@ mod tests {
     #[test]
     fn pure_crates_and_owned_libraries_are_guarded() {
         assert_eq!(problems("orrery-scheduler", &["tokio"]), 1);
+        assert_eq!(problems("orrery-model", &["orrery-base", "rustix"]), 2);
         assert_eq!(problems("orrery-server", &["tokio"]), 0);
         assert_eq!(problems("orrery-server", &["rusqlite"]), 1);
         assert_eq!(problems("orrery-store", &["rusqlite"]), 0);

@@ -1,4 +1,4 @@
-//! The repository tests itself: layers, module cycles, names, English, leading comments, file sizes, left-over
+//! The repository tests itself: layers, pure crates, module cycles, names, English, leading comments, file sizes, left-over
 //! macros, banned words, the book, the table of crates and the diagnostic pages.
 //!
 //! Each check is a function from what it reads to a list of [`Violation`]s, so that it can be shown
@@ -11,6 +11,7 @@ pub mod layers;
 pub mod module_cycles;
 pub mod names;
 pub mod prose;
+pub mod purity;
 pub mod rust_tokens;
 pub mod sources;
 

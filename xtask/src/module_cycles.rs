@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::rust_tokens::{Token, shipped_tokens};
+use crate::rust_tokens::{Token, shipped_tokens, use_tree};
 use crate::{TextFile, Violation};
 
 /// Modules in cycles that each crate still has. A crate that is not listed has none.
@@ -133,7 +133,7 @@ fn re_exports(
     for (_, _, tokens) in sources.iter().filter(|(path, ..)| path.is_empty()) {
         for at in (0..tokens.len()).filter(|at| tokens[*at].text == "use") {
             let mut leaves = Vec::new();
-            tree(tokens, at + 1, &[], &mut leaves);
+            use_tree(tokens, at + 1, &[], &mut leaves);
             for leaf in leaves {
                 let path: Vec<&String> = leaf.path.iter().filter(|name| !is_anchor(name)).collect();
                 let Some(module) = path.first().and_then(|first| modules.get(*first)) else {
@@ -170,7 +170,7 @@ fn public_names(tokens: &[Token]) -> Vec<String> {
             tokens[at.saturating_sub(1)].text == "pub" || tokens[at.saturating_sub(1)].text == ")";
         if is_public && text == "use" {
             let mut leaves = Vec::new();
-            tree(tokens, at + 1, &[], &mut leaves);
+            use_tree(tokens, at + 1, &[], &mut leaves);
             found.extend(leaves.into_iter().map(|leaf| leaf.name));
         } else if is_public && KEYWORDS.contains(&text) {
             found.extend(tokens.get(at + 1).map(|name| name.text.clone()));
@@ -225,7 +225,7 @@ fn paths(tokens: &[Token], module: &[String]) -> Vec<(Vec<String>, usize)> {
             && !matches!(before, "::" | "in");
         if begins {
             let mut leaves = Vec::new();
-            tree(tokens, at, &[], &mut leaves);
+            use_tree(tokens, at, &[], &mut leaves);
             found.extend(
                 leaves.into_iter().map(|leaf| (absolute(&leaf.path, &nesting.path), leaf.line)),
             );
@@ -247,55 +247,6 @@ fn absolute(path: &[String], module: &[String]) -> Vec<String> {
     }
     base.extend(names.filter(|name| *name != "self").cloned());
     base
-}
-
-/// One name that a path or a use tree ends with.
-struct Leaf {
-    path: Vec<String>,
-    /// The name in scope: of the path's end or behind `as`.
-    name: String,
-    line: usize,
-}
-
-/// Reads a path or use tree at `at`; returns the position behind it.
-fn tree(tokens: &[Token], mut at: usize, prefix: &[String], leaves: &mut Vec<Leaf>) -> usize {
-    let mut path = prefix.to_vec();
-    let line = tokens.get(at).map_or(0, |token| token.line);
-    loop {
-        match tokens.get(at) {
-            Some(token) if token.text == "{" => {
-                at += 1;
-                while tokens.get(at).is_some_and(|token| token.text != "}") {
-                    let next = tree(tokens, at, &path, leaves);
-                    let comma = tokens.get(next).is_some_and(|token| token.text == ",");
-                    // What is neither a name nor a comma is no use tree.
-                    at = if comma || next == at { next.max(at) + 1 } else { next };
-                }
-                return at + 1;
-            }
-            Some(token) if token.is_identifier() || token.text == "*" => {
-                path.push(token.text.clone());
-                at += 1;
-            }
-            _ => break,
-        }
-        if tokens.get(at).is_some_and(|token| token.text == "::") {
-            at += 1;
-        } else {
-            break;
-        }
-    }
-    let mut name = path.iter().rfind(|name| *name != "self").cloned().unwrap_or_default();
-    if tokens.get(at).is_some_and(|token| token.text == "as")
-        && let Some(alias) = tokens.get(at + 1)
-    {
-        name.clone_from(&alias.text);
-        at += 2;
-    }
-    if path.len() > prefix.len() {
-        leaves.push(Leaf { path, name, line });
-    }
-    at
 }
 
 /// Modules that reach each other, in groups of at least two.

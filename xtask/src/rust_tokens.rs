@@ -188,6 +188,60 @@ fn item_end(all: &[Token], mut at: usize) -> usize {
     at
 }
 
+/// One name that a path or a use tree ends with.
+pub struct Leaf {
+    pub path: Vec<String>,
+    /// The name in scope: of the path's end or behind `as`.
+    pub name: String,
+    pub line: usize,
+}
+
+/// Reads a path or use tree at `at`; returns the position behind it.
+pub fn use_tree(
+    tokens: &[Token],
+    mut at: usize,
+    prefix: &[String],
+    leaves: &mut Vec<Leaf>,
+) -> usize {
+    let mut path = prefix.to_vec();
+    let line = tokens.get(at).map_or(0, |token| token.line);
+    loop {
+        match tokens.get(at) {
+            Some(token) if token.text == "{" => {
+                at += 1;
+                while tokens.get(at).is_some_and(|token| token.text != "}") {
+                    let next = use_tree(tokens, at, &path, leaves);
+                    let comma = tokens.get(next).is_some_and(|token| token.text == ",");
+                    // What is neither a name nor a comma is no use tree.
+                    at = if comma || next == at { next.max(at) + 1 } else { next };
+                }
+                return at + 1;
+            }
+            Some(token) if token.is_identifier() || token.text == "*" => {
+                path.push(token.text.clone());
+                at += 1;
+            }
+            _ => break,
+        }
+        if tokens.get(at).is_some_and(|token| token.text == "::") {
+            at += 1;
+        } else {
+            break;
+        }
+    }
+    let mut name = path.iter().rfind(|name| *name != "self").cloned().unwrap_or_default();
+    if tokens.get(at).is_some_and(|token| token.text == "as")
+        && let Some(alias) = tokens.get(at + 1)
+    {
+        name.clone_from(&alias.text);
+        at += 2;
+    }
+    if path.len() > prefix.len() {
+        leaves.push(Leaf { path, name, line });
+    }
+    at
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

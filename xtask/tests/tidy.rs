@@ -1,7 +1,7 @@
 //! Runs every check of the repository on the repository.
 
 use xtask::{
-    TextFile, Violation, contributing, documents, layers, module_cycles, names, prose,
+    TextFile, Violation, contributing, documents, layers, module_cycles, names, prose, purity,
     read_repository, repository_root, sources,
 };
 
@@ -22,6 +22,11 @@ fn dependencies_point_down() {
     let packages = layers::read_packages(&repository_root()).expect("cargo metadata");
     assert!(packages.iter().any(|package| package.name == "xtask"), "{packages:?}");
     assert_none(&layers::check(&packages));
+}
+
+#[test]
+fn pure_crates_do_no_io() {
+    assert_none(&purity::check(&files(), &purity::EXCEPTIONS));
 }
 
 #[test]
