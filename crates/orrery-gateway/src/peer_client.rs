@@ -1,13 +1,15 @@
 //! Client of other gateways: one connection to each gateway that has a needed agent.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use orrery_agent::idle_timeout::{IdleTimeout, IdleTimeoutStream};
 use orrery_agent::protocol::FromAgent;
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_store::{GatewayRecord, Store, StoreError};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -101,10 +103,6 @@ impl LinkState {
 
 type LinkStates = Arc<Mutex<HashMap<Uuid, LinkState>>>;
 
-fn lock(links: &LinkStates) -> MutexGuard<'_, HashMap<Uuid, LinkState>> {
-    links.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Connections to other gateways.
 pub struct PeerClient {
     store: Arc<dyn Store>,
@@ -159,7 +157,7 @@ impl PeerClient {
             }
         };
         let id = Uuid::from_bytes(gateway.uuid);
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock().ignore_poison();
         links.retain(|_, state| state.is_current());
         match links.get(&id) {
             Some(LinkState::Open(link)) => return Ok(link.clone()),
@@ -177,12 +175,12 @@ impl PeerClient {
                     let error: &dyn std::error::Error = &error;
                     let address = gateway.peer_address;
                     tracing::warn!(error, gateway = address, "gateway unreachable");
-                    lock(&links).insert(id, LinkState::Failed(Instant::now()));
+                    links.lock().ignore_poison().insert(id, LinkState::Failed(monotonic()));
                     return;
                 }
             };
             let (open, outgoing) = mpsc::channel(QUEUE_MAX);
-            lock(&links).insert(id, LinkState::Open(PeerLink(open)));
+            links.lock().ignore_poison().insert(id, LinkState::Open(PeerLink(open)));
             run(socket, outgoing, &registry).await;
         });
         Err(SendError::Connecting)
@@ -228,10 +226,6 @@ async fn connect(tls: &Arc<MutualTls>, gateway: &GatewayRecord) -> Result<Socket
 /// Unfinished commands, with their agents.
 type OpenCalls = Mutex<BTreeSet<(Uuid, Uuid)>>;
 
-fn lock_calls(of: &OpenCalls) -> MutexGuard<'_, BTreeSet<(Uuid, Uuid)>> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Relays messages until the connection ends, then breaks all open calls, which are sent again.
 /// Both directions run concurrently, so that neither blocks the other.
 async fn run(socket: Socket, mut outgoing: mpsc::Receiver<Outgoing>, registry: &SessionRegistry) {
@@ -244,9 +238,9 @@ async fn run(socket: Socket, mut outgoing: mpsc::Receiver<Outgoing>, registry: &
     // Unsent messages are broken, too.
     outgoing.close();
     while let Some(Outgoing { agent, id, .. }) = outgoing.recv().await {
-        lock_calls(&open).insert((agent, id));
+        open.lock().ignore_poison().insert((agent, id));
     }
-    let open = std::mem::take(&mut *lock_calls(&open));
+    let open = std::mem::take(&mut *open.lock().ignore_poison());
     for (agent, id) in open {
         registry.deliver_from_peer(agent, id, CallReply::Broken);
     }
@@ -264,7 +258,7 @@ async fn send_all(
             _ = heartbeat.tick() => Message::Ping(Vec::new().into()),
             sent = outgoing.recv() => {
                 let Some(Outgoing { agent, id, text }) = sent else { return };
-                lock_calls(open).insert((agent, id));
+                open.lock().ignore_poison().insert((agent, id));
                 Message::text(text)
             }
         };
@@ -296,7 +290,7 @@ fn handle_message(
     open: &OpenCalls,
 ) {
     let ended = |id: Uuid| {
-        lock_calls(open).remove(&(agent, id));
+        open.lock().ignore_poison().remove(&(agent, id));
     };
     match event {
         PeerEvent::Said(message) => {

@@ -5,7 +5,7 @@
 //! the agent, each with the agent's id, and receives the agent's replies to them, and nothing else.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Extension, State};
@@ -13,6 +13,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
 use orrery_agent::protocol::{FromAgent, MESSAGE_MAX, RefusalCode, ToAgent};
+use orrery_base::lock::IgnorePoison;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -127,10 +128,6 @@ async fn relay<E>(
     }
 }
 
-fn lock(calls: &Calls) -> MutexGuard<'_, HashMap<Uuid, OpenCall>> {
-    calls.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 async fn send_replies(
     writer: &mut (impl Sink<Message> + Unpin),
     mut replies_in: mpsc::UnboundedReceiver<PeerReply>,
@@ -147,7 +144,7 @@ async fn send_replies(
                 let is_answer = matches!(reply, CallReply::Answer(_));
                 let (event, is_last) = to_peer_event(id, reply);
                 if is_last {
-                    let ended = lock(calls).remove(&id);
+                    let ended = calls.lock().ignore_poison().remove(&id);
                     drop(ended);
                 }
                 let write = move || serde_json::to_string(&PeerMessage { agent, event });
@@ -197,13 +194,13 @@ fn handle_request(
             return;
         }
         // The former call first: dropping it later would close the new one.
-        let former = lock(calls).remove(&id);
+        let former = calls.lock().ignore_poison().remove(&id);
         drop(former);
         let replies = replies_out.clone();
         // Fails only if the connection has ended.
         let sink = Box::new(move |reply| drop(replies.send((agent, id, reply))));
         let open = registry.open_call(id, agent, sink);
-        lock(calls).insert(id, open);
+        calls.lock().ignore_poison().insert(id, open);
         let reply = match registry.send(agent, Frame::from(String::from(text))) {
             Ok(()) => return,
             Err(SendError::Full) => CallReply::Busy,

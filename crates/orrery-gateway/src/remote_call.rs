@@ -10,6 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use orrery_agent::protocol::{Command, CommandResult, MESSAGE_MAX, RejectionCode, ToAgent};
+use orrery_base::clock::monotonic;
 use orrery_handlers::run::{Remote, RemoteCommand, RemoteError, RunOutcome};
 use orrery_model::{LogLevel, LogLine, OutcomeStatus};
 use orrery_roles::services::Services;
@@ -80,8 +81,8 @@ impl Remote for RemoteSite {
             remote_command,
             id,
             frame,
-            state: State::Lost { retry_at: Instant::now() },
-            lost_at: Instant::now(),
+            state: State::Lost { retry_at: monotonic() },
+            lost_at: monotonic(),
             route: Route::Local,
             sent: 0,
             cancelled: None,
@@ -225,7 +226,7 @@ impl RemoteCall<'_> {
             }
             Err(SendError::Full) => self.back_off(),
             Err(error @ (SendError::NotConnected | SendError::Connecting)) => {
-                let now = Instant::now();
+                let now = monotonic();
                 if !self.is_lost() {
                     self.lost_at = now;
                 }
@@ -251,7 +252,7 @@ impl RemoteCall<'_> {
     }
 
     fn back_off(&mut self) {
-        self.state = State::BackingOff { retry_at: Instant::now() + self.backoff };
+        self.state = State::BackingOff { retry_at: monotonic() + self.backoff };
         self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
     }
 
@@ -274,14 +275,14 @@ impl RemoteCall<'_> {
                 None
             }
             CallReply::Broken => {
-                self.lost_at = Instant::now();
+                self.lost_at = monotonic();
                 self.state = State::Lost { retry_at: self.lost_at };
                 None
             }
             CallReply::NotConnected => {
                 // Still lost.
                 self.sent = self.sent.saturating_sub(1);
-                self.state = State::Lost { retry_at: Instant::now() + LOOKUP_INTERVAL };
+                self.state = State::Lost { retry_at: monotonic() + LOOKUP_INTERVAL };
                 None
             }
         }
@@ -305,13 +306,13 @@ impl RemoteCall<'_> {
     }
 
     fn cancel(&mut self) {
-        self.cancelled = Some(Instant::now());
+        self.cancelled = Some(monotonic());
         self.send_message(&ToAgent::Cancel { id: self.id });
     }
 
     /// Checks cancellation, timeouts and retries.
     fn poll(&mut self) -> Option<CallResult> {
-        let now = Instant::now();
+        let now = monotonic();
         if self.cancelled.is_none() && self.remote_command.run.stop.reason().is_some() {
             self.cancel();
         }

@@ -4,9 +4,10 @@
 //! another.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use orrery_agent::protocol::{CommandResult, FromAgent, Refusal, RefusalCode, RejectionCode};
+use orrery_base::lock::IgnorePoison;
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
@@ -141,17 +142,17 @@ impl SessionRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     /// Sets the gateway of this process; `None` when it stops.
     pub(crate) fn set_gateway(&self, id: Option<OwnGateway>) {
-        *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = id;
+        *self.gateway.lock().ignore_poison() = id;
     }
 
     /// The gateway of this process.
     pub fn gateway(&self) -> Option<OwnGateway> {
-        self.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.gateway.lock().ignore_poison().clone()
     }
 
     /// Registers a session and ends the agent's former one.

@@ -1,9 +1,11 @@
 //! Mutual TLS with certificates of the installation's own authority.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
@@ -58,7 +60,7 @@ impl MutualTls {
     }
 
     fn cached(&self) -> Option<CachedConfigs> {
-        let configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
+        let configs = self.configs.lock().ignore_poison();
         // After a step backwards, the certificate would not be valid yet.
         let age = |configs: &CachedConfigs| system_time().0 - configs.at.0;
         configs
@@ -78,7 +80,7 @@ impl MutualTls {
         let client = client_config(&authority, credentials()?)?;
         let configs =
             CachedConfigs { at, authority, server: Arc::new(server), client: Arc::new(client) };
-        *self.configs.lock().unwrap_or_else(PoisonError::into_inner) = Some(configs.clone());
+        *self.configs.lock().ignore_poison() = Some(configs.clone());
         Ok(Some(configs))
     }
 
@@ -98,9 +100,9 @@ impl MutualTls {
     }
 
     fn log_error(&self, error: &(dyn std::error::Error + 'static)) {
-        let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged_at = self.logged_at.lock().ignore_poison();
         if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
-            *logged_at = Some(Instant::now());
+            *logged_at = Some(monotonic());
             tracing::error!(error, "the gateway has no certificate");
         }
     }

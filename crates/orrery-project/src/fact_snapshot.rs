@@ -1,8 +1,9 @@
 //! Parameters and facts of an environment on a server, for a compile.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use orrery_base::lock::IgnorePoison;
 use orrery_compiler::plugins::Facts;
 use serde_json::{Value as Json, json};
 
@@ -36,7 +37,7 @@ impl FactSnapshot {
         let key = (resource.to_owned(), name.to_owned());
         let found = self.values.get(&key);
         if found.is_none() {
-            self.missed.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+            self.missed.lock().ignore_poison().insert(key);
         }
         found.map(String::as_str)
     }
@@ -67,7 +68,7 @@ impl FactSnapshot {
 
     /// Lookups without a value. The model must be compiled again when they have one.
     pub fn unknowns(&self) -> Vec<UnknownLookup> {
-        let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let missed = self.missed.lock().ignore_poison();
         let unknown = |(resource, name): &Key| UnknownLookup {
             name: name.clone(),
             resource: Some(resource.clone()).filter(|resource| !resource.is_empty()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use orrery_base::hex::to_hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::lock::{Inputs, Lock, LockedPackage, PackageSource};
@@ -64,11 +65,7 @@ fn digest<'t>(lines: impl IntoIterator<Item = &'t str>) -> String {
         digest.update(line.as_bytes());
         digest.update(b"\n");
     }
-    let mut text = "sha256:".to_owned();
-    for byte in digest.finalize() {
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    format!("sha256:{}", to_hex(&digest.finalize()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+
 /// Number of last output lines that a failure keeps.
 const KEPT_LINES: usize = 400;
 /// Maximum length of a line in bytes; longer ones are split.
@@ -24,7 +26,7 @@ pub(crate) fn stream(
     limit: Option<Duration>,
     listener: &mut dyn FnMut(&str),
 ) -> io::Result<Result<(), Vec<String>>> {
-    let until = limit.map(|limit| Instant::now() + limit);
+    let until = limit.map(|limit| monotonic() + limit);
     let (reader, writer) = io::pipe()?;
     command
         .stdin(Stdio::null())
@@ -72,7 +74,7 @@ fn receive(
     until: Option<Instant>,
 ) -> Option<io::Result<String>> {
     let Some(until) = until else { return lines.recv().ok() };
-    lines.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+    lines.recv_timeout(until.saturating_duration_since(monotonic())).ok()
 }
 
 fn wait(child: &mut Child, until: Option<Instant>) -> io::Result<ExitStatus> {
@@ -81,7 +83,7 @@ fn wait(child: &mut Child, until: Option<Instant>) -> io::Result<ExitStatus> {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if Instant::now() >= until {
+        if monotonic() >= until {
             child.kill()?;
         }
         std::thread::sleep(POLL);
@@ -98,7 +100,7 @@ pub(crate) fn capture(mut command: Command, limit: Duration) -> io::Result<Outpu
         std::thread::spawn(move || out.map(last_bytes).unwrap_or_default()),
         std::thread::spawn(move || err.map(last_bytes).unwrap_or_default()),
     ];
-    let status = wait(&mut child, Some(Instant::now() + limit))?;
+    let status = wait(&mut child, Some(monotonic() + limit))?;
     let [stdout, stderr] = readers.map(|reader| reader.join().unwrap_or_default());
     Ok(Output { status, stdout, stderr })
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use orrery_base::hex::to_hex;
 use orrery_model::PipSettings;
 use orrery_sandbox::Confinement;
 use serde::{Deserialize, Serialize};
@@ -167,7 +168,7 @@ impl VirtualEnvs {
         if !needs.pip.is_empty() {
             hash.update(format!("\0{:?}", needs.pip));
         }
-        hash.finalize().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
+        to_hex(&hash.finalize()[..HASH_BYTES])
     }
 
     fn create(

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use orrery_base::error_chain::sources;
+use orrery_base::lock::IgnorePoison;
 use tokio::time::Sleep;
 
 /// Maximum size of a request body.
@@ -45,14 +47,7 @@ pub enum BodyError {
 impl BodyError {
     /// Finds the exceeded limit behind a wrapped error.
     pub fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
-        let mut next = Some(error);
-        while let Some(error) = next {
-            if let Some(found) = error.downcast_ref::<BodyError>() {
-                return Some(*found);
-            }
-            next = error.source();
-        }
-        None
+        sources(error).find_map(|error| error.downcast_ref::<BodyError>().copied())
     }
 }
 
@@ -108,7 +103,7 @@ impl Budget {
     }
 
     fn take(&self, owner: &str, bytes: usize) -> bool {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock().ignore_poison();
         let own = held.by_owner.get(owner).copied().unwrap_or(0);
         if held.total + bytes > self.total_max || own + bytes > self.each_max {
             return false;
@@ -119,7 +114,7 @@ impl Budget {
     }
 
     fn release(&self, owner: &str, bytes: usize) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock().ignore_poison();
         held.total = held.total.saturating_sub(bytes);
         let own = held.by_owner.get(owner).copied().unwrap_or(0).saturating_sub(bytes);
         if own == 0 {
@@ -142,7 +137,7 @@ impl Charge {
     fn take(&self, bytes: usize) -> bool {
         let took = self.budget.take(&self.owner, bytes);
         if took {
-            *self.taken.lock().unwrap_or_else(PoisonError::into_inner) += bytes;
+            *self.taken.lock().ignore_poison() += bytes;
         }
         took
     }
@@ -150,7 +145,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let taken = *self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let taken = *self.taken.get_mut().ignore_poison();
         if taken > 0 {
             self.budget.release(&self.owner, taken);
         }

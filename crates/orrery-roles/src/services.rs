@@ -1,8 +1,8 @@
 //! What every part of a server needs: the store, the clock, wake-ups and the end of the process.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex};
 
+use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
 use orrery_store::{IdempotentRequest, Store, StoreError, with_idempotency};
 use tokio::sync::broadcast;
@@ -54,14 +54,9 @@ pub async fn for_idempotent_request<F: Future>(
     CURRENT_REQUEST.scope(request, work).await
 }
 
-/// The only clock of the server.
-#[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
-pub fn wall_clock() -> SystemTime {
-    SystemTime::now()
-}
-
+/// The wall clock of the server.
 pub fn system_time() -> Timestamp {
-    Timestamp::from_system(wall_clock())
+    Timestamp::from_system(orrery_base::clock::wall())
 }
 
 impl std::fmt::Debug for Services {
@@ -149,7 +144,7 @@ impl Services {
     pub fn wake_up(&self) {
         // Listeners first: a receiver must not meet a cache from before the change.
         let listeners = self.inner.listeners.lock();
-        listeners.unwrap_or_else(PoisonError::into_inner).retain(|listener| listener());
+        listeners.ignore_poison().retain(|listener| listener());
         // Fails without receivers, which is fine.
         let _ = self.inner.wake_ups.send(WakeUp);
     }
@@ -157,7 +152,7 @@ impl Services {
     /// Registers a listener for wake-ups. It runs on the thread of the sender.
     pub fn on_wake_up(&self, listener: impl Fn() -> bool + Send + 'static) {
         let listeners = self.inner.listeners.lock();
-        listeners.unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+        listeners.ignore_poison().push(Box::new(listener));
     }
 
     pub fn wake_ups(&self) -> broadcast::Receiver<WakeUp> {

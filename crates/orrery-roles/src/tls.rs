@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
+use orrery_base::lock::IgnorePoison;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -79,13 +80,13 @@ impl Tls {
     /// As `load`.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = read(&self.source)?;
-        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.loaded.write().ignore_poison() = fresh;
         Ok(())
     }
 
     /// SHA-256 fingerprint of the certificate.
     pub fn fingerprint(&self) -> String {
-        self.loaded.read().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
+        self.loaded.read().ignore_poison().fingerprint.clone()
     }
 
     /// Path of a self-signed certificate, which clients can add to their trust store.
@@ -98,11 +99,11 @@ impl Tls {
 
     /// Certificate chain as PEM, for clients that pin it.
     pub fn certificates(&self) -> String {
-        self.loaded.read().unwrap_or_else(PoisonError::into_inner).pem.clone()
+        self.loaded.read().ignore_poison().pem.clone()
     }
 
     pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner).config)
+        Arc::clone(&self.loaded.read().ignore_poison().config)
     }
 }
 

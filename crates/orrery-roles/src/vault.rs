@@ -16,12 +16,14 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use orrery_base::hex::to_hex;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{SecretText, Timestamp};
 use orrery_store::{EnvironmentKey, SecretRecord, Store, StoreError};
 use rand::TryRng as _;
@@ -86,10 +88,6 @@ fn id_of(key: &Key) -> [u8; KEY_ID] {
     let mut id = [0; KEY_ID];
     id.copy_from_slice(&digest[..KEY_ID]);
     id
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Associated data that binds a sealed value to its environment and name.
@@ -196,7 +194,7 @@ impl KeyRing {
         let (id, rest) = rest.split_first_chunk::<KEY_ID>().ok_or_else(tampered)?;
         let (wrapped, rest) = rest.split_at_checked(NONCE + WRAPPED).ok_or_else(tampered)?;
         let master = self.keys.iter().find(|key| id_of(key) == *id);
-        let master = master.ok_or_else(|| VaultError::OtherKey { name: name(), id: hex(id) })?;
+        let master = master.ok_or_else(|| VaultError::OtherKey { name: name(), id: to_hex(id) })?;
         let aad = associated_data(record.environment, &record.name);
         let opened = unseal(master, &aad, wrapped).ok_or_else(tampered)?;
         let key = <[u8; KEY]>::try_from(opened.as_slice()).map_err(|_| tampered())?;
@@ -252,7 +250,7 @@ impl Vault {
     /// database has no secrets yet.
     fn ring(&self, make: bool) -> Result<Arc<KeyRing>, VaultError> {
         let path = self.path()?;
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.lock().ignore_poison();
         if let Some(ring) = &*ring {
             return Ok(Arc::clone(ring));
         }
@@ -375,7 +373,7 @@ impl Vault {
         let new = Arc::new(KeyRing { keys });
         // First the file: a value must never be sealed with a key that is not stored yet.
         new.write(self.path()?)?;
-        *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&new));
+        *self.ring.lock().ignore_poison() = Some(Arc::clone(&new));
         let all = self.store.records().all_secrets()?;
         let resealed: Result<Vec<_>, _> = all.iter().map(|record| new.rewrap(record)).collect();
         Ok(self.store.records().reseal_secrets(&resealed?)?)

@@ -4,9 +4,11 @@
 //! queued, and the next statement serves all of them. Under load that costs the database and the
 //! connection a fraction of single statements.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::Status;
 use orrery_store::{Action, EnvironmentKey, ResourceDetailsRecord, ResourceKey, Store, StoreError};
 use rustc_hash::FxHashMap;
@@ -58,13 +60,9 @@ struct QueueState {
 
 impl std::fmt::Debug for BatchLoader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = lock(&self.state);
+        let state = self.state.lock().ignore_poison();
         f.debug_struct("BatchLoader").field("loaders", &state.loaders).finish_non_exhaustive()
     }
-}
-
-fn lock(state: &Mutex<QueueState>) -> MutexGuard<'_, QueueState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl BatchLoader {
@@ -96,14 +94,14 @@ impl BatchLoader {
 
     /// Queues a request; returns true if the caller must start a loader task.
     fn add(&self, request: LoadRequest) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         state.queue.push(request);
         let is_slow =
             state.query_started.is_some_and(|query_started| query_started.elapsed() > SLOW_AFTER);
         let is_needed = state.loaders == 0 || (is_slow && state.loaders < LOADERS_MAX);
         if is_needed {
             state.loaders += 1;
-            state.query_started = Some(Instant::now());
+            state.query_started = Some(monotonic());
         }
         is_needed
     }
@@ -147,13 +145,13 @@ impl LoaderTask {
 
     /// Takes the next batch from the queue; `None` ends the task.
     fn next_batch(&mut self) -> Option<Vec<LoadRequest>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         if state.queue.is_empty() {
             state.loaders -= 1;
             self.is_counted = false;
             return None;
         }
-        state.query_started = Some(Instant::now());
+        state.query_started = Some(monotonic());
         let count = state.queue.len().min(BATCH_MAX);
         Some(state.queue.drain(..count).collect())
     }
@@ -166,7 +164,7 @@ impl Drop for LoaderTask {
         }
         // The task panicked or never started: fail queued requests instead of blocking them for
         // ever.
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().ignore_poison();
         state.loaders -= 1;
         if state.loaders == 0 {
             state.queue.clear();

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use orrery_base::byte_size;
 use orrery_model::{Resource, Timestamp};
 use orrery_store::{
     ContentHash, ContentHolder, ContentView, EnvironmentKey, Store, StoreError, mentioned_hashes,
@@ -170,9 +171,9 @@ fn over_quota(whose: &str, most: u64, grace: Duration) -> ServerError {
         status: StatusCode::INSUFFICIENT_STORAGE,
         code: "contents-quota",
         detail: format!(
-            "unreferenced contents of {whose} are limited to {} MiB: store versions that \
+            "unreferenced contents of {whose} are limited to {}: store versions that \
              refer to them, or wait until they are deleted, {} hours after their upload",
-            most >> 20,
+            byte_size::format_limit(most),
             grace.as_secs() / 3600
         ),
     }

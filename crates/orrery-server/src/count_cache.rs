@@ -5,9 +5,11 @@
 //! invalidates the cached count.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
 use orrery_store::{EnvironmentKey, ReleaseState, StatusCount, Store};
 
@@ -47,11 +49,11 @@ impl CountCache {
         environment: EnvironmentKey,
     ) -> Result<Arc<CachedCounts>, ServerError> {
         let slot = {
-            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slots = self.slots.lock().ignore_poison();
             Arc::clone(slots.entry(environment).or_default())
         };
         let mut cached = slot.lock().await;
-        if let Some(counted) = cached.as_ref().filter(|counted| counted.until > Instant::now()) {
+        if let Some(counted) = cached.as_ref().filter(|counted| counted.until > monotonic()) {
             let release_state = services
                 .with_store(move |store| store.records().release_state(environment))
                 .await?;
@@ -59,7 +61,7 @@ impl CountCache {
                 return Ok(Arc::clone(counted));
             }
         }
-        let begun = Instant::now();
+        let begun = monotonic();
         let at = services.now();
         let count = move |store: &dyn Store| {
             let records = store.records();
@@ -74,7 +76,7 @@ impl CountCache {
             (cost * VALIDITY_FACTOR).min(VALIDITY_MAX)
         };
         let counted =
-            Arc::new(CachedCounts { at, counts, release_state, until: Instant::now() + validity });
+            Arc::new(CachedCounts { at, counts, release_state, until: monotonic() + validity });
         *cached = Some(Arc::clone(&counted));
         Ok(counted)
     }

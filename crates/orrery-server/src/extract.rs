@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_body_util::BodyExt as _;
+use orrery_base::byte_size;
 use orrery_store::EnvironmentRecord;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
@@ -96,11 +97,7 @@ pub(crate) async fn read_bytes<S: Send + Sync>(
         Err(error) => error,
     };
     let too_large = |most: usize| {
-        let most = if most >= 1 << 20 {
-            format!("{} MiB", most >> 20)
-        } else {
-            format!("{} KiB", most >> 10)
-        };
+        let most = byte_size::format_limit(most as u64);
         ServerError::TooLarge(format!("the limit here is {most}, compressed or not"))
     };
     Err(match BodyError::find(&*error) {

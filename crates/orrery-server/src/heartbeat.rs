@@ -1,8 +1,11 @@
 //! Heartbeats of the roles of this process and a write probe of the store, read by `/health`.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 
 /// Age at which a heartbeat counts as stale. Longer than the timeout of an unresponsive database.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -20,7 +23,7 @@ pub(crate) struct Heartbeats(Mutex<BTreeMap<&'static str, Heartbeat>>);
 impl Heartbeats {
     /// Records a heartbeat, with the error that the role reports, if any.
     pub(crate) fn record(&self, role: &'static str, error: Option<&'static str>) {
-        self.lock().insert(role, Heartbeat { at: Instant::now(), error });
+        self.lock().insert(role, Heartbeat { at: monotonic(), error });
     }
 
     /// Removes a role that stopped in an orderly way.
@@ -40,7 +43,7 @@ impl Heartbeats {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Heartbeat>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -67,7 +70,7 @@ impl WriteProbe {
         if !is_due || probed.is_running {
             return false;
         }
-        (probed.begun, probed.is_running) = (Some(Instant::now()), true);
+        (probed.begun, probed.is_running) = (Some(monotonic()), true);
         true
     }
 
@@ -82,6 +85,6 @@ impl WriteProbe {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProbeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

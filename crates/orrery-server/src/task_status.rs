@@ -1,9 +1,10 @@
 //! Status of the maintenance tasks of this process, read by `/health` and metrics.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
 
 /// Result of the latest turn of a task.
@@ -90,6 +91,6 @@ impl TaskStatuses {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, TaskStatus>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

@@ -1,7 +1,7 @@
 //! Logs and traces of a server: structured lines on standard error, and spans for an optional
 //! collector.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use opentelemetry::trace::TracerProvider as _;
@@ -9,6 +9,8 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
@@ -153,11 +155,11 @@ impl CollectorClient {
 
     /// Logs lost traces at intervals, and the recovery once.
     fn log_delivery(&self, collector: &str, error: Option<String>) {
-        let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged_at = self.logged_at.lock().ignore_poison();
         match (error, *logged_at) {
             (Some(_), Some(at)) if at.elapsed() < LOG_INTERVAL => {}
             (Some(reason), _) => {
-                *logged_at = Some(Instant::now());
+                *logged_at = Some(monotonic());
                 tracing::warn!(collector, reason, "traces cannot be sent (--traces)");
             }
             (None, Some(_)) => {

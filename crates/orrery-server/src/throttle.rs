@@ -1,7 +1,10 @@
 //! Rate limit for public endpoints with expensive responses.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 
 use crate::error::ServerError;
 
@@ -22,7 +25,7 @@ impl Throttle {
 
     /// Waits for admission.
     pub(crate) async fn turn(&self) -> Result<(), ServerError> {
-        let now = Instant::now();
+        let now = monotonic();
         match self.reserve(now) {
             Some(at) if at > now => tokio::time::sleep_until(at.into()).await,
             Some(_) => {}
@@ -36,7 +39,7 @@ impl Throttle {
 
     /// Reserves the next admission; `None` if it is too far away.
     fn reserve(&self, now: Instant) -> Option<Instant> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock().ignore_poison();
         let at = next.map_or(now, |next| next.max(now));
         (at.duration_since(now) <= self.max_wait).then(|| {
             *next = Some(at + self.interval);

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 
 use orrery_api::client::ClientError;
+use orrery_base::error_chain::error_chain;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
 use orrery_compiler::source::Sources;
@@ -31,13 +32,7 @@ impl CliError {
 
     /// An error with all its causes.
     pub(crate) fn from_error(error: &dyn Error) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            message += &format!(": {cause}");
-            source = cause.source();
-        }
-        CliError::new(message)
+        CliError::new(error_chain(error))
     }
 
     pub(crate) fn help(self, text: impl Into<String>) -> Self {

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
 
 use clap::{Args, ValueHint};
 use orrery_compiler::plugins::Facts;
-use orrery_model::Timestamp;
+use orrery_handlers::clock::now;
 use orrery_project::STATE_DIRECTORY;
 use orrery_store::{Holder, SqliteStore, Store as _, StoreError};
 
@@ -72,19 +71,4 @@ impl Facts for StoredFacts {
         let known = known.inspect_err(|error| tracing::warn!(%error, "cannot read facts"));
         known.ok()?.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
     }
-}
-
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from_system(system_now())
-}
-
-#[expect(clippy::disallowed_methods, reason = "the command line is where the clock is read")]
-pub(crate) fn system_now() -> SystemTime {
-    SystemTime::now()
-}
-
-/// Seconds since 1970.
-pub(crate) fn unix_seconds() -> f64 {
-    let since = system_now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
 }

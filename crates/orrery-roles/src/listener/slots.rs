@@ -8,9 +8,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use tokio_util::sync::CancellationToken;
 
 use crate::network::Network;
@@ -110,14 +112,14 @@ impl ConnectionSlots {
         Arc::new(ConnectionSlots {
             limits,
             proxies,
-            began: Instant::now(),
+            began: monotonic(),
             next: AtomicU64::new(0),
             taken: Mutex::default(),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, TakenSlots> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock().ignore_poison()
     }
 
     fn now(&self) -> u64 {

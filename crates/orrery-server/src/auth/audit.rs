@@ -4,11 +4,12 @@
 //! the process is killed. Concurrent requests share one commit. Only refused requests, which
 //! changed nothing, do not wait.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{Duration, Timestamp};
 use orrery_store::{AuditRecord, Store};
 use tokio::sync::{mpsc, oneshot};
@@ -156,7 +157,7 @@ impl RefusalBucket {
 
 impl AuditLog {
     fn sender(&self, store: &Arc<dyn Store>) -> Option<mpsc::Sender<QueuedEntry>> {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock().ignore_poison();
         if let Writer::NotStarted = *writer {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let task = tokio::spawn(write_all(Arc::clone(store), receiver));
@@ -193,7 +194,7 @@ impl AuditLog {
             }
         }
         let writer = {
-            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut writer = self.writer.lock().ignore_poison();
             std::mem::replace(&mut *writer, Writer::Closed)
         };
         if let Writer::Running(sender, task) = writer {
@@ -205,7 +206,7 @@ impl AuditLog {
     }
 
     fn refused(&self, kind: Refusal) -> MutexGuard<'_, RefusalBucket> {
-        self.refused[kind as usize].lock().unwrap_or_else(PoisonError::into_inner)
+        self.refused[kind as usize].lock().ignore_poison()
     }
 
     /// Decides if a refusal gets an entry. Returns the number of entries omitted before. The first

@@ -1,5 +1,6 @@
 //! Bootstrap: the first account of an installation, by a given password or by a one-time link.
 
+use orrery_base::hex::to_hex;
 use orrery_model::{Duration, SecretText, Timestamp};
 use orrery_roles::token_hash::hash_of;
 use orrery_store::{AccountRecord, NewAccount};
@@ -50,8 +51,7 @@ pub(crate) async fn prepare_first_account(
 }
 
 fn encode_token(hash: &[u8; 32], expires: Timestamp) -> String {
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{hex} {}", expires.0)
+    format!("{} {}", to_hex(hash), expires.0)
 }
 
 /// Creates the first account and invalidates the bootstrap token.

@@ -7,10 +7,12 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
 use orrery_store::EnvironmentRecord;
 
@@ -50,7 +52,7 @@ struct CacheEntry<T> {
 impl AuthCache {
     /// Call this before reading the store.
     pub(crate) fn stamp(&self) -> ReadStamp {
-        ReadStamp { at: Instant::now(), generation: self.generation.load(Ordering::SeqCst) }
+        ReadStamp { at: monotonic(), generation: self.generation.load(Ordering::SeqCst) }
     }
 
     /// Invalidates all entries after a change.
@@ -64,7 +66,7 @@ impl AuthCache {
         key: &K,
     ) -> Option<T> {
         let now = self.stamp();
-        let kept = of.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = of.lock().ignore_poison();
         let found = kept.get(key)?;
         let ReadStamp { at, generation } = found.asked;
         let is_current = generation == now.generation && now.at - at < MAX_AGE;
@@ -77,7 +79,7 @@ impl AuthCache {
         value: T,
         asked: ReadStamp,
     ) {
-        let mut kept = of.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = of.lock().ignore_poison();
         if kept.len() >= MAX {
             kept.clear();
         }

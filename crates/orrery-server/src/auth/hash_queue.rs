@@ -6,8 +6,9 @@
 //! lane is full, the longest line loses its last request to a network that has fewer.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use orrery_base::lock::IgnorePoison;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -140,7 +141,7 @@ pub(crate) struct HashPermit(Option<HashQueue>);
 
 impl HashQueue {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Enters a line without waiting.

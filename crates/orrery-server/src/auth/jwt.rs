@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, dangerous, decode, decode_header};
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::SecretText;
 use orrery_store::RoleScope;
 use serde::Deserialize;
@@ -189,10 +191,10 @@ fn refused(issuer: &str, reason: &str) -> ServerError {
 
 fn may_log() -> bool {
     static SECOND: std::sync::Mutex<Option<(Instant, u32)>> = std::sync::Mutex::new(None);
-    let mut second = SECOND.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut second = SECOND.lock().ignore_poison();
     let (_, count) = match &mut *second {
         Some(current) if current.0.elapsed() < Duration::from_secs(1) => current,
-        other => other.insert((Instant::now(), 0)),
+        other => other.insert((monotonic(), 0)),
     };
     *count += 1;
     *count <= LOGGED_MAX
@@ -307,13 +309,13 @@ impl Issuers {
         if (known.is_some() && !old) || !may_ask {
             return Ok(known);
         }
-        keys.asked = Some(Instant::now());
+        keys.asked = Some(monotonic());
         let settings = issuer.clone();
         let asked = tokio::task::spawn_blocking(move || fetch(&settings)).await;
         match asked.map_err(|error| error.to_string()).flatten() {
             Ok(fresh) => {
                 keys.known = fresh;
-                keys.got = Some(Instant::now());
+                keys.got = Some(monotonic());
                 Ok(keys.known.get(&name).cloned())
             }
             Err(reason) => {

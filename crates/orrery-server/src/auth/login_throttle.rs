@@ -12,8 +12,9 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{Duration, Timestamp};
 
 use crate::error::ServerError;
@@ -75,7 +76,7 @@ impl LoginThrottle {
     }
 
     fn attempts(&self) -> MutexGuard<'_, HashMap<Key, Attempts>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attempts.lock().ignore_poison()
     }
 
     /// Counts an attempt as failed before its password is compared, so that concurrent attempts

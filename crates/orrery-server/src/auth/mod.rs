@@ -28,8 +28,9 @@ mod random_tokens;
 mod settings;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use orrery_base::lock::IgnorePoison;
 use orrery_model::{Duration, Timestamp};
 
 use crate::services::Services;
@@ -91,7 +92,7 @@ impl TokenUseTracker {
         if last_used.is_some_and(|at| now < at + Self::EVERY) {
             return false;
         }
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.0.lock().ignore_poison();
         if noted.get(token).is_some_and(|at| now < *at + Self::EVERY) {
             return false;
         }

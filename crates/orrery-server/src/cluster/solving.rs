@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orrery_api::{ExistingLayout, SolveAnswer, SolveRequest};
+use orrery_base::clock::monotonic;
 use orrery_cluster::document::DocumentKind;
 use orrery_cluster::preview::{
     ExistingCluster, PreviewError, PreviewNode, error_json, preview, preview_from,
@@ -88,11 +89,10 @@ async fn search<T: Send + 'static>(
         .map_err(|_| ServerError::Stopping)?;
     let cancelled = Arc::new(AtomicBool::new(false));
     let guard = CancelOnDrop(Arc::clone(&cancelled));
-    let end = Instant::now() + limit;
+    let end = monotonic() + limit;
     let work = move || {
-        let stop = || {
-            cancelled.load(Ordering::Relaxed) || stopping.is_cancelled() || Instant::now() >= end
-        };
+        let stop =
+            || cancelled.load(Ordering::Relaxed) || stopping.is_cancelled() || monotonic() >= end;
         let found = work(&stop);
         // Only now may another search begin, even if this result is not awaited.
         drop(turn);

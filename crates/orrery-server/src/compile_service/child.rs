@@ -10,6 +10,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
 use orrery_model::SecretText;
 use orrery_sandbox::Confinement;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -374,7 +375,7 @@ fn wait(
             }
             Some(_) => {}
             None => {
-                let end = if Instant::now() >= until {
+                let end = if monotonic() >= until {
                     End::TimedOut
                 } else if !should_continue() {
                     End::Stopped
@@ -382,7 +383,7 @@ fn wait(
                     continue;
                 };
                 let _ = kill_process_group(group, Signal::TERM);
-                ending = Some((end, Instant::now()));
+                ending = Some((end, monotonic()));
             }
         }
     }

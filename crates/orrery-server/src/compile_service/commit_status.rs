@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use orrery_base::error_chain::error_chain;
 use orrery_model::Timestamp;
 use orrery_store::{
     CommitStatusRecord, EnvironmentKey, NewCommitStatus, NewNotification, StoreError,
@@ -80,17 +81,6 @@ pub(super) fn deliver(
             records.postpone_commit_status(status, later(now, pause))
         }
     }
-}
-
-/// Formats an error with its sources.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 fn report(

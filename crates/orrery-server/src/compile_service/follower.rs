@@ -8,10 +8,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
 use orrery_store::{
     BranchFailure, BranchState, ChangeSeq, CommitStatusRecord, CompileRequest, EnvironmentKey,
@@ -137,8 +139,8 @@ impl DueWatcher {
                     RETRY_AFTER
                 }
             };
-            let until = Instant::now() + pause;
-            while Instant::now() < until && !self.stopping.load(Ordering::Acquire) {
+            let until = monotonic() + pause;
+            while monotonic() < until && !self.stopping.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
@@ -250,7 +252,7 @@ struct Worker {
 impl Worker {
     fn run(&self, receiver: &Mutex<Receiver<FollowerTask>>) {
         loop {
-            let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let next = receiver.lock().ignore_poison().recv();
             let Ok(work) = next else { return };
             if !self.stopping.load(Ordering::Acquire) {
                 let done = match &work {
@@ -325,7 +327,7 @@ impl Worker {
         let wrong = |error: RepositoryError| error.to_string();
         let of = Repository::new(repository, branch, local).map_err(wrong)?;
         let limits = ChildLimits {
-            until: Instant::now() + REPOSITORY_TIMEOUT,
+            until: monotonic() + REPOSITORY_TIMEOUT,
             memory_max: self.options.memory_max,
             nice: self.options.nice,
         };

@@ -1,6 +1,7 @@
 //! Reports the memory limit as the cause of failures, in whichever program it strikes.
 
 use orrery_api::CompileProblem;
+use orrery_base::byte_size;
 
 /// Messages about exhausted memory: of this program, Python, git, and the system.
 const SIGNS: [&str; 7] = [
@@ -25,7 +26,10 @@ pub(super) fn limit_problem(limit: u64) -> CompileProblem {
     CompileProblem {
         category: "limit".to_owned(),
         r#type: "Memory".to_owned(),
-        message: format!("the compile exceeded its memory limit of {} MiB", limit >> 20),
+        message: format!(
+            "the compile exceeded its memory limit of {}",
+            byte_size::format_limit(limit)
+        ),
         help: Some(help(limit)),
         ..CompileProblem::default()
     }

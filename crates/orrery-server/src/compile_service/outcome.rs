@@ -214,7 +214,7 @@ fn store_contents(run: &mut Run<'_>, contents: &BTreeMap<String, u64>) -> Result
     let mut batch: Vec<(ContentHash, Vec<u8>)> = Vec::new();
     let mut bytes = 0;
     for hash in hashes.into_iter().filter(|hash| !known.contains(hash)) {
-        let name: String = hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = hash.to_hex();
         let content = untrusted_file::read(
             &run.workdir.scratch(),
             &Path::new("contents").join(&name),

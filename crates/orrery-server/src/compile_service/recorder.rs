@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
 use orrery_model::Timestamp;
 use orrery_store::{CompileRun, StoreError};
 
@@ -78,7 +79,7 @@ impl<'a> Recorder<'a> {
         stopping: &'a dyn Fn() -> bool,
         mask: CredentialMask,
     ) -> Self {
-        let now = Instant::now();
+        let now = monotonic();
         Recorder {
             app,
             run,
@@ -118,12 +119,12 @@ impl<'a> Recorder<'a> {
             let until = later(self.app.now(), HEARTBEAT_TIMEOUT);
             match self.app.store().records().renew_compile(&self.run, until) {
                 Ok(()) => {
-                    self.last_heartbeat = Instant::now();
+                    self.last_heartbeat = monotonic();
                     self.alive_until = self.last_heartbeat + HEARTBEAT_TIMEOUT;
                 }
                 Err(error @ StoreError::StaleEpoch { .. }) => self.interrupted = Some(error.into()),
                 // A short outage of the database must not lose the work.
-                Err(error) if Instant::now() >= self.alive_until => {
+                Err(error) if monotonic() >= self.alive_until => {
                     self.interrupted = Some(error.into());
                 }
                 Err(error) => tracing::warn!(%error, "heartbeat of a compile failed"),
@@ -145,7 +146,7 @@ impl<'a> Recorder<'a> {
             pieces: Vec::new(),
             bytes: 0,
             written: 0,
-            since: Instant::now(),
+            since: monotonic(),
             tail: String::new(),
         });
         Ok(())
@@ -196,7 +197,7 @@ impl<'a> Recorder<'a> {
     fn flush(&mut self) -> Result<(), RunInterruption> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let pieces = std::mem::take(&mut open.pieces);
-        (open.bytes, open.since) = (0, Instant::now());
+        (open.bytes, open.since) = (0, monotonic());
         if pieces.is_empty() {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use orrery_base::hex::to_hex;
 use orrery_model::SecretText;
 use sha2::{Digest as _, Sha256};
 
@@ -155,14 +156,14 @@ impl Repository {
 
     /// Identifies the repository of a checkout, without revealing its URL.
     pub(crate) fn fingerprint(&self) -> String {
-        Sha256::digest(self.url.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+        to_hex(&Sha256::digest(self.url.as_bytes()))
     }
 
     /// Identifies the repository and branch of a stored head.
     pub(crate) fn source(&self) -> String {
         let digest =
             Sha256::new().chain_update(&self.url).chain_update([0]).chain_update(&self.branch);
-        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        to_hex(&digest.finalize())
     }
 
     /// Command that lists the head of the branch, without fetching.

@@ -1,9 +1,9 @@
 //! One run of a compile, in stages: sources, modules, model.
 
 use std::path::Path;
-use std::time::Instant;
 
 use orrery_api::CompileProblem;
+use orrery_base::clock::monotonic;
 use orrery_sandbox::{Confinement, LIMIT_EXCEEDED, MESSAGE_PREFIX};
 use orrery_store::{
     ClaimedCompile, CompileRequest, EnvironmentRecord, NewCommitStatus, StoreError,
@@ -126,7 +126,7 @@ pub(super) fn run(
     let mask = CredentialMask::for_url(&environment.repository);
     let recorder = Recorder::new(app, claimed.run, stopping, mask);
     let limits = ChildLimits {
-        until: Instant::now() + options.time_max,
+        until: monotonic() + options.time_max,
         memory_max: options.memory_max,
         nice: options.nice,
     };

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
 use orrery_model::Timestamp;
 use orrery_scheduler::Cron;
 use orrery_store::{ChangeSeq, ClaimedCompile, EnvironmentKey, StoreError};
@@ -162,7 +163,7 @@ impl Service {
                     tracing::error!(?environment, "a compile crashed");
                 }
                 if !done {
-                    self.not_before.insert(environment, Instant::now() + RETRY_AFTER);
+                    self.not_before.insert(environment, monotonic() + RETRY_AFTER);
                 }
             }
         }
@@ -180,7 +181,7 @@ impl Service {
         self.apply_retention(now);
         let mut next = self.schedule.next().map_or(POLL_INTERVAL, |at| until(now, at));
         next = next.min(RELOAD_INTERVAL);
-        self.not_before.retain(|_, at| *at > Instant::now());
+        self.not_before.retain(|_, at| *at > monotonic());
         let mut waiting = self.app.store().records().waiting_compiles()?;
         waiting.sort_unstable_by_key(|one| one.requested);
         for one in waiting {
@@ -192,7 +193,7 @@ impl Service {
                 break;
             }
             if let Some(at) = self.not_before.get(&key) {
-                next = next.min(at.saturating_duration_since(Instant::now()));
+                next = next.min(at.saturating_duration_since(monotonic()));
                 continue;
             }
             if let Some(alive) = one.alive_until.filter(|alive| *alive > now) {
@@ -248,7 +249,7 @@ impl Service {
         {
             return Ok(());
         }
-        self.seen = Some((latest, Instant::now()));
+        self.seen = Some((latest, monotonic()));
         let environments = store.records().list_environments(None)?;
         for environment in &environments {
             // At start-up and after a resume, another process may have compiled in the meantime.
@@ -306,7 +307,7 @@ impl Service {
         if self.cleaned.is_some_and(|at| at.elapsed() < RETENTION_INTERVAL) {
             return;
         }
-        self.cleaned = Some(Instant::now());
+        self.cleaned = Some(monotonic());
         let kept = i64::try_from(REPORT_RETENTION.as_micros()).unwrap_or(i64::MAX);
         let before = Timestamp(now.0.saturating_sub(kept));
         self.remove_stale_workdirs();
@@ -347,7 +348,7 @@ fn run_claimed(
     let records = app.store().records();
     let environment =
         records.environment_by_key(key).map_or_else(|_| format!("{key:?}"), |record| record.name);
-    let began = Instant::now();
+    let began = monotonic();
     tracing::info!(compile, environment, "compile started");
     let outcome = match run::run(app, options, claimed, &|| stopping.load(Ordering::Acquire)) {
         Ok(()) => {

@@ -4,6 +4,7 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use orrery_base::byte_size;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// Maximum size of a compile result.
@@ -30,7 +31,8 @@ pub(super) fn read(directory: &Path, name: &Path, max: u64) -> io::Result<Vec<u8
     if !found.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
-    let too_large = || io::Error::other(format!("it is larger than {} MiB", max >> 20));
+    let too_large =
+        || io::Error::other(format!("it is larger than {}", byte_size::format_limit(max)));
     if found.len() > max {
         return Err(too_large());
     }

@@ -152,28 +152,31 @@ fn form_payload(body: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use orrery_base::hex::to_hex;
 
     fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
         given.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
     }
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     #[test]
     fn signatures_are_those_of_rfc_4231() {
         let jefe = hmac_sha256(b"Jefe", b"what do ya want for nothing?");
-        assert_eq!(hex(&jefe), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+        assert_eq!(
+            to_hex(&jefe),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
         let long =
             hmac_sha256(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First");
-        assert_eq!(hex(&long), "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+        assert_eq!(
+            to_hex(&long),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+        );
     }
 
     #[test]
     fn each_forge_signs_in_its_own_way() {
         let (secret, body) = ("a secret", b"{}".as_slice());
-        let signed = hex(&hmac_sha256(secret.as_bytes(), body));
+        let signed = to_hex(&hmac_sha256(secret.as_bytes(), body));
         let proves = |given: &[(&'static str, &str)]| {
             Signature::from_headers(&headers(given))
                 .is_some_and(|signature| signature.verify(secret, body))

@@ -6,6 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use orrery_base::byte_size;
 use orrery_store::ContentHash;
 use serde_json::json;
 use sha1::{Digest as _, Sha1};
@@ -84,8 +85,8 @@ pub(super) async fn diff(request: InmantaRequest) -> ApiResult {
             content(&request, name).await?
         };
         if content.len() > COMPARED_MAX {
-            let most = COMPARED_MAX >> 20;
-            return Err(ServerError::TooLarge(format!("files of at most {most} MiB are compared")));
+            let most = byte_size::format_limit(COMPARED_MAX as u64);
+            return Err(ServerError::TooLarge(format!("files of at most {most} are compared")));
         }
         texts.push(String::from_utf8_lossy(&content).into_owned());
     }

@@ -14,8 +14,9 @@ mod server_retention;
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
 use orrery_model::Timestamp;
 use orrery_store::{EnvironmentRecord, Store, StoreError};
 
@@ -140,7 +141,7 @@ impl Schedule {
             if last_turn.is_some_and(|last| at <= last) {
                 continue;
             }
-            let (name, begun) = (task.name(), Instant::now());
+            let (name, begun) = (task.name(), monotonic());
             let result = match services.store().records().claim_turn(task.claim_key(), at) {
                 Ok(true) => {
                     *last_turn = Some(at);

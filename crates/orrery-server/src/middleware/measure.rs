@@ -1,11 +1,11 @@
 //! Metrics and traces of requests.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use orrery_base::clock::monotonic;
 use tracing::Instrument as _;
 
 use crate::metrics::Metrics;
@@ -16,7 +16,7 @@ pub(crate) async fn measure(
     request: Request,
     next: Next,
 ) -> Response {
-    let began = Instant::now();
+    let began = monotonic();
     let method = request.method().as_str().to_owned();
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());

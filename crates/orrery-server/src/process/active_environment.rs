@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
 use orrery_executor::{Engine, RequestId, RequestProgress};
 use orrery_handlers::Permit;
 use orrery_model::{Inventory, ResourceId};
@@ -141,7 +142,7 @@ impl ActiveEnvironment {
             };
             let mut progress = open.progress.clone();
             if open.checked_at.elapsed() >= PROGRESS_INTERVAL {
-                open.checked_at = Instant::now();
+                open.checked_at = monotonic();
                 progress = Some(self.engine.request_progress(open.request_id));
             }
             if paused != open.reported_paused || progress != open.progress {
@@ -203,7 +204,7 @@ pub(super) fn pending_requests(
             request_id,
             reported_paused,
             progress: None,
-            checked_at: Instant::now(),
+            checked_at: monotonic(),
         }
     })
 }

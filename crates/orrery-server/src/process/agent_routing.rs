@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
+use orrery_base::lock::IgnorePoison;
 use orrery_executor::{ExecutionSite, NoTarget, TargetResolver, outward_site};
 use orrery_gateway::RemoteSite;
 use orrery_handlers::target::host_name;
@@ -75,7 +76,7 @@ impl AgentRouter {
 
     /// Returns one agent for each connected machine.
     pub(super) fn connected_agents(&self) -> Vec<String> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().ignore_poison();
         let machines: BTreeMap<[u8; 16], &String> = table
             .served
             .values()
@@ -87,7 +88,7 @@ impl AgentRouter {
 
     /// Replaces the remote agents by those of the store; returns the difference.
     pub(super) fn set_served(&self, served: Vec<ServedName>) -> RoutingChanges {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write().ignore_poison();
         table.inventory.enrolled = placement::enrolled(&served);
         let served: BTreeMap<String, ServedName> =
             served.into_iter().map(|one| (one.name.clone(), one)).collect();
@@ -102,7 +103,7 @@ impl AgentRouter {
         agents: impl IntoIterator<Item = String>,
         change: impl FnOnce(&mut Inventory),
     ) -> RoutingChanges {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write().ignore_poison();
         let mut now = table.inventory.clone();
         change(&mut now);
         if now == table.inventory {
@@ -160,7 +161,7 @@ fn diff_served(
 
 impl TargetResolver for AgentRouter {
     fn resolve(&self, agent: &str) -> Result<ExecutionSite, NoTarget> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().ignore_poison();
         let placement = table.inventory.placement_of(agent);
         match (&placement, table.served.get(agent)) {
             (Placement::Local(_), _) => Ok(self.own_machine.execution_site()),

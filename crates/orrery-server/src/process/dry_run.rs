@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use orrery_base::error_chain::error_chain;
 use orrery_executor::{
     ChangeCause, DesiredState, EngineSetup, PlanEntry, Risk, StoredContents, StoredStates,
     declared_addresses, plan,
@@ -28,7 +29,7 @@ use super::ProcessOptions;
 use super::agent_routing::AgentRouter;
 use super::handlers::{HandlerInputs, Handlers};
 use super::own_machine::{OwnMachine, determine_rights};
-use super::runner::{RunnerError, error_chain, read_desired};
+use super::runner::{RunnerError, read_desired};
 use super::secrets::EnvironmentSecrets;
 
 /// Results per transaction.

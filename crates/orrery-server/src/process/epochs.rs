@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use orrery_base::clock::monotonic;
 use orrery_executor::{ExecutionSite, TargetResolver};
 use orrery_handlers::run::{HandlerRun, Purpose, Remote, RemoteCommand};
 use orrery_handlers::{CancelToken, Permit};
@@ -57,7 +58,7 @@ fn announce_to(remote: &dyn Remote, agent: &str, lease: Lease, permit: &Permit) 
         return;
     };
     let resource = Resource::new(id, attributes, Vec::new());
-    let stop = CancelToken::at(Instant::now() + TIMEOUT).under(permit);
+    let stop = CancelToken::at(monotonic() + TIMEOUT).under(permit);
     let command = RemoteCommand {
         run: HandlerRun {
             purpose: Purpose::Facts,

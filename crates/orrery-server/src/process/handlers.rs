@@ -156,11 +156,11 @@ impl Handlers {
         let files = Arc::new(StoredFiles::new(Arc::clone(&store), environment.key, clock));
         files.set_names(named_files(&version.info));
         let contents = FileContents::cached(own.join(FILES), Arc::clone(&files) as _);
-        contents.remove_unused(CONTENT_RETENTION, crate::services::wall_clock());
+        contents.remove_unused(CONTENT_RETENTION, orrery_base::clock::wall());
         let parameters =
             StoredParameters { store, environment: environment.key, lease, clock, hooks };
         let environments = VirtualEnvs::new(virtualenvs(inputs, &own), Vec::new());
-        let _ = environments.remove_unused(VIRTUALENV_RETENTION, crate::services::wall_clock());
+        let _ = environments.remove_unused(VIRTUALENV_RETENTION, orrery_base::clock::wall());
         let hosting = HostConfig {
             environment: uuid_text(&environment.uuid),
             files: contents,

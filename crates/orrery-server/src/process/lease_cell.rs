@@ -2,8 +2,9 @@
 //! lock of a runner.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use orrery_base::lock::IgnorePoison;
 use orrery_handlers::{Moment, Permit};
 use orrery_store::{EnvironmentKey, Lease};
 
@@ -75,7 +76,7 @@ impl LeaseCell {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -102,6 +103,6 @@ impl LeaseRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<EnvironmentKey, Arc<LeaseCell>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

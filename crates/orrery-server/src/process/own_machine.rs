@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::process::Command;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
+use orrery_base::lock::IgnorePoison;
 use orrery_executor::ExecutionSite;
 use orrery_handler_host::target_host::{SandboxedTarget, TargetHost};
 use orrery_handlers::target::Variables;
@@ -152,14 +153,14 @@ impl OwnMachine {
     }
 
     pub(super) fn rights(&self) -> Rights {
-        *self.rights.read().unwrap_or_else(PoisonError::into_inner)
+        *self.rights.read().ignore_poison()
     }
 
     /// Updates the rights; returns true if they changed. Must run after a version was read and
     /// before it is deployed: its author existed before the version.
     pub(super) fn refresh(&self, app: &ServerState, store: &dyn Store) -> Result<bool, StoreError> {
         let rights = determine_rights(app, store, self.policy)?;
-        let mut current = self.rights.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.rights.write().ignore_poison();
         let former = std::mem::replace(&mut *current, rights);
         if former != rights {
             tracing::info!(?former, now = ?rights, "rights on the server's own machine changed");

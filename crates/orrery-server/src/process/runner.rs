@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::error_chain::error_chain;
 use orrery_executor::{EngineError, HostSetupError};
 use orrery_handlers::Moment;
 use orrery_model::{Timestamp, VersionNumber};
@@ -427,12 +429,12 @@ impl Runner {
     /// persisted. Waits for handlers: the next owner would otherwise run them concurrently.
     pub(super) fn stop(&mut self) {
         self.cancel();
-        self.stop_until(Instant::now() + STOP_TIMEOUT);
+        self.stop_until(monotonic() + STOP_TIMEOUT);
     }
 
     /// Like `stop`, after `cancel`, with a deadline.
     pub(super) fn stop_until(&mut self, until: Instant) {
-        while self.is_running() && Instant::now() < until {
+        while self.is_running() && monotonic() < until {
             std::thread::sleep(STOP_POLL_INTERVAL);
         }
         let Some(ActiveEnvironment { engine, lease, handlers, router, .. }) = self.active.take()
@@ -454,15 +456,4 @@ impl Runner {
         }
         self.release(&**self.app.store(), &lease);
     }
-}
-
-/// Formats an error with its sources.
-pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    text
 }

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use orrery_base::clock::monotonic;
+use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
 use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
 
@@ -77,7 +79,7 @@ impl Supervisor {
     }
 
     pub(super) fn run(mut self, inbox: &Receiver<Message>) {
-        let mut polled = Instant::now();
+        let mut polled = monotonic();
         self.poll();
         loop {
             let error = self.feed_lost.then_some("cannot read the change feed");
@@ -97,14 +99,14 @@ impl Supervisor {
                     }
                     if woken {
                         self.poll();
-                        polled = Instant::now();
+                        polled = monotonic();
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if polled.elapsed() >= POLL_INTERVAL {
                 self.poll();
-                polled = Instant::now();
+                polled = monotonic();
             }
             self.fire_timers();
         }
@@ -113,7 +115,7 @@ impl Supervisor {
 
     /// Time until the next poll or timer.
     fn pause(&self, poll_at: Instant) -> Duration {
-        let poll = poll_at.saturating_duration_since(Instant::now());
+        let poll = poll_at.saturating_duration_since(monotonic());
         let due = self.timers.first().map(|(at, _)| at.since(self.app.now()));
         let next = due.map_or(poll, |due| due.min(poll));
         next.max(Duration::from_millis(1))
@@ -164,7 +166,7 @@ impl Supervisor {
             let (runner, messages) = (Arc::clone(&slot.runner), self.messages.clone());
             let step = move || {
                 // Unlocks the runner before the message: its receiver may lock it at once.
-                let next = lock(&runner).step(reason.reload);
+                let next = runner.lock().ignore_poison().step(reason.reload);
                 // Fails only if the supervisor has ended.
                 let _ = messages.send(Message::StepFinished(key, next));
             };
@@ -218,7 +220,7 @@ impl Supervisor {
                 slot.due = None;
                 // An environment without an engine may wait for a retry, a lease or the database:
                 // reload it. A busy one gets a new timer after its step.
-                let reload = !slot.busy && !lock(&slot.runner).has_engine();
+                let reload = !slot.busy && !slot.runner.lock().ignore_poison().has_engine();
                 self.schedule(key, WakeReason { reload, tick: true });
             }
         }
@@ -287,17 +289,15 @@ impl Supervisor {
             .filter(|slot| !slot.busy)
             .map(|slot| Arc::clone(&slot.runner))
             .collect();
-        runners.iter().for_each(|runner| lock(runner).cancel());
-        let until = Instant::now() + STOP_TIMEOUT;
-        while Instant::now() < until && runners.iter().any(|runner| lock(runner).is_running()) {
+        runners.iter().for_each(|runner| runner.lock().ignore_poison().cancel());
+        let until = monotonic() + STOP_TIMEOUT;
+        while monotonic() < until
+            && runners.iter().any(|runner| runner.lock().ignore_poison().is_running())
+        {
             std::thread::sleep(STOP_POLL_INTERVAL);
         }
-        runners.iter().for_each(|runner| lock(runner).stop_until(until));
+        runners.iter().for_each(|runner| runner.lock().ignore_poison().stop_until(until));
     }
-}
-
-fn lock(runner: &Mutex<Runner>) -> MutexGuard<'_, Runner> {
-    runner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn micros(duration: Duration) -> i64 {

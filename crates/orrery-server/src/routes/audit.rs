@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{AuditCheck, AuditEntry, AuditVerdict, Page, Problem};
+use orrery_base::hex::to_hex;
 use orrery_model::Timestamp;
 use orrery_store::{self as store, AuditFilter, ChainedAuditRecord};
 use serde::Deserialize;
@@ -19,10 +20,6 @@ use super::users::page_size;
 /// Number of entries to verify at a time.
 const STEP: usize = 10_000;
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn entry_view(record: ChainedAuditRecord) -> AuditEntry {
     let ChainedAuditRecord { id, entry, hash } = record;
     AuditEntry {
@@ -35,7 +32,7 @@ fn entry_view(record: ChainedAuditRecord) -> AuditEntry {
         environment: entry.environment.map(Uuid::from_bytes),
         status: entry.status,
         detail: entry.detail,
-        hash: hex(&hash),
+        hash: to_hex(&hash),
     }
 }
 
@@ -134,7 +131,9 @@ pub(super) async fn verify(
                     Some((at, _)) if at < begins.unwrap_or(0) => {
                         Some((at, "the entry was deleted by retention; record a newer head"))
                     }
-                    Some((at, hash)) if at != good || !hash.eq_ignore_ascii_case(&hex(&head)) => {
+                    Some((at, hash))
+                        if at != good || !hash.eq_ignore_ascii_case(&to_hex(&head)) =>
+                    {
                         Some((at, "the entry differs from the recorded one"))
                     }
                     _ if ended => None,
@@ -146,7 +145,7 @@ pub(super) async fn verify(
         return Ok(Json(AuditVerdict {
             good: broken_at.is_none(),
             entries: good,
-            head: hex(&head),
+            head: to_hex(&head),
             broken_at,
             reason: reason.map(str::to_owned),
         }));

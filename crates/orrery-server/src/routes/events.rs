@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use orrery_api::ChangeEvent;
+use orrery_base::clock::monotonic;
 use orrery_store::{ChangeRecord, ChangeSeq, EnvironmentKey, EnvironmentRecord, StoreError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -166,7 +167,7 @@ impl Listener {
 
     /// True if the credential and the right of the client are still valid.
     async fn is_authorized(&mut self) -> bool {
-        self.checked = Instant::now();
+        self.checked = monotonic();
         let caller = match auth::authenticate(self.app.auth(), &self.credentials.0, false).await {
             Ok(caller) => caller,
             Err(ServerError::Unauthenticated(_) | ServerError::Forbidden(_)) => return false,
@@ -231,7 +232,7 @@ async fn listen(
     let listener = Listener {
         app,
         credentials,
-        checked: Instant::now(),
+        checked: monotonic(),
         view,
         live,
         last,

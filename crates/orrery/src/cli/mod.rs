@@ -25,6 +25,7 @@ pub(crate) mod version;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use orrery_base::clock;
 use orrery_compiler::error::CompileError;
 use orrery_compiler::project::Options;
 use orrery_project::{FoundProject, MAIN_FILE, ProjectRequest};
@@ -50,7 +51,6 @@ use self::session::{ContextGroup, Login, Logout};
 use self::token::TokenGroup;
 use self::user::UserGroup;
 use self::version::VersionGroup;
-use crate::state::unix_seconds;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -242,7 +242,7 @@ impl ProjectOptions {
         ProjectRequest {
             without_std: self.no_std,
             python_environment: self.python_env.clone(),
-            now: unix_seconds(),
+            now: clock::unix_seconds(),
             limits: limits.compile_limits(),
             ..ProjectRequest::default()
         }
@@ -256,7 +256,7 @@ impl ProjectOptions {
         let mut options = self.find()?.options();
         options.implicit_std = !self.no_std;
         options.python_environment.clone_from(&self.python_env);
-        options.now = unix_seconds();
+        options.now = clock::unix_seconds();
         Ok(options)
     }
 }

@@ -1,7 +1,5 @@
 //! `orrery agent join` and `orrery agent run`: a machine as a remote agent.
 
-use std::error::Error;
-
 use orrery_agent::protocol::RefusalCode;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
@@ -9,6 +7,7 @@ use orrery_agent::{
     AgentError, AgentProcess, DEFAULT_PORT, EnrolmentError, GatewayRequestError, ReconnectBackoff,
     StateDirectory,
 };
+use orrery_base::error_chain::error_chain;
 use orrery_server::telemetry;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -91,7 +90,8 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
         _ => telemetry::LogFormat::Text,
     };
     let started = telemetry::start(&log, format, output::stderr_has_colour(), None);
-    let _telemetry = started.map_err(|error| CliError::new(format!("--log: {}", chain(&error))))?;
+    let _telemetry =
+        started.map_err(|error| CliError::new(format!("--log: {}", error_chain(&error))))?;
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
     let agent = AgentProcess::start(state.open()?, limits, ReconnectBackoff::default());
     let agent = agent.map_err(|error| CliError::from_error(&error))?;
@@ -107,10 +107,6 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
             _ => reported,
         }
     })
-}
-
-fn chain(error: &dyn Error) -> String {
-    CliError::from_error(error).to_string()
 }
 
 async fn serve(agent: AgentProcess) -> Result<(), AgentError> {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use orrery_base::clock::monotonic;
 use orrery_compiler::export::ExportResult;
 use orrery_model::Resource;
 use orrery_project::{CompiledProject, DeployingMachine, ExportMode, ProjectRequest};
@@ -16,7 +17,7 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     if options.serve_host {
         return compile_serve::run(&options.project, &options.limits);
     }
-    let started = Instant::now();
+    let started = monotonic();
     let with_resources = options.resources || !options.exporter.is_empty();
     let export = match with_resources {
         true => ExportMode::Resources(DeployingMachine::Unknown),

@@ -10,7 +10,6 @@ use orrery_compiler::project::CompileLimits;
 use orrery_project::{FactSnapshot, FoundProject, MAIN_FILE, ProjectRequest, ServerContext};
 use orrery_server::compile_service::{CompileJob, CompileStep, JobResult};
 
-use crate::state::unix_seconds;
 use crate::{Exit, output, style};
 
 use super::deploy::failed;
@@ -88,7 +87,7 @@ fn compile(job: &CompileJob) -> Exit {
     let export_output = ExportOutput { verbose: true, quiet: false, project: Some(Path::new(".")) };
     let request = ProjectRequest {
         python_environment: virtualenv.cloned(),
-        now: unix_seconds(),
+        now: orrery_base::clock::unix_seconds(),
         limits,
         exporters: job.exporters.clone(),
         ..ProjectRequest::default()

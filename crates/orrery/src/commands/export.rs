@@ -8,6 +8,7 @@ use orrery_api::{
     CompileProblem, Me, Parameter, UploadScope, VersionResource, VersionStored, VersionSummary,
     VersionUpload,
 };
+use orrery_base::clock::monotonic;
 use orrery_compiler::plugins::ServerEnvironmentInfo;
 use orrery_project::{FactSnapshot, ProjectRequest, ServerContext};
 use serde_json::{Map, Value, json};
@@ -56,7 +57,7 @@ impl ExportError {
 }
 
 pub(crate) fn run(options: &Export, verbose: bool) -> Exit {
-    let started = Instant::now();
+    let started = monotonic();
     match export(options, verbose) {
         Ok((of, stored)) => print_stored(options, &of, &stored, started),
         Err(error) => error.report(options.json),

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use orrery_base::byte_size;
 use orrery_executor::WorkerLimits;
+use orrery_handlers::clock::now;
 use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
@@ -21,7 +23,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::server::{LogFormat, Role, Server, ServerOptions};
-use crate::state::now;
 use crate::{Exit, output};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8888);
@@ -266,7 +267,7 @@ fn try_run(given: Server) -> Result<(), ServerStartError> {
         return Ok(security::rotate(&app)?);
     }
     security::check_key(&app, &options)?;
-    let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
+    let memory = byte_size::from_mib(options.host_memory.unwrap_or(HOST_MEMORY_MIB));
     let api_address = options.api_address.as_deref().map(api_address).transpose()?;
     // Other roles run no code.
     let isolation = isolation.unwrap_or(Isolation::Shared);
@@ -355,7 +356,7 @@ fn compile_options(
     isolation: Isolation,
 ) -> CompileOptions {
     let usual = CompileOptions::new(data.to_owned(), program, at, isolation);
-    let memory = options.compile_memory.map(|mib| mib.saturating_mul(1 << 20));
+    let memory = options.compile_memory.map(byte_size::from_mib);
     CompileOptions {
         parallel: options.compiles.map_or(usual.parallel, |count| usize::from(count.max(1))),
         time_max: options.compile_time.map_or(usual.time_max, Duration::from_secs),

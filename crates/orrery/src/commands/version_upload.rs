@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
 
 use orrery_api::{CompileProblem, ResourceUpload, SourceLocation, UnknownUpload, VersionUpload};
+use orrery_base::clock::monotonic;
 use orrery_compiler::export::ExcludedResources;
 use orrery_model::Resource;
 use orrery_project::{
@@ -47,7 +47,7 @@ pub(super) fn export_project(
     environment: &ServerContext,
     export_output: ExportOutput<'_>,
 ) -> Result<ExportedProject, Vec<CompileProblem>> {
-    let started = Instant::now();
+    let started = monotonic();
     let request = ProjectRequest {
         facts: FactSource::Server(environment.clone()),
         export: ExportMode::Resources(DeployingMachine::Unknown),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
+use orrery_base::clock::monotonic;
 use orrery_executor::{
     Engine, EngineSetup, Notice, StoreHandle, StoredContents, Update, declared_address,
     declared_addresses, record_interrupted, recover,
@@ -59,7 +59,7 @@ impl Runner {
         open: Vec<RequestRecord>,
         lease: Lease,
     ) -> Result<(), RunnerError> {
-        let began = Instant::now();
+        let began = monotonic();
         record_interrupted(store, &lease, self.app.now())?;
         let desired = read_desired(store, self.key, newest.number)?;
         let count = desired.resources.len();

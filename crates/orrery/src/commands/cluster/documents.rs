@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use orrery_base::byte_size;
 use orrery_cluster::document::{Catalog, DocumentFileId, DocumentKind};
 use orrery_model::similar_names::closest;
 
@@ -121,7 +122,8 @@ fn add_file(catalog: &mut Catalog, kind: DocumentKind, path: &Path) -> Result<()
         return Err(CliError::new(format!("{} is not a regular file", path.display())));
     }
     if metadata.len() > FILE_MAX {
-        let text = format!("{} has more than {} MiB", path.display(), FILE_MAX >> 20);
+        let text =
+            format!("{} has more than {}", path.display(), byte_size::format_limit(FILE_MAX));
         return Err(CliError::new(text));
     }
     let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;

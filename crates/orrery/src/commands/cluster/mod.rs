@@ -10,7 +10,9 @@ mod preview_text;
 mod problems;
 mod solve;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use orrery_base::clock::monotonic;
 
 use crate::Exit;
 use crate::cli::cluster::{ClusterAction, ClusterGroup};
@@ -28,6 +30,6 @@ pub(crate) fn run(options: &ClusterGroup) -> Exit {
 
 /// Returns a function that is true once the time is over.
 fn deadline(seconds: u64) -> impl Fn() -> bool {
-    let end = Instant::now().checked_add(Duration::from_secs(seconds));
-    move || end.is_some_and(|end| Instant::now() >= end)
+    let end = monotonic().checked_add(Duration::from_secs(seconds));
+    move || end.is_some_and(|end| monotonic() >= end)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use orrery_api::{Operation, OperationProgress, RemovalPlan, Transitioning};
+use orrery_base::clock::monotonic;
 use orrery_model::Timestamp;
 
 use crate::cli::deploy::Selection;
@@ -127,7 +128,7 @@ impl FollowedOperation<'_> {
             if interrupt.is_requested() {
                 return Err(Unanswered::Interrupted);
             }
-            if let Some(text) = reason.reason_to_report(&now, Instant::now()) {
+            if let Some(text) = reason.reason_to_report(&now, monotonic()) {
                 bar.print_above(&format!("{}: {}", style::help("note"), style::sanitize(&text)));
             }
             if let Some(progress) = &now.progress {
@@ -187,7 +188,7 @@ struct StallReason {
 
 impl StallReason {
     fn new() -> Self {
-        StallReason { since: Instant::now(), text: None, is_reported: false }
+        StallReason { since: monotonic(), text: None, is_reported: false }
     }
 
     /// Returns the reason once it has been the same for [`REASON_AFTER`].

@@ -5,18 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orrery_base::byte_size;
 use orrery_executor::{
     HostConfig, HostSetupError, HostedHandlers, NoParameterHooks, StoredParameters,
 };
 use orrery_handler_host::{FileContents, NoParameters, Parameters};
 use orrery_handlers::Registry;
+use orrery_handlers::clock::now;
 use orrery_host::code_store::{CodeSet, CodeStore};
 use orrery_project::{STATE_DIRECTORY, absolute, environment_id};
 use orrery_pyenv::VirtualEnvs;
 use orrery_store::Store;
 
 use crate::cli::deploy::RunOptions;
-use crate::state::{StateOptions, now, system_now};
+use crate::state::StateOptions;
 
 use super::LocalStore;
 
@@ -125,7 +127,7 @@ impl LocalPaths<'_> {
             }
             None => Arc::new(NoParameters),
         };
-        let memory = self.run.host_memory().saturating_mul(1 << 20);
+        let memory = byte_size::from_mib(self.run.host_memory());
         let hosting = HostConfig {
             environment: environment_id(&project),
             files: FileContents::complete(project.join(STATE_DIRECTORY).join("files")),
@@ -146,7 +148,7 @@ impl LocalPaths<'_> {
         let Ok(versions) = opened.store.versions(opened.environment) else { return };
         let named = versions.iter().filter_map(|version| version.info.get("code")?.as_str());
         let needed: BTreeSet<String> = named.chain(current).map(str::to_owned).collect();
-        let now = system_now();
+        let now = orrery_base::clock::wall();
         let code = self.code_store().remove_unused(&needed, CODE_KEPT, now);
         let environments = self.environments().remove_unused(ENVIRONMENTS_KEPT, now);
         tracing::debug!(?code, ?environments, "removed unused code and virtualenvs");

@@ -27,12 +27,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orrery_base::error_chain::error_chain;
 use orrery_compiler::error::CompileError;
 use orrery_compiler::export::ExcludedResources;
 use orrery_executor::{
     DesiredState, EngineSetup, LocalTargets, StoreHandle, StoredContents, StoredStates,
     WorkerLimits,
 };
+use orrery_handlers::clock::now;
 use orrery_handlers::{Contents, LocalTarget, Permit};
 use orrery_host::code_store::CodeSet;
 use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
@@ -56,19 +58,14 @@ use crate::cli::ProjectOptions;
 use crate::cli::deploy::{LimitOptions, RunOptions, Selection, Takeover};
 use crate::commands::project_output::{ProjectPrinter, warn_if_no_resources};
 use crate::error::{CliError, finish};
-use crate::state::{StateOptions, now};
+use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
 use handlers::{Handlers, LocalPaths};
 
 /// Reports an error with all its causes.
 pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
+    let text = error_chain(error);
     output::print_status(&format!("{}: {}", style::error("error"), style::sanitize(&text)));
     Exit::Error
 }

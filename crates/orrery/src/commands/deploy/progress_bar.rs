@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use orrery_base::clock::monotonic;
 
 use crate::{output, style};
 
@@ -33,7 +34,7 @@ impl Bar {
     /// `quiet`: no output.
     pub(in crate::commands) fn new(quiet: bool) -> Self {
         let is_wanted = !quiet && std::io::stderr().is_terminal();
-        Bar { started: Instant::now(), is_wanted, shown: None }
+        Bar { started: monotonic(), is_wanted, shown: None }
     }
 
     pub(in crate::commands) fn elapsed(&self) -> Duration {

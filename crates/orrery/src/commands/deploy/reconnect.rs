@@ -2,9 +2,10 @@
 //! server meanwhile.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orrery_api::client::ClientError;
+use orrery_base::clock::monotonic;
 
 use crate::error::CliError;
 use crate::signals::Interrupt;
@@ -47,7 +48,7 @@ impl<'a> ReconnectLoop<'a> {
         bar: &Bar,
         mut ask: impl FnMut() -> Result<T, ClientError>,
     ) -> Result<T, Unanswered> {
-        let began = Instant::now();
+        let began = monotonic();
         let mut pause = FIRST_PAUSE;
         loop {
             let error = match ask() {
@@ -76,8 +77,8 @@ impl<'a> ReconnectLoop<'a> {
                     style::sanitize(&lost)
                 ));
             }
-            let until = Instant::now() + pause;
-            while Instant::now() < until {
+            let until = monotonic() + pause;
+            while monotonic() < until {
                 if self.interrupt.is_requested() {
                     return Err(Unanswered::Interrupted);
                 }

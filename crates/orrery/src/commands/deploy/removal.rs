@@ -7,6 +7,7 @@ use orrery_api::{
     KeptResource, ReleaseRequest, RemovalPlan, VersionReleased, VersionStored, VersionUpload,
 };
 use orrery_executor::StoredStates;
+use orrery_handlers::clock::now;
 use orrery_model::{DeployedResource, Removal, Resource, ResourceState, RetainReason, Status};
 use orrery_store::{
     LeaseRequest, ProjectBinding, RemovalScope, ResourceKey, StateRecord, Store, StoreError,
@@ -21,7 +22,6 @@ use crate::commands::inspect::on_server::OnServer;
 use crate::commands::inspect::view::ResourceSelection;
 use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
-use crate::state::now;
 use crate::{Exit, output, style};
 
 use super::edits::Edits;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use orrery_base::clock::monotonic;
 use orrery_executor::{Engine, recover};
 use orrery_handlers::Registry;
 use orrery_model::{Resource, ResourceId};
@@ -150,7 +151,7 @@ fn run_until_interrupted(engine: &Engine, mut files: Option<FileWatcher>, interr
     let mut display = RunDisplay::new(false, Failures::AtOnce);
     let mut stopping = false;
     loop {
-        let looked = Instant::now();
+        let looked = monotonic();
         let progress = engine.wait(LOOK_EVERY);
         display.show(&progress);
         if engine.has_failed() || (stopping && progress.running == 0) {
@@ -203,7 +204,7 @@ impl FileWatcher {
             events,
             resources: paths,
             directories,
-            looked_at: Instant::now(),
+            looked_at: monotonic(),
             pending: HashMap::new(),
         };
         // Everything is verified after this.
@@ -221,13 +222,13 @@ impl FileWatcher {
                 new.push(directory.clone());
             }
         }
-        self.looked_at = Instant::now();
+        self.looked_at = monotonic();
         Ok(new)
     }
 
     /// Resources with changed paths that have been quiet since.
     fn touched(&mut self) -> Vec<ResourceId> {
-        let now = Instant::now();
+        let now = monotonic();
         while let Ok(event) = self.events.try_recv() {
             match event {
                 // The kernel dropped events.

@@ -27,7 +27,6 @@ use super::{CliError, find, json, status, text, undefined_values};
 use crate::cli::inspect::InspectOptions;
 use crate::commands::deploy::unplaced::inventory_here;
 use crate::commands::effects;
-use crate::state;
 
 /// Maximum length of the chain of blocking requirements.
 pub(super) const PATH_MAX: usize = 16;
@@ -82,7 +81,11 @@ impl Local {
         };
         let mut scheduler = Scheduler::new(settings);
         let mut commands = Vec::new();
-        scheduler.handle(Event::Recover(Box::new(start.recovery)), state::now(), &mut commands);
+        scheduler.handle(
+            Event::Recover(Box::new(start.recovery)),
+            orrery_handlers::clock::now(),
+            &mut commands,
+        );
         Ok(scheduler)
     }
 

@@ -187,7 +187,7 @@ impl OnServer {
             _ => match maybe_time(details.next_run_at.as_ref())? {
                 None => said(&StateReason::NothingPlanned),
                 Some(at) => {
-                    let when = match at <= crate::state::now() {
+                    let when = match at <= orrery_handlers::clock::now() {
                         true => "as soon as its turn comes".to_owned(),
                         false => format!("at {} ({})", text::moment(at), text::until(at)),
                     };

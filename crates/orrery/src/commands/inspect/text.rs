@@ -27,12 +27,12 @@ pub(crate) fn moment(at: Timestamp) -> String {
 
 /// `3 min ago`
 pub(crate) fn since(at: Timestamp) -> String {
-    style::ago(crate::state::now().since(at))
+    style::ago(orrery_handlers::clock::now().since(at))
 }
 
 /// `in 3 min`, or `now` if it has passed.
 pub(crate) fn until(at: Timestamp) -> String {
-    let now = crate::state::now();
+    let now = orrery_handlers::clock::now();
     if at <= now {
         return "now".to_owned();
     }

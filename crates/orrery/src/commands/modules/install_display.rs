@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use orrery_base::clock::monotonic;
 use orrery_compiler::files::Disk;
 use orrery_compiler::modules::requirements::install_advice;
 use orrery_pyenv::lock::FILE as LOCK_FILE;
@@ -25,7 +26,7 @@ pub(super) struct InstallDisplay {
 
 impl InstallDisplay {
     pub(super) fn new(options: &InstallOptions, verbose: bool) -> Self {
-        InstallDisplay { json: options.json, verbose, started: Instant::now() }
+        InstallDisplay { json: options.json, verbose, started: monotonic() }
     }
 
     /// Installs and shows the progress: each step, and the last line of pip.

@@ -1,7 +1,7 @@
 //! Dry runs on a server: started, followed, and shown in the form of `orrery plan`.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orrery_api::client::query;
 use orrery_api::{
@@ -9,6 +9,7 @@ use orrery_api::{
     SettleChoice, SourceLocation, Transitioning, UnknownEffect, UnknownEffects, VersionResource,
     VersionSummary,
 };
+use orrery_base::clock::monotonic;
 use orrery_executor::Risk;
 use orrery_model::ChangeKind;
 use rustc_hash::FxHashMap;
@@ -83,7 +84,7 @@ pub(in crate::commands) fn follow(
     quiet: bool,
     interrupt: &Interrupt,
 ) -> Result<DryRunResult, CliError> {
-    let started = Instant::now();
+    let started = monotonic();
     let interrupted = || CliError::new("interrupted");
     if interrupt.is_requested() {
         return Err(interrupted());
@@ -95,7 +96,7 @@ pub(in crate::commands) fn follow(
     };
     let operation = of.path(&["operations", &begun.id.to_string()]);
     let at = of.path(&["versions", &number, "dry-runs", id]);
-    let mut told = Instant::now();
+    let mut told = monotonic();
     let mut bar = Bar::new(quiet);
     let patience =
         ReconnectLoop::new(interrupt, format!("version {version} is stored, not released"));
@@ -118,7 +119,7 @@ pub(in crate::commands) fn follow(
         }
         let reason = follow_operation::reason(&operation);
         if let Some(reason) = reason.filter(|_| !quiet && told.elapsed() > REASON_EVERY) {
-            told = Instant::now();
+            told = monotonic();
             bar.print_above(&format!("{}: {}", style::help("note"), style::sanitize(&reason)));
         }
         let done = run.total.saturating_sub(run.todo);

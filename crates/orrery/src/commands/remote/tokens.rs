@@ -2,6 +2,7 @@
 
 use orrery_api::client::{path, query};
 use orrery_api::{MadeToken, NewToken, Token};
+use orrery_handlers::clock::now;
 use orrery_model::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -13,7 +14,6 @@ use crate::cli::token::{TokenAction, TokenGroup};
 use crate::cli::user::RoleName;
 use crate::error::{CliError, finish};
 use crate::remote::Remote;
-use crate::state::now;
 use crate::{Exit, output, style};
 
 pub(crate) fn token(options: TokenGroup) -> Exit {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use orrery_base::byte_size;
 use orrery_handlers::ProtectedPaths;
 use orrery_handlers::target::is_orrery_variable;
 use orrery_sandbox::SandboxLimits;
@@ -49,7 +50,7 @@ pub(super) fn options(
     let mut own_files = private_files(options, config);
     own_files.push(data.to_owned());
     let (isolation, program) = (isolation.clone(), program.to_owned());
-    let memory = options.host_memory.unwrap_or(super::HOST_MEMORY_MIB).saturating_mul(1 << 20);
+    let memory = byte_size::from_mib(options.host_memory.unwrap_or(super::HOST_MEMORY_MIB));
     let limits = SandboxLimits {
         memory: (memory > 0).then_some(memory),
         processes: PROCESSES,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use orrery_handlers::clock::now;
 use orrery_model::SecretText;
 use orrery_server::{
     AuthSettings, BootstrapState, InvalidIssuer, InvalidNetwork, MasterKey, Network, ServerError,
@@ -11,7 +12,6 @@ use orrery_server::{
 
 use crate::cli::server::{LogFormat, ServerOptions, TlsMode};
 use crate::output;
-use crate::state::now;
 
 /// Password of the account `admin`, created if there is no account yet.
 const ADMIN_PASSWORD: &str = "ORRERY_ADMIN_PASSWORD";
