@@ -91,6 +91,16 @@ const CLOSED: [(&str, &[&str]); 2] = [
     ("orrery-handlers", &["orrery-base", "orrery-model"]),
 ];
 
+/// Crates that may start asynchronous tasks, and so depend on tokio: the roles and the binary.
+const WITH_TASKS: [&str; 6] = [
+    "orrery",
+    "orrery-server",
+    "orrery-roles",
+    "orrery-gateway",
+    "orrery-inmanta-api",
+    "orrery-agent",
+];
+
 /// Tools of the repository itself: nothing that ships may depend on them.
 const TOOLS: [&str; 2] = ["xtask", "orrery-testing"];
 
@@ -188,6 +198,15 @@ pub fn check(packages: &[Package]) -> Vec<Violation> {
                     ));
                 }
             }
+            if name == "tokio"
+                && !dependency.development
+                && !PURE.contains(&package.name.as_str())
+                && !WITH_TASKS.contains(&package.name.as_str())
+            {
+                let problem =
+                    "must not start tasks: only WITH_TASKS of xtask/src/layers.rs use tokio";
+                violations.push(Violation::new(&place, problem));
+            }
             for (library, owner) in OWNED_LIBRARIES {
                 // Tests may look at a database behind its owner's back, or damage it.
                 let ships = !dependency.development && !TOOLS.contains(&package.name.as_str());
@@ -262,6 +281,7 @@ mod tests {
         assert_eq!(problems("orrery-scheduler", &["tokio"]), 1);
         assert_eq!(problems("orrery-model", &["orrery-base", "rustix"]), 2);
         assert_eq!(problems("orrery-server", &["tokio"]), 0);
+        assert_eq!(problems("orrery-store", &["tokio"]), 1);
         assert_eq!(problems("orrery-server", &["rusqlite"]), 1);
         assert_eq!(problems("orrery-store", &["rusqlite"]), 0);
         assert_eq!(problems("orrery", &["xtask"]), 1);

@@ -9,3 +9,4 @@ pub mod clock;
 pub mod error_chain;
 pub mod hex;
 pub mod lock;
+pub mod thread;

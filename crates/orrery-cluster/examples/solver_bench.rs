@@ -3,6 +3,8 @@
 //!
 //! Arguments: repetitions, and optionally a part of the names of the cases to run.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

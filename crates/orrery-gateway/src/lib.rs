@@ -16,6 +16,11 @@
 //! [`GatewayContext`] has what it needs of the process. Tests are beside the code, and in
 //! `crates/orrery-server/tests/it/gateway`.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
+)]
+
 mod admission;
 mod certificate_authority;
 mod enrolment;

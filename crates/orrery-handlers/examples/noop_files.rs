@@ -3,6 +3,8 @@
 //!
 //!     cargo run --release -p orrery-handlers --example noop_files [FILES] [BYTES]
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

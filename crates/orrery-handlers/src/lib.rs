@@ -6,6 +6,11 @@
 //! storing or compiling. Tests are at the end of the files, and the laws of all handlers in
 //! `tests/it`.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
+)]
+
 mod account;
 mod agent_config;
 pub mod clock;

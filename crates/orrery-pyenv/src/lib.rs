@@ -9,6 +9,11 @@
 //! the interpreter of a virtualenv. The crate knows nothing of models, hosts, stores or terminals.
 //! Tests: at the end of each file, and `tests/it`.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
+)]
+
 mod atomic_replace;
 pub mod changes;
 mod create;

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
+use orrery_base::thread::spawn_named;
 
 /// Number of last output lines that a failure keeps.
 const KEPT_LINES: usize = 400;
@@ -39,14 +40,14 @@ pub(crate) fn stream(
     drop(command);
     let (sender, lines) = sync_channel(LINES_AHEAD);
     // Ends with the stream, or when the receiver is dropped.
-    std::thread::spawn(move || {
+    spawn_named("installer", move || {
         let mut reader = BufReader::new(reader);
         while let Some(line) = next_line(&mut reader).transpose() {
             if sender.send(line).is_err() {
                 break;
             }
         }
-    });
+    })?;
     let mut kept = VecDeque::new();
     while let Some(line) = receive(&lines, until) {
         let line = line?;
@@ -97,8 +98,8 @@ pub(crate) fn capture(mut command: Command, limit: Duration) -> io::Result<Outpu
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let readers = [
-        std::thread::spawn(move || out.map(last_bytes).unwrap_or_default()),
-        std::thread::spawn(move || err.map(last_bytes).unwrap_or_default()),
+        spawn_named("output", move || out.map(last_bytes).unwrap_or_default())?,
+        spawn_named("output", move || err.map(last_bytes).unwrap_or_default())?,
     ];
     let status = wait(&mut child, Some(monotonic() + limit))?;
     let [stdout, stderr] = readers.map(|reader| reader.join().unwrap_or_default());

@@ -1,6 +1,8 @@
 //! Benchmark of the scheduler alone: throughput of null resources, memory per resource, and the
 //! cost of changing one resource. `bench/scheduler/run.py` runs it for several sizes and compares.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 use std::time::Instant;
 
 use orrery_model::{

@@ -28,6 +28,11 @@
 //! The api role is stateless: it writes the desired state to the store in one transaction. The process
 //! role finds it there.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
+)]
+
 mod access;
 mod app;
 mod auth;

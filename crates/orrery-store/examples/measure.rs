@@ -4,6 +4,8 @@
 //! Puts a version of COUNT resources into a new store, puts it again unchanged and with one change,
 //! reads it, and records results for all. Every tenth resource requires its neighbour.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 use std::path::PathBuf;
 use std::time::Instant;
 

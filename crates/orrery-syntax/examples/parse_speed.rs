@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p orrery-syntax --example parse_speed -- [LINES]`
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 use std::fmt::Write;
 use std::time::Instant;
 

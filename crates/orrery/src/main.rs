@@ -4,6 +4,11 @@
 //! writes to terminals and pipes, and `panic_guard` reports panics. The language itself is in other
 //! crates. Tests: `tests/it`, mainly the transcripts in `tests/it/sessions`.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")
+)]
+
 mod cli;
 mod commands;
 mod descriptors;

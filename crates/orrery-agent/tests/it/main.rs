@@ -1,6 +1,8 @@
 //! The agent through its public interface: commands and results, and sessions with a small gateway
 //! over real connections.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 mod commands;
 mod gateway;
 mod runner;

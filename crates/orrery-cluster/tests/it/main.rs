@@ -1,5 +1,7 @@
 //! Tests of the documents, macros and the planner through the public interface.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 mod cases;
 mod document_properties;
 mod documents;

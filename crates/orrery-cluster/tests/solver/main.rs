@@ -1,5 +1,7 @@
 //! Tests of the solver through the public interface.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 mod facts;
 mod properties;
 mod requests;

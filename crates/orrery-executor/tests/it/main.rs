@@ -1,5 +1,7 @@
 //! The engine through its public interface: scripted resources, a store in memory, real threads.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 mod remote;
 mod updates;
 mod world;

@@ -1,5 +1,7 @@
 //! Tests of handler hosts and target hosts as real processes: limits, operations and end.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 mod example;
 mod faults;
 mod handlers;

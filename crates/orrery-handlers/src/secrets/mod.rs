@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use orrery_base::thread::spawn_named;
 use orrery_model::SecretText;
 
 use crate::target::Variables;
@@ -137,13 +138,18 @@ fn run(words: &[String], variables: Variables) -> Result<SecretText, SecretError
         .map_err(failed)?;
     let output = child.stdout.take();
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    let reader = spawn_named("secret", move || {
         let mut bytes = Vec::new();
         let read =
             output.map_or(Ok(0), |output| output.take(VALUE_MAX + 1).read_to_end(&mut bytes));
         // The receiver may have timed out.
         let _ = sender.send(read.map(|_| bytes));
     });
+    if let Err(error) = reader {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(failed(error));
+    }
     let read = receiver.recv_timeout(COMMAND_TIMEOUT);
     let Ok(read) = read else {
         let _ = child.kill();

@@ -1,5 +1,7 @@
 //! Laws of all handlers, and tests of each: on a machine in memory, and in a directory of this one.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 mod accounts;
 mod commands;
 mod documents;

@@ -1,6 +1,8 @@
 //! Sandboxes as root with a user for each sandbox, and as an ordinary user with and without
 //! bubblewrap.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 mod limits;
 mod support;
 mod survivors;

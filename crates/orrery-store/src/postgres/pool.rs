@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use postgres::config::{Host, SslMode};
 use postgres::{Client, Config, NoTls};
 use rustls::ClientConfig;
@@ -207,7 +208,7 @@ impl Drop for Pool {
         // such a thread may drop the store.
         let idle = std::mem::take(&mut self.lock().idle);
         if !idle.is_empty() {
-            let _ = std::thread::spawn(move || drop(idle)).join();
+            let _ = spawn_named("close", move || drop(idle)).map(std::thread::JoinHandle::join);
         }
     }
 }

@@ -4,6 +4,8 @@
 //! with a slow and obvious model; `files` and `crash` test the file of `SqliteStore`. Some tests
 //! need a second process: this binary, started with a role.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 mod conformance;
 mod crash;
 mod files;

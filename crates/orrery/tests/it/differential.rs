@@ -2,6 +2,8 @@
 //! that of the reference compiler. One test per case; `tests/language/README.md` describes how to
 //! select and add cases.
 
+#![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
