@@ -189,7 +189,7 @@ MUTATIONS = [
         "if state.permit.as_ref().is_some_and(Permit::is_over) {", "if false && state.permit.as_ref().is_some_and(Permit::is_over) {",
         "nothing_starts_after_the_permit_ended",
     ),
-    at("orrery-store", "it", "crates/orrery-store/src/postgres/leases.rs")(
+    at("orrery-store", "--lib", "crates/orrery-store/src/postgres/leases.rs")(
         "frozen-in-transaction", "a holder that is frozen in a transaction keeps nothing", "greatest(lasts / 1500, 2000)::text", "'60000'",
         "a_holder_frozen_in_a_transaction_loses_its_lease",
     ),

@@ -105,7 +105,7 @@ impl EffectLog {
 fn write(store_handle: &StoreHandle, batch: &[StartedAction]) -> Result<(), StoreError> {
     let (began, mut pause) = (monotonic(), RETRY_PAUSE);
     loop {
-        match store_handle.store.records().begin_effects(&store_handle.lease, batch) {
+        match store_handle.store.effects().begin(&store_handle.lease, batch) {
             Err(error)
                 if error.is_temporary()
                     && !store_handle.permit.is_over()

@@ -18,12 +18,12 @@ use rustc_hash::FxHashMap;
 /// # Errors
 /// Those of the store.
 pub fn record_interrupted(
-    store: &dyn Store,
+    store: &Store,
     lease: &Lease,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
     let environment = lease.environment();
-    let running = store.running_actions(environment)?;
+    let running = store.engine().running_actions(environment)?;
     if !running.is_empty() {
         let mut unfinished: FxHashMap<ResourceKey, VersionNumber> =
             running.iter().map(|started| (started.resource, started.version)).collect();
@@ -33,7 +33,7 @@ pub fn record_interrupted(
             let state = ResourceState { deploying: true, last_produced_events, ..state };
             interrupted.push((key, state));
         };
-        store.read_states(environment, &mut |row| {
+        store.engine().read_states(environment, &mut |row| {
             if unfinished.remove(&row.key).is_some() {
                 note(row.key, row.state.clone());
             }
@@ -41,7 +41,7 @@ pub fn record_interrupted(
         // A resource without a completed run has no state yet; its change counts all the same.
         let versions: BTreeSet<VersionNumber> = unfinished.values().copied().collect();
         for version in versions {
-            let read = store.read_version(environment, version, &mut |row| {
+            let read = store.versions().read(environment, version, &mut |row| {
                 if unfinished.get(&row.key) == Some(&version) {
                     note(row.key, ResourceState::new(row.hash, row.flags.undefined));
                 }
@@ -63,9 +63,9 @@ pub fn record_interrupted(
             })
             .collect();
         if !records.is_empty() {
-            store.record_results(lease, &records)?;
+            store.engine().record_results(lease, &records)?;
         }
     }
-    store.records().recover_effects(lease)?;
-    Ok(store.recover_actions(lease)?.len())
+    store.effects().recover(lease)?;
+    Ok(store.engine().recover_actions(lease)?.len())
 }

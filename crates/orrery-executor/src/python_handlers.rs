@@ -17,14 +17,13 @@ use orrery_host::code_store::CodeSet;
 use orrery_host::handshake::{HostRole, Init};
 use orrery_host::sources::installed_code;
 use orrery_host::{host_command, sdk::SdkError};
-use orrery_model::{Timestamp, VersionNumber};
+use orrery_model::{CompileId, Timestamp, VersionNumber};
 use orrery_pyenv::interpreters::{Interpreter, PythonError};
 use orrery_pyenv::{VirtualEnvError, VirtualEnvSpec, VirtualEnvs};
 use orrery_sandbox::Confinement;
-use orrery_store::sql::Sql;
 use orrery_store::{
-    ContentHash, EnvironmentKey, Lease, NewDiscovered, NewParameter, ParameterEffect,
-    ParameterSource, Store, StoreError,
+    CompileRequest, ContentHash, EnvironmentKey, Lease, NewCompileRecord, NewDiscovered,
+    NewParameter, OnParameterChanged, ParameterSource, Store,
 };
 
 /// Error while preparing the handler hosts of a code set.
@@ -194,7 +193,7 @@ fn allow_paths(confinement: Confinement, init: &Init, program: &Path) -> Confine
 
 /// File contents in a store, for handler code: by SHA-1, and by the ids that a version assigns.
 pub struct StoredFiles {
-    store: Arc<dyn Store>,
+    store: Store,
     environment: EnvironmentKey,
     clock: fn() -> Timestamp,
     names: RwLock<BTreeMap<String, String>>,
@@ -202,11 +201,7 @@ pub struct StoredFiles {
 
 impl StoredFiles {
     /// Contents that handlers store are recorded as used by the environment.
-    pub fn new(
-        store: Arc<dyn Store>,
-        environment: EnvironmentKey,
-        clock: fn() -> Timestamp,
-    ) -> Self {
+    pub fn new(store: Store, environment: EnvironmentKey, clock: fn() -> Timestamp) -> Self {
         StoredFiles { store, environment, clock, names: RwLock::default() }
     }
 
@@ -225,15 +220,15 @@ impl ContentSource for StoredFiles {
 
     fn content(&self, sha1: &str) -> Result<Option<Vec<u8>>, String> {
         let Some(hash) = ContentHash::from_hex(sha1) else { return Ok(None) };
-        let found = self.store.records().content_of_environment(self.environment, &hash);
+        let found = self.store.contents().of_environment(self.environment, &hash);
         found.map_err(|error| error.to_string())
     }
 
     fn store(&self, sha1: &str, content: &[u8]) -> Result<(), String> {
         let hash = ContentHash::from_hex(sha1).ok_or_else(|| format!("{sha1:?} is not a SHA-1"))?;
-        let stored = self.store.put_files(&[(hash, content)]).and_then(|()| {
+        let stored = self.store.contents().put(&[(hash, content)]).and_then(|()| {
             let used = BTreeSet::from([hash]);
-            self.store.records().use_contents(self.environment, None, &used, (self.clock)())
+            self.store.contents().record_use(self.environment, None, &used, (self.clock)())
         });
         stored.map_err(|error| error.to_string())
     }
@@ -241,7 +236,7 @@ impl ContentSource for StoredFiles {
 
 /// File contents that an environment uses.
 pub struct StoredContents {
-    pub store: Arc<dyn Store>,
+    pub store: Store,
     pub environment: EnvironmentKey,
 }
 
@@ -257,28 +252,17 @@ impl Contents for StoredContents {
             return Ok(None);
         }
         let Ok(hash) = digest.as_bytes().try_into() else { return Ok(None) };
-        let found =
-            self.store.records().content_of_environment(self.environment, &ContentHash(hash));
+        let found = self.store.contents().of_environment(self.environment, &ContentHash(hash));
         let found = found.map_err(|error| HandlerError::failed(error.to_string()))?;
         Ok(found.map(Into::into))
     }
 }
 
-/// Hooks for parameters that handlers set.
+/// Consequences of parameters that handlers set.
 pub trait ParameterHooks: Send + Sync {
-    /// Called in the transaction that sets a value. `recompile`: the handler requests a compile if the
-    /// value changed.
-    ///
-    /// # Errors
-    /// Then the transaction is rolled back.
-    fn on_value_set(
-        &self,
-        sql: &mut dyn Sql,
-        is_fact: bool,
-        effect: ParameterEffect,
-        recompile: bool,
-        now: Timestamp,
-    ) -> Result<(), StoreError>;
+    /// Compile to request, in the transaction that sets a value, if an earlier compile found the
+    /// value unknown, or if it changed and the handler wants a compile.
+    fn compile_for(&self, is_fact: bool) -> Option<(CompileId, CompileRequest)>;
 
     /// Called after the commit.
     fn on_committed(&self);
@@ -289,15 +273,8 @@ pub trait ParameterHooks: Send + Sync {
 pub struct NoParameterHooks;
 
 impl ParameterHooks for NoParameterHooks {
-    fn on_value_set(
-        &self,
-        _: &mut dyn Sql,
-        _: bool,
-        _: ParameterEffect,
-        _: bool,
-        _: Timestamp,
-    ) -> Result<(), StoreError> {
-        Ok(())
+    fn compile_for(&self, _: bool) -> Option<(CompileId, CompileRequest)> {
+        None
     }
 
     fn on_committed(&self) {}
@@ -305,7 +282,7 @@ impl ParameterHooks for NoParameterHooks {
 
 /// Parameters, facts and discovered resources in a store, for handler code.
 pub struct StoredParameters {
-    pub store: Arc<dyn Store>,
+    pub store: Store,
     pub environment: EnvironmentKey,
     /// `None`: nothing may be set.
     pub lease: Option<Lease>,
@@ -322,8 +299,8 @@ impl StoredParameters {
 impl Parameters for StoredParameters {
     fn list(&self, resource: Option<&str>) -> Result<Vec<HandlerParameter>, String> {
         let found = match resource {
-            Some(id) => self.store.facts(self.environment, id),
-            None => self.store.parameters(self.environment),
+            Some(id) => self.store.parameters().facts(self.environment, id),
+            None => self.store.parameters().all(self.environment),
         };
         let convert = |one: orrery_store::StoredParameter| HandlerParameter {
             resource: one.resource.map(|id| id.to_string()),
@@ -347,11 +324,15 @@ impl Parameters for StoredParameters {
             expires: *expires,
             metadata: Some(metadata),
         };
-        let is_fact = resource.is_some();
-        let stored =
-            self.store.records().put_handler_parameter(lease, &new, now, &|sql, effect| {
-                self.hooks.on_value_set(sql, is_fact, effect, recompile, now)
-            });
+        let compile = self.hooks.compile_for(resource.is_some());
+        let then = match &compile {
+            Some((id, request)) => OnParameterChanged::EnqueueCompile {
+                compile: NewCompileRecord { id: *id, request },
+                if_changed: recompile,
+            },
+            None => OnParameterChanged::Nothing,
+        };
+        let stored = self.store.parameters().put_for_handler(lease, &new, now, then);
         stored.map_err(|error| error.to_string())?;
         self.hooks.on_committed();
         Ok(())
@@ -367,7 +348,7 @@ impl Parameters for StoredParameters {
                 discovery_resource: one.by.as_str(),
             })
             .collect();
-        let stored = self.store.records().put_handler_discovered(lease, &found, now);
+        let stored = self.store.discovered().put_for_handler(lease, &found, now);
         stored.map_err(|error| error.to_string())?;
         self.hooks.on_committed();
         Ok(())

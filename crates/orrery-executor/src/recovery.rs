@@ -40,9 +40,9 @@ impl StoredStates {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn read(store: &dyn Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
+    pub fn read(store: &Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
         let mut states = FxHashMap::default();
-        store.read_states(environment, &mut |row| {
+        store.engine().read_states(environment, &mut |row| {
             states.insert(row.key, row.state.clone());
         })?;
         Ok(StoredStates(states))
@@ -58,7 +58,7 @@ impl StoredStates {
 /// # Errors
 /// Those of the store.
 pub fn recover(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     desired: DesiredState,
 ) -> Result<StartState, StoreError> {
@@ -71,20 +71,20 @@ pub fn recover(
 /// # Errors
 /// Those of the store.
 pub fn recover_with(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     desired: DesiredState,
     states: StoredStates,
 ) -> Result<StartState, StoreError> {
     let StoredStates(states) = states;
-    let paused = store.agents(environment)?.into_iter().filter(|agent| agent.paused);
+    let paused = store.agents().states(environment)?.into_iter().filter(|agent| agent.paused);
     let paused = paused.map(|agent| agent.name.into()).collect();
-    let processed = store.processed_version(environment)?;
+    let processed = store.engine().processed_version(environment)?;
     let mut differences = Vec::new();
     let base = match processed {
         Some(processed) if processed != desired.version => {
             let read =
-                store.diff_versions(environment, processed, desired.version, &mut |difference| {
+                store.versions().diff(environment, processed, desired.version, &mut |difference| {
                     differences.push(difference);
                 });
             match read {
@@ -138,7 +138,7 @@ pub fn recover_with(
     };
     let recovery =
         Recovery { version: base, resources, paused, halted: false, reset: false, newer };
-    let unknown = store.records().unknown_effects(environment)?;
+    let unknown = store.effects().unknown(environment)?;
     let unknown = unknown.into_iter().map(|effect| effect.resource).collect();
     Ok(StartState { desired, recovery, former, states, unknown })
 }

@@ -52,7 +52,7 @@ impl std::fmt::Debug for EngineSetup {
 /// Store with the lease to write to it.
 #[derive(Clone)]
 pub struct StoreHandle {
-    pub store: Arc<dyn Store>,
+    pub store: Store,
     pub lease: Lease,
     /// Time that this process may act under the lease, by its own clock. After it nothing is
     /// started, and runs in progress are cancelled.

@@ -30,7 +30,7 @@ impl Update {
     /// # Errors
     /// Those of the store; `NoVersion` if one of them is gone: then an engine has to start anew.
     pub fn read(
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
         from: VersionNumber,
         steps: &[VersionNumber],
@@ -40,7 +40,7 @@ impl Update {
         let mut base = from;
         for &step in steps {
             let mut changes = DiffBuilder::default();
-            store.diff_versions(environment, base, step, &mut |difference| {
+            store.versions().diff(environment, base, step, &mut |difference| {
                 changes.add(difference.before.as_ref(), difference.after.as_ref());
                 let before = last.remove(&difference.key).map(|earlier| earlier.before);
                 let before = before.unwrap_or_else(|| difference.before.clone());

@@ -48,7 +48,7 @@ fn decide(run: &PendingRun, registry: &Registry, shared: &Shared) -> RunDecision
     };
     let handler = registry.handler(run.resource.id.entity());
     let reads_back = handler.is_some_and(|handler| handler.reads_back());
-    match store_handle.store.records().begun_effect(key) {
+    match store_handle.store.effects().of_resource(key) {
         Ok(found) => effects::decide_run(found.as_ref(), reads_back),
         Err(error) => {
             let text = format!("cannot read the record of an earlier effect: {error}");
@@ -173,7 +173,7 @@ fn record_change_start(
         return Ok(());
     }
     let started = StartedAction { resource, kind: ActionKind::Deploy, version, at: run.started };
-    let noted = store_handle.store.begin_actions(&store_handle.lease, &[started]);
+    let noted = store_handle.store.engine().begin_actions(&store_handle.lease, &[started]);
     noted.map_err(|error| {
         HandlerError::failed(format!("cannot record the start of the change: {error}"))
     })?;

@@ -233,11 +233,11 @@ fn write(
                     .iter()
                     .map(|(resource, state)| StateRecord { resource: *resource, state })
                     .collect();
-                store.process_version(lease, *version, &records)?;
+                store.engine().process_version(lease, *version, &records)?;
                 1
             }
             Write::Began(started) => {
-                store.begin_actions(lease, std::slice::from_ref(started))?;
+                store.engine().begin_actions(lease, std::slice::from_ref(started))?;
                 1
             }
             Write::Result(_) => {
@@ -273,7 +273,7 @@ fn record(
     }
     let (ended, unknown) = (&ended, &unknown);
     let batch = ResultBatch { results: &records, ended, unknown, is_retry };
-    store_handle.store.record_batch(&store_handle.lease, &batch)
+    store_handle.store.engine().record_batch(&store_handle.lease, &batch)
 }
 
 fn as_record(write: &Write) -> Option<&ResourceRecord> {

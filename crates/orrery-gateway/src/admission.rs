@@ -108,7 +108,7 @@ pub(crate) async fn check(
     let network = peer.map_or_else(String::new, |peer| network_of(&peer.ip().to_string()));
     let (charge, bounds) = match request.extensions().get::<AdmittedAgent>() {
         Some(agent) => {
-            let owner = Uuid::from_bytes(agent.0.uuid).to_string();
+            let owner = agent.0.uuid.uuid().to_string();
             (
                 gateway.budgets.for_account(owner),
                 Bounds { size: BODY_MAX, within: AUTHENTICATED_TIMEOUT },
@@ -125,12 +125,11 @@ pub(crate) async fn check(
 /// Reads the agent from the store on every request: a certificate proves an identity, the store has
 /// the revocations.
 async fn admitted_agent(gateway: &GatewayState, id: Uuid) -> Result<RemoteAgentRecord, Refused> {
-    let found = gateway.services.with_store(move |store| {
-        match store.records().remote_agent(id.as_bytes()) {
+    let found =
+        gateway.services.with_store(move |store| match store.remote_agents().get(id.into()) {
             Err(StoreError::NotFound { .. }) => Ok(None),
             found => found.map(Some),
-        }
-    });
+        });
     let found = found.await.map_err(|error| Refused::unavailable(&error))?;
     found.filter(|agent| agent.revoked.is_none()).ok_or_else(revoked)
 }

@@ -234,7 +234,7 @@ impl CertificateAuthority {
 
 #[cfg(test)]
 mod tests {
-    use orrery_store::SqliteStore;
+    use orrery_store::Store;
 
     use orrery_roles::vault::MasterKey;
 
@@ -246,7 +246,7 @@ mod tests {
     fn there_is_one_authority_and_it_certifies_identities() {
         let directory = tempfile::tempdir().unwrap();
         let key = MasterKey::Generated(directory.path().join("secret.key"));
-        let vault = Vault::new(Arc::new(SqliteStore::in_memory().unwrap()), key);
+        let vault = Vault::new(Store::in_memory().unwrap(), key);
         assert!(CertificateAuthority::open(&vault).unwrap().is_none());
         let issued = CertificateAuthority::open_or_create(&vault, NOW).unwrap();
         let again = CertificateAuthority::open_or_create(&vault, NOW).unwrap();

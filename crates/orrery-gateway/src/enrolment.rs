@@ -10,7 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::future::BoxFuture;
 use orrery_agent::protocol::{JoinRequest, JoinResponse, RefusalCode, RenewRequest, RenewResponse};
-use orrery_store::{EnvironmentRecord, JoinOutcome, JoiningAgent, RemoteAgentRecord, uuid_text};
+use orrery_model::EnvironmentId;
+use orrery_store::{EnvironmentRecord, JoinOutcome, JoiningAgent, RemoteAgentRecord};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
@@ -73,7 +74,7 @@ fn refusal(join: &JoinOutcome) -> Option<Refused> {
         }
         JoinOutcome::Taken { name, by } => token(
             StatusCode::CONFLICT,
-            format!("{name:?} is served by the remote agent {}; revoke it first", uuid_text(by)),
+            format!("{name:?} is served by the remote agent {by}; revoke it first"),
         ),
     }
 }
@@ -84,7 +85,7 @@ pub struct EnrolmentNote {
     pub actor: Option<String>,
     pub subject: Option<String>,
     /// Id of the environment that the agent belongs to.
-    pub environment: Option<[u8; 16]>,
+    pub environment: Option<EnvironmentId>,
     pub detail: Option<String>,
 }
 
@@ -98,7 +99,7 @@ pub(super) async fn join(State(gateway): State<GatewayState>, body: Bytes) -> Re
     let (mut response, note) = match try_join(&gateway, &body).await {
         Ok(((agent, environment), answer)) => {
             let note = EnrolmentNote {
-                actor: Some(format!("agent:{}", uuid_text(&agent.uuid))),
+                actor: Some(format!("agent:{}", agent.uuid)),
                 subject: Some(agent.names.join(",")),
                 environment: Some(environment.uuid),
                 detail: None,
@@ -124,7 +125,7 @@ async fn try_join(
     let facts = serde_json::to_value(truncate_machine(machine))
         .map_err(|error| Refused::unavailable(&error))?;
     let joining = JoiningAgent {
-        uuid: Uuid::new_v4().into_bytes(),
+        uuid: Uuid::new_v4().into(),
         key: request.key(),
         names: names.unwrap_or_default(),
         facts,
@@ -132,11 +133,9 @@ async fn try_join(
     };
     let (hash, now) = (hash_of(token.0.expose().trim()), gateway.services.now());
     let done = gateway.services.change(move |store| {
-        let joined = store.records().join(&hash, &joining, now)?;
+        let joined = store.invitations().join(&hash, &joining, now)?;
         let environment = match &joined {
-            JoinOutcome::Joined(agent) => {
-                Some(store.records().environment_by_key(agent.environment)?)
-            }
+            JoinOutcome::Joined(agent) => Some(store.environments().by_key(agent.environment)?),
             _ => None,
         };
         Ok((joined, environment))
@@ -149,13 +148,13 @@ async fn try_join(
         let reason = "the agent was removed";
         return Err(Refused::new(StatusCode::CONFLICT, RefusalCode::Token, reason));
     };
-    let id = Uuid::from_bytes(agent.uuid);
+    let id = agent.uuid.uuid();
     let certificate =
         authority.certify_agent(&request, id, now).map_err(|error| unusable(&error))?;
     tracing::info!(agent = %id, names = ?agent.names, environment = environment.name, "remote agent joined");
     let answer = JoinResponse {
         agent: id,
-        environment: Uuid::from_bytes(environment.uuid),
+        environment: environment.uuid.uuid(),
         names: agent.names.clone(),
         certificate,
         ca: authority.pem().to_owned(),
@@ -174,7 +173,7 @@ pub(super) async fn renew(
         Ok(answer) => (StatusCode::OK, Json(answer)).into_response(),
         Err(refused) => refused.into_response(),
     };
-    let actor = Some(format!("agent:{}", uuid_text(&agent.uuid)));
+    let actor = Some(format!("agent:{}", agent.uuid));
     response.extensions_mut().insert(EnrolmentNote { actor, ..EnrolmentNote::default() });
     response
 }
@@ -191,7 +190,7 @@ async fn try_renew(
         return Err(Refused::new(StatusCode::BAD_REQUEST, RefusalCode::Unreadable, reason));
     }
     let authority = authority(gateway).await?;
-    let id = Uuid::from_bytes(agent.uuid);
+    let id = agent.uuid.uuid();
     let certificate = authority
         .certify_agent(&request, id, gateway.services.now())
         .map_err(|error| unusable(&error))?;

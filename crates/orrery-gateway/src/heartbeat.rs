@@ -79,8 +79,8 @@ pub(super) async fn run(state: GatewayState, addresses: Addresses) {
             }
         }
     }
-    let id = state.id.into_bytes();
-    let gone = state.services.change(move |store| store.records().delete_gateway(&id)).await;
+    let id = state.id.into();
+    let gone = state.services.change(move |store| store.gateways().delete(id)).await;
     if let Err(error) = gone {
         tracing::warn!(%error, "gateway not unregistered; its entry expires");
     }
@@ -122,12 +122,12 @@ async fn end_stale_of(state: &GatewayState, affected: AffectedAgents) -> Result<
         let Some(number) = state.registry.session(agent) else { continue };
         let found = state
             .services
-            .with_store(move |store| match store.records().agent_session(agent.as_bytes()) {
+            .with_store(move |store| match store.remote_agents().session(agent.into()) {
                 Err(StoreError::NotFound { .. }) => Ok(None),
                 found => found.map(Some),
             })
             .await?;
-        let me = Some(state.id.into_bytes());
+        let me = Some(state.id.into());
         let is_counted = |found: &AgentSession| found.gateway == me && found.number >= number;
         if !found.as_ref().is_some_and(is_counted) {
             end_session(state, agent, number).await?;
@@ -145,11 +145,11 @@ async fn end_session(state: &GatewayState, agent: Uuid, number: i64) -> Result<(
 
 /// Sends one heartbeat and ends stale sessions.
 pub(super) async fn send(state: &GatewayState, addresses: &Addresses) -> Result<(), ServiceError> {
-    let (uuid, addresses) = (state.id.into_bytes(), addresses.clone());
+    let (uuid, addresses) = (state.id.into(), addresses.clone());
     let ended = state.services.with_store(move |store| {
         let gateway =
             GatewayHeartbeat { uuid, address: &addresses.agents, peer_address: &addresses.peers };
-        store.records().record_gateway_heartbeat(&gateway, HEARTBEAT_MAX_AGE)
+        store.gateways().record_heartbeat(&gateway, HEARTBEAT_MAX_AGE)
     });
     if ended.await? > 0 {
         state.services.wake_up();
@@ -164,11 +164,10 @@ async fn end_stale(state: &GatewayState) -> Result<(), ServiceError> {
     if here.is_empty() {
         return Ok(());
     }
-    let id = state.id.into_bytes();
-    let counted =
-        state.services.with_store(move |store| store.records().sessions_of_gateway(&id)).await?;
+    let id = state.id.into();
+    let counted = state.services.with_store(move |store| store.gateways().sessions(id)).await?;
     let counted: HashMap<Uuid, i64> =
-        counted.into_iter().map(|(agent, number)| (Uuid::from_bytes(agent), number)).collect();
+        counted.into_iter().map(|(agent, number)| (agent.uuid(), number)).collect();
     for (agent, number) in here {
         // A greater number belongs to a session that is about to start here.
         if counted.get(&agent).is_some_and(|counted| *counted >= number) {
@@ -184,10 +183,8 @@ async fn end_reason(
     agent: Uuid,
     number: i64,
 ) -> Result<Refusal, ServiceError> {
-    let found = state
-        .services
-        .with_store(move |store| store.records().agent_session(agent.as_bytes()))
-        .await;
+    let found =
+        state.services.with_store(move |store| store.remote_agents().session(agent.into())).await;
     match found {
         Ok(found) if found.revoked => Ok(revoked().1),
         Ok(found) if found.number > number => Ok(superseded()),

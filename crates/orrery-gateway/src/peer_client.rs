@@ -105,7 +105,7 @@ type LinkStates = Arc<Mutex<HashMap<Uuid, LinkState>>>;
 
 /// Connections to other gateways.
 pub struct PeerClient {
-    store: Arc<dyn Store>,
+    store: Store,
     registry: Arc<SessionRegistry>,
     /// Id of this process, for other gateways.
     id: Uuid,
@@ -122,7 +122,7 @@ impl std::fmt::Debug for PeerClient {
 }
 
 impl PeerClient {
-    pub fn new(store: Arc<dyn Store>, vault: Vault, registry: Arc<SessionRegistry>) -> Self {
+    pub fn new(store: Store, vault: Vault, registry: Arc<SessionRegistry>) -> Self {
         let id = Uuid::new_v4();
         let tls = Arc::new(MutualTls::new(vault, id, Vec::new()));
         PeerClient {
@@ -156,7 +156,7 @@ impl PeerClient {
                 return Err(SendError::Connecting);
             }
         };
-        let id = Uuid::from_bytes(gateway.uuid);
+        let id = gateway.uuid.uuid();
         let mut links = self.links.lock().ignore_poison();
         links.retain(|_, state| state.is_current());
         match links.get(&id) {
@@ -193,10 +193,10 @@ impl PeerClient {
             // A killed gateway may still be in the store, with the address that this process now
             // has.
             own.as_ref().is_some_and(|own| {
-                own.id.as_bytes() == &gateway.uuid || own.peer_address == gateway.peer_address
+                own.id == gateway.uuid.uuid() || own.peer_address == gateway.peer_address
             })
         };
-        let found = self.store.records().gateway_of_agent(agent.as_bytes(), HEARTBEAT_MAX_AGE)?;
+        let found = self.store.gateways().of_agent(agent.into(), HEARTBEAT_MAX_AGE)?;
         Ok(found.filter(|gateway| !is_own(gateway)))
     }
 }
@@ -317,8 +317,7 @@ fn handle_message(
 mod tests {
     use orrery_model::Timestamp;
     use orrery_store::{
-        GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession, NewInvitationRecord,
-        SqliteStore,
+        GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession, NewInvitationRecord, Store,
     };
     use serde_json::json;
     use tokio_tungstenite::tungstenite::protocol::Role;
@@ -368,32 +367,40 @@ mod tests {
     }
 
     /// An agent that the store shows as connected to a gateway at this address.
-    fn connected_to(store: &dyn Store, address: &str) -> Uuid {
-        let (environment, now) = (store.default_environment().unwrap(), Timestamp(1_000));
+    fn connected_to(store: &Store, address: &str) -> Uuid {
+        let (environment, now) = (store.environments().ensure_default().unwrap(), Timestamp(1_000));
         let new = NewInvitationRecord {
-            uuid: [1; 16],
+            uuid: orrery_model::Id::from_bytes([1; 16]),
             hash: [1; 32],
             names: vec!["web1".to_owned()],
             created: now,
             expires: Timestamp(2_000),
             token: None,
         };
-        store.records().create_invitation(environment, &new).unwrap();
+        store.invitations().create(environment, &new).unwrap();
         let joining = JoiningAgent {
-            uuid: AGENT.into_bytes(),
+            uuid: AGENT.into(),
             key: [1; 32],
             names: Vec::new(),
             facts: json!({}),
             version: String::new(),
         };
-        let joined = store.records().join(&[1; 32], &joining, now).unwrap();
+        let joined = store.invitations().join(&[1; 32], &joining, now).unwrap();
         assert!(matches!(joined, JoinOutcome::Joined(_)), "{joined:?}");
-        let gateway = GatewayHeartbeat { uuid: [5; 16], address, peer_address: address };
-        store.records().record_gateway_heartbeat(&gateway, HEARTBEAT_MAX_AGE).unwrap();
+        let gateway = GatewayHeartbeat {
+            uuid: orrery_model::Id::from_bytes([5; 16]),
+            address,
+            peer_address: address,
+        };
+        store.gateways().record_heartbeat(&gateway, HEARTBEAT_MAX_AGE).unwrap();
         let facts = json!({});
-        let new =
-            NewAgentSession { gateway: gateway.uuid, boot: [1; 16], version: "", facts: &facts };
-        store.records().open_agent_session(AGENT.as_bytes(), &new, now).unwrap().unwrap();
+        let new = NewAgentSession {
+            gateway: gateway.uuid,
+            boot: orrery_model::Id::from_bytes([1; 16]),
+            version: "",
+            facts: &facts,
+        };
+        store.remote_agents().open_session(AGENT.into(), &new, now).unwrap().unwrap();
         AGENT
     }
 
@@ -402,16 +409,16 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let data = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Generated(data.path().join("secret.key"));
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
-        let vault = Vault::new(Arc::clone(&store), master_key);
+        let store: Store = Store::in_memory().unwrap();
+        let vault = Vault::new(store.clone(), master_key);
         let registry = Arc::new(SessionRegistry::new(GatewayMetrics::default()));
         let now = orrery_roles::services::system_time();
         CertificateAuthority::open_or_create(&vault, now).unwrap();
-        let peers = PeerClient::new(Arc::clone(&store), vault, registry);
+        let peers = PeerClient::new(store.clone(), vault, registry);
         // Accepts connections and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
-        let agent = connected_to(&*store, &address);
+        let agent = connected_to(&store, &address);
         peers.set_runtime(runtime.handle().clone());
         let began = Instant::now();
         assert_eq!(peers.link_to(agent).err(), Some(SendError::Connecting));

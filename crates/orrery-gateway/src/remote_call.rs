@@ -181,7 +181,7 @@ impl RemoteCall<'_> {
     }
 
     fn session(&self) -> Result<AgentSession, StoreError> {
-        self.site.access.services.store().records().agent_session(self.site.agent.as_bytes())
+        self.site.access.services.store().remote_agents().session(self.site.agent.into())
     }
 
     fn not_connected(&self) -> RemoteError {

@@ -56,7 +56,7 @@ pub(crate) fn to_frame(message: &ToAgent) -> Frame {
 }
 
 async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket) {
-    let id = Uuid::from_bytes(agent.uuid);
+    let id = agent.uuid.uuid();
     let (mut writer, mut reader) = socket.split();
     let (number, AttachedSession { frames, end }) =
         match open_session(&gateway, &agent, &mut reader).await {
@@ -112,7 +112,7 @@ async fn record_end(gateway: &GatewayState, id: Uuid, number: i64) {
         let now = gateway.services.now();
         let closed = gateway
             .services
-            .change(move |store| store.records().close_agent_session(id.as_bytes(), number, now));
+            .change(move |store| store.remote_agents().close_session(id.into(), number, now));
         let Err(error) = closed.await else { return };
         tracing::warn!(%error, agent = %id, "end of a session not recorded yet");
         tokio::select! {
@@ -147,7 +147,7 @@ async fn open_session(
         );
         return refused(RefusalCode::Protocol, reason);
     }
-    let id = Uuid::from_bytes(agent.uuid);
+    let id = agent.uuid.uuid();
     let Some(opened) = record_session(gateway, id, hello).await? else { return Err(revoked().1) };
     if opened.from_another_process {
         notify_second_process(gateway, agent).await;
@@ -167,17 +167,17 @@ async fn record_session(
     id: Uuid,
     hello: Hello,
 ) -> Result<Option<OpenedSession>, Refusal> {
-    let (me, now) = (gateway.id.into_bytes(), gateway.services.now());
+    let (me, now) = (gateway.id.into(), gateway.services.now());
     let opened = gateway.services.change(move |store| {
         let facts = serde_json::to_value(truncate_machine(hello.machine)).unwrap_or_default();
         let version = truncate_text(&hello.program_version);
         let new = NewAgentSession {
             gateway: me,
-            boot: hello.boot.into_bytes(),
+            boot: hello.boot.into(),
             version: &version,
             facts: &facts,
         };
-        store.records().open_agent_session(id.as_bytes(), &new, now)
+        store.remote_agents().open_session(id.into(), &new, now)
     });
     opened.await.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "no session can be opened");
@@ -188,7 +188,7 @@ async fn record_session(
 
 /// Notifies operators that two processes use one identity.
 async fn notify_second_process(gateway: &GatewayState, agent: &RemoteAgentRecord) {
-    let (id, environment) = (Uuid::from_bytes(agent.uuid), agent.environment);
+    let (id, environment) = (agent.uuid.uuid(), agent.environment);
     tracing::warn!(agent = %id, "another process of a remote agent took over its session");
     let names = agent.names.join(", ");
     let now = gateway.services.now();
@@ -198,14 +198,14 @@ async fn notify_second_process(gateway: &GatewayState, agent: &RemoteAgentRecord
              two machines use the same identity: revoke it, and invite each of them."
         );
         let new = NewNotification {
-            uuid: Uuid::new_v4().into_bytes(),
+            uuid: Uuid::new_v4().into(),
             title: "A remote agent was started twice",
             message: &message,
             severity: "warning",
             uri: "",
             compile: None,
         };
-        store.records().add_notification(environment, &new, now)
+        store.notifications().add(environment, &new, now)
     });
     if let Err(error) = noted.await {
         tracing::warn!(%error, "notification not stored");

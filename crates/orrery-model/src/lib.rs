@@ -22,6 +22,7 @@ mod shell;
 pub mod similar_names;
 mod state;
 mod time;
+mod typed_id;
 mod version;
 
 pub use change::{AttributeDiff, Change, ChangeKind};
@@ -42,4 +43,8 @@ pub use secret::SecretText;
 pub use shell::shell_word;
 pub use state::{Blocked, Compliance, LastRunStatus, ResourceState, Status};
 pub use time::{Duration, InvalidTimestamp, Timestamp};
+pub use typed_id::{
+    AccountId, BootId, CompileId, DryRunId, EnvironmentId, GatewayId, Id, IdKind, InvitationId,
+    NotificationId, ProjectId, RemoteAgentId, RequestId, TokenId, UploaderId, id_kind,
+};
 pub use version::{SetName, Version, VersionNumber};

@@ -29,7 +29,7 @@ impl ChangeStream {
         services: &Services,
     ) -> Result<broadcast::Receiver<ChangeRecord>, ServiceError> {
         let start = async || {
-            let last = services.with_store(|store| store.records().latest_change()).await?;
+            let last = services.with_store(|store| store.changes().latest()).await?;
             let (sender, _) = broadcast::channel(BUFFER_MAX);
             tokio::spawn(run(services.clone(), sender.clone(), last));
             Ok::<_, ServiceError>(sender)
@@ -72,9 +72,8 @@ async fn forward_changes(
 ) -> Result<ChangeSeq, ServiceError> {
     loop {
         let after = last;
-        let notes = services
-            .with_store(move |store| store.records().changes(after, None, BATCH_MAX))
-            .await?;
+        let notes =
+            services.with_store(move |store| store.changes().list(after, None, BATCH_MAX)).await?;
         let more = notes.len() == BATCH_MAX;
         for note in notes {
             last = note.seq;

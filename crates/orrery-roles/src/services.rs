@@ -31,7 +31,7 @@ pub struct Services {
 }
 
 struct Inner {
-    store: Arc<dyn Store>,
+    store: Store,
     wake_ups: broadcast::Sender<WakeUp>,
     stopping: CancellationToken,
     /// Listeners, called at each wake-up until they return false.
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Services {
 }
 
 impl Services {
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub fn new(store: Store) -> Self {
         let (wake_ups, _) = broadcast::channel(WAKE_UPS_MAX);
         let stopping = CancellationToken::new();
         Services {
@@ -74,7 +74,7 @@ impl Services {
         }
     }
 
-    pub fn store(&self) -> &Arc<dyn Store> {
+    pub fn store(&self) -> &Store {
         &self.inner.store
     }
 
@@ -93,7 +93,7 @@ impl Services {
     /// Those of `work`; `Stopping` if the server stops meanwhile.
     pub async fn with_store<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ServiceError> {
         self.try_with_store(move |store| Ok(work(store)?)).await
     }
@@ -104,11 +104,11 @@ impl Services {
     /// Those of `work`; `Stopping` if the server stops meanwhile.
     pub async fn try_with_store<T: Send + 'static, E: From<ServiceError> + Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Store) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&Store) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
-        let store = Arc::clone(&self.inner.store);
+        let store = self.inner.store.clone();
         let request = CURRENT_REQUEST.try_with(Arc::clone).ok();
-        let work = move || with_idempotency(request, || work(&*store));
+        let work = move || with_idempotency(request, || work(&store));
         match tokio::task::spawn_blocking(work).await {
             Ok(answer) => answer,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -122,7 +122,7 @@ impl Services {
     /// As `with_store`.
     pub async fn change<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ServiceError> {
         self.try_change(move |store| Ok(work(store)?)).await
     }
@@ -133,7 +133,7 @@ impl Services {
     /// As `try_with_store`.
     pub async fn try_change<T: Send + 'static, E: From<ServiceError> + Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Store) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&Store) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
         let answer = self.try_with_store(work).await;
         self.wake_up();

@@ -223,7 +223,7 @@ impl KeyRing {
 /// Stores and opens secrets. Cheap to clone; calls block.
 #[derive(Clone)]
 pub struct Vault {
-    store: Arc<dyn Store>,
+    store: Store,
     key: MasterKey,
     ring: Arc<Mutex<Option<Arc<KeyRing>>>>,
 }
@@ -235,7 +235,7 @@ impl std::fmt::Debug for Vault {
 }
 
 impl Vault {
-    pub fn new(store: Arc<dyn Store>, key: MasterKey) -> Self {
+    pub fn new(store: Store, key: MasterKey) -> Self {
         Vault { store, key, ring: Arc::default() }
     }
 
@@ -257,7 +257,7 @@ impl Vault {
         let read = match KeyRing::read(path)? {
             Some(read) => read,
             None if make && matches!(self.key, MasterKey::Generated(_)) => {
-                if !self.store.records().all_secrets()?.is_empty() {
+                if !self.store.secrets().all()?.is_empty() {
                     return Err(VaultError::ForeignDatabase { path: path.to_owned() });
                 }
                 let made = KeyRing { keys: vec![Zeroizing::new(random()?)] };
@@ -302,7 +302,7 @@ impl Vault {
         let sealed = ring.seal(environment, name, value)?;
         let is_known = |sealed: &[u8]| ring.has_key_for(sealed);
         let named = (name, expected);
-        match self.store.records().put_secret_if(environment, named, &sealed, &is_known, now) {
+        match self.store.secrets().put_if(environment, named, &sealed, &is_known, now) {
             Err(StoreError::OtherKey) => {
                 Err(VaultError::ForeignDatabase { path: self.path()?.to_owned() })
             }
@@ -317,7 +317,7 @@ impl Vault {
     /// # Errors
     /// `ForeignDatabase` if a key is missing; if the keys cannot be read.
     pub fn check(&self) -> Result<(), VaultError> {
-        let secrets = self.store.records().all_secrets()?;
+        let secrets = self.store.secrets().all()?;
         let path = match &self.key {
             MasterKey::Absent if secrets.is_empty() => return Ok(()),
             _ => self.path()?,
@@ -349,12 +349,12 @@ impl Vault {
     /// # Errors
     /// `NotFound` of the store; if it cannot be opened.
     pub fn open(&self, environment: EnvironmentKey, name: &str) -> Result<SecretText, VaultError> {
-        let records = self.store.records();
+        let store = &self.store;
         if name.starts_with(RESERVED) {
             return Err(StoreError::NotFound { kind: "secret", name: name.to_owned() }.into());
         }
-        let record = match records.secret(Some(environment), name) {
-            Err(StoreError::NotFound { .. }) => records.secret(None, name)?,
+        let record = match store.secrets().get(Some(environment), name) {
+            Err(StoreError::NotFound { .. }) => store.secrets().get(None, name)?,
             found => found?,
         };
         self.ring(false)?.open(&record)
@@ -374,22 +374,22 @@ impl Vault {
         // First the file: a value must never be sealed with a key that is not stored yet.
         new.write(self.path()?)?;
         *self.ring.lock().ignore_poison() = Some(Arc::clone(&new));
-        let all = self.store.records().all_secrets()?;
+        let all = self.store.secrets().all()?;
         let resealed: Result<Vec<_>, _> = all.iter().map(|record| new.rewrap(record)).collect();
-        Ok(self.store.records().reseal_secrets(&resealed?)?)
+        Ok(self.store.secrets().reseal(&resealed?)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use orrery_store::SqliteStore;
+    use orrery_store::Store;
 
     use super::*;
 
     const NOW: Timestamp = Timestamp(1);
 
     fn vault(directory: &Path) -> Vault {
-        let store = Arc::new(SqliteStore::in_memory().unwrap());
+        let store = Store::in_memory().unwrap();
         Vault::new(store, MasterKey::Generated(directory.join("secret.key")))
     }
 
@@ -401,26 +401,22 @@ mod tests {
     fn secrets_are_opened_where_they_belong_and_nowhere_else() {
         let directory = tempfile::tempdir().unwrap();
         let vault = vault(directory.path());
-        let here = vault.store.default_environment().unwrap();
-        let there = vault.store.create_environment("p", "e").unwrap().key;
+        let here = vault.store.environments().ensure_default().unwrap();
+        let there = vault.store.environments().create("p", "e").unwrap().key;
         vault.put(None, "db", &text("for all"), NOW).unwrap();
         assert_eq!(vault.open(here, "db").unwrap(), text("for all"));
         vault.put(Some(here), "db", &text("own"), NOW).unwrap();
         assert_eq!(vault.open(here, "db").unwrap(), text("own"));
         assert_eq!(vault.open(there, "db").unwrap(), text("for all"));
         // An attacker with write access to the database moves a sealed value to an accessible name.
-        let record = vault.store.records().secret(Some(here), "db").unwrap();
-        vault
-            .store
-            .records()
-            .put_secret(Some(there), "mine", &record.sealed, &|_| true, NOW)
-            .unwrap();
+        let record = vault.store.secrets().get(Some(here), "db").unwrap();
+        vault.store.secrets().put(Some(there), "mine", &record.sealed, &|_| true, NOW).unwrap();
         let moved = vault.open(there, "mine").unwrap_err();
         assert!(matches!(moved, VaultError::Tampered { .. }), "{moved}");
         for at in 0..record.sealed.len() {
             let mut changed = record.sealed.clone();
             changed[at] ^= 1;
-            vault.store.records().put_secret(Some(here), "db", &changed, &|_| true, NOW).unwrap();
+            vault.store.secrets().put(Some(here), "db", &changed, &|_| true, NOW).unwrap();
             assert!(vault.open(here, "db").is_err(), "byte {at}");
         }
         let mode = fs::metadata(directory.path().join("secret.key")).unwrap().permissions();
@@ -431,11 +427,11 @@ mod tests {
     fn a_new_key_opens_what_the_old_one_sealed() {
         let directory = tempfile::tempdir().unwrap();
         let vault = vault(directory.path());
-        let here = vault.store.default_environment().unwrap();
+        let here = vault.store.environments().ensure_default().unwrap();
         vault.put(Some(here), "db", &text("value"), NOW).unwrap();
-        let before = vault.store.records().secret(Some(here), "db").unwrap();
+        let before = vault.store.secrets().get(Some(here), "db").unwrap();
         assert_eq!(vault.rotate().unwrap(), 1);
-        let after = vault.store.records().secret(Some(here), "db").unwrap();
+        let after = vault.store.secrets().get(Some(here), "db").unwrap();
         assert_ne!(before.sealed[1..9], after.sealed[1..9], "the id of the key");
         assert_eq!(vault.open(here, "db").unwrap(), text("value"));
         // The old key is no longer needed.
@@ -443,10 +439,10 @@ mod tests {
         let keys = fs::read_to_string(&path).unwrap();
         assert_eq!(keys.lines().count(), 2);
         fs::write(&path, keys.lines().next().unwrap()).unwrap();
-        let again = Vault::new(Arc::clone(&vault.store), vault.key.clone());
+        let again = Vault::new(vault.store.clone(), vault.key.clone());
         assert_eq!(again.open(here, "db").unwrap(), text("value"));
         fs::write(&path, keys.lines().nth(1).unwrap()).unwrap();
-        let old = Vault::new(Arc::clone(&vault.store), vault.key.clone());
+        let old = Vault::new(vault.store.clone(), vault.key.clone());
         assert!(matches!(old.open(here, "db"), Err(VaultError::OtherKey { .. })));
     }
 
@@ -455,10 +451,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let first = vault(directory.path());
         let second = Vault::new(
-            Arc::clone(&first.store),
+            first.store.clone(),
             MasterKey::Generated(directory.path().join("second.key")),
         );
-        let here = first.store.default_environment().unwrap();
+        let here = first.store.environments().ensure_default().unwrap();
         // Both generate a key at the same time, before either has stored a secret.
         first.ring(true).unwrap();
         second.ring(true).unwrap();
@@ -476,7 +472,7 @@ mod tests {
             .map(|name| fs::read_to_string(directory.path().join(name)).unwrap());
         fs::write(directory.path().join("second.key"), keys.concat()).unwrap();
         second.check().unwrap();
-        let none = Vault::new(Arc::clone(&first.store), MasterKey::Absent);
+        let none = Vault::new(first.store.clone(), MasterKey::Absent);
         assert!(matches!(none.check(), Err(VaultError::NoKey)));
     }
 
@@ -484,23 +480,23 @@ mod tests {
     fn a_key_is_never_generated_for_a_database_that_has_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let vault = vault(directory.path());
-        let here = vault.store.default_environment().unwrap();
+        let here = vault.store.environments().ensure_default().unwrap();
         vault.put(Some(here), "db", &text("value"), NOW).unwrap();
         let elsewhere = MasterKey::Generated(directory.path().join("other.key"));
-        let other = Vault::new(Arc::clone(&vault.store), elsewhere);
+        let other = Vault::new(vault.store.clone(), elsewhere);
         let refused = other.put(Some(here), "db", &text("new"), NOW).unwrap_err();
         assert!(matches!(refused, VaultError::ForeignDatabase { .. }), "{refused}");
         let given = Vault::new(
-            Arc::clone(&vault.store),
+            vault.store.clone(),
             MasterKey::Provided(directory.path().join("missing.key")),
         );
         let refused = given.put(Some(here), "db", &text("new"), NOW).unwrap_err();
         assert!(matches!(refused, VaultError::KeyFile { .. }), "{refused}");
-        let none = Vault::new(Arc::clone(&vault.store), MasterKey::Absent);
+        let none = Vault::new(vault.store.clone(), MasterKey::Absent);
         assert!(matches!(none.open(here, "db"), Err(VaultError::NoKey)));
         fs::set_permissions(directory.path().join("secret.key"), fs::Permissions::from_mode(0o644))
             .unwrap();
-        let again = Vault::new(Arc::clone(&vault.store), vault.key.clone());
+        let again = Vault::new(vault.store.clone(), vault.key.clone());
         let open = again.open(here, "db").unwrap_err();
         assert!(open.to_string().contains("0600"), "{open}");
     }

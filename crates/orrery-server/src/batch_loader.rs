@@ -80,8 +80,8 @@ impl BatchLoader {
         let name = id.clone();
         if self.add(LoadRequest { environment, id, answer }) {
             let loaders = LoaderTask { state: Arc::clone(&self.state), is_counted: true };
-            let store = Arc::clone(services.store());
-            tokio::task::spawn_blocking(move || loaders.run(&*store));
+            let store = services.store().clone();
+            tokio::task::spawn_blocking(move || loaders.run(&store));
         }
         match response.await {
             Ok(Ok(Some(known))) => Ok(known),
@@ -116,7 +116,7 @@ struct LoaderTask {
 
 impl LoaderTask {
     /// Loads batches until the queue is empty.
-    fn run(mut self, store: &dyn Store) {
+    fn run(mut self, store: &Store) {
         while let Some(requests) = self.next_batch() {
             match load_batch(store, &requests) {
                 Ok(answers) => {
@@ -173,12 +173,12 @@ impl Drop for LoaderTask {
 }
 
 fn load_batch(
-    store: &dyn Store,
+    store: &Store,
     requests: &[LoadRequest],
 ) -> Result<Vec<Option<LoadedResource>>, StoreError> {
     let names: Vec<(EnvironmentKey, &str)> =
         requests.iter().map(|request| (request.environment, &*request.id)).collect();
-    let mut found = store.records().resource_details(&names)?;
+    let mut found = store.resources().details(&names)?;
     let mut required: Vec<ResourceKey> = Vec::new();
     for details in found.iter_mut().flatten() {
         details.requires.truncate(RELATED_MAX);
@@ -186,12 +186,14 @@ fn load_batch(
     }
     required.sort_unstable();
     required.dedup();
-    let statuses = store.records().statuses_of(&required)?;
+    let statuses = store.resources().statuses(&required)?;
     let known = names.iter().zip(found).map(|((environment, id), details)| {
         let Some(details) = details else { return Ok(None) };
         let status = details.line.summary.status;
         let last = match status {
-            Status::Failed | Status::Unavailable => store.actions(*environment, id, None, 1)?.pop(),
+            Status::Failed | Status::Unavailable => {
+                store.actions().of_resource(*environment, id, None, 1)?.pop()
+            }
             _ => None,
         };
         let requires = related(&details.requires, &statuses);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use orrery_base::byte_size;
-use orrery_model::{Resource, Timestamp};
+use orrery_model::{Resource, Timestamp, UploaderId};
 use orrery_store::{
     ContentHash, ContentHolder, ContentView, EnvironmentKey, Store, StoreError, mentioned_hashes,
 };
@@ -46,13 +46,13 @@ impl Default for ContentLimits {
 #[derive(Clone, Debug)]
 pub(crate) struct VersionAuthor {
     view: ContentView,
-    uploader: Option<[u8; 16]>,
+    uploader: Option<UploaderId>,
     /// Hash of the code bundle that the server generated from the upload.
     pub(crate) generated_code: Option<String>,
 }
 
 impl VersionAuthor {
-    pub(crate) fn for_caller(store: &dyn Store, caller: &Caller) -> Result<Self, StoreError> {
+    pub(crate) fn for_caller(store: &Store, caller: &Caller) -> Result<Self, StoreError> {
         let view = view_of(store, caller, Right::Develop)?;
         Ok(VersionAuthor { view, uploader: Some(uploader_id(caller)), generated_code: None })
     }
@@ -66,23 +66,23 @@ impl VersionAuthor {
 }
 
 /// Id of a caller's uploads: its account, or a hash of its name if it has none.
-fn uploader_id(caller: &Caller) -> [u8; 16] {
+fn uploader_id(caller: &Caller) -> UploaderId {
     if let Some(account) = caller.account {
-        return account.into_bytes();
+        return account.into();
     }
     let digest = Sha256::digest(caller.name.as_bytes());
     let mut id = [0; 16];
     id.copy_from_slice(&digest[..16]);
-    id
+    UploaderId::from_bytes(id)
 }
 
 /// Returns the contents visible to a caller: its uploads, and those of environments where it has
 /// `right`.
-fn view_of(store: &dyn Store, caller: &Caller, right: Right) -> Result<ContentView, StoreError> {
+fn view_of(store: &Store, caller: &Caller, right: Right) -> Result<ContentView, StoreError> {
     let environments = match caller.may_everywhere(right) {
         true => None,
         false => {
-            let all = store.records().list_environments(None)?.into_iter();
+            let all = store.environments().list(None)?.into_iter();
             let theirs = all.filter(|one| caller.may_in_environment(right, one));
             Some(theirs.map(|one| one.key).collect())
         }
@@ -92,14 +92,14 @@ fn view_of(store: &dyn Store, caller: &Caller, right: Right) -> Result<ContentVi
 
 /// Counts the contents that are missing or not visible to the author of a version.
 pub(crate) fn count_unknown(
-    store: &dyn Store,
+    store: &Store,
     author: &VersionAuthor,
     hashes: &[ContentHash],
 ) -> Result<usize, StoreError> {
     let hashes: BTreeSet<ContentHash> = hashes.iter().copied().collect();
     let hashes: Vec<ContentHash> = hashes.into_iter().collect();
-    let mut unknown = store.records().foreign_contents(&author.view, &hashes)?;
-    unknown.extend(store.missing_files(&hashes)?);
+    let mut unknown = store.contents().foreign(&author.view, &hashes)?;
+    unknown.extend(store.contents().missing(&hashes)?);
     Ok(unknown.len())
 }
 
@@ -111,10 +111,10 @@ pub(crate) async fn find_missing(
     hashes: Vec<ContentHash>,
 ) -> Result<Vec<ContentHash>, ServerError> {
     let (caller, now) = (caller.clone(), services.now());
-    let query = move |store: &dyn Store| {
+    let query = move |store: &Store| {
         let view = view_of(store, &caller, Right::Develop)?;
-        let known = store.records().visible_contents(&view, &hashes)?;
-        store.records().touch_contents(&known, now)?;
+        let known = store.contents().visible(&view, &hashes)?;
+        store.contents().touch(&known, now)?;
         Ok(hashes.into_iter().filter(|hash| !known.contains(hash)).collect())
     };
     Ok(services.with_store(query).await?)
@@ -127,10 +127,10 @@ pub(crate) async fn read(
     hash: ContentHash,
 ) -> Result<Option<Vec<u8>>, ServerError> {
     let caller = caller.clone();
-    let query = move |store: &dyn Store| {
+    let query = move |store: &Store| {
         let view = view_of(store, &caller, Right::View)?;
-        match store.records().foreign_contents(&view, &[hash])?.is_empty() {
-            true => store.file(&hash),
+        match store.contents().foreign(&view, &[hash])?.is_empty() {
+            true => store.contents().get(&hash),
             false => Ok(None),
         }
     };
@@ -147,10 +147,10 @@ pub(crate) async fn store_upload(
 ) -> Result<(), ServerError> {
     let (own, now) = (uploader_id(caller), services.now());
     let view = ContentView { account: Some(own), environments: Some(BTreeSet::new()) };
-    let put = move |store: &dyn Store| {
-        let (records, content) = (store.records(), content.as_ref());
-        if records.visible_contents(&view, &[hash])?.is_empty() {
-            let unused = records.unused_contents(&own)?;
+    let put = move |store: &Store| {
+        let content = content.as_ref();
+        if store.contents().visible(&view, &[hash])?.is_empty() {
+            let unused = store.contents().unused(own)?;
             let size = content.len() as u64;
             if unused.of_account.saturating_add(size) > limits.account_max {
                 return Err(over_quota("your account", limits.account_max, limits.grace));
@@ -159,8 +159,8 @@ pub(crate) async fn store_upload(
                 return Err(over_quota("all accounts", limits.all_max, limits.grace));
             }
         }
-        store.put_files(&[(hash, content)])?;
-        records.claim_contents(ContentHolder::Account(own), &BTreeSet::from([hash]), now)?;
+        store.contents().put(&[(hash, content)])?;
+        store.contents().claim(ContentHolder::Account(own), &BTreeSet::from([hash]), now)?;
         Ok(())
     };
     services.try_change(put).await
@@ -188,7 +188,7 @@ pub(crate) fn mentioned_contents(resources: &[Resource]) -> BTreeSet<ContentHash
 /// Contents of other tenants stay out of reach, even for a model that guesses their hashes. Returns
 /// the newly claimed ones.
 pub(crate) fn claim_for_version(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     author: &VersionAuthor,
     mut used: BTreeSet<ContentHash>,
@@ -199,30 +199,29 @@ pub(crate) fn claim_for_version(
     used.extend(mentioned_hashes(&info.to_string()));
     if let Some(code) = code.and_then(ContentHash::from_hex) {
         used.insert(code);
-        let bundle = store.file(&code)?.unwrap_or_default();
+        let bundle = store.contents().get(&code)?.unwrap_or_default();
         used.extend(mentioned_hashes(&String::from_utf8_lossy(&bundle)));
     }
-    let records = store.records();
     let asked: Vec<ContentHash> = used.iter().copied().collect();
     let environments = Some(BTreeSet::from([environment]));
     let own = ContentView { account: None, environments };
-    let known = records.visible_contents(&own, &asked)?;
-    let foreign = records.foreign_contents(&author.view, &asked)?;
+    let known = store.contents().visible(&own, &asked)?;
+    let foreign = store.contents().foreign(&author.view, &asked)?;
     used.retain(|hash| !known.contains(hash) && !foreign.contains(hash));
-    records.claim_contents(ContentHolder::Environment(environment), &used, now)?;
+    store.contents().claim(ContentHolder::Environment(environment), &used, now)?;
     Ok(used)
 }
 
 /// Records that a stored version uses contents, so that they no longer count as uploads. If that
 /// fails, the next garbage collection corrects it.
 pub(crate) fn record_use(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     author: &VersionAuthor,
     used: &BTreeSet<ContentHash>,
     now: Timestamp,
 ) {
-    let settled = store.records().use_contents(environment, author.uploader.as_ref(), used, now);
+    let settled = store.contents().record_use(environment, author.uploader, used, now);
     if let Err(error) = settled {
         let error: &dyn std::error::Error = &error;
         tracing::warn!(error, "the contents that a version uses still count as uploads");

@@ -55,7 +55,7 @@ impl CountCache {
         let mut cached = slot.lock().await;
         if let Some(counted) = cached.as_ref().filter(|counted| counted.until > monotonic()) {
             let release_state = services
-                .with_store(move |store| store.records().release_state(environment))
+                .with_store(move |store| store.versions().release_state(environment))
                 .await?;
             if release_state == counted.release_state {
                 return Ok(Arc::clone(counted));
@@ -63,10 +63,12 @@ impl CountCache {
         }
         let begun = monotonic();
         let at = services.now();
-        let count = move |store: &dyn Store| {
-            let records = store.records();
+        let count = move |store: &Store| {
             // Before the count: a change in between invalidates the result.
-            Ok((records.release_state(environment)?, records.count_resources(environment)?))
+            Ok((
+                store.versions().release_state(environment)?,
+                store.resources().count(environment)?,
+            ))
         };
         let (release_state, counts) = services.with_store(count).await?;
         let cost = begun.elapsed();
@@ -85,7 +87,7 @@ impl CountCache {
 #[cfg(test)]
 mod tests {
     use orrery_model::{Resource, Status};
-    use orrery_store::{NewVersion, PutScope, SqliteStore};
+    use orrery_store::{NewVersion, PutScope, Store};
 
     use super::*;
 
@@ -108,14 +110,14 @@ mod tests {
             lease: None,
             project: None,
         };
-        services.store().put_version(environment, &version).unwrap();
+        services.store().versions().put(environment, &version).unwrap();
     }
 
     #[tokio::test]
     async fn a_release_invalidates_cached_counts() {
-        let services = Services::new(Arc::new(SqliteStore::in_memory().unwrap()));
+        let services = Services::new(Store::in_memory().unwrap());
         let cache = CountCache::default();
-        let environment = services.store().default_environment().unwrap();
+        let environment = services.store().environments().ensure_default().unwrap();
         let available = async || -> u64 {
             let counted = cache.get(&services, environment).await.unwrap();
             counted
@@ -129,7 +131,7 @@ mod tests {
         assert_eq!(available().await, 1);
         // A long validity, as after a slow count.
         let slot = Arc::clone(&cache.slots.lock().unwrap()[&environment]);
-        let release_state = services.store().records().release_state(environment).unwrap();
+        let release_state = services.store().versions().release_state(environment).unwrap();
         let counts = vec![StatusCount {
             agent: "a".into(),
             status: Status::Available,

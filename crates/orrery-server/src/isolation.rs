@@ -88,9 +88,9 @@ pub enum IsolationError {
 ///
 /// # Errors
 /// Store errors, and an unreadable stored number.
-pub fn load_uid_base(store: &dyn Store) -> Result<u32, StoreError> {
+pub fn load_uid_base(store: &Store) -> Result<u32, StoreError> {
     let chosen = UID_BASE + UIDS * (rand::random::<u32>() % INSTALLATIONS);
-    let base = store.records().put_meta_if_absent(UID_BASE_NAME, &chosen.to_string())?;
+    let base = store.meta().put_if_absent(UID_BASE_NAME, &chosen.to_string())?;
     base.parse()
         .map_err(|_| StoreError::Unreadable(format!("the first user id of sandboxes: {base}")))
 }

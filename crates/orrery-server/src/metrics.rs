@@ -204,7 +204,7 @@ impl Metrics {
     }
 
     /// Updates the gauges that are read on demand.
-    pub(crate) fn update_connections(&self, store: &dyn Store) {
+    pub(crate) fn update_connections(&self, store: &Store) {
         let Some(PoolStatus { open, idle, max }) = store.connections() else { return };
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let states = [("idle", idle), ("used", open.saturating_sub(idle))];

@@ -47,15 +47,15 @@ pub(crate) fn inventory(
 
 /// Reads the inventory from the store. Addresses are read only for the agents in `addresses_of`.
 pub(crate) fn read_inventory(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     declared: Option<DeclaredAgents>,
     addresses_of: &[&str],
 ) -> Result<Inventory, StoreError> {
-    let settings = EnvironmentSettings::from_map(&store.settings(environment)?);
-    let served = store.records().served_names(environment)?;
+    let settings = EnvironmentSettings::from_map(&store.settings().values(environment)?);
+    let served = store.remote_agents().served_names(environment)?;
     // Handlers run on the machine of the engine, which may not be this one.
-    let host = store.lease_holder(environment)?.map_or_else(host_name, |holder| holder.host);
+    let host = store.leases().holder(environment)?.map_or_else(host_name, |holder| holder.host);
     let declared = match declared {
         Some(declared) => declared,
         None => read_declared(store, environment, addresses_of)?,
@@ -65,17 +65,17 @@ pub(crate) fn read_inventory(
 
 /// Reads the declarations of the released version.
 fn read_declared(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     agents: &[&str],
 ) -> Result<DeclaredAgents, StoreError> {
-    let versions = store.versions(environment)?;
+    let versions = store.versions().list(environment)?;
     let released = versions.iter().rev().find(|version| version.released);
     let patterns = released.map(|version| local_agents(&version.info)).unwrap_or_default();
     let mut addresses = BTreeMap::new();
     for agent in agents {
         let id = format!("std::AgentConfig[internal,agentname={agent}]");
-        if let Some(resource) = store.read_resource(environment, &id)? {
+        if let Some(resource) = store.resources().read(environment, &id)? {
             addresses.extend(declared_address(&resource));
         }
     }

@@ -83,9 +83,9 @@ impl Deref for ServerState {
 }
 
 impl ServerState {
-    pub fn new(store: Arc<dyn Store>, settings: ServerSettings) -> Self {
-        let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
-        let services = Services::new(Arc::clone(&store));
+    pub fn new(store: Store, settings: ServerSettings) -> Self {
+        let vault = Vault::new(store.clone(), settings.master_key.clone());
+        let services = Services::new(store.clone());
         let metrics: Arc<Metrics> = Arc::default();
         metrics.set_isolation(settings.isolation);
         let agent_sessions = Arc::new(SessionRegistry::new(metrics.gateway.clone()));

@@ -14,9 +14,8 @@ use orrery_model::{
     Timestamp,
 };
 use orrery_store::{
-    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion,
-    PostgresStore, PutOutcome, PutScope, ResourceFilter, ResultRecord, SqliteStore, StartedAction,
-    Store, load_version,
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutOutcome,
+    PutScope, ResourceFilter, ResultRecord, StartedAction, Store,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -95,12 +94,12 @@ fn peak_mebibytes() -> Option<u64> {
 }
 
 fn put(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     resources: &[Resource],
     only_if_changed: bool,
 ) -> Outcome<PutOutcome> {
-    Ok(store.put_version(
+    Ok(store.versions().put(
         environment,
         &NewVersion {
             number: None,
@@ -119,7 +118,7 @@ fn put(
 }
 
 fn record_all(
-    store: &dyn Store,
+    store: &Store,
     lease: &Lease,
     resources: &[Resource],
     put: &PutOutcome,
@@ -139,7 +138,7 @@ fn record_all(
                     at,
                 })
                 .collect();
-            store.begin_actions(lease, &started)?;
+            store.engine().begin_actions(lease, &started)?;
         }
         let states: Vec<ResourceState> = batch
             .iter()
@@ -172,7 +171,7 @@ fn record_all(
                 facts: &[],
             })
             .collect();
-        store.record_results(lease, &results)?;
+        store.engine().record_results(lease, &results)?;
     }
     Ok(())
 }
@@ -193,24 +192,24 @@ fn main() -> Outcome<()> {
         };
         let name = url.rsplit('/').next().unwrap_or_default();
         DATABASE.get_or_init(|| name.split('?').next().unwrap_or_default().to_owned());
-        return run(count, &|holder| Ok(Box::new(PostgresStore::open(&url, holder)?)));
+        return run(count, &|holder| Ok(Store::connect(&url, holder)?));
     }
     let directory = tempfile::tempdir_in(place.map_or_else(std::env::temp_dir, PathBuf::from))?;
     let path = directory.path().join("store.db");
-    run(count, &|holder| Ok(Box::new(SqliteStore::open(&path, holder)?)))?;
+    run(count, &|holder| Ok(Store::open(&path, holder)?))?;
     println!("file: {} MiB", std::fs::metadata(&path)?.len() >> 20);
     Ok(())
 }
 
-fn run(count: usize, open: &dyn Fn(&Holder) -> Outcome<Box<dyn Store>>) -> Outcome<()> {
+fn run(count: usize, open: &dyn Fn(&Holder) -> Outcome<Store>) -> Outcome<()> {
     let mut resources = resources(count)?;
     println!("{count} resources, peak {} MiB", peak_mebibytes().unwrap_or(0));
     let holder = Holder::this_process("measure", Timestamp(0));
     let store = measure("open a new store", 1, || open(&holder))?;
-    let store = &*store;
-    let environment = store.default_environment()?;
+    let store = &store;
+    let environment = store.environments().ensure_default()?;
     let request = LeaseRequest { holder, now: Timestamp(0), expires: None };
-    let lease = store.acquire_lease(environment, &request)?;
+    let lease = store.leases().acquire(environment, &request)?;
 
     let first = measure("put", count, || put(store, environment, &resources, false))?;
     measure("put, no change", count, || put(store, environment, &resources, true))?;
@@ -219,19 +218,21 @@ fn run(count: usize, open: &dyn Fn(&Holder) -> Outcome<Box<dyn Store>>) -> Outco
     let second = measure("put, one change", 1, || put(store, environment, &resources, true))?;
     measure("difference of the two", 1, || {
         let mut differences = 0;
-        store.diff_versions(environment, first.number, second.number, &mut |_| differences += 1)?;
+        store
+            .versions()
+            .diff(environment, first.number, second.number, &mut |_| differences += 1)?;
         if differences == 1 { Ok(()) } else { Err(format!("{differences} differences").into()) }
     })?;
     for (what, version) in [("read the newest", &second), ("read the older", &first)] {
         measure(what, count, || {
             let mut bytes = 0;
             let visit = &mut |row: orrery_store::ResourceRow<'_>| bytes += row.attributes.len();
-            store.read_version(environment, version.number, visit)?;
+            store.versions().read(environment, version.number, visit)?;
             Ok(bytes)
         })?;
     }
     let loaded = measure("load the newest into memory", count, || {
-        Ok(load_version(store, environment, second.number)?)
+        Ok(store.versions().load(environment, second.number)?)
     })?;
     if loaded.resources != resources {
         return Err("what was read differs from what was put".into());
@@ -255,29 +256,27 @@ fn run(count: usize, open: &dyn Fn(&Holder) -> Outcome<Box<dyn Store>>) -> Outco
     })?;
     measure("read states", count, || {
         let mut known = 0;
-        store.read_states(environment, &mut |_| known += 1)?;
+        store.engine().read_states(environment, &mut |_| known += 1)?;
         Ok(known)
     })?;
-    measure("count statuses", count, || Ok(store.count_statuses(environment)?))?;
+    measure("count statuses", count, || Ok(store.resources().count_statuses(environment)?))?;
     let filter = ResourceFilter { agent: Some("host150".to_owned()), ..ResourceFilter::default() };
     measure("first page of one agent", 1, || {
-        Ok(store.list_resources(environment, &filter, None, 100)?)
+        Ok(store.resources().overviews(environment, &filter, None, 100)?)
     })?;
     measure("resources that require one", 1, || {
         // Every tenth requires its neighbour.
         let id = &resources[count / 20 * 10 + 8].id;
-        let found = store.records().dependents(environment, id.as_str(), 1_000)?;
+        let found = store.resources().dependents(environment, id.as_str(), 1_000)?;
         assert_eq!(found.len(), 1);
         Ok(())
     })?;
     measure("log of one resource", 1, || {
-        Ok(store.actions(environment, resources[count / 2].id.as_str(), None, 10)?)
+        Ok(store.actions().of_resource(environment, resources[count / 2].id.as_str(), None, 10)?)
     })?;
-    measure(
-        "delete the older version",
-        1,
-        || Ok(store.delete_version(environment, first.number)?),
-    )?;
+    measure("delete the older version", 1, || {
+        Ok(store.versions().delete(environment, first.number)?)
+    })?;
     let problems = measure("check", 1, || Ok(store.check()?))?;
     if problems.is_empty() { Ok(()) } else { Err(format!("{problems:?}").into()) }
 }

@@ -1,4 +1,4 @@
-//! Methods of `Store` that both databases share: each is a transaction around a function of the
+//! Methods of `Backend` that both databases share: each is a transaction around a function of the
 //! same name.
 
 /// Methods that differ only in how a database runs transactions. A store that uses this has modules
@@ -16,10 +16,6 @@ macro_rules! impl_shared_methods {
 
         fn create_environment(&self, project: &str, name: &str) -> Result<EnvironmentInfo> {
             self.transact(|tx| environments::create_environment(tx, project, name))
-        }
-
-        fn environments(&self) -> Result<Vec<EnvironmentInfo>> {
-            self.read_once(environments::environments)
         }
 
         fn settings(
@@ -227,10 +223,6 @@ macro_rules! impl_shared_methods {
 
         fn file(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>> {
             self.read_once(|tx| parameters::file(tx, hash))
-        }
-
-        fn records(&self) -> crate::Records<'_> {
-            crate::Records::new(self)
         }
     };
 }

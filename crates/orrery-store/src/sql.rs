@@ -5,28 +5,30 @@
 //! are microseconds, ids are blobs of 16 bytes. Operations that must be fast for a million rows are
 //! written for each database separately.
 
-use orrery_model::Timestamp;
+use orrery_model::{Id, Timestamp};
 
 use crate::{Lease, NewChange, Result, StoreError};
 
 /// A parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SqlValue<'a> {
+pub(crate) enum SqlValue<'a> {
     Null,
     Integer(i64),
     Text(&'a str),
     Blob(&'a [u8]),
+    /// Stored as a blob.
+    Id([u8; 16]),
 }
 
 /// One row of a result. Columns are counted from 0.
-pub trait Row {
+pub(crate) trait Row {
     fn integer(&self, column: usize) -> Result<Option<i64>>;
     fn text(&self, column: usize) -> Result<Option<&str>>;
     fn blob(&self, column: usize) -> Result<Option<&[u8]>>;
 }
 
 /// A connection that is in a transaction.
-pub trait Sql {
+pub(crate) trait Sql {
     /// Runs a statement and returns the number of affected rows.
     fn run(&mut self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64>;
     /// Visits the rows of a result.
@@ -57,7 +59,7 @@ pub trait Sql {
 
 /// Runs transactions. The database may run a transaction more than once, so its work must have no
 /// effect that a rollback does not undo.
-pub trait Database {
+pub(crate) trait Database {
     /// Runs `work` on one snapshot of the database.
     fn read_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
     /// Newest settled sequence number of the change feed: every later change has a greater number,
@@ -83,6 +85,18 @@ impl From<bool> for SqlValue<'_> {
 impl From<Timestamp> for SqlValue<'_> {
     fn from(value: Timestamp) -> Self {
         SqlValue::Integer(value.0)
+    }
+}
+
+impl<K> From<Id<K>> for SqlValue<'_> {
+    fn from(value: Id<K>) -> Self {
+        SqlValue::Id(value.into_bytes())
+    }
+}
+
+impl<K> From<&Id<K>> for SqlValue<'_> {
+    fn from(value: &Id<K>) -> Self {
+        (*value).into()
     }
 }
 
@@ -117,10 +131,10 @@ impl<'a, T: Into<SqlValue<'a>>> From<Option<T>> for SqlValue<'a> {
 }
 
 /// Parameters of a statement, each converted to a [`SqlValue`].
-#[macro_export]
 macro_rules! values {
     ($($value:expr),* $(,)?) => { &[$($crate::sql::SqlValue::from($value)),*] };
 }
+pub(crate) use values;
 
 /// Non-null columns, as the types that records use.
 pub(crate) trait RowExt {
@@ -131,8 +145,8 @@ pub(crate) trait RowExt {
     fn str(&self, column: usize) -> Result<&str>;
     fn string(&self, column: usize) -> Result<String>;
     fn maybe_string(&self, column: usize) -> Result<Option<String>>;
-    fn id(&self, column: usize) -> Result<[u8; 16]>;
-    fn maybe_id(&self, column: usize) -> Result<Option<[u8; 16]>>;
+    fn id<K>(&self, column: usize) -> Result<Id<K>>;
+    fn maybe_id<K>(&self, column: usize) -> Result<Option<Id<K>>>;
     fn json(&self, column: usize) -> Result<serde_json::Value>;
 }
 
@@ -140,8 +154,11 @@ fn empty(column: usize) -> StoreError {
     StoreError::Unreadable(format!("column {column} is empty"))
 }
 
-fn id_of(bytes: &[u8]) -> Result<[u8; 16]> {
-    bytes.try_into().map_err(|_| StoreError::Unreadable("an id has the wrong length".to_owned()))
+fn id_from<K>(bytes: &[u8]) -> Result<Id<K>> {
+    let bytes = bytes.try_into();
+    bytes
+        .map(Id::from_bytes)
+        .map_err(|_| StoreError::Unreadable("an id has the wrong length".to_owned()))
 }
 
 impl<R: Row + ?Sized> RowExt for R {
@@ -173,12 +190,12 @@ impl<R: Row + ?Sized> RowExt for R {
         Ok(self.text(column)?.map(str::to_owned))
     }
 
-    fn id(&self, column: usize) -> Result<[u8; 16]> {
-        id_of(self.blob(column)?.ok_or_else(|| empty(column))?)
+    fn id<K>(&self, column: usize) -> Result<Id<K>> {
+        id_from(self.blob(column)?.ok_or_else(|| empty(column))?)
     }
 
-    fn maybe_id(&self, column: usize) -> Result<Option<[u8; 16]>> {
-        self.blob(column)?.map(id_of).transpose()
+    fn maybe_id<K>(&self, column: usize) -> Result<Option<Id<K>>> {
+        self.blob(column)?.map(id_from).transpose()
     }
 
     fn json(&self, column: usize) -> Result<serde_json::Value> {

@@ -1,254 +1,135 @@
-//! The public interface of the store.
+//! The handle of callers: one group of methods per noun.
+
+pub(crate) mod backend;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
+use orrery_model::ResourceId;
 
-use crate::{
-    Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PoolStatus, PutOutcome,
-    RenewalOutcome, RequestRecord, ResourceDiff, ResourceFilter, ResourceKey, ResourceOverview,
-    ResourcePage, ResourceRow, Result, ResultBatch, ResultRecord, StartedAction, StateRecord,
-    StateRow, StoreError, StoredParameter, UndefinedParameter, VersionInfo,
-};
+use crate::postgres::PostgresStore;
+use crate::records::Access;
+use crate::sqlite::SqliteStore;
+use crate::store::backend::Backend;
+use crate::{EnvironmentKey, Holder, Lease, PoolStatus, ResourceKey, Result, StoreError};
 
-/// All persistent state.
+/// All persistent state, in one database. Clones share it.
 ///
-/// Every method that writes is one transaction: when it returns, the change is on disk; when it
-/// fails, nothing is changed. Methods block, and may be called from any thread. A visitor must not
-/// call the store: the implementation may hold its only connection meanwhile.
-pub trait Store: Send + Sync {
-    /// Connections to a database server; `None` for a store without a server.
-    fn connections(&self) -> Option<PoolStatus> {
-        None
-    }
-
-    // Environments.
-
-    /// The environment of a store that has only one; created at the first call.
-    fn default_environment(&self) -> Result<EnvironmentKey>;
-    /// Creates an environment, and its project if it does not exist.
-    fn create_environment(&self, project: &str, name: &str) -> Result<EnvironmentInfo>;
-    fn environments(&self) -> Result<Vec<EnvironmentInfo>>;
-    fn settings(&self, environment: EnvironmentKey) -> Result<BTreeMap<String, serde_json::Value>>;
-    /// Sets a value; `None` restores the default.
-    fn set_setting(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        value: Option<&serde_json::Value>,
-    ) -> Result<()>;
-
-    // Leases.
-
-    /// Acquires the lease, with a new epoch, unless another process holds it.
-    fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease>;
-    /// Renews leases that expire, all in one step; returns those that are not renewed.
-    fn renew_leases(&self, leases: &[Lease], expires: Timestamp) -> Result<RenewalOutcome>;
-    /// Releases the lease. Later writes under it are refused. A power failure right afterwards may
-    /// undo the release, but then the holder has ended, too.
-    fn release_lease(&self, lease: &Lease) -> Result<()>;
-    /// Current holder of the lease.
-    fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>>;
-
-    // Versions.
-
-    /// Reserves the next version number. Gaps are normal.
-    fn reserve_version(&self, environment: EnvironmentKey) -> Result<VersionNumber>;
-    /// Stores a version. Resources that equal those of the newest version are shared with it.
-    fn put_version(
-        &self,
-        environment: EnvironmentKey,
-        version: &NewVersion<'_>,
-    ) -> Result<PutOutcome>;
-    /// Makes a version the desired state.
-    fn release_version(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-        now: Timestamp,
-    ) -> Result<()>;
-    /// Releases a version, if it is not released yet, and adds a request to its engine, in one
-    /// transaction: a reader sees both or neither.
-    fn release_with_request(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-        request: &NewRequest<'_>,
-        now: Timestamp,
-    ) -> Result<RequestRecord>;
-    /// Versions by ascending number.
-    fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>>;
-    /// Visits the resources of a version in the order of their ids.
-    fn read_version(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-        visit: &mut dyn FnMut(ResourceRow<'_>),
-    ) -> Result<VersionInfo>;
-    /// Visits the differences in the order of ids. Source locations do not count.
-    fn diff_versions(
-        &self,
-        environment: EnvironmentKey,
-        from: VersionNumber,
-        to: VersionNumber,
-        visit: &mut dyn FnMut(ResourceDiff),
-    ) -> Result<()>;
-    fn unknowns(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-    ) -> Result<Vec<(UndefinedParameter, bool)>>;
-    /// Deletes a version and everything that only it refers to. Refuses the processed version and
-    /// the newest released one.
-    fn delete_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()>;
-    /// Deletes the oldest versions until `keep` are left, except those in use. Returns the deleted
-    /// ones.
-    fn retain_versions(
-        &self,
-        environment: EnvironmentKey,
-        keep: usize,
-    ) -> Result<Vec<VersionNumber>>;
-
-    // The engine: its writes carry its lease.
-
-    /// Returns actions that began and never ended, and adds an entry for each to its resource's
-    /// log. Until this is called, their resources are read as `deploying`.
-    fn recover_actions(&self, lease: &Lease) -> Result<Vec<StartedAction>>;
-    /// Records that actions begin, before they have any effect. `recover_actions` finds only these.
-    fn begin_actions(&self, lease: &Lease, actions: &[StartedAction]) -> Result<()>;
-    /// Stores a batch of results. Deletes facts of resources that were purged.
-    fn record_results(
-        &self,
-        lease: &Lease,
-        results: &[ResultRecord<'_>],
-    ) -> Result<ParameterEffect> {
-        self.record_batch(lease, &ResultBatch { results, ..ResultBatch::default() })
-    }
-    /// Stores a batch of results, with their consequences for effects that must not be repeated.
-    fn record_batch(&self, lease: &Lease, recording: &ResultBatch<'_>) -> Result<ParameterEffect>;
-    /// Records that a version was processed, with all states that this changed.
-    fn process_version(
-        &self,
-        lease: &Lease,
-        number: VersionNumber,
-        states: &[StateRecord<'_>],
-    ) -> Result<()>;
-    /// Actions that have begun and have no recorded end.
-    fn running_actions(&self, environment: EnvironmentKey) -> Result<Vec<StartedAction>>;
-    /// Version from which the engine continues after a restart.
-    fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>>;
-    /// Visits the stored states in the order of ids. A resource without one is new:
-    /// `ResourceState::new`.
-    fn read_states(
-        &self,
-        environment: EnvironmentKey,
-        visit: &mut dyn FnMut(StateRow<'_>),
-    ) -> Result<()>;
-    /// Deletes actions that finished before `before`. Returns their number.
-    fn expire_actions(&self, lease: &Lease, before: Timestamp) -> Result<u64>;
-
-    // Queries.
-
-    /// Lists resources in the order of their ids, after the id `after`.
-    fn list_resources(
-        &self,
-        environment: EnvironmentKey,
-        filter: &ResourceFilter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<ResourcePage>;
-    fn find_resource(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-    ) -> Result<Option<ResourceOverview>>;
-    /// Desired state of a resource in the newest version that has it.
-    fn read_resource(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-    ) -> Result<Option<orrery_model::Resource>>;
-    fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>> {
-        let mut counts = BTreeMap::new();
-        for count in self.records().count_resources(environment)? {
-            *counts.entry(count.status).or_default() += count.count;
-        }
-        Ok(counts)
-    }
-    /// Latest actions on a resource before `before`, latest first.
-    fn actions(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-        before: Option<ActionKey>,
-        limit: usize,
-    ) -> Result<Vec<Action>>;
-
-    // Agents.
-
-    fn agents(&self, environment: EnvironmentKey) -> Result<Vec<AgentState>>;
-    /// Pauses or resumes an agent; `None` stands for every agent.
-    fn set_paused(
-        &self,
-        environment: EnvironmentKey,
-        agent: Option<&str>,
-        paused: bool,
-    ) -> Result<()>;
-
-    // Parameters and facts.
-
-    fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<StoredParameter>>;
-    fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<StoredParameter>>;
-    fn set_parameter(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        value: &str,
-        source: ParameterSource,
-        now: Timestamp,
-    ) -> Result<ParameterEffect>;
-
-    // Contents of files.
-
-    /// The given hashes without stored content.
-    fn missing_files(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>>;
-    fn put_files(&self, files: &[(ContentHash, &[u8])]) -> Result<()>;
-    fn file(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>>;
-
-    /// Records of a server beside the state of deploys.
-    fn records(&self) -> crate::Records<'_>;
-
-    /// Checks the consistency of everything stored. Returns the problems found. Slow.
-    fn check(&self) -> Result<Vec<String>>;
+/// Every method of a noun that writes is one transaction: when it returns, the change is on disk;
+/// when it fails, nothing is changed. Methods block, and may be called from any thread. A visitor
+/// must not call the store: the database may have only one connection.
+#[derive(Clone)]
+pub struct Store {
+    backend: Arc<dyn Backend>,
+    lease: Option<Lease>,
 }
 
-/// Reads a whole version into memory.
-///
-/// # Errors
-/// As `Store::read_version`.
-pub fn load_version(
-    store: &dyn Store,
-    environment: EnvironmentKey,
-    number: VersionNumber,
-) -> Result<Version> {
-    let mut loader = crate::resource_loader::ResourceLoader::default();
-    let info = store.read_version(environment, number, &mut |row| loader.add(row))?;
-    Ok(Version { number, made_at: info.made_at, info: info.info, resources: loader.finish()? })
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    fn new(backend: impl Backend + 'static) -> Self {
+        Store { backend: Arc::new(backend), lease: None }
+    }
+
+    /// Opens an SQLite file for writing, and creates it if it does not exist. Only one process at a
+    /// time can.
+    ///
+    /// # Errors
+    /// `Busy` if another process has it; `Newer`, `Foreign` or `Damaged` if it is not usable, in
+    /// which case the file stays unchanged.
+    pub fn open(path: impl Into<PathBuf>, holder: &Holder) -> Result<Self> {
+        SqliteStore::open(path, holder).map(Store::new)
+    }
+
+    /// Opens an SQLite file for reading, also while another process writes to it.
+    ///
+    /// # Errors
+    /// `Missing` if it does not exist; otherwise as `open`, except `Busy`.
+    pub fn open_read_only(path: impl Into<PathBuf>) -> Result<Self> {
+        SqliteStore::open_read_only(path).map(Store::new)
+    }
+
+    /// A store in memory, which ends with its last clone.
+    ///
+    /// # Errors
+    /// If memory cannot be allocated.
+    pub fn in_memory() -> Result<Self> {
+        SqliteStore::in_memory().map(Store::new)
+    }
+
+    /// Opens a PostgreSQL database, named as `postgres://user:password@host:port/name`, and migrates
+    /// its schema. A directory with the server's socket can stand for the host, with each `/`
+    /// written as `%2F`.
+    ///
+    /// With `sslmode=require`, connections are encrypted, and the server's certificate must be
+    /// signed by an authority that this machine trusts, for the name of the host. With `prefer`,
+    /// the same holds if the server supports encryption; with `disable`, connections are never
+    /// encrypted. By default, connections are encrypted if the server supports it and is another
+    /// machine.
+    ///
+    /// # Errors
+    /// `BadUrl`; `Unreachable` or `Refused`, with the database; `NewerDatabase`, `ForeignDatabase`
+    /// or `UnfitDatabase`, in which case the database stays unchanged.
+    pub fn connect(url: &str, holder: &Holder) -> Result<Self> {
+        PostgresStore::open(url, holder).map(Store::new)
+    }
+
+    /// As `connect`, with at most this number of connections. They are opened on demand.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn connect_with_pool_size(url: &str, holder: &Holder, connections: usize) -> Result<Self> {
+        PostgresStore::open_with_pool_size(url, holder, connections).map(Store::new)
+    }
+
+    /// The same store under a lease: every change by shared statements fails with `StaleEpoch` if
+    /// the lease is not the current one.
+    #[must_use]
+    pub fn under_lease(&self, lease: &Lease) -> Self {
+        Store { backend: Arc::clone(&self.backend), lease: Some(*lease) }
+    }
+
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access { backend: &*self.backend, lease: self.lease }
+    }
+
+    /// Connections to a database server; `None` for a store without a server.
+    pub fn connections(&self) -> Option<PoolStatus> {
+        self.backend.connections()
+    }
+
+    /// Name of the database for people, without the password; `None` for a file.
+    pub fn database_name(&self) -> Option<&str> {
+        self.backend.database_name()
+    }
+
+    /// Checks the consistency of everything stored. Returns the problems found. Slow.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn check(&self) -> Result<Vec<String>> {
+        self.backend.check()
+    }
 }
 
 /// Keys of resources by their ids, for callers that did not put or read the version themselves.
 ///
 /// # Errors
-/// As `Store::find_resource`; `StoreError::NoResource` if one does not exist.
+/// `NoResource` if one does not exist.
 pub fn resource_keys<'a>(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     ids: impl IntoIterator<Item = &'a ResourceId>,
 ) -> Result<BTreeMap<ResourceId, ResourceKey>> {
     let mut keys = BTreeMap::new();
     for id in ids {
-        let found = store.find_resource(environment, id.as_str())?;
+        let found = store.resources().find(environment, id.as_str())?;
         let found = found.ok_or_else(|| StoreError::NoResource(id.to_string()))?;
         keys.insert(id.clone(), found.key);
     }

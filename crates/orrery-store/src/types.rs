@@ -2,8 +2,8 @@
 //! `orrery_model`.
 
 use orrery_model::{
-    AttributeHash, Change, Fact, LogLevel, LogLine, OutcomeStatus, Resource, ResourceFlags,
-    ResourceId, ResourceState, SetName, Source, Status, Timestamp, VersionNumber,
+    AttributeHash, Change, EnvironmentId, Fact, LogLevel, LogLine, OutcomeStatus, Resource,
+    ResourceFlags, ResourceId, ResourceState, SetName, Source, Status, Timestamp, VersionNumber,
 };
 
 use crate::Holder;
@@ -34,7 +34,7 @@ pub struct ActionKey(pub i64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentInfo {
     pub key: EnvironmentKey,
-    pub uuid: [u8; 16],
+    pub uuid: EnvironmentId,
     pub project: String,
     pub name: String,
 }

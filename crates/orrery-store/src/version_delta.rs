@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::encoding::flags_code;
 use crate::sql::{Row, RowExt as _};
-use crate::{Result, StoreError};
+use crate::{PutScope, Result, StoreError};
 
 /// Digest of everything that makes a resource equal between two versions. It covers more than the
 /// intent, but not the source location. For most resources it is the hash of the intent.
@@ -152,6 +152,38 @@ impl VersionDelta {
     pub(crate) fn with_new_revision(&self) -> impl Iterator<Item = usize> {
         let changed = self.changed.iter().map(|(index, _)| *index);
         self.created.iter().chain(&self.readded).copied().chain(changed)
+    }
+
+    /// Asserts, in debug builds, that every given resource is in at most one list, and that exactly
+    /// those to be created have no key yet.
+    pub(crate) fn assert_disjoint(&self, given: &SortedInput<'_>) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        debug_assert_eq!(self.keys.len(), given.resources.len());
+        let mut listed = vec![false; self.keys.len()];
+        let relocated = self.relocated.iter().copied();
+        for index in self.with_new_revision().chain(relocated) {
+            debug_assert!(!listed[index], "{} is listed twice", given.resources[index].id);
+            listed[index] = true;
+        }
+        for index in &self.created {
+            debug_assert_eq!(self.keys[*index], 0, "{}", given.resources[*index].id);
+        }
+        let unnamed = self.keys.iter().filter(|key| **key == 0).count();
+        debug_assert_eq!(unnamed, self.created.len(), "a resource without a row is not created");
+        let ids = |pair: &[usize]| given.resources[pair[0]].id < given.resources[pair[1]].id;
+        debug_assert!(self.created.windows(2).all(ids), "keys follow the order of ids");
+    }
+
+    /// Asserts, in debug builds, that every given resource has a key, and that a version which was
+    /// given completely has as many resources as were given.
+    pub(crate) fn assert_complete(&self, scope: PutScope<'_>, total: i64) {
+        debug_assert!(self.keys.iter().all(|key| *key > 0), "a resource has no key");
+        debug_assert!(total >= 0, "a version has {total} resources");
+        if matches!(scope, PutScope::All) {
+            debug_assert_eq!(i64::try_from(self.keys.len()).ok(), Some(total));
+        }
     }
 
     pub(crate) fn is_same_version(&self) -> bool {

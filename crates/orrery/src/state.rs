@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use orrery_compiler::plugins::Facts;
 use orrery_handlers::clock::now;
 use orrery_project::STATE_DIRECTORY;
-use orrery_store::{Holder, SqliteStore, Store as _, StoreError};
+use orrery_store::{Holder, Store, StoreError};
 
 const FILE: &str = "state.db";
 
@@ -32,9 +32,9 @@ impl StateOptions {
     }
 
     /// Opens the state for writing, exclusively.
-    pub(crate) fn open(&self, project: &Path, command: &str) -> Result<SqliteStore, StoreError> {
+    pub(crate) fn open(&self, project: &Path, command: &str) -> Result<Store, StoreError> {
         let holder = Holder::this_process(format!("orrery {command}"), now());
-        SqliteStore::open(self.file(project), &holder)
+        Store::open(self.file(project), &holder)
     }
 
     /// Facts of deployed resources, read when a model needs one.
@@ -43,15 +43,15 @@ impl StateOptions {
     }
 
     /// Opens the state for reading, also while another process writes.
-    pub(crate) fn open_read_only(&self, project: &Path) -> Result<SqliteStore, StoreError> {
-        SqliteStore::open_read_only(self.file(project))
+    pub(crate) fn open_read_only(&self, project: &Path) -> Result<Store, StoreError> {
+        Store::open_read_only(self.file(project))
     }
 }
 
 /// Facts in the state of a project; none if there is no state yet.
 struct StoredFacts {
     file: PathBuf,
-    store: OnceLock<Option<SqliteStore>>,
+    store: OnceLock<Option<Store>>,
 }
 
 impl fmt::Debug for StoredFacts {
@@ -63,11 +63,12 @@ impl fmt::Debug for StoredFacts {
 impl Facts for StoredFacts {
     fn fact(&self, id: &str, name: &str) -> Option<String> {
         let open = || {
-            let opened = self.file.exists().then(|| SqliteStore::open_read_only(&self.file))?;
+            let opened = self.file.exists().then(|| Store::open_read_only(&self.file))?;
             opened.inspect_err(|error| tracing::warn!(%error, "cannot read facts")).ok()
         };
         let store = self.store.get_or_init(open).as_ref()?;
-        let known = store.default_environment().and_then(|of| store.facts(of, id));
+        let known =
+            store.environments().ensure_default().and_then(|of| store.parameters().facts(of, id));
         let known = known.inspect_err(|error| tracing::warn!(%error, "cannot read facts"));
         known.ok()?.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
     }

@@ -17,7 +17,6 @@ use orrery_model::{
     VersionNumber,
 };
 use orrery_scheduler::{Event, Filter};
-use orrery_store::Store;
 use world::{World, file, scripted};
 
 #[test]
@@ -211,8 +210,8 @@ fn dependents_reload_for_an_interrupted_creation() {
         if begun {
             let lease = world.lease();
             let first = VersionNumber(1);
-            world.store.process_version(&lease, first, &[]).unwrap();
-            world.store.release_lease(&lease).unwrap();
+            world.store.engine().process_version(&lease, first, &[]).unwrap();
+            world.store.leases().release(&lease).unwrap();
         }
         world.interrupt(&config);
         std::fs::write(path("config"), "text\n").unwrap();
@@ -302,7 +301,7 @@ fn a_change_that_triggers_reloads_is_recorded_before_it_is_made() {
     change.flags.send_event = true;
     let resources = [change.clone(), world::command("true", r#"{"reload_only":true}"#, &[&change])];
     world.deploy(&resources);
-    let found = || world.store.find_resource(world.environment, change.id.as_str());
+    let found = || world.store.resources().find(world.environment, change.id.as_str());
     std::fs::write(&flag, "").unwrap();
     let mut noted = false;
     world.deploy_until(&resources, |_, progress| {
@@ -349,7 +348,7 @@ fn facts_are_stored() {
     let world = World::new();
     world.deploy(&[scripted("a", r#"{"facts":{"address":"10.0.0.1"}}"#, &[])]);
     let id = world::id("a");
-    let facts = world.store.facts(world.environment, id.as_str()).unwrap();
+    let facts = world.store.parameters().facts(world.environment, id.as_str()).unwrap();
     assert_eq!((&*facts[0].name, &*facts[0].value), ("address", "10.0.0.1"));
 }
 
@@ -366,5 +365,8 @@ fn thousands_of_resources_with_requirements_are_deployed() {
         .collect();
     let ran = world.deploy(&resources);
     assert_eq!((ran.tally.deployed, ran.tally.updated), (3000, 3000));
-    assert_eq!(world.store.count_statuses(world.environment).unwrap()[&Status::Deployed], 3000);
+    assert_eq!(
+        world.store.resources().count_statuses(world.environment).unwrap()[&Status::Deployed],
+        3000
+    );
 }

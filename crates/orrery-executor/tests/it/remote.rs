@@ -16,7 +16,6 @@ use orrery_model::{
     Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, SecretText, Status, Timestamp,
 };
 use orrery_scheduler::{Event, Filter};
-use orrery_store::Store;
 use serde_json::json;
 
 use crate::world::{DeployResult, World, command, file, resource, scripted};
@@ -253,7 +252,7 @@ fn commands_carry_contents_and_secrets_and_results_are_redacted() {
     let sent = &of("/secret").secrets;
     assert_eq!(sent, &BTreeMap::from([("db".to_owned(), "hunter2".to_owned())]));
     let id = secret.id.as_str();
-    let actions = world.store.actions(world.environment, id, None, 10).unwrap();
+    let actions = world.store.actions().of_resource(world.environment, id, None, 10).unwrap();
     assert_eq!(actions[0].log[0].message, "the password is ***, as asked");
 }
 

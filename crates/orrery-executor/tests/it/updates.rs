@@ -10,7 +10,7 @@ use orrery_model::{
     Attributes, Change, Fact, Outcome, OutcomeStatus, Resource, ResourceId, Status,
 };
 use orrery_scheduler::{Event, Filter};
-use orrery_store::{Lease, Store};
+use orrery_store::Lease;
 
 use crate::world::{World, id, now, on_agent, resource, scripted};
 
@@ -33,13 +33,10 @@ impl LiveEngine {
     fn start_under(world: World, resources: &[Resource], permit: &Permit) -> Self {
         let desired = world.put(resources);
         let lease = world.lease();
-        record_interrupted(&*world.store, &lease, now()).unwrap();
-        let start = recover(&*world.store, world.environment, desired).unwrap();
-        let store_handle = StoreHandle {
-            store: Arc::clone(&world.store) as Arc<dyn Store>,
-            lease,
-            permit: permit.clone(),
-        };
+        record_interrupted(&world.store, &lease, now()).unwrap();
+        let start = recover(&world.store, world.environment, desired).unwrap();
+        let store_handle =
+            StoreHandle { store: world.store.clone(), lease, permit: permit.clone() };
         let engine = Engine::start(world.setup(Some(store_handle)), start, Vec::new()).unwrap();
         LiveEngine { world, engine, lease }
     }
@@ -48,7 +45,7 @@ impl LiveEngine {
     fn update(&self, versions: &[&[Resource]]) {
         let from = self.engine.version();
         let steps: Vec<_> = versions.iter().map(|one| self.world.put(one).version).collect();
-        let store = &*self.world.store;
+        let store = &self.world.store;
         let update = Update::read(store, self.world.environment, from, &steps).unwrap();
         self.engine.update(update);
         self.wait_until_quiescent();
@@ -80,7 +77,7 @@ impl LiveEngine {
 
     fn finish(self) -> World {
         self.engine.finish().unwrap();
-        self.world.store.release_lease(&self.lease).unwrap();
+        self.world.store.leases().release(&self.lease).unwrap();
         self.world
     }
 }
@@ -95,10 +92,10 @@ fn a_newer_version_runs_only_its_changes() {
     assert_eq!((live.runs("a"), live.runs("b"), live.runs("c")), (1, 2, 1));
     let world = live.finish();
     assert_eq!(world.status("c"), Status::Deployed);
-    let processed = world.store.processed_version(world.environment).unwrap();
+    let processed = world.store.engine().processed_version(world.environment).unwrap();
     assert_eq!(
         processed,
-        world.store.versions(world.environment).unwrap().last().map(|one| one.number)
+        world.store.versions().list(world.environment).unwrap().last().map(|one| one.number)
     );
 }
 
@@ -133,7 +130,7 @@ fn positions_of_removed_resources_are_reused() {
     let world = live.finish();
     assert_eq!(world.status("r0150"), Status::Deployed);
     assert_eq!(world.status("r0000"), Status::Orphaned);
-    let total = world.store.count_statuses(world.environment).unwrap();
+    let total = world.store.resources().count_statuses(world.environment).unwrap();
     assert_eq!(total[&Status::Deployed], 50);
 }
 
@@ -146,15 +143,19 @@ fn a_version_during_runs_loses_nothing() {
     let world = live.finish();
     let find = |agent: &str, name: &str| {
         let id = on_agent(agent, name, "{}").id;
-        world.store.find_resource(world.environment, id.as_str()).unwrap().unwrap()
+        world.store.resources().find(world.environment, id.as_str()).unwrap().unwrap()
     };
     assert_eq!(find("x", "slow").status, Status::Deployed);
     assert_eq!(find("y", "gone").status, Status::Orphaned);
     assert_eq!(find("z", "more").status, Status::Deployed);
-    let runs =
-        world.store.actions(world.environment, on_agent("x", "slow", "{}").id.as_str(), None, 9);
+    let runs = world.store.actions().of_resource(
+        world.environment,
+        on_agent("x", "slow", "{}").id.as_str(),
+        None,
+        9,
+    );
     assert_eq!(runs.unwrap().len(), 2);
-    assert!(world.store.find_resource(world.environment, id("x").as_str()).unwrap().is_none());
+    assert!(world.store.resources().find(world.environment, id("x").as_str()).unwrap().is_none());
 }
 
 /// Threads of this process by name.
@@ -263,14 +264,14 @@ fn slow_targets_do_not_block_others() {
     wanted.extend((0..100).map(|at| on_agent(&format!("quick{at}"), "one", "{}")));
     let steps = [live.world.put(&wanted).version];
     let from = live.engine.version();
-    let update = Update::read(&*live.world.store, live.world.environment, from, &steps).unwrap();
+    let update = Update::read(&live.world.store, live.world.environment, from, &steps).unwrap();
     let began = Instant::now();
     live.engine.update(update);
     let quick: Vec<_> = (0..100).map(|at| format!("quick{at}")).collect();
     let is_deployed = |agent: &String| {
         let id = ResourceId::new("std::testing::ScriptedResource", agent, "name", "one").unwrap();
         let store = &live.world.store;
-        let found = store.find_resource(live.world.environment, id.as_str()).unwrap();
+        let found = store.resources().find(live.world.environment, id.as_str()).unwrap();
         found.is_some_and(|found| found.status == Status::Deployed)
     };
     while !quick.iter().all(is_deployed) {

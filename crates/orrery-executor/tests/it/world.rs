@@ -14,11 +14,11 @@ use orrery_model::{Attributes, LogLevel, Resource, ResourceId, Status, Timestamp
 use orrery_scheduler::{Event, Filter, Interval, Settings};
 use orrery_store::{
     Action, ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutScope,
-    SqliteStore, StartedAction, Store,
+    StartedAction, Store,
 };
 
 pub(crate) struct World {
-    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) store: Store,
     pub(crate) environment: EnvironmentKey,
     pub(crate) settings: Settings,
     pub(crate) registry: Registry,
@@ -40,8 +40,8 @@ pub(crate) fn now() -> Timestamp {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let store = Arc::new(SqliteStore::in_memory().unwrap());
-        let environment = store.default_environment().unwrap();
+        let store = Store::in_memory().unwrap();
+        let environment = store.environments().ensure_default().unwrap();
         let settings = Settings {
             deploy_interval: Interval::Off,
             repair_interval: Interval::Off,
@@ -83,7 +83,7 @@ impl World {
     pub(crate) fn lease(&self) -> Lease {
         let holder = Holder::this_process("test", now());
         let request = LeaseRequest { holder, now: now(), expires: None };
-        self.store.acquire_lease(self.environment, &request).unwrap()
+        self.store.leases().acquire(self.environment, &request).unwrap()
     }
 
     /// Stores a released version, like another process.
@@ -103,7 +103,7 @@ impl World {
             only_if_changed: false,
             lease: None,
         };
-        let put = self.store.put_version(self.environment, &version).unwrap();
+        let put = self.store.versions().put(self.environment, &version).unwrap();
         DesiredState { version: put.number, resources, keys: put.keys }
     }
 
@@ -114,12 +114,13 @@ impl World {
     ) -> DeployResult {
         let holder = Holder::this_process("test", now());
         let request = LeaseRequest { holder, now: now(), expires: None };
-        let lease = self.store.acquire_lease(self.environment, &request).unwrap();
+        let lease = self.store.leases().acquire(self.environment, &request).unwrap();
         let mut resources = resources.to_vec();
         resources.sort_by(|one, other| one.id.cmp(&other.id));
         let put = self
             .store
-            .put_version(
+            .versions()
+            .put(
                 self.environment,
                 &NewVersion {
                     number: None,
@@ -137,13 +138,10 @@ impl World {
             )
             .unwrap();
         let desired = DesiredState { version: put.number, resources, keys: put.keys };
-        record_interrupted(&*self.store, &lease, now()).unwrap();
-        let start = recover(&*self.store, self.environment, desired).unwrap();
-        let store_handle = StoreHandle {
-            store: Arc::clone(&self.store) as Arc<dyn Store>,
-            lease,
-            permit: Permit::unlimited(),
-        };
+        record_interrupted(&self.store, &lease, now()).unwrap();
+        let start = recover(&self.store, self.environment, desired).unwrap();
+        let store_handle =
+            StoreHandle { store: self.store.clone(), lease, permit: Permit::unlimited() };
         let first = vec![Event::Verify(Filter::all())];
         let engine = Engine::start(self.setup(Some(store_handle)), start, first).unwrap();
         let mut finished = Vec::new();
@@ -157,7 +155,7 @@ impl World {
         }
         engine.with_scheduler(|scheduler| scheduler.check_invariants()).unwrap();
         let tally = engine.finish().unwrap();
-        self.store.release_lease(&lease).unwrap();
+        self.store.leases().release(&lease).unwrap();
         DeployResult { tally, finished }
     }
 
@@ -183,22 +181,22 @@ impl World {
     pub(crate) fn interrupt(&self, resource: &Resource) {
         let holder = Holder::this_process("test", now());
         let request = LeaseRequest { holder, now: now(), expires: None };
-        let lease = self.store.acquire_lease(self.environment, &request).unwrap();
-        let version = self.store.versions(self.environment).unwrap().pop().unwrap().number;
-        let found = self.store.find_resource(self.environment, resource.id.as_str()).unwrap();
+        let lease = self.store.leases().acquire(self.environment, &request).unwrap();
+        let version = self.store.versions().list(self.environment).unwrap().pop().unwrap().number;
+        let found = self.store.resources().find(self.environment, resource.id.as_str()).unwrap();
         let resource = found.unwrap().key;
         let started = StartedAction { resource, kind: ActionKind::Deploy, version, at: now() };
-        self.store.begin_actions(&lease, &[started]).unwrap();
-        self.store.release_lease(&lease).unwrap();
+        self.store.engine().begin_actions(&lease, &[started]).unwrap();
+        self.store.leases().release(&lease).unwrap();
     }
 
     pub(crate) fn status(&self, name: &str) -> Status {
-        let found = self.store.find_resource(self.environment, id(name).as_str()).unwrap();
+        let found = self.store.resources().find(self.environment, id(name).as_str()).unwrap();
         found.unwrap().status
     }
 
     pub(crate) fn actions(&self, name: &str) -> Vec<Action> {
-        self.store.actions(self.environment, id(name).as_str(), None, 10).unwrap()
+        self.store.actions().of_resource(self.environment, id(name).as_str(), None, 10).unwrap()
     }
 }
 

@@ -16,7 +16,7 @@ impl Vault {
     /// # Errors
     /// If it cannot be opened; store errors.
     pub fn installation_secret(&self, name: &str) -> Result<Option<SecretText>, VaultError> {
-        match self.store.records().secret(Some(EnvironmentKey::INSTALLATION), name) {
+        match self.store.secrets().get(Some(EnvironmentKey::INSTALLATION), name) {
             Err(StoreError::NotFound { .. }) => Ok(None),
             found => Ok(Some(self.ring(false)?.open(&found?)?)),
         }
@@ -32,7 +32,7 @@ impl Vault {
         environment: EnvironmentKey,
         name: &str,
     ) -> Result<Option<SecretText>, VaultError> {
-        match self.store.records().secret(Some(environment), name) {
+        match self.store.secrets().get(Some(environment), name) {
             Err(StoreError::NotFound { .. }) => Ok(None),
             found => Ok(Some(self.ring(false)?.open(&found?)?)),
         }
@@ -52,7 +52,7 @@ impl Vault {
         let ring = self.ring(true)?;
         let sealed = ring.seal(Some(EnvironmentKey::INSTALLATION), name, value)?;
         let is_known = |sealed: &[u8]| ring.has_key_for(sealed);
-        match self.store.records().put_own_secret_if_absent(name, &sealed, &is_known, now) {
+        match self.store.secrets().put_own_if_absent(name, &sealed, &is_known, now) {
             Err(StoreError::OtherKey) => {
                 Err(VaultError::ForeignDatabase { path: self.path()?.to_owned() })
             }

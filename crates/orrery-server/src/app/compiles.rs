@@ -1,7 +1,7 @@
 //! Compiles on the server: requests and cancellation. `crate::compile_service` runs them.
 
 use axum::http::StatusCode;
-use orrery_store::{CompileRecord, CompileRequest, EnvironmentRecord, NewCompileRecord};
+use orrery_store::{CompileRecord, CompileRequest, EnvironmentRecord, NewCompileRecord, Store};
 use uuid::Uuid;
 
 use crate::compile_service::RepositoryError;
@@ -20,16 +20,15 @@ pub(crate) async fn request(
     request: CompileRequest,
 ) -> Result<Option<CompileRecord>, ServerError> {
     check_not_deleting(environment)?;
-    let (key, now, id) = (environment.key, services.now(), id.into_bytes());
+    let (key, now, id) = (environment.key, services.now(), id.into());
     let added = services.change(move |store| {
-        let records = store.records();
-        let settings = EnvironmentSettings::from_records(&records.settings(key)?);
+        let settings = EnvironmentSettings::from_records(&store.settings().list(key)?);
         if !settings.server_compile {
             return Ok(None);
         }
-        records.add_compile(key, &NewCompileRecord { id, request: &request }, now)?;
+        store.compiles().add(key, &NewCompileRecord { id, request: &request }, now)?;
         // The id may belong to another environment.
-        records.compile(key, &id).map(Some)
+        store.compiles().get(key, id).map(Some)
     });
     Ok(added.await?)
 }
@@ -51,13 +50,12 @@ pub(crate) async fn cancel(
     by: String,
 ) -> Result<CompileRecord, ServerError> {
     let (key, now) = (environment.key, services.now());
-    let cancel = move |store: &dyn orrery_store::Store| {
-        let records = store.records();
-        if records.compile(key, id.as_bytes())?.completed.is_some() {
+    let cancel = move |store: &Store| {
+        if store.compiles().get(key, id.into())?.completed.is_some() {
             let text = "the compile has ended: there is nothing to cancel";
             return Err(ServerError::Conflict(text.to_owned()));
         }
-        Ok(records.cancel_compile(key, id.as_bytes(), &by, now)?)
+        Ok(store.compiles().cancel(key, id.into(), &by, now)?)
     };
     services.try_change(cancel).await
 }

@@ -17,8 +17,7 @@ pub(crate) async fn begin(
 ) -> Result<(DryRunRecord, RequestRecord), ServerError> {
     check_takes_requests(environment)?;
     let (key, now) = (environment.key, services.now());
-    let ids = (Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes());
-    let created =
-        services.change(move |store| store.records().create_dry_run(key, ids, version, now));
+    let ids = (Uuid::new_v4().into(), Uuid::new_v4().into());
+    let created = services.change(move |store| store.dry_runs().create(key, ids, version, now));
     Ok(created.await?)
 }

@@ -2,8 +2,9 @@
 
 use orrery_api::{SettleChoice, SettleRequest};
 use orrery_model::ResourceId;
-use orrery_store::{EffectVerdict, EnvironmentRecord, NewRequest, RequestRecord};
-use serde_json::json;
+use orrery_store::{
+    EffectVerdict, EnvironmentRecord, NewRequest, RequestKind, RequestRecord, Selection,
+};
 use uuid::Uuid;
 
 use crate::error::ServerError;
@@ -25,11 +26,12 @@ pub(crate) async fn settle(
         SettleChoice::Done => EffectVerdict::Done,
         SettleChoice::Again => EffectVerdict::RunAgain,
     };
-    let (key, now, uuid) = (environment.key, services.now(), Uuid::new_v4().into_bytes());
+    let (key, now, uuid) = (environment.key, services.now(), Uuid::new_v4().into());
     let settled = services.change(move |store| {
-        let payload = json!({"ids": [id.as_str()]});
-        let request = NewRequest { uuid, kind: "deploy", payload: &payload };
-        store.records().resolve_effect(key, id.as_str(), choice, &request, now)
+        let selection = Selection::of_ids([id.as_str()]);
+        let kind = &RequestKind::Deploy { selection, verify: false };
+        let request = NewRequest { uuid, kind };
+        store.effects().resolve(key, id.as_str(), choice, &request, now)
     });
     Ok(settled.await?)
 }

@@ -5,10 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orrery_api::{EnvironmentUpdate, NewEnvironment};
 use orrery_store::{
-    EnvironmentChange, EnvironmentKey, EnvironmentRecord, NewEnvironmentRecord, RequestRecord,
-    Store, StoreError,
+    EnvironmentChange, EnvironmentKey, EnvironmentRecord, NewEnvironmentRecord, RequestKind,
+    RequestRecord, Store, StoreError,
 };
-use serde_json::json;
 use uuid::Uuid;
 
 use crate::access::Right;
@@ -41,15 +40,15 @@ pub(crate) async fn create(
     let created = app
         .change(move |store| {
             let new = NewEnvironmentRecord {
-                uuid: id.into_bytes(),
-                project: new.project.as_bytes(),
+                uuid: id.into(),
+                project: new.project.into(),
                 name: &new.name,
                 description: &new.description,
                 icon: &new.icon,
                 repository: &repository,
                 branch: &new.branch,
             };
-            store.records().add_environment(&new, now)
+            store.environments().add(&new, now)
         })
         .await?;
     apply_credential_change(app, created.key, credential).await?;
@@ -79,7 +78,7 @@ pub(crate) async fn update(
             let meant = resolve_repository(store, environment, update.repository.as_deref())?;
             let (repository, credential) = meant.unzip();
             let change = EnvironmentChange {
-                project: update.project.as_ref().map(Uuid::as_bytes),
+                project: update.project.map(Into::into),
                 name: update.name.as_deref(),
                 description: update.description.as_deref(),
                 icon: update.icon.as_deref(),
@@ -87,9 +86,8 @@ pub(crate) async fn update(
                 branch: update.branch.as_deref(),
                 model_project: update.model_project.as_deref(),
             };
-            let records = store.records();
-            let id = environment.as_bytes();
-            Ok((records.update_environment(id, expected, &change, now)?, credential))
+            let id = environment.into();
+            Ok((store.environments().update(id, expected, &change, now)?, credential))
         })
         .await?;
     apply_credential_change(app, changed.key, credential.unwrap_or(CredentialChange::Keep)).await?;
@@ -104,7 +102,7 @@ pub(crate) async fn set_halted(
 ) -> Result<EnvironmentRecord, ServerError> {
     let now = services.now();
     let changed = services
-        .change(move |store| store.records().set_halted(environment.as_bytes(), halted, now));
+        .change(move |store| store.environments().set_halted(environment.into(), halted, now));
     Ok(changed.await?)
 }
 
@@ -114,8 +112,8 @@ pub(crate) async fn begin_clearing(
     environment: &EnvironmentRecord,
 ) -> Result<RequestRecord, ServerError> {
     refuse_if_protected(services, environment).await?;
-    let resume = json!({"resume": !environment.halted});
-    operations::add(services, environment, "clear", resume).await
+    let clear = RequestKind::Clear { resume: !environment.halted };
+    operations::add(services, environment, clear).await
 }
 
 /// Requests the deletion of an environment. It is halted at once.
@@ -125,8 +123,8 @@ pub(crate) async fn begin_deletion(
 ) -> Result<RequestRecord, ServerError> {
     refuse_if_protected(services, environment).await?;
     let (uuid, now) = (environment.uuid, services.now());
-    services.change(move |store| store.records().begin_deletion(&uuid, now)).await?;
-    operations::add(services, environment, "delete", json!({})).await
+    services.change(move |store| store.environments().begin_deletion(uuid, now)).await?;
+    operations::add(services, environment, RequestKind::Delete).await
 }
 
 /// Fails for an environment that is being deleted.
@@ -153,7 +151,7 @@ pub(crate) async fn refuse_if_protected(
     record: &EnvironmentRecord,
 ) -> Result<(), ServerError> {
     let key = record.key;
-    let settings = services.with_store(move |store| store.records().settings(key)).await?;
+    let settings = services.with_store(move |store| store.settings().list(key)).await?;
     if EnvironmentSettings::from_records(&settings).protected_environment {
         return Err(protected());
     }
@@ -231,12 +229,12 @@ fn check_repository(
 /// Resolves the repository of an update: the redacted URL from an earlier response stands for the
 /// stored one.
 fn resolve_repository(
-    store: &dyn Store,
+    store: &Store,
     environment: Uuid,
     given: Option<&str>,
 ) -> Result<Option<(String, CredentialChange)>, StoreError> {
     let Some(given) = given else { return Ok(None) };
-    let kept = store.records().environment(environment.as_bytes())?.repository;
+    let kept = store.environments().get(environment.into())?.repository;
     let is_other = given != compile_service::mask_password(&kept);
     Ok(is_other.then(|| compile_service::credential_change(given, &kept)))
 }

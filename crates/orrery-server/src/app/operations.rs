@@ -2,8 +2,9 @@
 
 use orrery_api::{DeployRequest, ResourceSelection};
 use orrery_model::{ResourceId, Status};
-use orrery_store::{EnvironmentRecord, RequestRecord};
-use serde_json::{Value, json};
+use orrery_store::{
+    EnvironmentRecord, NewRequest, RequestKind, RequestRecord, Selection, SelectionFilter,
+};
 use uuid::Uuid;
 
 use crate::error::ServerError;
@@ -20,7 +21,11 @@ pub(crate) async fn deploy(
     environment: &EnvironmentRecord,
     request: DeployRequest,
 ) -> Result<RequestRecord, ServerError> {
-    start(services, environment, "deploy", request).await
+    start(services, environment, request, |selection| RequestKind::Deploy {
+        selection,
+        verify: false,
+    })
+    .await
 }
 
 /// Requests a verification of resources, and a deploy of those that are not compliant.
@@ -29,37 +34,36 @@ pub(crate) async fn repair(
     environment: &EnvironmentRecord,
     request: DeployRequest,
 ) -> Result<RequestRecord, ServerError> {
-    start(services, environment, "repair", request).await
+    start(services, environment, request, RequestKind::Repair).await
 }
 
 async fn start(
     services: &Services,
     environment: &EnvironmentRecord,
-    kind: &'static str,
     request: DeployRequest,
+    kind: impl FnOnce(Selection) -> RequestKind,
 ) -> Result<RequestRecord, ServerError> {
     check_not_deleting(environment)?;
-    let payload = request_payload(request)?;
+    let selection = selection(request)?;
     check_takes_requests(environment)?;
     let key = environment.key;
-    let versions = services.with_store(move |store| store.versions(key)).await?;
+    let versions = services.with_store(move |store| store.versions().list(key)).await?;
     if !versions.iter().any(|version| version.released) {
         let text = "no version is released: there is nothing to deploy";
         return Err(ServerError::Conflict(text.to_owned()));
     }
-    add(services, environment, kind, payload).await
+    add(services, environment, kind(selection)).await
 }
 
 /// Adds a request to the engine of an environment.
 pub(crate) async fn add(
     services: &Services,
     environment: &EnvironmentRecord,
-    kind: &'static str,
-    payload: Value,
+    kind: RequestKind,
 ) -> Result<RequestRecord, ServerError> {
-    let (key, now, id) = (environment.key, services.now(), Uuid::new_v4().into_bytes());
-    let added =
-        services.change(move |store| store.records().add_request(key, id, kind, &payload, now));
+    let (key, now, id) = (environment.key, services.now(), Uuid::new_v4().into());
+    let added = services
+        .change(move |store| store.requests().add(key, &NewRequest { uuid: id, kind: &kind }, now));
     Ok(added.await?)
 }
 
@@ -72,28 +76,21 @@ fn check_list(name: &str, list: Option<&Vec<String>>) -> Result<(), ServerError>
     }
 }
 
-fn request_payload(request: DeployRequest) -> Result<Value, ServerError> {
+fn selection(request: DeployRequest) -> Result<Selection, ServerError> {
     check_list("agents", request.agents.as_ref())?;
     check_list("ids", request.ids.as_ref())?;
     for id in request.ids.iter().flatten() {
         id.parse::<ResourceId>().map_err(|error| ServerError::field("ids", error.to_string()))?;
     }
-    let mut payload = json!({});
-    if let Some(agents) = request.agents {
-        payload["agents"] = json!(agents);
-    }
-    if let Some(ids) = request.ids {
-        payload["ids"] = json!(ids);
-    }
-    if let Some(ResourceSelection { agent, r#type, value, status, set }) = request.filter {
-        let statuses = parse_statuses(&status.join(","))
-            .map_err(|reason| ServerError::field("filter.status", reason))?;
-        let statuses: Vec<&str> = statuses.into_iter().map(Status::as_str).collect();
-        payload["filter"] = json!({
-            "agent": agent, "entity": r#type, "value": value, "statuses": statuses, "set": set,
-        });
-    }
-    Ok(payload)
+    let filter = match request.filter {
+        Some(ResourceSelection { agent, r#type, value, status, set }) => {
+            let statuses = parse_statuses(&status.join(","))
+                .map_err(|reason| ServerError::field("filter.status", reason))?;
+            Some(SelectionFilter { agent, entity: r#type, value, statuses, set })
+        }
+        None => None,
+    };
+    Ok(Selection { agents: request.agents, ids: request.ids, filter })
 }
 
 /// Parses a list of statuses; `!` selects all others.

@@ -22,9 +22,8 @@ pub(crate) async fn create(
     check_name(&new.name)?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = services.now();
-    let created = services.change(move |store| {
-        store.records().create_project(id.into_bytes(), &new.name, &new.description, now)
-    });
+    let created = services
+        .change(move |store| store.projects().create(id.into(), &new.name, &new.description, now));
     Ok(created.await?)
 }
 
@@ -42,7 +41,7 @@ pub(crate) async fn update(
     let changed = services.change(move |store| {
         let ProjectUpdate { name, description } = &update;
         let (name, description) = (name.as_deref(), description.as_deref());
-        store.records().update_project(project.as_bytes(), expected, name, description, now)
+        store.projects().update(project.into(), expected, name, description, now)
     });
     Ok(changed.await?)
 }
@@ -54,7 +53,7 @@ pub(crate) async fn delete(
     expected: Option<i64>,
 ) -> Result<ProjectRecord, ServerError> {
     let now = services.now();
-    let deleted = services
-        .change(move |store| store.records().delete_project(project.as_bytes(), expected, now));
+    let deleted =
+        services.change(move |store| store.projects().delete(project.into(), expected, now));
     Ok(deleted.await?)
 }

@@ -54,9 +54,8 @@ pub(crate) async fn change(
     let value = value.map(|value| check(definition, value)).transpose()?;
     let (key, now) = (environment.key, services.now());
     let changed = services.change(move |store| {
-        let records = store.records();
-        records.change_setting_if(key, definition.name, value.as_ref(), expected, now)?;
-        records.settings(key)
+        store.settings().change_if(key, definition.name, value.as_ref(), expected, now)?;
+        store.settings().list(key)
     });
     Ok(changed.await?)
 }
@@ -82,8 +81,6 @@ pub(crate) async fn protect(
     }
     let (key, now, set) = (environment.key, services.now(), settings.clone());
     let protector = batch.protected_by;
-    services
-        .change(move |store| store.records().protect_settings(key, &set, &protector, now))
-        .await?;
+    services.change(move |store| store.settings().protect(key, &set, &protector, now)).await?;
     Ok(settings)
 }

@@ -32,7 +32,7 @@ pub(crate) fn status(version: &VersionInfo, processed: Option<VersionNumber>) ->
 
 /// Stores a pushed version. Releases it if the upload or the environment's `auto_deploy` requires it.
 pub(crate) fn push(
-    store: &dyn Store,
+    store: &Store,
     caller: &Caller,
     environment: &EnvironmentRecord,
     upload: VersionUpload,
@@ -40,7 +40,7 @@ pub(crate) fn push(
 ) -> Result<StoredVersion, ServerError> {
     check_push(store, environment)?;
     let author = VersionAuthor::for_caller(store, caller)?;
-    let settings = store.records().settings(environment.key)?;
+    let settings = store.settings().list(environment.key)?;
     let settings = EnvironmentSettings::from_records(&settings);
     if upload.prune
         && settings.protected_environment
@@ -75,22 +75,22 @@ pub(crate) async fn reserve(
     environment: EnvironmentRecord,
 ) -> Result<VersionNumber, ServerError> {
     check_not_deleting(&environment)?;
-    let reserve = move |store: &dyn Store| {
+    let reserve = move |store: &Store| {
         check_push(store, &environment)?;
-        Ok(store.reserve_version(environment.key)?)
+        Ok(store.versions().reserve(environment.key)?)
     };
     services.try_with_store(reserve).await
 }
 
 /// Refuses a pushed version if the environment follows a repository.
 pub(crate) fn check_push(
-    store: &dyn Store,
+    store: &Store,
     environment: &EnvironmentRecord,
 ) -> Result<(), ServerError> {
     if environment.repository.is_empty() {
         return Ok(());
     }
-    let settings = store.records().settings(environment.key)?;
+    let settings = store.settings().list(environment.key)?;
     if EnvironmentSettings::from_records(&settings).allow_push {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use orrery_base::lock::IgnorePoison;
-use orrery_model::{Duration, Timestamp};
+use orrery_model::{Duration, EnvironmentId, Timestamp};
 use orrery_store::{AuditRecord, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -156,11 +156,11 @@ impl RefusalBucket {
 }
 
 impl AuditLog {
-    fn sender(&self, store: &Arc<dyn Store>) -> Option<mpsc::Sender<QueuedEntry>> {
+    fn sender(&self, store: &Store) -> Option<mpsc::Sender<QueuedEntry>> {
         let mut writer = self.writer.lock().ignore_poison();
         if let Writer::NotStarted = *writer {
             let (sender, receiver) = mpsc::channel(QUEUE);
-            let task = tokio::spawn(write_all(Arc::clone(store), receiver));
+            let task = tokio::spawn(write_all(store.clone(), receiver));
             *writer = Writer::Running(sender, task);
         }
         match &*writer {
@@ -170,7 +170,7 @@ impl AuditLog {
     }
 
     /// Appends an entry. With `wait`, waits until it is on disk; false after a timeout.
-    async fn append(&self, store: &Arc<dyn Store>, entry: AuditRecord, wait: bool) -> bool {
+    async fn append(&self, store: &Store, entry: AuditRecord, wait: bool) -> bool {
         let label = format!("{} {} {}", entry.actor, entry.action, entry.status);
         let Some(sender) = self.sender(store) else {
             tracing::error!(entry = label, "audit entry after the log was closed");
@@ -187,7 +187,7 @@ impl AuditLog {
     }
 
     /// Writes the pending entries and closes the log.
-    pub(crate) async fn close(&self, store: &Arc<dyn Store>, now: Timestamp) {
+    pub(crate) async fn close(&self, store: &Store, now: Timestamp) {
         for kind in Refusal::ALL {
             if let Some(entry) = self.omitted_entry(kind, now) {
                 self.append(store, entry, false).await;
@@ -249,7 +249,7 @@ impl AuditLog {
     }
 }
 
-async fn write_all(store: Arc<dyn Store>, mut receiver: mpsc::Receiver<QueuedEntry>) {
+async fn write_all(store: Store, mut receiver: mpsc::Receiver<QueuedEntry>) {
     let mut batch = Vec::with_capacity(BATCH);
     while receiver.recv_many(&mut batch, BATCH).await > 0 {
         let (entries, written): (Vec<_>, Vec<_>) =
@@ -265,16 +265,15 @@ async fn write_all(store: Arc<dyn Store>, mut receiver: mpsc::Receiver<QueuedEnt
 
 /// Retries until the write succeeds, or the server stops.
 async fn append_with_retries(
-    store: &Arc<dyn Store>,
+    store: &Store,
     entries: Arc<Vec<AuditRecord>>,
     receiver: &mpsc::Receiver<QueuedEntry>,
 ) -> bool {
     let mut pause = Duration::from_millis(50);
     let mut last_tries = 10;
     loop {
-        let (store, batch) = (Arc::clone(store), Arc::clone(&entries));
-        let appended =
-            tokio::task::spawn_blocking(move || store.records().append_audit(&batch)).await;
+        let (store, batch) = (store.clone(), Arc::clone(&entries));
+        let appended = tokio::task::spawn_blocking(move || store.audit().append(&batch)).await;
         let reason = match appended {
             Ok(Ok(())) => return true,
             Ok(Err(error)) => error.to_string(),
@@ -328,7 +327,7 @@ impl RequestAudit {
         self
     }
 
-    pub(crate) fn set_environment(&mut self, environment: [u8; 16]) {
+    pub(crate) fn set_environment(&mut self, environment: EnvironmentId) {
         self.entry.environment = Some(environment);
     }
 

@@ -132,7 +132,7 @@ async fn authenticate_session(
     (hash, cookie): Credential,
 ) -> Result<CachedCaller, ServerError> {
     let now = auth.services.now();
-    let found = auth.services.with_store(move |store| store.records().session(&hash, now)).await?;
+    let found = auth.services.with_store(move |store| store.accounts().session(&hash, now)).await?;
     let Some((session, identity)) = found else {
         return Err(unauthenticated("the session has ended; log in again"));
     };
@@ -146,8 +146,7 @@ async fn authenticate_token(
     auth: &Auth,
     (hash, _): Credential,
 ) -> Result<CachedCaller, ServerError> {
-    let found =
-        auth.services.with_store(move |store| store.records().token_with_hash(&hash)).await?;
+    let found = auth.services.with_store(move |store| store.tokens().with_hash(&hash)).await?;
     let Some((token, identity)) = found else { return Err(unauthenticated("invalid token")) };
     let now = auth.services.now();
     if !token.is_valid(now) {
@@ -168,13 +167,12 @@ fn need_enabled(identity: &Identity) -> Result<(), ServerError> {
 /// Records the use of a token, at most once a minute and in the background.
 fn record_use(auth: &Auth, token: &TokenRecord) {
     let now = auth.services.now();
-    if !auth.touched.is_due(&token.uuid, token.last_used, now) {
+    if !auth.touched.is_due(token.uuid, token.last_used, now) {
         return;
     }
     let (services, uuid) = (auth.services.clone(), token.uuid);
     tokio::spawn(async move {
-        let noted =
-            services.with_store(move |store| store.records().touch_tokens(&[(uuid, now)])).await;
+        let noted = services.with_store(move |store| store.tokens().touch(&[(uuid, now)])).await;
         if let Err(error) = noted {
             tracing::warn!(%error, "cannot record the use of a token");
         }
@@ -188,12 +186,11 @@ impl Auth {
         id: Uuid,
         only_reads: bool,
     ) -> Result<EnvironmentRecord, ServerError> {
-        if only_reads && let Some(found) = self.cache.environment(id.as_bytes()) {
+        if only_reads && let Some(found) = self.cache.environment(id.into()) {
             return Ok(found);
         }
         let asked = self.cache.stamp();
-        let read =
-            self.services.with_store(move |store| store.records().environment(id.as_bytes()));
+        let read = self.services.with_store(move |store| store.environments().get(id.into()));
         let found = read.await?;
         self.cache.insert_environment(found.clone(), asked);
         Ok(found)

@@ -37,7 +37,7 @@ pub(crate) async fn prepare_first_account(
     auth: &Auth,
     admin_password: Option<&SecretText>,
 ) -> Result<BootstrapState, ServerError> {
-    if !auth.services.with_store(|store| store.records().has_no_accounts()).await? {
+    if !auth.services.with_store(|store| store.accounts().is_empty()).await? {
         return Ok(BootstrapState::HasAccounts);
     }
     if let Some(password) = admin_password {
@@ -46,7 +46,7 @@ pub(crate) async fn prepare_first_account(
     }
     let RandomToken { secret, hash } = RandomToken::bootstrap()?;
     let value = encode_token(&hash, auth.services.now() + TOKEN_LIFETIME);
-    auth.services.with_store(move |store| store.records().put_meta(META_KEY, &value)).await?;
+    auth.services.with_store(move |store| store.meta().put(META_KEY, &value)).await?;
     Ok(BootstrapState::BootstrapToken(secret))
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn redeem_bootstrap_token(
     password: &SecretText,
 ) -> Result<AccountRecord, ServerError> {
     let refused = || ServerError::Unauthenticated("the set-up link is used, expired or invalid");
-    let stored = auth.services.with_store(|store| store.records().meta_value(META_KEY)).await?;
+    let stored = auth.services.with_store(|store| store.meta().get(META_KEY)).await?;
     let stored = stored.ok_or_else(refused)?;
     let ends = stored.split_once(' ').and_then(|(_, ends)| ends.parse().ok());
     let ends = Timestamp(ends.ok_or_else(refused)?);
@@ -85,11 +85,11 @@ async fn create_first_account(
     let kept = auth.passwords.hash("set-up", password).await?;
     let now = auth.services.now();
     let created = auth.services.change(move |store| {
-        let uuid = Uuid::new_v4().into_bytes();
+        let uuid = Uuid::new_v4().into();
         let password = Some(kept.as_str());
         let new = NewAccount { uuid, name: &name, password, issuer: None, admin: true };
         let token = token.as_deref().map(|value| (META_KEY, value));
-        store.records().create_first_account(&new, token, now)
+        store.accounts().create_first(&new, token, now)
     });
     Ok(created.await?)
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
-use orrery_model::Timestamp;
+use orrery_model::{EnvironmentId, Timestamp};
 use orrery_store::EnvironmentRecord;
 
 use crate::auth::Caller;
@@ -40,7 +40,7 @@ pub(crate) struct ReadStamp {
 pub(crate) struct AuthCache {
     generation: AtomicU64,
     callers: Mutex<HashMap<Credential, CacheEntry<CachedCaller>>>,
-    environments: Mutex<HashMap<[u8; 16], CacheEntry<EnvironmentRecord>>>,
+    environments: Mutex<HashMap<EnvironmentId, CacheEntry<EnvironmentRecord>>>,
 }
 
 #[derive(Debug)]
@@ -101,8 +101,8 @@ impl AuthCache {
         Self::insert(&self.callers, credential, known, asked);
     }
 
-    pub(crate) fn environment(&self, id: &[u8; 16]) -> Option<EnvironmentRecord> {
-        self.lookup(&self.environments, id)
+    pub(crate) fn environment(&self, id: EnvironmentId) -> Option<EnvironmentRecord> {
+        self.lookup(&self.environments, &id)
     }
 
     pub(crate) fn insert_environment(&self, environment: EnvironmentRecord, asked: ReadStamp) {

@@ -4,7 +4,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use orrery_api::Granted;
-use orrery_model::Timestamp;
+use orrery_model::{Timestamp, TokenId};
 use orrery_store::{EnvironmentRecord, Identity, RoleScope, TokenRecord};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -24,8 +24,8 @@ impl From<RoleScope> for Scope {
     fn from(scope: RoleScope) -> Self {
         match scope {
             RoleScope::Everywhere => Scope::Everywhere,
-            RoleScope::Project(id) => Scope::Project(Uuid::from_bytes(id)),
-            RoleScope::Environment(id) => Scope::Environment(Uuid::from_bytes(id)),
+            RoleScope::Project(id) => Scope::Project(id.uuid()),
+            RoleScope::Environment(id) => Scope::Environment(id.uuid()),
         }
     }
 }
@@ -37,8 +37,8 @@ pub(crate) fn scope_of(
 ) -> Result<RoleScope, ServerError> {
     match (project, environment) {
         (None, None) => Ok(RoleScope::Everywhere),
-        (Some(id), None) => Ok(RoleScope::Project(id.into_bytes())),
-        (None, Some(id)) => Ok(RoleScope::Environment(id.into_bytes())),
+        (Some(id), None) => Ok(RoleScope::Project(id.into())),
+        (None, Some(id)) => Ok(RoleScope::Environment(id.into())),
         (Some(_), Some(_)) => {
             Err(ServerError::field("environment", "give a project or an environment, not both"))
         }
@@ -79,7 +79,7 @@ pub(crate) enum AuthMethod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenLimits {
     /// Id of the token.
-    pub(crate) id: [u8; 16],
+    pub(crate) id: TokenId,
     pub(crate) scope: Scope,
     pub(crate) grants: TokenGrants,
     pub(crate) expires: Option<Timestamp>,
@@ -158,7 +158,7 @@ impl Caller {
                 grants.push(((*scope).into(), right));
             }
         }
-        let account = Some(Uuid::from_bytes(identity.account.uuid));
+        let account = Some(identity.account.uuid.uuid());
         Caller { name, account, method, grants, limit: None }
     }
 
@@ -208,9 +208,7 @@ impl Caller {
                 Access::Public | Access::Authenticated => true,
                 Access::Somewhere(right) => self.may_somewhere(right),
                 Access::Server(right) => self.may_everywhere(right),
-                Access::Project(right) => {
-                    self.may_in_project(right, &Uuid::from_bytes(environment.project))
-                }
+                Access::Project(right) => self.may_in_project(right, &environment.project.uuid()),
                 Access::Environment(right) | Access::Header(right) => {
                     self.may_in_environment(right, environment)
                 }
@@ -310,8 +308,8 @@ impl Caller {
     pub(crate) fn may_in_environment(&self, right: Right, environment: &EnvironmentRecord) -> bool {
         self.has(right, |scope| match scope {
             Scope::Everywhere => true,
-            Scope::Project(id) => id.as_bytes() == &environment.project,
-            Scope::Environment(id) => id.as_bytes() == &environment.uuid,
+            Scope::Project(id) => *id == environment.project.uuid(),
+            Scope::Environment(id) => *id == environment.uuid.uuid(),
         })
     }
 
@@ -376,7 +374,12 @@ mod tests {
         };
         let grants =
             TokenGrants { role: role.to_owned(), verbs: list(verbs), groups: list(groups) };
-        TokenLimits { id: [0; 16], scope, grants, expires: expires.map(Timestamp) }
+        TokenLimits {
+            id: orrery_model::Id::from_bytes([0; 16]),
+            scope,
+            grants,
+            expires: expires.map(Timestamp),
+        }
     }
 
     /// For all pairs of tokens: one covers another exactly if it permits every request that the

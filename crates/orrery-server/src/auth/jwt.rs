@@ -261,7 +261,7 @@ async fn caller_from_claims(
     let shown = format!("issuer:{}/{name}", issuer.name);
     let wanted = name.to_owned();
     let found =
-        auth.services.with_store(move |store| store.records().identity_named(&wanted)).await?;
+        auth.services.with_store(move |store| store.accounts().identity_named(&wanted)).await?;
     let own = found.filter(|found| found.account.issuer.as_deref() == Some(&issuer.name));
     let Some(identity) = own else {
         // An account of the same name without this identity provider grants nothing.

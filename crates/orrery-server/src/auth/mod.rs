@@ -31,7 +31,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use orrery_base::lock::IgnorePoison;
-use orrery_model::{Duration, Timestamp};
+use orrery_model::{Duration, Timestamp, TokenId};
 
 use crate::services::Services;
 
@@ -81,25 +81,25 @@ impl Auth {
 
 /// Tokens with a use recorded within the last minute.
 #[derive(Debug, Default)]
-struct TokenUseTracker(Mutex<HashMap<[u8; 16], Timestamp>>);
+struct TokenUseTracker(Mutex<HashMap<TokenId, Timestamp>>);
 
 impl TokenUseTracker {
     const MAX: usize = 10_000;
     const EVERY: Duration = Duration::from_secs(60);
 
     /// Claims the recording of a token's use, if it is due.
-    fn is_due(&self, token: &[u8; 16], last_used: Option<Timestamp>, now: Timestamp) -> bool {
+    fn is_due(&self, token: TokenId, last_used: Option<Timestamp>, now: Timestamp) -> bool {
         if last_used.is_some_and(|at| now < at + Self::EVERY) {
             return false;
         }
         let mut noted = self.0.lock().ignore_poison();
-        if noted.get(token).is_some_and(|at| now < *at + Self::EVERY) {
+        if noted.get(&token).is_some_and(|at| now < *at + Self::EVERY) {
             return false;
         }
         if noted.len() >= Self::MAX {
             noted.clear();
         }
-        noted.insert(*token, now);
+        noted.insert(token, now);
         true
     }
 }

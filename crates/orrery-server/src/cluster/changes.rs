@@ -64,7 +64,7 @@ pub(crate) async fn apply(
         let (scope, documents) = (author.scope, Arc::clone(&documents));
         let read = {
             let documents = Arc::clone(&documents);
-            move |store: &dyn Store| {
+            move |store: &Store| {
                 let snapshot = snapshot_for(store, scope)?;
                 let worked = compute_change(&snapshot, scope, &documents)?;
                 Ok::<_, ServerError>((worked, Arc::new(snapshot)))
@@ -100,7 +100,7 @@ pub(crate) async fn delete(
 ) -> Result<i64, ServerError> {
     for _ in 0..ATTEMPTS_MAX {
         let (scope, name) = (author.scope, name.to_owned());
-        let read = move |store: &dyn Store| {
+        let read = move |store: &Store| {
             let snapshot = snapshot_for(store, scope)?;
             check_deletion(&snapshot, scope, (kind, &name), expected)?;
             let removal = Write { kind, name, content: None, expected };
@@ -121,15 +121,11 @@ fn contended() -> ServerError {
 }
 
 /// Returns all documents, if the project exists.
-pub(super) fn snapshot_for(
-    store: &dyn Store,
-    scope: Scope,
-) -> Result<DocumentSnapshot, StoreError> {
-    let records = store.records();
+pub(super) fn snapshot_for(store: &Store, scope: Scope) -> Result<DocumentSnapshot, StoreError> {
     if let Some(project) = scope {
-        records.project(project.as_bytes())?;
+        store.projects().get(project.into())?;
     }
-    records.document_snapshot()
+    store.cluster_documents().snapshot()
 }
 
 async fn write(
@@ -149,8 +145,8 @@ async fn write(
                 expected: write.expected,
             })
             .collect();
-        let project = scope.as_ref().map(Uuid::as_bytes);
-        store.records().write_documents(project, head, &writes, &name, now)
+        let project = scope.map(Into::into);
+        store.cluster_documents().write(project, head, &writes, &name, now)
     });
     Ok(written.await?)
 }
@@ -186,9 +182,7 @@ fn find<'s>(
     (kind, name): (DocumentKind, &str),
 ) -> Option<&'s ClusterDocumentRecord> {
     snapshot.documents.iter().find(|record| {
-        record.kind == kind.id()
-            && record.name == name
-            && record.project.map(Uuid::from_bytes) == scope
+        record.kind == kind.id() && record.name == name && record.project.map(Uuid::from) == scope
     })
 }
 
@@ -197,11 +191,8 @@ fn find<'s>(
 fn views(snapshot: &DocumentSnapshot, scope: Scope) -> Vec<Scope> {
     let mut views = vec![scope];
     if scope.is_none() {
-        let projects: BTreeSet<Uuid> = snapshot
-            .documents
-            .iter()
-            .filter_map(|record| record.project.map(Uuid::from_bytes))
-            .collect();
+        let projects: BTreeSet<Uuid> =
+            snapshot.documents.iter().filter_map(|record| record.project.map(Uuid::from)).collect();
         views.extend(projects.into_iter().map(Some));
     }
     views

@@ -115,7 +115,7 @@ impl CatalogView {
                     continue;
                 };
                 let key = (kind, record.name.as_str());
-                let is_meant = record.project.map(Uuid::from_bytes) == owner
+                let is_meant = record.project.map(Uuid::from) == owner
                     && !replaced.contains(&key)
                     && removed != Some(key)
                     && !new.catalog.has(kind, &record.name);

@@ -31,7 +31,7 @@ fn settings(
     app: &ServerState,
     environment: EnvironmentKey,
 ) -> Result<EnvironmentSettings, StoreError> {
-    Ok(EnvironmentSettings::from_records(&app.store().records().settings(environment)?))
+    Ok(EnvironmentSettings::from_records(&app.store().settings().list(environment)?))
 }
 
 /// Queues a commit status, if a forge is configured.
@@ -43,7 +43,7 @@ pub(super) fn enqueue(
     if Forge::from_name(&settings(app, environment)?.commit_status).is_none() {
         return Ok(());
     }
-    app.store().records().put_commit_status(environment, status, app.now())
+    app.store().commit_statuses().put(environment, status, app.now())
 }
 
 /// Reason why a status cannot be delivered.
@@ -61,24 +61,24 @@ pub(super) fn deliver(
     options: &CompileOptions,
     status: &CommitStatusRecord,
 ) -> Result<(), StoreError> {
-    let records = app.store().records();
+    let store = app.store();
     let now = app.now();
     let set = settings(app, status.environment)?;
     let Some(forge) = Forge::from_name(&set.commit_status) else {
-        return records.delete_commit_status(status);
+        return store.commit_statuses().delete(status);
     };
     match report(app, options, (forge, &set), status) {
-        Ok(()) => records.delete_commit_status(status),
+        Ok(()) => store.commit_statuses().delete(status),
         Err(error) => {
             let text = error_chain(&error);
             let CommitStatusRecord { commit, failures, .. } = status;
             tracing::warn!(commit, failures, error = text, "commit status not delivered");
             if later(status.changed, MAX_AGE) <= now {
-                return records.delete_commit_status(status);
+                return store.commit_statuses().delete(status);
             }
             notify_once(app, status, &text, now)?;
             let pause = BACKOFF_MIN.saturating_mul(1 << (*failures).min(16)).min(BACKOFF_MAX);
-            records.postpone_commit_status(status, later(now, pause))
+            store.commit_statuses().postpone(status, later(now, pause))
         }
     }
 }
@@ -90,7 +90,7 @@ fn report(
     status: &CommitStatusRecord,
 ) -> Result<(), DeliveryError> {
     let wrong = |text: String| DeliveryError::Settings(text);
-    let environment = app.store().records().environment_by_key(status.environment);
+    let environment = app.store().environments().by_key(status.environment);
     let environment = environment.map_err(|error| wrong(error.to_string()))?;
     let url = &environment.repository;
     let repository = repository_path(url)
@@ -110,8 +110,8 @@ fn report(
     let server = &options.server;
     let target = (server.host != "localhost").then(|| {
         let scheme = if server.secure { "https" } else { "http" };
-        let compile = Uuid::from_bytes(status.compile);
-        let environment = Uuid::from_bytes(environment.uuid);
+        let compile = status.compile.uuid();
+        let environment = environment.uuid.uuid();
         format!(
             "{scheme}://{}:{}/api/v1/environments/{environment}/compiles/{compile}",
             server.host, server.port
@@ -136,26 +136,26 @@ fn notify_once(
     error: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let records = app.store().records();
+    let store = app.store();
     let is_reported = |other: &CommitStatusRecord| {
         other.commit != status.commit && other.failures >= NOTIFY_AFTER
     };
-    let others = records.commit_statuses(status.environment)?;
+    let others = store.commit_statuses().list(status.environment)?;
     if status.failures + 1 != NOTIFY_AFTER || others.iter().any(is_reported) {
         return Ok(());
     }
-    let environment = records.environment_by_key(status.environment)?;
-    let uri = format!("/api/v1/environments/{}", Uuid::from_bytes(environment.uuid));
+    let environment = store.environments().by_key(status.environment)?;
+    let uri = format!("/api/v1/environments/{}", environment.uuid);
     let message = format!("Commit statuses cannot be delivered to the forge: {error}");
     let notice = NewNotification {
-        uuid: Uuid::new_v4().into_bytes(),
+        uuid: Uuid::new_v4().into(),
         title: "Commit status not delivered",
         message: &message,
         severity: "warning",
         uri: &uri,
         compile: None,
     };
-    records.add_notification(status.environment, &notice, now)?;
+    store.notifications().add(status.environment, &notice, now)?;
     app.wake_up();
     Ok(())
 }

@@ -48,8 +48,8 @@ pub(crate) fn apply_credential_change(
             app.vault().put(Some(environment), &secret_name(), credential, now).map(drop)
         }
         CredentialChange::Delete => {
-            let records = app.store().records();
-            match records.delete_secret(Some(environment), &secret_name(), now) {
+            let store = app.store();
+            match store.secrets().delete(Some(environment), &secret_name(), now) {
                 Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(error.into()),
             }
@@ -79,7 +79,7 @@ pub(crate) fn repository_url(app: &ServerState, environment: &EnvironmentRecord)
 
 /// Seals credentials that an older release stored in URLs. Failures are retried at the next start.
 pub(super) fn seal_plaintext(app: &ServerState) {
-    let environments = match app.store().records().list_environments(None) {
+    let environments = match app.store().environments().list(None) {
         Ok(environments) => environments,
         Err(error) => {
             return tracing::warn!(%error, "cannot check the credentials of repositories");
@@ -96,8 +96,8 @@ pub(super) fn seal_plaintext(app: &ServerState) {
             let model_project = Some(environment.model_project.as_str());
             let repository = Some(address.as_str());
             let change = EnvironmentChange { repository, model_project, ..Default::default() };
-            let records = app.store().records();
-            Ok(records.update_environment(&environment.uuid, None, &change, now).map(drop)?)
+            let store = app.store();
+            Ok(store.environments().update(environment.uuid, None, &change, now).map(drop)?)
         });
         if let Err(error) = sealed {
             let error: &dyn std::error::Error = &error;

@@ -147,14 +147,14 @@ impl DueWatcher {
     }
 
     fn dispatch_due(&mut self) -> Result<(), StoreError> {
-        let store = Arc::clone(self.app.store());
+        let store = self.app.store().clone();
         let now = self.app.now();
-        let latest = store.records().latest_change()?;
+        let latest = store.changes().latest()?;
         if self.seen != Some(latest) {
             self.read_environments(now)?;
             self.seen = Some(latest);
         }
-        for known in store.records().due_branches(now, DUE_MAX)? {
+        for known in store.branches().due(now, DUE_MAX)? {
             let Some(target) = self.targets.get(&known.environment) else { continue };
             if !target.active {
                 continue;
@@ -162,16 +162,16 @@ impl DueWatcher {
             if self.busy.load(Ordering::Acquire) >= WORKERS {
                 return Ok(());
             }
-            if store.records().claim_branch(&known, later(now, CLAIM_DURATION))? {
+            if store.branches().claim(&known, later(now, CLAIM_DURATION))? {
                 let environment = Box::new(target.environment.clone());
                 self.dispatch(FollowerTask::Poll { known, environment, interval: target.interval });
             }
         }
-        for status in store.records().due_commit_statuses(now, DUE_MAX)? {
+        for status in store.commit_statuses().due(now, DUE_MAX)? {
             if self.busy.load(Ordering::Acquire) >= WORKERS {
                 return Ok(());
             }
-            if store.records().claim_commit_status(&status, later(now, CLAIM_DURATION))? {
+            if store.commit_statuses().claim(&status, later(now, CLAIM_DURATION))? {
                 self.dispatch(FollowerTask::Report(status));
             }
         }
@@ -188,24 +188,23 @@ impl DueWatcher {
 
     /// Reads the followed branches and updates their rows.
     fn read_environments(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let store = Arc::clone(self.app.store());
-        let records = store.records();
+        let store = self.app.store().clone();
         let by_key = |name: &str| -> Result<BTreeMap<EnvironmentKey, Value>, StoreError> {
-            Ok(records.setting_of_all_environments(name)?.into_iter().collect())
+            Ok(store.settings().of_all_environments(name)?.into_iter().collect())
         };
         let names = ["repository_poll_interval", "server_compile"];
         let [intervals, compiles] = [by_key(names[0])?, by_key(names[1])?];
-        let rows = records.followed_branches()?.into_iter();
+        let rows = store.branches().list()?.into_iter();
         let mut rows: BTreeMap<EnvironmentKey, BranchState> =
             rows.map(|row| (row.environment, row)).collect();
         let local = self.app.settings().local_repositories;
         self.targets.clear();
-        for environment in records.list_environments(None)? {
+        for environment in store.environments().list(None)? {
             let key = environment.key;
             let row = rows.remove(&key);
             if environment.repository.is_empty() {
                 if row.is_some() {
-                    records.unfollow_branch(key)?;
+                    store.branches().unfollow(key)?;
                 }
                 continue;
             }
@@ -224,19 +223,23 @@ impl DueWatcher {
                     let is_calm = row.failures == 0 && row.unfetched == 0;
                     if is_calm && poll_schedule::is_outdated(interval, row.due, now) {
                         let due = poll_schedule::first_poll(interval, key, now);
-                        records.claim_branch(&row, due)?;
+                        store.branches().claim(&row, due)?;
                     }
                 }
                 _ => {
                     let due = poll_schedule::first_poll(interval, key, now);
-                    records.follow_branch(&NewFollowedBranch { environment: key, source, due })?;
+                    store.branches().follow(&NewFollowedBranch {
+                        environment: key,
+                        source,
+                        due,
+                    })?;
                 }
             }
             let active = !environment.halted && !environment.deleting && settings.server_compile;
             self.targets.insert(key, Target { environment, interval, active });
         }
         for key in rows.into_keys() {
-            records.unfollow_branch(key)?;
+            store.branches().unfollow(key)?;
         }
         Ok(())
     }
@@ -279,7 +282,7 @@ impl Worker {
         environment: &EnvironmentRecord,
         interval: Option<Duration>,
     ) -> Result<(), StoreError> {
-        let records = self.app.store().records();
+        let store = self.app.store();
         let head = self.head(environment);
         let now = self.app.now();
         if self.stopping.load(Ordering::Acquire) {
@@ -289,9 +292,9 @@ impl Worker {
         let error = match head {
             Ok(head) => {
                 let request = compile_request(&head);
-                let new = NewCompileRecord { id: Uuid::new_v4().into_bytes(), request: &request };
+                let new = NewCompileRecord { id: Uuid::new_v4().into(), request: &request };
                 let due = poll_schedule::next_poll(interval, known.environment, now);
-                if records.record_branch_head(known, &head.commit, &new, (now, due))? {
+                if store.branches().record_head(known, &head.commit, &new, (now, due))? {
                     let environment = &*environment.name;
                     tracing::info!(environment, commit = head.commit, "compiling a new commit");
                     self.app.wake_up();
@@ -302,10 +305,10 @@ impl Worker {
         };
         let failures = known.failures.saturating_add(1);
         tracing::warn!(environment = environment.name, failures, error, "a branch cannot be read");
-        let uri = format!("/api/v1/environments/{}", Uuid::from_bytes(environment.uuid));
+        let uri = format!("/api/v1/environments/{}", environment.uuid);
         let message = format!("The branch that the environment follows cannot be read: {error}");
         let notice = NewNotification {
-            uuid: Uuid::new_v4().into_bytes(),
+            uuid: Uuid::new_v4().into(),
             title: "Repository not readable",
             message: &message,
             severity: "error",
@@ -315,7 +318,7 @@ impl Worker {
         let due = poll_schedule::after_failures(interval, failures, known.environment, now);
         let notice = (failures == poll_schedule::NOTIFY_AFTER).then_some(notice);
         let failure = BranchFailure { error: &error, due, notice };
-        records.record_branch_failure(known, &failure, now)?;
+        store.branches().record_failure(known, &failure, now)?;
         self.app.wake_up();
         Ok(())
     }
@@ -396,11 +399,11 @@ pub(crate) fn poll_now(
     let local = app.settings().local_repositories;
     let EnvironmentRecord { key, repository, branch, .. } = environment;
     let Ok(repository) = Repository::new(repository, branch, local) else { return Ok(()) };
-    let records = app.store().records();
-    records.follow_branch(&NewFollowedBranch {
+    let store = app.store();
+    store.branches().follow(&NewFollowedBranch {
         environment: *key,
         source: repository.source(),
         due: now,
     })?;
-    records.make_branch_due(*key, now)
+    store.branches().make_due(*key, now)
 }

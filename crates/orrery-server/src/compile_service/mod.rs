@@ -46,7 +46,7 @@ pub(crate) use output_filter::redact_values;
 pub(crate) use repository::mask_password;
 pub use repository::{RepositoryError, check_repository};
 pub use service::CompileService;
-pub use triggers::{Trigger, request_for_facts, request_for_values};
+pub use triggers::{Trigger, request_for_facts};
 
 use crate::isolation::Isolation;
 use crate::tls::Tls;

@@ -35,12 +35,12 @@ pub(super) fn find_stored_version(run: &Run<'_>) -> Result<Option<VersionNumber>
     }
     let (store, environment) = (run.app.store(), run.environment.key);
     let own = run.id().to_string();
-    let versions = store.versions(environment)?;
+    let versions = store.versions().list(environment)?;
     let Some(stored) = versions.iter().find(|one| one.info["compile"] == own) else {
         return Ok(None);
     };
     if !stored.released && settings(run)?.auto_deploy {
-        match store.release_version(environment, stored.number, run.app.now()) {
+        match store.versions().release(environment, stored.number, run.app.now()) {
             Ok(()) | Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -49,13 +49,13 @@ pub(super) fn find_stored_version(run: &Run<'_>) -> Result<Option<VersionNumber>
 }
 
 fn settings(run: &Run<'_>) -> Result<EnvironmentSettings, StoreError> {
-    let records = run.app.store().records().settings(run.environment.key)?;
+    let records = run.app.store().settings().list(run.environment.key)?;
     Ok(EnvironmentSettings::from_records(&records))
 }
 
 /// Returns the parameters and facts for a model.
 pub(super) fn model_parameters(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
 ) -> Result<Vec<JobParameter>, StoreError> {
     let shown = |one: orrery_store::StoredParameter| JobParameter {
@@ -65,11 +65,11 @@ pub(super) fn model_parameters(
         source: source_name(one.source).to_owned(),
     };
     let mut all: Vec<JobParameter> =
-        store.parameters(environment)?.into_iter().map(shown).collect();
+        store.parameters().all(environment)?.into_iter().map(shown).collect();
     let filter = ParameterFilter::default();
     let mut after = (0, String::new());
     loop {
-        let page = store.records().list_facts(environment, &filter, &after, PAGE)?;
+        let page = store.parameters().list_facts(environment, &filter, &after, PAGE)?;
         let Some((last, _)) = page.last() else { return Ok(all) };
         after = last.clone();
         all.extend(page.into_iter().map(|(_, fact)| shown(fact)));
@@ -105,7 +105,7 @@ pub(super) fn store_version(
     upload.info = version_info(run, &upload);
     let (store, environment) = (run.app.store(), run.environment.key);
     if !run.request.partial
-        && versions::repeats_newest(&**store, environment, &upload).map_err(to_run_error)?
+        && versions::repeats_newest(store, environment, &upload).map_err(to_run_error)?
     {
         // Source locations may have changed, and an unreleased version may have to be released.
         upload.only_if_changed = true;
@@ -140,7 +140,7 @@ fn put_version(run: &Run<'_>, upload: VersionUpload) -> Result<ExportedVersion, 
     let auto_deploy = settings(run)?.auto_deploy;
     let author = VersionAuthor::for_compiles(environment);
     let now = run.app.now();
-    match versions::store_upload(&**store, environment, &author, upload, auto_deploy, now) {
+    match versions::store_upload(store, environment, &author, upload, auto_deploy, now) {
         Ok(stored) => {
             run.app.wake_up();
             Ok(ExportedVersion { number: stored.put.number, unchanged: !stored.put.created })
@@ -173,14 +173,14 @@ fn to_run_error(error: ServerError) -> RunError {
 /// Returns the reserved version number, or reserves a new one if newer versions exist.
 fn version_number(run: &Run<'_>) -> Result<VersionNumber, StoreError> {
     let store = run.app.store();
-    let newest = store.records().newest_version(run.environment.key)?;
+    let newest = store.versions().newest(run.environment.key)?;
     if let Some(reserved) = run.claimed.record.reserved
         && newest.is_none_or(|newest| newest < reserved)
     {
         return Ok(reserved);
     }
-    let number = store.reserve_version(run.environment.key)?;
-    store.records().reserve_for_compile(&run.claimed.run, number)?;
+    let number = store.versions().reserve(run.environment.key)?;
+    store.compiles().reserve_version(&run.claimed.run, number)?;
     Ok(number)
 }
 
@@ -210,7 +210,7 @@ fn store_contents(run: &mut Run<'_>, contents: &BTreeMap<String, u64>) -> Result
     }
     let environments = Some(BTreeSet::from([run.environment.key]));
     let own = ContentView { account: None, environments };
-    let known = run.app.store().records().visible_contents(&own, &hashes)?;
+    let known = run.app.store().contents().visible(&own, &hashes)?;
     let mut batch: Vec<(ContentHash, Vec<u8>)> = Vec::new();
     let mut bytes = 0;
     for hash in hashes.into_iter().filter(|hash| !known.contains(hash)) {
@@ -242,20 +242,20 @@ fn store_batch(run: &Run<'_>, batch: &[(ContentHash, Vec<u8>)]) -> Result<(), St
     let files: Vec<(ContentHash, &[u8])> =
         batch.iter().map(|(hash, content)| (*hash, content.as_slice())).collect();
     let store = run.app.store();
-    store.put_files(&files)?;
+    store.contents().put(&files)?;
     let holder = ContentHolder::Environment(run.environment.key);
     let hashes = batch.iter().map(|(hash, _)| *hash).collect();
-    store.records().claim_contents(holder, &hashes, run.app.now())
+    store.contents().claim(holder, &hashes, run.app.now())
 }
 
 /// Builds the failure record and its notification.
 pub(super) fn failure(run: &Run<'_>, failed: &RunFailure) -> CompileFailure {
-    let environment = Uuid::from_bytes(run.environment.uuid);
+    let environment = run.environment.uuid.uuid();
     let uri = format!("/api/v1/environments/{environment}/compiles/{}", run.id());
     let first = failed.problems.first().map(|problem| problem.message.as_str());
     let message = failure_message(&run.request, failed.while_fetching, first);
     let notice = message.map(|message| FailureNotice {
-        uuid: Uuid::new_v4().into_bytes(),
+        uuid: Uuid::new_v4().into(),
         title: "Compilation failed".to_owned(),
         message,
         uri,

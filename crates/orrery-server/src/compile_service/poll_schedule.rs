@@ -80,7 +80,7 @@ pub(super) fn is_outdated(interval: Option<Duration>, due: Timestamp, now: Times
 
 #[cfg(test)]
 mod tests {
-    use orrery_store::{SqliteStore, Store as _};
+    use orrery_store::Store;
 
     use super::*;
 
@@ -88,8 +88,10 @@ mod tests {
     const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
 
     fn environments(count: usize) -> Vec<EnvironmentKey> {
-        let store = SqliteStore::in_memory().unwrap();
-        (0..count).map(|at| store.create_environment("p", &at.to_string()).unwrap().key).collect()
+        let store = Store::in_memory().unwrap();
+        (0..count)
+            .map(|at| store.environments().create("p", &at.to_string()).unwrap().key)
+            .collect()
     }
 
     fn seconds(at: Timestamp) -> i64 {

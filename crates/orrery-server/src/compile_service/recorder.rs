@@ -117,7 +117,7 @@ impl<'a> Recorder<'a> {
         }
         if self.last_heartbeat.elapsed() >= HEARTBEAT_INTERVAL {
             let until = later(self.app.now(), HEARTBEAT_TIMEOUT);
-            match self.app.store().records().renew_compile(&self.run, until) {
+            match self.app.store().compiles().renew(&self.run, until) {
                 Ok(()) => {
                     self.last_heartbeat = monotonic();
                     self.alive_until = self.last_heartbeat + HEARTBEAT_TIMEOUT;
@@ -138,8 +138,8 @@ impl<'a> Recorder<'a> {
 
     pub(crate) fn begin(&mut self, name: &str, command: &str) -> Result<(), RunInterruption> {
         self.check()?;
-        let (records, now) = (self.app.store().records(), self.app.now());
-        records.begin_stage(&self.run, self.position, name, command, now)?;
+        let (store, now) = (self.app.store(), self.app.now());
+        store.compiles().begin_stage(&self.run, self.position, name, command, now)?;
         self.app.wake_up();
         self.open = Some(OpenStage {
             streams: [MaskingStream::new(self.mask.clone()), MaskingStream::new(self.mask.clone())],
@@ -180,8 +180,8 @@ impl<'a> Recorder<'a> {
         }
         self.flush()?;
         self.open = None;
-        let (records, now) = (self.app.store().records(), self.app.now());
-        records.end_stage(&self.run, self.position, returncode, now)?;
+        let (store, now) = (self.app.store(), self.app.now());
+        store.compiles().end_stage(&self.run, self.position, returncode, now)?;
         self.app.wake_up();
         self.position += 1;
         Ok(())
@@ -201,8 +201,8 @@ impl<'a> Recorder<'a> {
         if pieces.is_empty() {
             return Ok(());
         }
-        let (records, now) = (self.app.store().records(), self.app.now());
-        records.add_output(&self.run, self.position, &pieces, now)?;
+        let (store, now) = (self.app.store(), self.app.now());
+        store.compiles().add_output(&self.run, self.position, &pieces, now)?;
         self.app.wake_up();
         Ok(())
     }

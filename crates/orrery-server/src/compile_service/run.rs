@@ -118,10 +118,10 @@ pub(super) fn run(
     claimed: &ClaimedCompile,
     stopping: &dyn Fn() -> bool,
 ) -> Result<(), RunInterruption> {
-    let records = app.store().records();
-    let mut environment = records.environment_by_key(claimed.run.environment)?;
+    let store = app.store();
+    let mut environment = store.environments().by_key(claimed.run.environment)?;
     environment.repository = repository_url(app, &environment);
-    let workdir = Workdir::for_environment(&options.data, &environment.uuid);
+    let workdir = Workdir::for_environment(&options.data, environment.uuid);
     let request = claimed.record.used.clone().unwrap_or_else(|| claimed.record.request.clone());
     let mask = CredentialMask::for_url(&environment.repository);
     let recorder = Recorder::new(app, claimed.run, stopping, mask);
@@ -130,13 +130,12 @@ pub(super) fn run(
         memory_max: options.memory_max,
         nice: options.nice,
     };
-    let last = records.last_compile(environment.key)?;
-    let was_here = last.is_none_or(|last| {
-        workdir.last_compile() == Some(Uuid::from_bytes(last.serving_compile()))
-    });
+    let last = store.compiles().last(environment.key)?;
+    let was_here =
+        last.is_none_or(|last| workdir.last_compile() == Some(last.serving_compile().uuid()));
     let pinned_commit = match was_here || request.update {
         true => None,
-        false => last_compiled_commit(&**app.store(), environment.key)?,
+        false => last_compiled_commit(app.store(), environment.key)?,
     };
     let mut run = Run {
         app,
@@ -163,7 +162,7 @@ pub(super) fn run(
         Err(RunError::Failed(failed)) => Err(outcome::failure(&run, &failed)),
         Err(RunError::RunInterruption(interrupted)) => return Err(interrupted),
     };
-    records.complete_compile(&claimed.run, &outcome, app.now())?;
+    store.compiles().complete(&claimed.run, &outcome, app.now())?;
     match &outcome {
         Ok((Some(number), None)) => run.report("success", &format!("version {number}"))?,
         Ok((Some(number), Some(_))) => {
@@ -185,7 +184,7 @@ fn first_problem(data: &serde_json::Value) -> String {
 
 impl Run<'_> {
     pub(super) fn id(&self) -> Uuid {
-        Uuid::from_bytes(self.claimed.run.id)
+        self.claimed.run.id.uuid()
     }
 
     /// Records the fetched commit of the branch, and the compiled one.
@@ -193,20 +192,20 @@ impl Run<'_> {
         &self,
         ended: &Result<Option<ExportedVersion>, RunError>,
     ) -> Result<(), StoreError> {
-        let records = self.app.store().records();
+        let store = self.app.store();
         let key = self.environment.key;
         let commit = self.commit.as_deref();
         match ended {
             Err(RunError::RunInterruption(_)) => Ok(()),
             Err(RunError::Failed(failed)) if failed.while_fetching => {
-                let Some(known) = records.followed_branch(key)? else { return Ok(()) };
+                let Some(known) = store.branches().get(key)? else { return Ok(()) };
                 let now = self.app.now();
                 let due = poll_schedule::after_unfetched(known.unfetched, key, now);
-                records.record_fetch_failure(key, due)
+                store.branches().record_fetch_failure(key, due)
             }
             ended => {
                 let fetched = commit.filter(|_| self.fetched);
-                records.record_compiled_commit(
+                store.branches().record_compiled_commit(
                     key,
                     fetched,
                     commit.filter(|_| matches!(ended, Ok(Some(_)))),
@@ -220,7 +219,7 @@ impl Run<'_> {
         let Some(commit) = self.commit.as_deref().filter(|_| self.request.export) else {
             return Ok(());
         };
-        let status = NewCommitStatus { commit, state, description, compile: &self.claimed.run.id };
+        let status = NewCommitStatus { commit, state, description, compile: self.claimed.run.id };
         commit_status::enqueue(self.app, self.environment.key, &status)
     }
 
@@ -528,7 +527,7 @@ impl Run<'_> {
             project: self.workdir.project(),
             virtualenv: self.workdir.virtualenv(),
             fetched: self.workdir.fetched(),
-            environment: Uuid::from_bytes(self.environment.uuid),
+            environment: self.environment.uuid.uuid(),
             environment_name: self.environment.name.clone(),
             server: self.options.server.to_job_server(),
             parameters,
@@ -566,7 +565,7 @@ impl Run<'_> {
 
     /// Returns parameters and facts for the model.
     fn parameters(&self) -> Result<Vec<JobParameter>, RunError> {
-        let known = outcome::model_parameters(&**self.app.store(), self.environment.key)?;
+        let known = outcome::model_parameters(self.app.store(), self.environment.key)?;
         Ok(known)
     }
 }

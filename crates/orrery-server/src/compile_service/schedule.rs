@@ -49,15 +49,15 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use orrery_store::{SqliteStore, Store as _};
+    use orrery_store::Store;
 
     use super::*;
 
     const MINUTE: i64 = 60_000_000;
 
     fn keys() -> [EnvironmentKey; 2] {
-        let store = SqliteStore::in_memory().unwrap();
-        ["a", "b"].map(|name| store.create_environment("p", name).unwrap().key)
+        let store = Store::in_memory().unwrap();
+        ["a", "b"].map(|name| store.environments().create("p", name).unwrap().key)
     }
 
     fn at(minutes: i64) -> Timestamp {

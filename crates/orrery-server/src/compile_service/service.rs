@@ -182,7 +182,7 @@ impl Service {
         let mut next = self.schedule.next().map_or(POLL_INTERVAL, |at| until(now, at));
         next = next.min(RELOAD_INTERVAL);
         self.not_before.retain(|_, at| *at > monotonic());
-        let mut waiting = self.app.store().records().waiting_compiles()?;
+        let mut waiting = self.app.store().compiles().waiting()?;
         waiting.sort_unstable_by_key(|one| one.requested);
         for one in waiting {
             let key = one.environment;
@@ -208,9 +208,7 @@ impl Service {
                 continue;
             }
             let alive_until = later(now, HEARTBEAT_TIMEOUT);
-            if let Some(claimed) =
-                self.app.store().records().claim_compile(key, now, alive_until)?
-            {
+            if let Some(claimed) = self.app.store().compiles().claim(key, now, alive_until)? {
                 self.start(claimed);
             }
         }
@@ -218,7 +216,7 @@ impl Service {
     }
 
     fn backoff(&self, environment: EnvironmentKey) -> Result<Duration, StoreError> {
-        let settings = self.app.store().records().settings(environment)?;
+        let settings = self.app.store().settings().list(environment)?;
         Ok(EnvironmentSettings::from_records(&settings).recompile_backoff)
     }
 
@@ -242,28 +240,28 @@ impl Service {
 
     /// Reads environments and their compile schedules, if something changed.
     fn read_environments(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let store = Arc::clone(self.app.store());
-        let latest = store.records().latest_change()?;
+        let store = self.app.store().clone();
+        let latest = store.changes().latest()?;
         if let Some((seen, at)) = self.seen
             && (seen == latest || at.elapsed() < RELOAD_INTERVAL)
         {
             return Ok(());
         }
         self.seen = Some((latest, monotonic()));
-        let environments = store.records().list_environments(None)?;
+        let environments = store.environments().list(None)?;
         for environment in &environments {
             // At start-up and after a resume, another process may have compiled in the meantime.
             let runs = !environment.halted && !environment.deleting;
             if runs && !self.active.contains(&environment.key) {
-                let workdir = Workdir::for_environment(&self.options.data, &environment.uuid);
-                triggers::recover_checkout(&*store, environment, &workdir, now)?;
+                let workdir = Workdir::for_environment(&self.options.data, environment.uuid);
+                triggers::recover_checkout(&store, environment, &workdir, now)?;
             }
         }
         let active = environments.iter().filter(|one| !one.halted && !one.deleting);
         self.active = active.map(|one| one.key).collect();
         let there: BTreeSet<EnvironmentKey> = environments.iter().map(|one| one.key).collect();
         let mut wanted = BTreeMap::new();
-        for (key, value) in store.records().setting_of_all_environments("auto_full_compile")? {
+        for (key, value) in store.settings().of_all_environments("auto_full_compile")? {
             let text = value.as_str().unwrap_or_default();
             if text.is_empty() || !there.contains(&key) {
                 continue;
@@ -281,7 +279,7 @@ impl Service {
 
     fn request_scheduled(&mut self, now: Timestamp) -> Result<(), StoreError> {
         for (environment, due) in self.schedule.due(now) {
-            match triggers::request_scheduled(&**self.app.store(), environment, due, now) {
+            match triggers::request_scheduled(self.app.store(), environment, due, now) {
                 Ok(_) | Err(StoreError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -291,9 +289,9 @@ impl Service {
 
     /// Removes the working directories of deleted environments.
     fn remove_stale_workdirs(&self) {
-        let known = self.app.store().records().list_environments(None);
+        let known = self.app.store().environments().list(None);
         let Ok(known) = known else { return };
-        let known: BTreeSet<Uuid> = known.iter().map(|one| Uuid::from_bytes(one.uuid)).collect();
+        let known: BTreeSet<Uuid> = known.iter().map(|one| one.uuid.uuid()).collect();
         for (uuid, path) in Workdir::list(&self.options.data) {
             if !known.contains(&uuid)
                 && let Err(error) = std::fs::remove_dir_all(&path)
@@ -311,7 +309,7 @@ impl Service {
         let kept = i64::try_from(REPORT_RETENTION.as_micros()).unwrap_or(i64::MAX);
         let before = Timestamp(now.0.saturating_sub(kept));
         self.remove_stale_workdirs();
-        match self.app.store().records().expire_compiles(before) {
+        match self.app.store().compiles().expire(before) {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "old compiles deleted"),
             Err(error) => tracing::warn!(%error, "cannot delete old compiles"),
@@ -343,17 +341,17 @@ fn run_claimed(
     stopping: &AtomicBool,
     mut ended: EndGuard,
 ) {
-    let compile = orrery_store::uuid_text(&claimed.run.id);
+    let compile = claimed.run.id.to_string();
     let key = claimed.record.environment;
-    let records = app.store().records();
+    let store = app.store();
     let environment =
-        records.environment_by_key(key).map_or_else(|_| format!("{key:?}"), |record| record.name);
+        store.environments().by_key(key).map_or_else(|_| format!("{key:?}"), |record| record.name);
     let began = monotonic();
     tracing::info!(compile, environment, "compile started");
     let outcome = match run::run(app, options, claimed, &|| stopping.load(Ordering::Acquire)) {
         Ok(()) => {
             ended.done = true;
-            let kept = records.compile(key, &claimed.run.id).ok();
+            let kept = store.compiles().get(key, claimed.run.id).ok();
             let (success, version) = kept
                 .map_or((None, None), |kept| (kept.success, kept.version.map(|number| number.0)));
             let outcome = match success {
@@ -378,7 +376,7 @@ fn run_claimed(
                 }
                 _ => tracing::error!(compile, environment, error, "a compile was interrupted"),
             }
-            let given = records.abandon_compile(&claimed.run, app.now());
+            let given = store.compiles().abandon(&claimed.run, app.now());
             if let Err(error) = given {
                 tracing::warn!(compile, %error, "cannot release a compile");
             }

@@ -1,10 +1,8 @@
 //! Automatic compiles: after new values, by schedule, or to restore a checkout.
 
-use orrery_model::Timestamp;
-use orrery_store::sql::Sql;
+use orrery_model::{CompileId, Timestamp};
 use orrery_store::{
-    CompileRequest, EnvironmentKey, EnvironmentRecord, NewCompileRecord, ParameterEffect, Records,
-    Store, StoreError, enqueue_automatic_compile,
+    CompileRequest, EnvironmentKey, EnvironmentRecord, NewCompileRecord, Store, StoreError,
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -32,27 +30,11 @@ impl Trigger {
         };
         CompileRequest::with_reason(kind, message)
     }
-}
 
-/// Requests a compile for new values, in the transaction that sets them: if a compile had found
-/// them unknown, or if they changed and the writer wants a compile. Returns true if it did.
-///
-/// # Errors
-/// Store errors.
-pub fn request_for_values(
-    sql: &mut dyn Sql,
-    environment: EnvironmentKey,
-    trigger: Trigger,
-    effect: ParameterEffect,
-    wanted: bool,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
-    if effect.resolved == 0 && !(wanted && effect.changed > 0) {
-        return Ok(false);
+    /// A new compile for this cause.
+    pub fn to_compile(self) -> (CompileId, CompileRequest) {
+        (Uuid::new_v4().into(), self.to_request())
     }
-    let request = trigger.to_request();
-    let new = NewCompileRecord { id: Uuid::new_v4().into_bytes(), request: &request };
-    enqueue_automatic_compile(sql, environment, &new, now)
 }
 
 /// Requests a compile after the engine learned facts that a compile had found unknown.
@@ -60,34 +42,34 @@ pub fn request_for_values(
 /// # Errors
 /// Store errors.
 pub fn request_for_facts(
-    records: Records<'_>,
+    store: &Store,
     environment: EnvironmentKey,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let request = Trigger::Fact.to_request();
-    let new = NewCompileRecord { id: Uuid::new_v4().into_bytes(), request: &request };
-    records.add_automatic_compile(environment, &new, now)
+    let new = NewCompileRecord { id: Uuid::new_v4().into(), request: &request };
+    store.compiles().add_automatic(environment, &new, now)
 }
 
 /// Requests a scheduled compile. The id is derived from the due time, so all processes create the
 /// same request.
 pub(super) fn request_scheduled(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     due: Timestamp,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let record = store.records().environment_by_key(environment)?;
+    let record = store.environments().by_key(environment)?;
     let mut hash = Sha256::new();
-    hash.update(record.uuid);
+    hash.update(record.uuid.into_bytes());
     hash.update(due.0.to_le_bytes());
     let mut id = [0; 16];
     id.copy_from_slice(&hash.finalize()[..16]);
     // The branch may have new commits.
     let request = CompileRequest { update: true, ..Trigger::Schedule.to_request() };
-    store.records().add_automatic_compile(
+    store.compiles().add_automatic(
         environment,
-        &NewCompileRecord { id, request: &request },
+        &NewCompileRecord { id: CompileId::from_bytes(id), request: &request },
         now,
     )
 }
@@ -95,10 +77,10 @@ pub(super) fn request_scheduled(
 /// Returns the commit of the newest version. `None` if a compile did not create it, or if it is a
 /// rollback: then the operator deliberately deploys something other than the latest sources.
 pub(super) fn last_compiled_commit(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
 ) -> Result<Option<String>, StoreError> {
-    let versions = store.versions(environment)?;
+    let versions = store.versions().list(environment)?;
     let Some(newest) = versions.iter().max_by_key(|version| version.number) else {
         return Ok(None);
     };
@@ -106,7 +88,7 @@ pub(super) fn last_compiled_commit(
         return Ok(None);
     }
     // A later compile may have resulted in the same version.
-    let later = store.records().followed_branch(environment)?.map(|followed| followed.compiled);
+    let later = store.branches().get(environment)?.map(|followed| followed.compiled);
     let later = later.as_deref().filter(|commit| !commit.is_empty());
     let commit = later.or_else(|| newest.info.get("commit").and_then(|commit| commit.as_str()));
     let is_hash = |text: &&str| {
@@ -118,7 +100,7 @@ pub(super) fn last_compiled_commit(
 /// Requests a compile if this machine's checkout is not from the environment's last compile. It
 /// compiles the same commit again; newer ones are compiled only on request.
 pub(super) fn recover_checkout(
-    store: &dyn Store,
+    store: &Store,
     environment: &EnvironmentRecord,
     workdir: &Workdir,
     now: Timestamp,
@@ -126,14 +108,14 @@ pub(super) fn recover_checkout(
     if environment.halted || environment.deleting || environment.repository.is_empty() {
         return Ok(false);
     }
-    let Some(last) = store.records().last_compile(environment.key)? else { return Ok(false) };
-    if workdir.last_compile() == Some(Uuid::from_bytes(last.serving_compile())) {
+    let Some(last) = store.compiles().last(environment.key)? else { return Ok(false) };
+    if workdir.last_compile() == Some(last.serving_compile().uuid()) {
         return Ok(false);
     }
     let is_recovery = |one: &orrery_store::CompileRecord| {
         one.request.metadata.get("type").and_then(|kind| kind.as_str()) == Some("recovery")
     };
-    let open = store.records().compile_queue(environment.key)?;
+    let open = store.compiles().queue(environment.key)?;
     // An interrupted one is repeated, and updates the marker.
     if open.iter().any(|one| is_recovery(one) || one.started.is_some()) {
         return Ok(false);
@@ -142,6 +124,6 @@ pub(super) fn recover_checkout(
         return Ok(false);
     }
     let request = Trigger::Recovery.to_request();
-    let new = NewCompileRecord { id: Uuid::new_v4().into_bytes(), request: &request };
-    store.records().add_automatic_compile(environment.key, &new, now)
+    let new = NewCompileRecord { id: Uuid::new_v4().into(), request: &request };
+    store.compiles().add_automatic(environment.key, &new, now)
 }

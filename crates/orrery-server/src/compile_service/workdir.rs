@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use orrery_model::EnvironmentId;
 use orrery_sandbox::Confinement;
 use uuid::Uuid;
 
@@ -26,8 +27,8 @@ pub(crate) struct Workdir {
 }
 
 impl Workdir {
-    pub(crate) fn for_environment(data: &Path, environment: &[u8; 16]) -> Self {
-        let name = Uuid::from_bytes(*environment).to_string();
+    pub(crate) fn for_environment(data: &Path, environment: EnvironmentId) -> Self {
+        let name = environment.uuid().to_string();
         Workdir { root: data.join("environments").join(name) }
     }
 

@@ -5,7 +5,7 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
 use orrery_api::PasswordChange;
-use orrery_model::{Duration, SecretText};
+use orrery_model::{AccountId, Duration, SecretText};
 use orrery_store::{
     AccountRecord, EnvironmentRecord, NewAccount, RoleRecord, RoleScope, StoreError, TokenRecord,
 };
@@ -105,8 +105,8 @@ pub(super) async fn renew(request: InmantaRequest) -> ApiResult {
     let found = request
         .app
         .change(move |store| {
-            store.records().renew_session(&old, &hash, expires, now)?;
-            store.records().account(account.as_bytes())
+            store.accounts().renew_session(&old, &hash, expires, now)?;
+            store.accounts().get(account.into())
         })
         .await?;
     session_response(&secret, account_json(&found))
@@ -129,11 +129,11 @@ pub(super) async fn current_user(request: InmantaRequest) -> ApiResult {
 }
 
 /// Returns the roles in single environments, by environment.
-fn by_environment(roles: &[RoleRecord], account: &[u8; 16]) -> Map<String, Value> {
+fn by_environment(roles: &[RoleRecord], account: AccountId) -> Map<String, Value> {
     let mut found: std::collections::BTreeMap<String, Vec<&str>> = Default::default();
-    for role in roles.iter().filter(|role| role.account == *account) {
+    for role in roles.iter().filter(|role| role.account == account) {
         if let RoleScope::Environment(id) = role.scope {
-            found.entry(Uuid::from_bytes(id).to_string()).or_default().push(&role.role);
+            found.entry(id.uuid().to_string()).or_default().push(&role.role);
         }
     }
     found.into_iter().map(|(id, roles)| (id, json!(roles))).collect()
@@ -147,18 +147,18 @@ pub(super) async fn users(request: InmantaRequest) -> ApiResult {
             let mut found: Vec<AccountRecord> = Vec::new();
             loop {
                 let after = found.last().map(|last| last.name.clone()).unwrap_or_default();
-                let part = store.records().accounts(&after, AT_ONCE)?;
+                let part = store.accounts().list(&after, AT_ONCE)?;
                 let is_last = part.len() < AT_ONCE;
                 found.extend(part);
                 if is_last {
-                    return Ok((found, store.records().role_assignments(None)?));
+                    return Ok((found, store.accounts().role_assignments(None)?));
                 }
             }
         })
         .await?;
     let listed = accounts.iter().map(|account| {
         let mut shown = account_json(account);
-        shown["roles"] = Value::Object(by_environment(&roles, &account.uuid));
+        shown["roles"] = Value::Object(by_environment(&roles, account.uuid));
         shown
     });
     data(listed.collect())
@@ -172,7 +172,7 @@ pub(super) async fn add_user(request: InmantaRequest) -> ApiResult {
     let password = normalized(&SecretText::new(request.need_text("password")?));
     check_password("password", &password)?;
     let hash = request.app.auth().passwords.hash(&request.caller.name, password).await?;
-    let (id, now) = (Uuid::new_v4().into_bytes(), request.app.now());
+    let (id, now) = (Uuid::new_v4().into(), request.app.now());
     let made = request
         .app
         .change(move |store| {
@@ -183,7 +183,7 @@ pub(super) async fn add_user(request: InmantaRequest) -> ApiResult {
                 issuer: None,
                 admin: false,
             };
-            store.records().create_account(&new, now)
+            store.accounts().create(&new, now)
         })
         .await?;
     data(account_json(&made))
@@ -192,7 +192,7 @@ pub(super) async fn add_user(request: InmantaRequest) -> ApiResult {
 /// Finds an account by name.
 async fn find_account(request: &InmantaRequest, name: &str) -> Result<AccountRecord, ServerError> {
     let wanted = name.to_owned();
-    let found = request.app.with_store(move |store| store.records().account_named(&wanted)).await?;
+    let found = request.app.with_store(move |store| store.accounts().named(&wanted)).await?;
     found.ok_or_else(|| ServerError::NotFound { kind: "user", name: name.to_owned() })
 }
 
@@ -200,7 +200,7 @@ pub(super) async fn delete_user(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let account = find_account(&request, request.path_text("username")).await?.uuid;
     let now = request.app.now();
-    request.app.change(move |store| store.records().delete_account(&account, None, now)).await?;
+    request.app.change(move |store| store.accounts().delete(account, None, now)).await?;
     done()
 }
 
@@ -212,8 +212,7 @@ pub(super) async fn set_password(
     // Other callers must not learn which names exist.
     let own = match request.caller.account {
         Some(id) => {
-            let own =
-                request.app.with_store(move |store| store.records().account(id.as_bytes())).await?;
+            let own = request.app.with_store(move |store| store.accounts().get(id.into())).await?;
             own.name == name
         }
         None => false,
@@ -226,7 +225,7 @@ pub(super) async fn set_password(
         current: request.text("current_password")?.map(SecretText::new),
         password: SecretText::new(request.need_text("password")?),
     };
-    let user = Uuid::from_bytes(account.uuid);
+    let user = account.uuid.uuid();
     change_password(&request.app, &request.caller, &address, user, &change).await?;
     done()
 }
@@ -242,7 +241,7 @@ pub(super) async fn set_is_admin(request: InmantaRequest) -> ApiResult {
     let now = request.app.now();
     request
         .app
-        .change(move |store| store.records().update_account(&account, None, Some(admin), None, now))
+        .change(move |store| store.accounts().update(account, None, Some(admin), None, now))
         .await?;
     done()
 }
@@ -265,8 +264,8 @@ pub(super) async fn change_roles(request: InmantaRequest) -> ApiResult {
 pub(super) async fn roles_of(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let account = find_account(&request, request.path_text("username")).await?;
-    let roles = request.app.with_store(|store| store.records().role_assignments(None)).await?;
-    data(json!({"assignments": by_environment(&roles, &account.uuid)}))
+    let roles = request.app.with_store(|store| store.accounts().role_assignments(None)).await?;
+    data(json!({"assignments": by_environment(&roles, account.uuid)}))
 }
 
 /// Parses a role and its environment.
@@ -279,7 +278,7 @@ fn assignment(request: &InmantaRequest) -> Result<(RoleScope, String), ServerErr
     if role_right(role).is_none() {
         return Err(bad_request(format!("there is no role {role:?}")));
     }
-    Ok((RoleScope::Environment(environment.into_bytes()), role.to_owned()))
+    Ok((RoleScope::Environment(environment.into()), role.to_owned()))
 }
 
 pub(super) async fn assign_role(request: InmantaRequest) -> ApiResult {
@@ -289,7 +288,7 @@ pub(super) async fn assign_role(request: InmantaRequest) -> ApiResult {
     let now = request.app.now();
     request
         .app
-        .change(move |store| store.records().assign_role(&account, scope, &role, now))
+        .change(move |store| store.accounts().assign_role(account, scope, &role, now))
         .await?;
     done()
 }
@@ -300,7 +299,7 @@ pub(super) async fn unassign_role(request: InmantaRequest) -> ApiResult {
     let now = request.app.now();
     request
         .app
-        .change(move |store| store.records().revoke_role(&account, scope, &role, now))
+        .change(move |store| store.accounts().revoke_role(account, scope, &role, now))
         .await?;
     done()
 }
@@ -346,9 +345,9 @@ async fn create_environment_token(
         }
     };
     let token = TokenRecord {
-        uuid: Uuid::new_v4().into_bytes(),
+        uuid: Uuid::new_v4().into(),
         name: format!("classic: {}", client_types.join(", ")),
-        account: account.into_bytes(),
+        account: account.into(),
         scope: RoleScope::Environment(request.environment()?.uuid),
         grants,
         created: now,
@@ -357,7 +356,7 @@ async fn create_environment_token(
         last_used: None,
     };
     let RandomToken { secret, hash } = RandomToken::token()?;
-    request.app.change(move |store| store.records().create_token(&hash, &token)).await?;
+    request.app.change(move |store| store.tokens().create(&hash, &token)).await?;
     Ok(secret)
 }
 
@@ -385,7 +384,7 @@ pub(super) async fn create_token_v1(request: InmantaRequest) -> ApiResult {
 
 /// True if the caller may see and revoke a token: its own; administrators of the environment, all.
 fn may_see(environment: &EnvironmentRecord, caller: &Caller, token: &TokenRecord) -> bool {
-    let is_own = caller.account.is_some_and(|id| id.as_bytes() == &token.account);
+    let is_own = caller.account.is_some_and(|id| id == token.account.uuid());
     let is_here = token.scope == RoleScope::Environment(environment.uuid);
     is_here
         && caller.covers_token(token)
@@ -403,10 +402,10 @@ pub(super) async fn tokens(request: InmantaRequest) -> ApiResult {
     let found = request
         .app
         .with_store(move |store| {
-            let whose = whose.as_ref().map(Uuid::as_bytes);
+            let whose = whose.map(Into::into);
             let (mut found, mut before) = (Vec::new(), None);
             loop {
-                let part = store.records().tokens(whose, before, AT_ONCE)?;
+                let part = store.tokens().list(whose, before, AT_ONCE)?;
                 let is_last = part.len() < AT_ONCE;
                 before = part.last().map(|last| (last.created, last.uuid));
                 found.extend(part.into_iter().filter(|one| may_see(&environment, &caller, one)));
@@ -423,10 +422,10 @@ pub(super) async fn tokens(request: InmantaRequest) -> ApiResult {
             .strip_prefix("classic: ")
             .map_or_else(Vec::new, |kinds| kinds.split(", ").collect());
         listed.push(json!({
-            "jti": Uuid::from_bytes(token.uuid),
+            "jti": token.uuid.uuid(),
             "created_by": null,
             "client_types": kinds,
-            "environment": Uuid::from_bytes(request.environment()?.uuid),
+            "environment": request.environment()?.uuid,
             "issued_at": time(token.created),
             "expires_at": maybe_time(token.expires),
             "revoked_at": maybe_time(token.revoked),
@@ -440,7 +439,7 @@ pub(super) async fn revoke_token(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let id = request.path_uuid("jti")?;
     let unknown = || ServerError::NotFound { kind: "token", name: id.to_string() };
-    let found = request.app.with_store(move |store| store.records().token(id.as_bytes())).await;
+    let found = request.app.with_store(move |store| store.tokens().get(id.into())).await;
     let found = match found {
         Err(ServiceError::Store(StoreError::NotFound { .. })) => return Err(unknown()),
         found => found?,
@@ -449,6 +448,6 @@ pub(super) async fn revoke_token(request: InmantaRequest) -> ApiResult {
         return Err(unknown());
     }
     let now = request.app.now();
-    request.app.change(move |store| store.records().revoke_token(id.as_bytes(), now)).await?;
+    request.app.change(move |store| store.tokens().revoke(id.into(), now)).await?;
     done()
 }

@@ -1,6 +1,6 @@
 //! Actions on resources and their log lines.
 
-use orrery_model::{Change, LogLevel, LogLine, OutcomeStatus, ResourceId};
+use orrery_model::{Change, EnvironmentId, LogLevel, LogLine, OutcomeStatus, ResourceId};
 use orrery_store::{Action, ActionKey, ActionKind, StoreError};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -75,12 +75,12 @@ fn status(outcome: Option<OutcomeStatus>) -> Value {
     }
 }
 
-pub(super) fn action_json(environment: &[u8; 16], id: &str, action: &Action) -> Value {
+pub(super) fn action_json(environment: EnvironmentId, id: &str, action: &Action) -> Value {
     let versioned = format!("{id},v={}", action.version);
     let changes = attribute_changes(&action.change);
     let changes = if changes.is_empty() { Value::Null } else { json!({&versioned: changes}) };
     json!({
-        "environment": Uuid::from_bytes(*environment).to_string(),
+        "environment": environment.uuid().to_string(),
         "version": action.version.0,
         "resource_version_ids": [versioned],
         "action_id": action_uuid(action.key),
@@ -124,7 +124,7 @@ pub(super) async fn logs(request: InmantaRequest) -> ApiResult {
             let mut found: Vec<Action> = Vec::new();
             loop {
                 let before = found.last().map(|action| action.key);
-                let part = store.actions(key, &id, before, AT_ONCE)?;
+                let part = store.actions().of_resource(key, &id, before, AT_ONCE)?;
                 let is_last = part.len() < AT_ONCE;
                 found.extend(part);
                 if is_last || found.len() >= ACTIONS_READ_MAX {
@@ -235,7 +235,7 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
             let mut found: Vec<(ResourceId, Action)> = Vec::new();
             let (mut before, mut looked_at) = (None, 0);
             loop {
-                let part = store.records().recent_actions(key, before, AT_ONCE)?;
+                let part = store.actions().recent(key, before, AT_ONCE)?;
                 looked_at += part.len();
                 let is_last = part.len() < AT_ONCE;
                 before = part.last().map(|(_, action)| action.key);
@@ -293,7 +293,7 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
         }
     }
     let shown: Vec<Value> =
-        found.iter().map(|(id, action)| action_json(&environment, id.as_str(), action)).collect();
+        found.iter().map(|(id, action)| action_json(environment, id.as_str(), action)).collect();
     let mut content = json!({ "data": shown });
     if !links.is_empty() {
         content["links"] = Value::Object(links);

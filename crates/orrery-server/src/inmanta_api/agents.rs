@@ -1,9 +1,8 @@
 //! Agents: lists, pausing, and the state of the scheduler.
 
-use orrery_model::{AttributeHash, ResourceId, Status};
+use orrery_model::{AttributeHash, EnvironmentId, ResourceId, Status};
 use orrery_store::{AgentRecord, EnvironmentKey, ResourceQuery, Store, StoreError};
 use serde_json::{Map, Value, json};
-use uuid::Uuid;
 
 use super::paging::{Form, Key, ListDefinition, ListItem, ListRequest};
 use super::request::{InmantaRequest, bad_request};
@@ -16,15 +15,15 @@ const ENGINE: &str = "$__scheduler";
 const AT_ONCE: usize = 1_000;
 
 /// Returns all agents, and true if an engine works for the environment.
-fn read(store: &dyn Store, key: EnvironmentKey) -> Result<(Vec<AgentRecord>, bool), StoreError> {
+fn read(store: &Store, key: EnvironmentKey) -> Result<(Vec<AgentRecord>, bool), StoreError> {
     let mut found: Vec<AgentRecord> = Vec::new();
     loop {
         let after = found.last().map(|agent| agent.name.clone()).unwrap_or_default();
-        let part = store.records().agents(key, &after, AT_ONCE)?;
+        let part = store.agents().list(key, &after, AT_ONCE)?;
         let is_last = part.len() < AT_ONCE;
         found.extend(part);
         if is_last {
-            return Ok((found, store.lease_holder(key)?.is_some()));
+            return Ok((found, store.leases().holder(key)?.is_some()));
         }
     }
 }
@@ -37,9 +36,9 @@ fn status(agent: &AgentRecord, has_engine: bool) -> &'static str {
     }
 }
 
-fn agent_json(environment: &[u8; 16], agent: &AgentRecord, has_engine: bool) -> Value {
+fn agent_json(environment: EnvironmentId, agent: &AgentRecord, has_engine: bool) -> Value {
     json!({
-        "environment": Uuid::from_bytes(*environment).to_string(),
+        "environment": environment.uuid().to_string(),
         "name": agent.name,
         "paused": agent.paused,
         "process_id": null,
@@ -79,7 +78,7 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
             "process_name" => Key::Nothing,
             _ => Key::Text(agent.name.clone()),
         };
-        ListItem { key, id: agent.name.clone(), shown: agent_json(&environment, agent, has_engine) }
+        ListItem { key, id: agent.name.clone(), shown: agent_json(environment, agent, has_engine) }
     });
     wanted.page(items.collect())
 }
@@ -105,7 +104,7 @@ pub(super) async fn list_v1(request: InmantaRequest) -> ApiResult {
         .filter(fits)
         .take(limit)
         .map(|agent| {
-            let mut shown = agent_json(&environment, agent, has_engine);
+            let mut shown = agent_json(environment, agent, has_engine);
             shown["state"] = shown["status"].clone();
             shown
         })
@@ -122,14 +121,14 @@ pub(super) async fn processes(request: InmantaRequest) -> ApiResult {
         .app
         .with_store(move |store| {
             let mut found = Vec::new();
-            for environment in store.records().list_environments(None)? {
-                let is_wanted = only.is_none_or(|only| only.as_bytes() == &environment.uuid);
+            for environment in store.environments().list(None)? {
+                let is_wanted = only.is_none_or(|only| only == environment.uuid.uuid());
                 if !is_wanted
                     || !caller.may_in_environment(crate::access::Right::View, &environment)
                 {
                     continue;
                 }
-                if let Some(holder) = store.lease_holder(environment.key)? {
+                if let Some(holder) = store.leases().holder(environment.key)? {
                     found.push((environment.uuid, holder));
                 }
             }
@@ -139,12 +138,12 @@ pub(super) async fn processes(request: InmantaRequest) -> ApiResult {
     let shown: Vec<Value> = found
         .iter()
         .map(|(environment, holder)| {
-            let session = derived_uuid(environment, "process", &holder.to_string());
+            let session = derived_uuid(*environment, "process", &holder.to_string());
             json!({
                 "id": session,
                 "sid": session,
                 "hostname": holder.host,
-                "environment": Uuid::from_bytes(*environment).to_string(),
+                "environment": environment.uuid().to_string(),
                 "first_seen": time(holder.since),
                 "expired": null,
                 "endpoints": [],
@@ -187,10 +186,10 @@ async fn apply_action(
     }
     request
         .change(move |store, key, now| {
-            let (records, agent) = (store.records(), agent.as_deref());
+            let agent = agent.as_deref();
             match (paused, on_resume) {
-                (Some(paused), _) => records.pause_agent(key, agent, paused, now),
-                (None, Some(unpause)) => records.set_on_resume(key, agent, unpause, now),
+                (Some(paused), _) => store.agents().pause(key, agent, paused, now),
+                (None, Some(unpause)) => store.agents().set_on_resume(key, agent, unpause, now),
                 (None, None) => Ok(()),
             }
         })
@@ -233,12 +232,12 @@ pub(super) async fn scheduler_status(request: InmantaRequest) -> ApiResult {
     let report = request
         .with_store(|store, key| {
             let Some(released) = newest_released(store, key)? else { return Ok(None) };
-            if store.lease_holder(key)?.is_none() {
+            if store.leases().holder(key)?.is_none() {
                 return Ok(None);
             }
             let mut wanted: Map<String, Value> = Map::new();
             let mut hashes: std::collections::BTreeMap<String, AttributeHash> = Default::default();
-            store.read_version(key, released.number, &mut |row| {
+            store.versions().read(key, released.number, &mut |row| {
                 let attributes: Value = serde_json::from_str(row.attributes).unwrap_or_default();
                 let id = row.id.parse::<ResourceId>().map(|id| {
                     json!({
@@ -258,7 +257,7 @@ pub(super) async fn scheduler_status(request: InmantaRequest) -> ApiResult {
             let query =
                 ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
             let (mut states, mut statuses, mut differing) = (Map::new(), Map::new(), Map::new());
-            let is_taken_in = store.processed_version(key)? == Some(released.number);
+            let is_taken_in = store.engine().processed_version(key)? == Some(released.number);
             for line in all_lines(store, key, &query)? {
                 let (id, state) = (line.summary.id.to_string(), &line.summary.state);
                 if line.summary.status == Status::Orphaned {

@@ -72,7 +72,7 @@ impl Modules {
     /// of the previous one, which may not change unless the upload allows it.
     pub(super) fn bundle(
         &self,
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
         author: &VersionAuthor,
         upload: &mut VersionUpload,
@@ -105,7 +105,7 @@ impl Modules {
         let sha1 = sha1_hex(&text);
         let hash = content_hash(&sha1);
         let hash = hash.ok_or_else(|| ServerError::Internal("a hash is none".to_owned()))?;
-        store.put_files(&[(hash, &text)])?;
+        store.contents().put(&[(hash, &text)])?;
         Ok(Some(sha1))
     }
 
@@ -127,11 +127,11 @@ impl Modules {
     /// Adds the modules of the newest version. Returns the rest of its code.
     fn add_base(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
         may_change: bool,
     ) -> Result<Base, ServerError> {
-        let Some(number) = store.records().newest_version(environment)? else {
+        let Some(number) = store.versions().newest(environment)? else {
             return Ok(Base::default());
         };
         let base = version_info(store, environment, number)?;
@@ -152,7 +152,7 @@ impl Modules {
             }
         }
         let code = base.info.get("code").and_then(Value::as_str).and_then(content_hash);
-        let Some(text) = code.map(|hash| store.file(&hash)).transpose()?.flatten() else {
+        let Some(text) = code.map(|hash| store.contents().get(&hash)).transpose()?.flatten() else {
             return Ok(Base::default());
         };
         let bundle: Bundle = serde_json::from_slice(&text)
@@ -251,7 +251,7 @@ impl Modules {
 }
 
 fn refuse_missing(
-    store: &dyn Store,
+    store: &Store,
     author: &VersionAuthor,
     bundle: &Bundle,
 ) -> Result<(), ServerError> {

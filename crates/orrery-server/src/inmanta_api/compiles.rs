@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
+use orrery_model::EnvironmentId;
 use orrery_store::{
     CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, OutputChunk, StageRecord,
     Store, StoreError,
@@ -48,13 +49,13 @@ pub(super) async fn notify(request: InmantaRequest) -> ApiResult {
 
 /// Answers if a compile is running or queued.
 pub(super) async fn is_compiling(request: InmantaRequest) -> ApiResult {
-    let queue = request.with_store(|store, key| store.records().compile_queue(key)).await?;
+    let queue = request.with_store(|store, key| store.compiles().queue(key)).await?;
     let status = if queue.is_empty() { StatusCode::NO_CONTENT } else { StatusCode::OK };
     Ok(status.into_response())
 }
 
 /// Common fields of all forms of a compile.
-fn compile_json(environment: &[u8; 16], compile: &CompileRecord) -> Value {
+fn compile_json(environment: EnvironmentId, compile: &CompileRecord) -> Value {
     let request = &compile.request;
     let used = compile.used.as_ref();
     let variables = used.map(|used| {
@@ -64,9 +65,9 @@ fn compile_json(environment: &[u8; 16], compile: &CompileRecord) -> Value {
         all
     });
     json!({
-        "id": Uuid::from_bytes(compile.id),
-        "remote_id": Uuid::from_bytes(compile.id),
-        "environment": Uuid::from_bytes(*environment),
+        "id": compile.id.uuid(),
+        "remote_id": compile.id.uuid(),
+        "environment": environment.uuid(),
         "requested": time(compile.requested),
         "started": maybe_time(compile.started),
         "do_export": request.export,
@@ -84,7 +85,7 @@ fn compile_json(environment: &[u8; 16], compile: &CompileRecord) -> Value {
     })
 }
 
-fn finished_compile_json(environment: &[u8; 16], compile: &CompileRecord) -> Value {
+fn finished_compile_json(environment: EnvironmentId, compile: &CompileRecord) -> Value {
     let mut shown = compile_json(environment, compile);
     shown["completed"] = maybe_time(compile.completed);
     shown["success"] = json!(compile.success);
@@ -93,11 +94,11 @@ fn finished_compile_json(environment: &[u8; 16], compile: &CompileRecord) -> Val
 }
 
 /// Converts to the v1 form.
-fn compile_v1_json(environment: &[u8; 16], compile: &CompileRecord) -> Value {
+fn compile_v1_json(environment: EnvironmentId, compile: &CompileRecord) -> Value {
     let mut shown = finished_compile_json(environment, compile);
     shown["used_environment_variables"] = shown["environment_variables"].clone();
     shown["handled"] = json!(compile.handled);
-    shown["substitute_compile_id"] = json!(compile.substitute.map(Uuid::from_bytes));
+    shown["substitute_compile_id"] = json!(compile.substitute.map(Uuid::from));
     shown["compile_data"] = compile_data(compile);
     shown["soft_delete"] = json!(compile.request.soft_delete);
     shown["reinstall_project_and_venv"] = json!(compile.request.reinstall);
@@ -114,9 +115,9 @@ fn compile_data(compile: &CompileRecord) -> Value {
 pub(super) async fn queue(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let environment = request.environment()?.uuid;
-    let queue = request.with_store(|store, key| store.records().compile_queue(key)).await?;
+    let queue = request.with_store(|store, key| store.compiles().queue(key)).await?;
     let waiting = queue.iter().filter(|compile| compile.started.is_none()).map(|compile| {
-        let mut shown = compile_json(&environment, compile);
+        let mut shown = compile_json(environment, compile);
         shown["compile_data"] = compile_data(compile);
         shown
     });
@@ -124,14 +125,14 @@ pub(super) async fn queue(request: InmantaRequest) -> ApiResult {
 }
 
 fn all(
-    store: &dyn Store,
+    store: &Store,
     key: orrery_store::EnvironmentKey,
     filter: CompileFilter,
 ) -> Result<Vec<CompileRecord>, StoreError> {
     let mut found: Vec<CompileRecord> = Vec::new();
     loop {
         let before = found.last().map(|last| (last.requested, last.id));
-        let part = store.records().compiles(key, filter, before, AT_ONCE)?;
+        let part = store.compiles().list(key, filter, before, AT_ONCE)?;
         let is_last = part.len() < AT_ONCE;
         found.extend(part);
         if is_last || found.len() >= COMPILES_MAX {
@@ -161,8 +162,8 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
     for compile in &found {
         let key = Key::Time(compile.requested);
         if wanted.in_ranges("requested", Form::Time, &key)? {
-            let id = Uuid::from_bytes(compile.id).to_string();
-            items.push(ListItem { key, id, shown: finished_compile_json(&environment, compile) });
+            let id = compile.id.uuid().to_string();
+            items.push(ListItem { key, id, shown: finished_compile_json(environment, compile) });
         }
     }
     wanted.page(items)
@@ -179,20 +180,20 @@ pub(super) async fn list_v1(request: InmantaRequest) -> ApiResult {
         start.is_none_or(|start| compile.started.is_some_and(|at| at > start))
             && end.is_none_or(|end| compile.started.is_some_and(|at| at < end))
     };
-    let shown = found.iter().filter(fits).take(limit).map(|one| compile_v1_json(&environment, one));
+    let shown = found.iter().filter(fits).take(limit).map(|one| compile_v1_json(environment, one));
     plain(json!({"reports": shown.collect::<Vec<_>>()}))
 }
 
 fn stages(
-    store: &dyn Store,
+    store: &Store,
     compile: &CompileRecord,
 ) -> Result<(Vec<StageRecord>, Vec<OutputChunk>), StoreError> {
     let run = compile.serving_compile();
-    Ok((store.records().stages(&run)?, store.records().output(&run, 0, PIECES_MAX)?))
+    Ok((store.compiles().stages(run)?, store.compiles().output(run, 0, PIECES_MAX)?))
 }
 
 fn reports(
-    environment: &[u8; 16],
+    environment: EnvironmentId,
     compile: &CompileRecord,
     (stages, pieces): &(Vec<StageRecord>, Vec<OutputChunk>),
 ) -> Value {
@@ -203,10 +204,10 @@ fn reports(
                 .map(|piece| piece.text.as_str())
                 .collect::<String>()
         };
-        let name = format!("{} {}", Uuid::from_bytes(compile.serving_compile()), stage.position);
+        let name = format!("{} {}", compile.serving_compile().uuid(), stage.position);
         json!({
             "id": derived_uuid(environment, "stage", &name),
-            "compile": Uuid::from_bytes(compile.serving_compile()),
+            "compile": compile.serving_compile().uuid(),
             "started": time(stage.started),
             "completed": maybe_time(stage.completed),
             "command": stage.command,
@@ -226,14 +227,14 @@ pub(super) async fn details(request: InmantaRequest) -> ApiResult {
     let environment = request.environment()?.uuid;
     let (compile, parts) = request
         .with_store(move |store, key| {
-            let compile = store.records().compile(key, id.as_bytes())?;
+            let compile = store.compiles().get(key, id.into())?;
             let parts = stages(store, &compile)?;
             Ok((compile, parts))
         })
         .await?;
-    let mut shown = finished_compile_json(&environment, &compile);
+    let mut shown = finished_compile_json(environment, &compile);
     shown["compile_data"] = compile_data(&compile);
-    shown["reports"] = reports(&environment, &compile, &parts);
+    shown["reports"] = reports(environment, &compile, &parts);
     data(shown)
 }
 
@@ -247,8 +248,8 @@ async fn find_compile(
     let found = request
         .app
         .with_store(move |store| {
-            let compile = store.records().compile_by_id(id.as_bytes())?;
-            Ok((store.records().environment_by_key(compile.environment)?, compile))
+            let compile = store.compiles().by_id(id.into())?;
+            Ok((store.environments().by_key(compile.environment)?, compile))
         })
         .await?;
     if request.caller.may_in_environment(Right::View, &found.0) {
@@ -262,8 +263,8 @@ pub(super) async fn details_v1(request: InmantaRequest) -> ApiResult {
     let (environment, compile) = find_compile(&request).await?;
     let kept = compile.clone();
     let parts = request.app.with_store(move |store| stages(store, &kept)).await?;
-    let mut shown = compile_v1_json(&environment.uuid, &compile);
-    shown["reports"] = reports(&environment.uuid, &compile, &parts);
+    let mut shown = compile_v1_json(environment.uuid, &compile);
+    shown["reports"] = reports(environment.uuid, &compile, &parts);
     plain(json!({ "report": shown }))
 }
 

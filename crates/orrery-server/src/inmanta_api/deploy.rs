@@ -1,8 +1,9 @@
 //! Deploys, repairs and dry runs.
 
-use orrery_model::ResourceState;
+use orrery_model::{EnvironmentId, ResourceState};
 use orrery_store::{
-    DryRunRecord, DryRunResult, EnvironmentKey, ResourceLine, ResourceQuery, Store, StoreError,
+    DryRunRecord, DryRunResult, EnvironmentKey, RequestKind, ResourceLine, ResourceQuery, Store,
+    StoreError,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -33,12 +34,10 @@ fn is_full(request: &InmantaRequest) -> Result<bool, ServerError> {
 async fn request_deploy(
     request: &InmantaRequest,
     full: bool,
-    mut payload: Value,
+    selection: orrery_store::Selection,
 ) -> Result<(), ServerError> {
-    if full {
-        payload["verify"] = json!(true);
-    }
-    app::operations::add(&request.app, request.environment()?, "deploy", payload).await.map(drop)
+    let kind = RequestKind::Deploy { selection, verify: full };
+    app::operations::add(&request.app, request.environment()?, kind).await.map(drop)
 }
 
 /// Deploys or repairs all resources, or those of some agents.
@@ -51,7 +50,7 @@ pub(super) async fn deploy(request: InmantaRequest) -> ApiResult {
             let Some(released) = newest_released(store, key)? else {
                 return Ok((None, Vec::new()));
             };
-            Ok((Some(released.number), store.agents(key)?))
+            Ok((Some(released.number), store.agents().states(key)?))
         })
         .await?;
     let missing = |what: &str| ServerError::NotFound { kind: "version", name: what.to_owned() };
@@ -71,7 +70,7 @@ pub(super) async fn deploy(request: InmantaRequest) -> ApiResult {
         }
         return with_status(StatusCode::NOT_FOUND, content);
     }
-    request_deploy(&request, full, json!({ "agents": agents })).await?;
+    request_deploy(&request, full, orrery_store::Selection::of_agents(agents.clone())).await?;
     let mut content = json!({ "agents": agents });
     if let Some(warning) = warning {
         content["metadata"] = json!({"warnings": [warning]});
@@ -234,12 +233,12 @@ fn lower(filter: TextFilter) -> TextFilter {
 
 /// Returns the ids of the resources that the released version purges.
 fn purged(
-    store: &dyn Store,
+    store: &Store,
     key: EnvironmentKey,
 ) -> Result<std::collections::BTreeSet<String>, StoreError> {
     let mut found = std::collections::BTreeSet::new();
     if let Some(released) = newest_released(store, key)? {
-        store.read_version(key, released.number, &mut |row| {
+        store.versions().read(key, released.number, &mut |row| {
             let attributes: Value = serde_json::from_str(row.attributes).unwrap_or_default();
             if attributes["purged"] == json!(true) {
                 found.insert(row.id.to_owned());
@@ -277,16 +276,16 @@ pub(super) async fn deploy_filtered(request: InmantaRequest) -> ApiResult {
         })
         .await?;
     if !ids.is_empty() {
-        request_deploy(&request, full, json!({ "ids": ids })).await?;
+        request_deploy(&request, full, orrery_store::Selection::of_ids(ids.clone())).await?;
     }
     data(json!(ids))
 }
 
-fn dry_run_json(environment: &[u8; 16], run: &DryRunRecord) -> Value {
+fn dry_run_json(environment: EnvironmentId, run: &DryRunRecord) -> Value {
     json!({
-        "id": Uuid::from_bytes(run.uuid),
+        "id": run.uuid.uuid(),
         "model": run.version.0,
-        "environment": Uuid::from_bytes(*environment).to_string(),
+        "environment": environment.uuid().to_string(),
         "date": time(run.created),
         "total": run.total,
         "todo": run.todo,
@@ -308,12 +307,12 @@ async fn start_dry_run(request: &InmantaRequest) -> Result<DryRunRecord, ServerE
 }
 
 pub(super) async fn begin_dry_run(request: InmantaRequest) -> ApiResult {
-    data(json!(Uuid::from_bytes(start_dry_run(&request).await?.uuid)))
+    data(json!(start_dry_run(&request).await?.uuid))
 }
 
 pub(super) async fn begin_dry_run_v1(request: InmantaRequest) -> ApiResult {
     let run = start_dry_run(&request).await?;
-    let mut content = dry_run_json(&request.environment()?.uuid, &run);
+    let mut content = dry_run_json(request.environment()?.uuid, &run);
     content["resources"] = json!({});
     plain(json!({ "dryrun": content }))
 }
@@ -325,10 +324,10 @@ pub(super) async fn dry_runs(request: InmantaRequest) -> ApiResult {
     let found = request
         .with_store(move |store, key| {
             crate::versions::version_info(store, key, number)?;
-            store.records().dry_runs(key, number, DRY_RUNS_MAX)
+            store.dry_runs().list(key, number, DRY_RUNS_MAX)
         })
         .await?;
-    data(found.iter().map(|run| dry_run_json(&environment, run)).collect())
+    data(found.iter().map(|run| dry_run_json(environment, run)).collect())
 }
 
 pub(super) async fn dry_runs_v1(request: InmantaRequest) -> ApiResult {
@@ -337,9 +336,9 @@ pub(super) async fn dry_runs_v1(request: InmantaRequest) -> ApiResult {
     let found = request
         .with_store(move |store, key| {
             let mut found = Vec::new();
-            for version in store.versions(key)?.iter().rev() {
+            for version in store.versions().list(key)?.iter().rev() {
                 if only.is_none_or(|only| i64::from(version.number.0) == only) {
-                    found.extend(store.records().dry_runs(key, version.number, DRY_RUNS_MAX)?);
+                    found.extend(store.dry_runs().list(key, version.number, DRY_RUNS_MAX)?);
                 }
             }
             Ok(found)
@@ -347,7 +346,7 @@ pub(super) async fn dry_runs_v1(request: InmantaRequest) -> ApiResult {
         .await?;
     let shown = found.iter().map(|run| {
         json!({
-            "id": Uuid::from_bytes(run.uuid), "version": run.version.0, "date": time(run.created),
+            "id": run.uuid.uuid(), "version": run.version.0, "date": time(run.created),
             "total": run.total, "todo": run.todo,
         })
     });
@@ -356,13 +355,13 @@ pub(super) async fn dry_runs_v1(request: InmantaRequest) -> ApiResult {
 
 /// Visits all results of a dry run, in batches.
 fn visit_results(
-    store: &dyn Store,
+    store: &Store,
     id: Uuid,
     visit: &mut dyn FnMut(&DryRunResult),
 ) -> Result<(), StoreError> {
     let mut after = String::new();
     loop {
-        let part = store.records().dry_run_results(id.as_bytes(), None, &after, RESULTS_AT_ONCE)?;
+        let part = store.dry_runs().results(id.into(), None, &after, RESULTS_AT_ONCE)?;
         part.iter().for_each(&mut *visit);
         match part.last() {
             Some(last) if part.len() == RESULTS_AT_ONCE => after.clone_from(&last.resource),
@@ -429,11 +428,11 @@ pub(super) async fn dry_run(request: InmantaRequest) -> ApiResult {
     let turn = long_response_permit().await?;
     let found = request
         .with_store(move |store, key| {
-            let run = store.records().dry_run(key, id.as_bytes())?;
+            let run = store.dry_runs().get(key, id.into())?;
             if run.version != number {
                 return Err(StoreError::NotFound { kind: "dry run", name: id.to_string() });
             }
-            let summary = dry_run_json(&environment, &run);
+            let summary = dry_run_json(environment, &run);
             let mut found = LongText::new(format!(r#"{{"data":{{"summary":{summary},"diff":["#));
             visit_results(store, id, &mut |result| {
                 let attributes: Map<String, Value> = pairs(result)
@@ -459,8 +458,8 @@ pub(super) async fn dry_run_v1(request: InmantaRequest) -> ApiResult {
     let turn = long_response_permit().await?;
     let found = request
         .with_store(move |store, key| {
-            let run = store.records().dry_run(key, id.as_bytes())?;
-            let summary = dry_run_json(&environment, &run).to_string();
+            let run = store.dry_runs().get(key, id.into())?;
+            let summary = dry_run_json(environment, &run).to_string();
             let summary = summary.trim_end_matches('}');
             let mut found = LongText::new(format!(r#"{{"dryrun":{summary},"resources":{{"#));
             visit_results(store, id, &mut |result| {

@@ -36,7 +36,9 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
     let wanted = ListRequest::parse(&request, &VERSIONS)?;
     let released = wanted.flag("released")?;
     let (versions, processed) = request
-        .with_store(|store, key| Ok((store.versions(key)?, store.processed_version(key)?)))
+        .with_store(|store, key| {
+            Ok((store.versions().list(key)?, store.engine().processed_version(key)?))
+        })
         .await?;
     let mut items = Vec::new();
     for version in &versions {
@@ -82,7 +84,7 @@ pub(super) async fn resources(request: InmantaRequest) -> ApiResult {
             let mut found: Vec<VersionEntry> = Vec::new();
             let mut after: Option<String> = None;
             loop {
-                let (part, next) = store.records().version_resources(
+                let (part, next) = store.versions().resources(
                     key,
                     number,
                     &ResourceFilter::default(),
@@ -167,9 +169,9 @@ pub(super) async fn diff(request: InmantaRequest) -> ApiResult {
                 version_info(store, key, number)?;
             }
             let mut found = LongText::new(r#"{"data":["#.to_owned());
-            store.diff_versions(key, from, to, &mut |difference| {
-                found.push(&difference_json(&difference))
-            })?;
+            store
+                .versions()
+                .diff(key, from, to, &mut |difference| found.push(&difference_json(&difference)))?;
             Ok(found)
         })
         .await?;

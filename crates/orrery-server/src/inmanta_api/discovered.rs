@@ -49,7 +49,7 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
             let mut found: Vec<DiscoveredRecord> = Vec::new();
             loop {
                 let after = found.last().map(|last| last.name.clone()).unwrap_or_default();
-                let part = store.records().discovered(key, managed, &after, AT_ONCE)?;
+                let part = store.discovered().list(key, managed, &after, AT_ONCE)?;
                 let is_last = part.len() < AT_ONCE;
                 found.extend(part);
                 if is_last || found.len() >= LISTED_MAX {
@@ -78,8 +78,7 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
 pub(super) async fn get(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let id = request.path_text("discovered_resource_id").to_owned();
-    let found =
-        request.with_store(move |store, key| store.records().discovered_resource(key, &id)).await?;
+    let found = request.with_store(move |store, key| store.discovered().get(key, &id)).await?;
     data(discovered_json(&found))
 }
 
@@ -109,7 +108,7 @@ async fn store_discovered(
                     discovery_resource: by,
                 })
                 .collect();
-            store.records().put_discovered(key, &new, now)
+            store.discovered().put(key, &new, now)
         })
         .await?;
     done()
@@ -149,7 +148,7 @@ pub(super) async fn put_one(request: InmantaRequest) -> ApiResult {
 pub(super) async fn delete_one(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let id = request.path_text("discovered_resource_id").to_owned();
-    request.change(move |store, key, now| store.records().delete_discovered(key, &id, now)).await?;
+    request.change(move |store, key, now| store.discovered().delete(key, &id, now)).await?;
     done()
 }
 
@@ -160,7 +159,7 @@ pub(super) async fn delete(request: InmantaRequest) -> ApiResult {
     request
         .change(move |store, key, now| {
             for id in &ids {
-                match store.records().delete_discovered(key, id, now) {
+                match store.discovered().delete(key, id, now) {
                     Ok(()) | Err(orrery_store::StoreError::NotFound { .. }) => {}
                     Err(error) => return Err(error),
                 }

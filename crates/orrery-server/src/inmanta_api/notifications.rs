@@ -1,5 +1,6 @@
 //! Notifications.
 
+use orrery_model::EnvironmentId;
 use orrery_store::{NotificationFilter, NotificationRecord};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -11,20 +12,20 @@ use super::response::{ApiResult, data, time};
 const AT_ONCE: usize = 1_000;
 const LISTED_MAX: usize = 100_000;
 
-fn notification_json(environment: &[u8; 16], record: &NotificationRecord) -> Value {
+fn notification_json(environment: EnvironmentId, record: &NotificationRecord) -> Value {
     let uri = match record.compile {
-        Some(compile) => format!("/api/v2/compilereport/{}", Uuid::from_bytes(compile)),
+        Some(compile) => format!("/api/v2/compilereport/{}", compile.uuid()),
         None => record.uri.clone(),
     };
     json!({
-        "id": Uuid::from_bytes(record.uuid),
-        "environment": Uuid::from_bytes(*environment),
+        "id": record.uuid.uuid(),
+        "environment": environment.uuid(),
         "created": time(record.created),
         "title": record.title,
         "message": record.message,
         "severity": record.severity,
         "uri": if uri.is_empty() { Value::Null } else { json!(uri) },
-        "compile_id": record.compile.map(Uuid::from_bytes),
+        "compile_id": record.compile.map(Uuid::from),
         "read": record.read,
         "cleared": record.cleared,
     })
@@ -48,7 +49,7 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
             let mut found: Vec<NotificationRecord> = Vec::new();
             loop {
                 let after = found.last().map(|last| (last.created, last.uuid));
-                let part = store.records().notifications(key, &filter, after, AT_ONCE)?;
+                let part = store.notifications().list(key, &filter, after, AT_ONCE)?;
                 let is_last = part.len() < AT_ONCE;
                 found.extend(part);
                 if is_last || found.len() >= LISTED_MAX {
@@ -64,8 +65,8 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
     };
     let items = found.iter().filter(fits).map(|one| ListItem {
         key: Key::Time(one.created),
-        id: Uuid::from_bytes(one.uuid).to_string(),
-        shown: notification_json(&environment, one),
+        id: one.uuid.uuid().to_string(),
+        shown: notification_json(environment, one),
     });
     wanted.page(items.collect())
 }
@@ -74,10 +75,9 @@ pub(super) async fn get(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let id = request.path_uuid("notification_id")?;
     let environment = request.environment()?.uuid;
-    let found = request
-        .with_store(move |store, key| store.records().notification(key, id.as_bytes()))
-        .await?;
-    data(notification_json(&environment, &found))
+    let found =
+        request.with_store(move |store, key| store.notifications().get(key, id.into())).await?;
+    data(notification_json(environment, &found))
 }
 
 pub(super) async fn update(request: InmantaRequest) -> ApiResult {
@@ -92,8 +92,8 @@ pub(super) async fn update(request: InmantaRequest) -> ApiResult {
     let environment = request.environment()?.uuid;
     let changed = request
         .change(move |store, key, now| {
-            store.records().update_notification(key, id.as_bytes(), read, cleared, now)
+            store.notifications().update(key, id.into(), read, cleared, now)
         })
         .await?;
-    data(notification_json(&environment, &changed))
+    data(notification_json(environment, &changed))
 }

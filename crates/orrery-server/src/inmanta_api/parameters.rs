@@ -1,10 +1,10 @@
 //! Parameters of environments and facts of resources.
 
 use axum::http::StatusCode;
-use orrery_model::ResourceId;
+use orrery_model::{EnvironmentId, ResourceId};
 use orrery_store::{
-    EnvironmentKey, NewParameter, ParameterFilter, ParameterSource, Store, StoreError,
-    StoredParameter,
+    EnvironmentKey, NewCompileRecord, NewParameter, OnParameterChanged, ParameterFilter,
+    ParameterSource, Store, StoreError, StoredParameter,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use super::request::{InmantaRequest, bad_request};
 use super::resources::derived_uuid;
 use super::response::{ApiResult, data, plain, time, with_status};
 use crate::app::parameters::{FACT_EXPIRY, FACTS_PAUSE};
-use crate::compile_service::{Trigger, request_for_values};
+use crate::compile_service::Trigger;
 use crate::error::ServerError;
 
 const AT_ONCE: usize = 1_000;
@@ -41,17 +41,17 @@ fn parse_source(name: &str) -> Result<ParameterSource, ServerError> {
 }
 
 /// Returns the UUID of a parameter or a fact for clients.
-fn uuid_of(environment: &[u8; 16], parameter: &StoredParameter) -> Uuid {
+fn uuid_of(environment: EnvironmentId, parameter: &StoredParameter) -> Uuid {
     let resource = parameter.resource.as_ref().map(ResourceId::as_str).unwrap_or_default();
     derived_uuid(environment, "parameter", &format!("{resource}\0{}", parameter.name))
 }
 
-fn parameter_json(environment: &[u8; 16], parameter: &StoredParameter) -> Value {
+fn parameter_json(environment: EnvironmentId, parameter: &StoredParameter) -> Value {
     let mut shown = json!({
         "id": uuid_of(environment, parameter),
         "name": parameter.name,
         "value": parameter.value,
-        "environment": Uuid::from_bytes(*environment),
+        "environment": environment.uuid(),
         "source": source_name(parameter.source),
         "updated": time(parameter.updated),
         "metadata": parameter.metadata,
@@ -64,7 +64,7 @@ fn parameter_json(environment: &[u8; 16], parameter: &StoredParameter) -> Value 
 }
 
 /// Converts to the v1 form.
-fn parameter_v1_json(environment: &[u8; 16], parameter: &StoredParameter) -> Value {
+fn parameter_v1_json(environment: EnvironmentId, parameter: &StoredParameter) -> Value {
     let mut shown = parameter_json(environment, parameter);
     let resource = parameter.resource.as_ref().map(ResourceId::as_str).unwrap_or_default();
     shown["resource_id"] = json!(resource);
@@ -72,15 +72,12 @@ fn parameter_v1_json(environment: &[u8; 16], parameter: &StoredParameter) -> Val
     shown
 }
 
-fn all_parameters(
-    store: &dyn Store,
-    key: EnvironmentKey,
-) -> Result<Vec<StoredParameter>, StoreError> {
+fn all_parameters(store: &Store, key: EnvironmentKey) -> Result<Vec<StoredParameter>, StoreError> {
     let mut found: Vec<StoredParameter> = Vec::new();
     loop {
         let after = found.last().map(|last| last.name.clone()).unwrap_or_default();
         let filter = ParameterFilter::default();
-        let part = store.records().list_parameters(key, &filter, &after, AT_ONCE)?;
+        let part = store.parameters().list(key, &filter, &after, AT_ONCE)?;
         let is_last = part.len() < AT_ONCE;
         found.extend(part);
         if is_last {
@@ -90,14 +87,14 @@ fn all_parameters(
 }
 
 fn all_facts(
-    store: &dyn Store,
+    store: &Store,
     key: EnvironmentKey,
     resource: Option<&str>,
 ) -> Result<Vec<StoredParameter>, StoreError> {
     let (mut found, mut after) = (Vec::new(), (0, String::new()));
     loop {
         let filter = ParameterFilter { resource, ..ParameterFilter::default() };
-        let part = store.records().list_facts(key, &filter, &after, AT_ONCE)?;
+        let part = store.parameters().list_facts(key, &filter, &after, AT_ONCE)?;
         let is_last = part.len() < AT_ONCE;
         for (place, fact) in part {
             after = place;
@@ -133,8 +130,8 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
                 "updated" => Key::Time(parameter.updated),
                 _ => Key::Text(parameter.name.clone()),
             };
-            let id = uuid_of(&environment, parameter).to_string();
-            items.push(ListItem { key, id, shown: parameter_json(&environment, parameter) });
+            let id = uuid_of(environment, parameter).to_string();
+            items.push(ListItem { key, id, shown: parameter_json(environment, parameter) });
         }
     }
     wanted.page(items)
@@ -159,11 +156,11 @@ pub(super) async fn list_facts(request: InmantaRequest) -> ApiResult {
             && wanted.contains("resource_id", resource)
             && expires.is_none_or(|expires| expires == fact.expires);
         let key = if wanted.column == "resource_id" { resource } else { fact.name.as_str() };
-        let id = uuid_of(&environment, fact).to_string();
+        let id = uuid_of(environment, fact).to_string();
         fits.then(|| ListItem {
             key: Key::Text(key.to_owned()),
             id,
-            shown: parameter_json(&environment, fact),
+            shown: parameter_json(environment, fact),
         })
     });
     wanted.page(items.collect())
@@ -175,7 +172,7 @@ pub(super) async fn facts_of(request: InmantaRequest) -> ApiResult {
     let environment = request.environment()?.uuid;
     let id = request.path_text("rid").to_owned();
     let found = request.with_store(move |store, key| all_facts(store, key, Some(&id))).await?;
-    data(found.iter().map(|fact| parameter_json(&environment, fact)).collect())
+    data(found.iter().map(|fact| parameter_json(environment, fact)).collect())
 }
 
 pub(super) async fn fact(request: InmantaRequest) -> ApiResult {
@@ -183,9 +180,9 @@ pub(super) async fn fact(request: InmantaRequest) -> ApiResult {
     let environment = request.environment()?.uuid;
     let (id, wanted) = (request.path_text("rid").to_owned(), request.path_uuid("fact")?);
     let found = request.with_store(move |store, key| all_facts(store, key, Some(&id))).await?;
-    let fact = found.iter().find(|fact| uuid_of(&environment, fact) == wanted);
+    let fact = found.iter().find(|fact| uuid_of(environment, fact) == wanted);
     let unknown = || ServerError::NotFound { kind: "fact", name: wanted.to_string() };
-    data(parameter_json(&environment, fact.ok_or_else(unknown)?))
+    data(parameter_json(environment, fact.ok_or_else(unknown)?))
 }
 
 /// A parameter value of a request.
@@ -229,10 +226,11 @@ async fn set(request: &InmantaRequest, given: NewValue) -> Result<StoredParamete
                 metadata: Some(&given.metadata),
             };
             let trigger = if given.resource.is_some() { Trigger::Fact } else { Trigger::Parameter };
-            store.records().put_parameter(key, &new, now, &|sql, effect| {
-                request_for_values(sql, key, trigger, effect, given.recompile, now).map(drop)
-            })?;
-            store.records().parameter(key, &given.name, given.resource.as_deref())
+            let (id, request) = trigger.to_compile();
+            let compile = NewCompileRecord { id, request: &request };
+            let then = OnParameterChanged::EnqueueCompile { compile, if_changed: given.recompile };
+            store.parameters().put(key, &new, now, then)?;
+            store.parameters().get(key, &given.name, given.resource.as_deref())
         })
         .await
 }
@@ -270,7 +268,7 @@ pub(super) async fn put(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["source", "value", "metadata", "recompile"])?;
     check_metadata(&request)?;
     let set = set(&request, parse_value(&request, request.path_text("name"))?).await?;
-    data(parameter_json(&request.environment()?.uuid, &set))
+    data(parameter_json(request.environment()?.uuid, &set))
 }
 
 pub(super) async fn put_fact(request: InmantaRequest) -> ApiResult {
@@ -278,13 +276,13 @@ pub(super) async fn put_fact(request: InmantaRequest) -> ApiResult {
     request.need_text("resource_id")?;
     check_metadata(&request)?;
     let set = set(&request, parse_value(&request, request.path_text("name"))?).await?;
-    data(parameter_json(&request.environment()?.uuid, &set))
+    data(parameter_json(request.environment()?.uuid, &set))
 }
 
 pub(super) async fn put_v1(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["source", "value", "resource_id", "metadata", "recompile", "expires"])?;
     let set = set(&request, parse_value(&request, request.path_text("id"))?).await?;
-    plain(json!({"parameter": parameter_v1_json(&request.environment()?.uuid, &set)}))
+    plain(json!({"parameter": parameter_v1_json(request.environment()?.uuid, &set)}))
 }
 
 /// Sets many values. Each requests its own compile if needed.
@@ -330,7 +328,7 @@ pub(super) async fn get_v1(request: InmantaRequest) -> ApiResult {
     let is_fact = resource.is_some();
     let found = request
         .change(move |store, key, now| {
-            let found = match store.records().parameter(key, &name, resource.as_deref()) {
+            let found = match store.parameters().get(key, &name, resource.as_deref()) {
                 Ok(found) => Some(found),
                 Err(StoreError::NotFound { .. } | StoreError::NoResource(_)) => None,
                 Err(error) => return Err(error),
@@ -338,7 +336,7 @@ pub(super) async fn get_v1(request: InmantaRequest) -> ApiResult {
             let is_fresh = |one: &StoredParameter| !one.expires || one.updated + FACT_EXPIRY >= now;
             let found = found.filter(is_fresh);
             if let (None, Some(id)) = (&found, &resource) {
-                match store.records().request_facts(key, id, FACTS_PAUSE, now) {
+                match store.parameters().request_facts(key, id, FACTS_PAUSE, now) {
                     Ok(_) | Err(StoreError::NoResource(_)) => {}
                     Err(error) => return Err(error),
                 }
@@ -347,7 +345,7 @@ pub(super) async fn get_v1(request: InmantaRequest) -> ApiResult {
         })
         .await?;
     match found {
-        Some(found) => plain(json!({"parameter": parameter_v1_json(&environment, &found)})),
+        Some(found) => plain(json!({"parameter": parameter_v1_json(environment, &found)})),
         None if is_fact => {
             let content = json!({"message": "Agents queried for resource parameter."});
             with_status(StatusCode::SERVICE_UNAVAILABLE, content)
@@ -384,7 +382,7 @@ pub(super) async fn list_v1(request: InmantaRequest) -> ApiResult {
             Ok(found)
         })
         .await?;
-    let shown = found.iter().map(|one| parameter_v1_json(&environment, one));
+    let shown = found.iter().map(|one| parameter_v1_json(environment, one));
     let shown: Vec<Value> = shown.filter(|one| contains(&one["metadata"], &query)).collect();
     let expire = FACT_EXPIRY.as_secs();
     plain(json!({"parameters": shown, "expire": expire, "now": time(request.app.now())}))
@@ -398,10 +396,10 @@ pub(super) async fn delete_v1(request: InmantaRequest) -> ApiResult {
     request
         .change(move |store, key, now| {
             let trigger = if resource.is_some() { Trigger::Fact } else { Trigger::Parameter };
-            let effect = orrery_store::ParameterEffect { changed: 1, resolved: 0 };
-            store.records().delete_parameter(key, &name, resource.as_deref(), now, &|sql| {
-                request_for_values(sql, key, trigger, effect, true, now).map(drop)
-            })
+            let (id, request) = trigger.to_compile();
+            let compile = NewCompileRecord { id, request: &request };
+            let then = OnParameterChanged::EnqueueCompile { compile, if_changed: true };
+            store.parameters().delete(key, &name, resource.as_deref(), now, then)
         })
         .await?;
     plain(json!({}))

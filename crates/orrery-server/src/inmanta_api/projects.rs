@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use orrery_api::{EnvironmentUpdate, NewEnvironment, NewProject, ProjectUpdate};
+use orrery_model::Id;
 use orrery_store::{EnvironmentRecord, ProjectRecord, SettingRecord, Store, StoreError};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -27,8 +28,8 @@ enum ApiVersion {
     V2,
 }
 
-fn uuid_of(id: &[u8; 16]) -> String {
-    Uuid::from_bytes(*id).to_string()
+fn uuid_of<K>(id: Id<K>) -> String {
+    id.uuid().to_string()
 }
 
 fn environment_json(
@@ -37,7 +38,7 @@ fn environment_json(
     set: &[SettingRecord],
 ) -> Value {
     let mut shown = json!({
-        "id": uuid_of(&record.uuid),
+        "id": uuid_of(record.uuid),
         "name": record.name,
         "repo_url": compile_service::mask_password(&record.repository),
         "repo_branch": record.branch,
@@ -51,7 +52,7 @@ fn environment_json(
         ApiVersion::V1 => "project",
         ApiVersion::V2 => "project_id",
     };
-    shown[owner] = json!(uuid_of(&record.project));
+    shown[owner] = json!(uuid_of(record.project));
     shown
 }
 
@@ -62,10 +63,10 @@ fn project_json(
 ) -> Value {
     let own = environments.iter().filter(|(environment, _)| environment.project == record.uuid);
     let own: Vec<Value> = match generation {
-        ApiVersion::V1 => own.map(|(one, _)| json!(uuid_of(&one.uuid))).collect(),
+        ApiVersion::V1 => own.map(|(one, _)| json!(uuid_of(one.uuid))).collect(),
         ApiVersion::V2 => own.map(|(one, set)| environment_json(generation, one, set)).collect(),
     };
-    json!({"id": uuid_of(&record.uuid), "name": record.name, "environments": own})
+    json!({"id": uuid_of(record.uuid), "name": record.name, "environments": own})
 }
 
 /// Returns the environments visible to the caller, with their settings.
@@ -77,10 +78,10 @@ async fn visible(
     let seen = request
         .app
         .with_store(move |store| {
-            let found = store.records().list_environments(project.as_ref().map(Uuid::as_bytes))?;
+            let found = store.environments().list(project.map(Into::into))?;
             let seen = found.into_iter().filter(|one| caller.may_in_environment(Right::View, one));
             seen.map(|one| {
-                let set = store.records().settings(one.key)?;
+                let set = store.settings().list(one.key)?;
                 Ok((one, set))
             })
             .collect()
@@ -94,9 +95,9 @@ async fn projects(
     generation: ApiVersion,
 ) -> Result<Vec<Value>, ServerError> {
     let environments = visible(request, None).await?;
-    let found = request.app.with_store(|store| store.records().projects()).await?;
+    let found = request.app.with_store(|store| store.projects().list()).await?;
     let may_see = |record: &ProjectRecord| {
-        request.caller.may_in_project(Right::View, &Uuid::from_bytes(record.uuid))
+        request.caller.may_in_project(Right::View, &record.uuid.uuid())
             || environments.iter().any(|(one, _)| one.project == record.uuid)
     };
     let seen = found.iter().filter(|record| may_see(record));
@@ -105,7 +106,7 @@ async fn projects(
 
 async fn project(request: &InmantaRequest, generation: ApiVersion) -> Result<Value, ServerError> {
     let id = request.path_uuid("project")?;
-    let found = request.app.with_store(move |store| store.records().project(id.as_bytes())).await?;
+    let found = request.app.with_store(move |store| store.projects().get(id.into())).await?;
     Ok(project_json(generation, &found, &visible(request, Some(id)).await?))
 }
 
@@ -174,10 +175,8 @@ pub(super) async fn modify_project(request: InmantaRequest) -> ApiResult {
 /// Deletes a project with all its environments.
 pub(super) async fn delete_project(request: InmantaRequest) -> ApiResult {
     let id = request.path_uuid("project")?;
-    let own = request
-        .app
-        .with_store(move |store| store.records().list_environments(Some(id.as_bytes())))
-        .await?;
+    let own =
+        request.app.with_store(move |store| store.environments().list(Some(id.into()))).await?;
     for environment in &own {
         environments::refuse_if_protected(&request.app, environment).await?;
     }
@@ -252,8 +251,8 @@ async fn read_environment(
     let (found, set) = request
         .app
         .with_store(move |store| {
-            let found = store.records().environment(id.as_bytes())?;
-            let set = store.records().settings(found.key)?;
+            let found = store.environments().get(id.into())?;
+            let set = store.settings().list(found.key)?;
             Ok((found, set))
         })
         .await?;
@@ -305,7 +304,7 @@ pub(super) async fn modify_environment(request: InmantaRequest) -> ApiResult {
 /// response.
 async fn wait_until(
     request: &InmantaRequest,
-    is_done: impl Fn(&dyn Store) -> Result<bool, StoreError> + Copy + Send + 'static,
+    is_done: impl Fn(&Store) -> Result<bool, StoreError> + Copy + Send + 'static,
 ) -> Result<(), ServerError> {
     let until = tokio::time::Instant::now() + WAIT_TIMEOUT;
     while tokio::time::Instant::now() < until {
@@ -323,7 +322,7 @@ async fn delete_and_wait(
 ) -> Result<(), ServerError> {
     let id = environment.uuid;
     drop(environments::begin_deletion(&request.app, &environment).await?);
-    let is_gone = move |store: &dyn Store| match store.records().environment(&id) {
+    let is_gone = move |store: &Store| match store.environments().get(id) {
         Err(StoreError::NotFound { .. }) => Ok(true),
         found => found.map(|_| false),
     };
@@ -340,7 +339,7 @@ pub(super) async fn delete_environment(request: InmantaRequest) -> ApiResult {
 pub(super) async fn clear_environment(request: InmantaRequest) -> ApiResult {
     let environment = request.environment()?.clone();
     let id = environments::begin_clearing(&request.app, &environment).await?.uuid;
-    let is_done = move |store: &dyn Store| match store.records().request(&id) {
+    let is_done = move |store: &Store| match store.requests().get(id) {
         // The request is deleted with the contents.
         Err(StoreError::NotFound { .. }) => Ok(true),
         found => found.map(|request| request.finished.is_some()),
@@ -360,7 +359,7 @@ pub(super) async fn resume(request: InmantaRequest) -> ApiResult {
 
 async fn set_halted(request: &InmantaRequest, halted: bool) -> ApiResult {
     request.allow_only(&[])?;
-    let id = Uuid::from_bytes(request.environment()?.uuid);
+    let id = request.environment()?.uuid.uuid();
     environments::set_halted(&request.app, id, halted).await?;
     done()
 }

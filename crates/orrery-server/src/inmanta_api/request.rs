@@ -261,7 +261,7 @@ impl InmantaRequest {
     /// Like `Services::with_store`, with the key of the environment.
     pub(super) async fn with_store<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Store, EnvironmentKey) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Store, EnvironmentKey) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ServerError> {
         let key = self.key()?;
         Ok(self.app.with_store(move |store| work(store, key)).await?)
@@ -270,7 +270,7 @@ impl InmantaRequest {
     /// Like `Services::try_with_store`, with the key of the environment.
     pub(super) async fn try_with_store<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Store, EnvironmentKey) -> Result<T, ServerError> + Send + 'static,
+        work: impl FnOnce(&Store, EnvironmentKey) -> Result<T, ServerError> + Send + 'static,
     ) -> Result<T, ServerError> {
         let key = self.key()?;
         self.app.try_with_store(move |store| work(store, key)).await
@@ -279,9 +279,7 @@ impl InmantaRequest {
     /// Like `Services::change`, with the key of the environment and the time.
     pub(super) async fn change<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn Store, EnvironmentKey, Timestamp) -> Result<T, StoreError>
-        + Send
-        + 'static,
+        work: impl FnOnce(&Store, EnvironmentKey, Timestamp) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ServerError> {
         let (key, now) = (self.key()?, self.app.now());
         Ok(self.app.change(move |store| work(store, key, now)).await?)

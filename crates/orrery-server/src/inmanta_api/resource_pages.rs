@@ -16,7 +16,7 @@ const FILTERS: [&str; 2] = ["resource_type", "status"];
 /// Returns the requested page; `None` if the list has another order, or filters that need all
 /// resources.
 pub(super) fn typed_page(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     wanted: &ListRequest,
     statuses: &[Status],
@@ -29,7 +29,7 @@ pub(super) fn typed_page(
     else {
         return Ok(None);
     };
-    let mut entities = store.records().resource_entities(environment)?;
+    let mut entities = store.resources().entities(environment)?;
     entities.retain(|entity| wanted.contains("resource_type", entity));
     let list = TypedList { store, environment, entities, with_orphans };
     let total = list.count_before(PagePosition::End)?;
@@ -45,7 +45,7 @@ pub(super) fn typed_page(
 }
 
 struct TypedList<'s> {
-    store: &'s dyn Store,
+    store: &'s Store,
     environment: EnvironmentKey,
     /// In the order of the list.
     entities: Vec<String>,
@@ -84,8 +84,8 @@ impl TypedList<'_> {
         }
         let ranges: Vec<(&str, &str)> =
             ranges.iter().map(|(low, high)| (low.as_str(), high.as_str())).collect();
-        let records = self.store.records();
-        let count = records.count_listed(self.environment, &ranges, self.with_orphans)?;
+        let store = &self.store;
+        let count = store.resources().count_listed(self.environment, &ranges, self.with_orphans)?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
@@ -116,9 +116,9 @@ impl TypedList<'_> {
             };
             while items.len() < limit {
                 let left = limit - items.len();
-                let records = self.store.records();
+                let store = &self.store;
                 let part =
-                    records.list_resources(self.environment, &query, after.as_deref(), left)?;
+                    store.resources().list(self.environment, &query, after.as_deref(), left)?;
                 items.extend(part.lines.into_iter().map(|line| ListItem {
                     key: Key::Text(entity.clone()),
                     id: line.summary.id.to_string(),

@@ -1,6 +1,6 @@
 //! Resources: lists, details, history, logs, compliance.
 
-use orrery_model::{Resource, ResourceId, Status, VersionNumber};
+use orrery_model::{EnvironmentId, Resource, ResourceId, Status, VersionNumber};
 use orrery_store::{
     EnvironmentKey, ResourceFilter, ResourceLine, ResourceQuery, Store, StoreError, VersionEntry,
     VersionInfo,
@@ -29,10 +29,10 @@ pub(super) fn id_details(id: &ResourceId) -> Value {
 }
 
 /// Returns a stable UUID for an object without one.
-pub(super) fn derived_uuid(environment: &[u8; 16], kind: &str, name: &str) -> Uuid {
+pub(super) fn derived_uuid(environment: EnvironmentId, kind: &str, name: &str) -> Uuid {
     use sha2::Digest as _;
     let mut digest = sha2::Sha256::new();
-    for part in [&environment[..], kind.as_bytes(), b"\0", name.as_bytes()] {
+    for part in [&environment.into_bytes()[..], kind.as_bytes(), b"\0", name.as_bytes()] {
         digest.update(part);
     }
     let mut bytes = [0; 16];
@@ -49,15 +49,15 @@ fn attributes_of(text: &str, requires: &[String]) -> Value {
 
 /// Returns the newest released version.
 pub(super) fn newest_released(
-    store: &dyn Store,
+    store: &Store,
     key: EnvironmentKey,
 ) -> Result<Option<VersionInfo>, StoreError> {
-    Ok(store.versions(key)?.into_iter().rfind(|version| version.released))
+    Ok(store.versions().list(key)?.into_iter().rfind(|version| version.released))
 }
 
 /// Returns the desired state of a resource in a version.
 pub(super) fn in_version(
-    store: &dyn Store,
+    store: &Store,
     key: EnvironmentKey,
     number: VersionNumber,
     id: &ResourceId,
@@ -70,19 +70,19 @@ pub(super) fn in_version(
     // Directly before the id in order; all ids end with a bracket.
     let text = id.as_str();
     let before = format!("{}\\{}", &text[..text.len() - 1], char::MAX);
-    let (found, _) = store.records().version_resources(key, number, &filter, Some(&before), 1)?;
+    let (found, _) = store.versions().resources(key, number, &filter, Some(&before), 1)?;
     Ok(found.into_iter().next().filter(|found| found.id == text))
 }
 
 /// Returns a resource of a version in the v1 form.
 pub(super) fn resource_v1_json(
     resource: &Resource,
-    environment: [u8; 16],
+    environment: EnvironmentId,
     number: VersionNumber,
 ) -> Value {
     let requires: Vec<String> = resource.requires.iter().map(ToString::to_string).collect();
     json!({
-        "environment": Uuid::from_bytes(environment).to_string(),
+        "environment": environment.uuid().to_string(),
         "resource_id": resource.id.as_str(),
         "resource_version_id": format!("{},v={number}", resource.id),
         "agent": resource.id.agent(),
@@ -91,32 +91,32 @@ pub(super) fn resource_v1_json(
         "resource_type": resource.id.entity(),
         "resource_id_value": resource.id.value(),
         "is_undefined": resource.flags.undefined,
-        "resource_set": derived_uuid(&environment, "set", resource.set.as_deref().unwrap_or("")),
+        "resource_set": derived_uuid(environment, "set", resource.set.as_deref().unwrap_or("")),
     })
 }
 
 /// Returns the latest actions on a resource.
 pub(super) fn actions_of(
-    store: &dyn Store,
+    store: &Store,
     key: EnvironmentKey,
-    environment: [u8; 16],
+    environment: EnvironmentId,
     id: &str,
     limit: usize,
 ) -> Result<Vec<Value>, StoreError> {
-    let actions = store.actions(key, id, None, limit)?;
-    Ok(actions.iter().map(|action| action_json(&environment, id, action)).collect())
+    let actions = store.actions().of_resource(key, id, None, limit)?;
+    Ok(actions.iter().map(|action| action_json(environment, id, action)).collect())
 }
 
 /// Returns all resources that match a query, including orphans.
 pub(super) fn all_lines(
-    store: &dyn Store,
+    store: &Store,
     key: EnvironmentKey,
     query: &ResourceQuery,
 ) -> Result<Vec<ResourceLine>, StoreError> {
     let mut found: Vec<ResourceLine> = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let part = store.records().list_resources(key, query, after.as_deref(), AT_ONCE)?;
+        let part = store.resources().list(key, query, after.as_deref(), AT_ONCE)?;
         found.extend(part.lines);
         match part.next {
             Some(next) => after = Some(next),
@@ -158,7 +158,7 @@ fn statuses(wanted: &ListRequest) -> Result<Vec<Status>, ServerError> {
 
 /// Returns a page in an order that the store does not support: reads and sorts everything.
 fn sorted_page(
-    store: &dyn Store,
+    store: &Store,
     key: EnvironmentKey,
     wanted: &ListRequest,
     statuses: Vec<Status>,
@@ -196,7 +196,8 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
                 None => sorted_page(store, key, &wanted, statuses)?,
             };
             read_details(store, key, &mut page.items)?;
-            let counts = if with_summary { Some(store.count_statuses(key)?) } else { None };
+            let counts =
+                if with_summary { Some(store.resources().count_statuses(key)?) } else { None };
             Ok((page, counts))
         })
         .await?;
@@ -215,19 +216,19 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
 
 /// Reads the fields of a page beside ids and statuses.
 fn read_details(
-    store: &dyn Store,
+    store: &Store,
     key: EnvironmentKey,
     items: &mut [ListItem],
 ) -> Result<(), StoreError> {
     let ids: Vec<&str> = items.iter().map(|item| item.id.as_str()).collect();
-    let standings = store.records().newest_revisions(key, &ids)?;
+    let standings = store.versions().newest_revisions(key, &ids)?;
     let newest = newest_released(store, key)?.map_or(0, |version| version.number.0);
     for (item, standing) in items.iter_mut().zip(standings) {
         let status = item.shown.take();
         let (version, requires) = match standing {
             Some(standing) if status != json!("orphaned") => (newest, standing.requires),
             _ => {
-                let history = store.records().resource_history(key, &item.id)?;
+                let history = store.resources().history(key, &item.id)?;
                 let last = history.into_iter().next();
                 last.map_or((0, Vec::new()), |last| (last.version.0, last.requires))
             }
@@ -261,8 +262,8 @@ pub(super) async fn details(request: InmantaRequest) -> ApiResult {
     let id = parse_id(request.path_text("rid"))?;
     let shown = request
         .with_store(move |store, key| {
-            let line = store.records().resource_line(key, id.as_str())?;
-            let history = store.records().resource_history(key, id.as_str())?;
+            let line = store.resources().line(key, id.as_str())?;
+            let history = store.resources().history(key, id.as_str())?;
             let released = newest_released(store, key)?.ok_or_else(|| no_resource(&id))?;
             let wanted = in_version(store, key, released.number, &id)?;
             let (attributes, requires) = match (wanted, history.first()) {
@@ -275,7 +276,7 @@ pub(super) async fn details(request: InmantaRequest) -> ApiResult {
             };
             let mut statuses = Map::new();
             for required in &requires {
-                let line = store.records().resource_line(key, required)?;
+                let line = store.resources().line(key, required)?;
                 statuses.insert(required.clone(), json!(line.summary.status.as_str()));
             }
             Ok(json!({
@@ -330,7 +331,7 @@ pub(super) async fn history(request: InmantaRequest) -> ApiResult {
     let id = request.path_text("rid").to_owned();
     let asked = id.clone();
     let found = request
-        .with_store(move |store, key| match store.records().resource_history(key, &asked) {
+        .with_store(move |store, key| match store.resources().history(key, &asked) {
             Err(StoreError::NoResource(_)) => Ok(Vec::new()),
             found => found,
         })
@@ -370,21 +371,21 @@ pub(super) async fn get_v1(request: InmantaRequest) -> ApiResult {
             let resource = json!({
                 "attributes": attributes_of(&found.attributes, &found.requires),
                 "is_undefined": found.undefined,
-                "environment": Uuid::from_bytes(environment).to_string(),
+                "environment": environment.uuid().to_string(),
                 "resource_id": found.id,
                 "resource_type": versioned.id.entity(),
                 "resource_id_value": versioned.id.value(),
                 "agent": versioned.id.agent(),
                 "attribute_hash": attributes.hash(&versioned.id).to_string(),
-                "resource_set": derived_uuid(&environment, "set", found.set.as_deref().unwrap_or("")),
+                "resource_set": derived_uuid(environment, "set", found.set.as_deref().unwrap_or("")),
             });
             let mut logs = Vec::new();
             if with_logs {
-                let actions = store.actions(key, versioned.id.as_str(), None, limit)?;
+                let actions = store.actions().of_resource(key, versioned.id.as_str(), None, limit)?;
                 let fits = |kind| only.as_deref().is_none_or(|only| only == action_name(kind));
                 let fitting = actions.iter().filter(|action| fits(action.kind));
                 let id = versioned.id.as_str();
-                logs = fitting.map(|action| action_json(&environment, id, action)).collect();
+                logs = fitting.map(|action| action_json(environment, id, action)).collect();
             }
             Ok((resource, logs))
         })
@@ -403,7 +404,7 @@ pub(super) async fn compliance(request: InmantaRequest) -> ApiResult {
             let mut report = Map::new();
             let newest = newest_released(store, key)?;
             for id in ids {
-                let line = store.records().resource_line(key, &id)?;
+                let line = store.resources().line(key, &id)?;
                 let state = &line.summary.state;
                 let wanted = match &newest {
                     Some(newest) => in_version(store, key, newest.number, &line.summary.id)?,
@@ -413,7 +414,11 @@ pub(super) async fn compliance(request: InmantaRequest) -> ApiResult {
                     .map(|wanted| serde_json::from_str(&wanted.attributes).unwrap_or_default())
                     .unwrap_or_default();
                 let differs = line.summary.status == Status::NonCompliant;
-                let latest = if differs { store.actions(key, &id, None, 1)? } else { Vec::new() };
+                let latest = if differs {
+                    store.actions().of_resource(key, &id, None, 1)?
+                } else {
+                    Vec::new()
+                };
                 let diff =
                     latest.first().map(|action| super::actions::attribute_changes(&action.change));
                 let shown = json!({

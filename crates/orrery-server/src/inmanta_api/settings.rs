@@ -53,7 +53,7 @@ async fn all(
     request: &InmantaRequest,
 ) -> Result<(Map<String, Value>, Map<String, Value>), ServerError> {
     request.allow_only(&[])?;
-    let set = request.with_store(|store, key| store.records().settings(key)).await?;
+    let set = request.with_store(|store, key| store.settings().list(key)).await?;
     Ok((values(&set), definitions(&set)))
 }
 
@@ -140,9 +140,7 @@ pub(super) async fn protect(request: InmantaRequest) -> ApiResult {
         checked.push((one.name, value));
     }
     request
-        .change(move |store, key, now| {
-            store.records().protect_settings(key, &checked, PROTECTORS[1], now)
-        })
+        .change(move |store, key, now| store.settings().protect(key, &checked, PROTECTORS[1], now))
         .await?;
     done()
 }

@@ -10,7 +10,7 @@ use super::request::InmantaRequest;
 use super::response::{ApiResult, data, with_status};
 
 async fn store_works(request: &InmantaRequest) -> Result<(), String> {
-    let asked = request.app.with_store(|store| store.records().latest_change()).await;
+    let asked = request.app.with_store(|store| store.changes().latest()).await;
     asked.map(drop).map_err(|error| ServerError::from(error).problem().detail)
 }
 

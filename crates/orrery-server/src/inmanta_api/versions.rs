@@ -7,11 +7,10 @@ use axum::http::header;
 use axum::response::IntoResponse as _;
 use futures_util::StreamExt as _;
 use orrery_api::{ResourceUpload, UnknownUpload, UploadScope, VersionUpload};
-use orrery_model::{Attributes, Resource, VersionNumber, VersionedId};
+use orrery_model::{Attributes, EnvironmentId, Resource, VersionNumber, VersionedId};
 use orrery_store::{EnvironmentKey, PutOutcome, Store, StoreError, VersionInfo};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use uuid::Uuid;
 
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain, time};
@@ -159,12 +158,12 @@ async fn store(
     let environment = request.environment()?.clone();
     let caller = request.caller.clone();
     let (key, now) = (environment.key, request.app.now());
-    let put = move |store: &dyn Store| {
+    let put = move |store: &Store| {
         check_push(store, &environment)?;
         let mut author = VersionAuthor::for_caller(store, &caller)?;
         upload.code = modules.bundle(store, key, &author, &mut upload)?;
         author.generated_code = upload.code.clone();
-        let settings = store.records().settings(key)?;
+        let settings = store.settings().list(key)?;
         let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
         store_upload(store, key, &author, upload, auto, now).map(|stored| stored.put)
     };
@@ -229,11 +228,11 @@ fn given_info(version: &VersionInfo) -> Value {
     Value::Object(info)
 }
 
-pub(super) fn version_v1_json(environment: &[u8; 16], version: &VersionInfo) -> Value {
+pub(super) fn version_v1_json(environment: EnvironmentId, version: &VersionInfo) -> Value {
     let constraints = inmanta_info(version, "project_constraints");
     json!({
         "version": version.number.0,
-        "environment": Uuid::from_bytes(*environment).to_string(),
+        "environment": environment.uuid().to_string(),
         "date": time(version.made_at),
         "released": version.released,
         "version_info": given_info(version),
@@ -258,14 +257,14 @@ pub(super) async fn list_v1(request: InmantaRequest) -> ApiResult {
         usize::try_from(number).map_err(|_| bad_request("Start and limit must not be negative."))
     };
     let (start, limit) = (at(start.unwrap_or(0))?, at(limit.unwrap_or(1000))?.min(1000));
-    let versions = request.with_store(|store, key| store.versions(key)).await?;
+    let versions = request.with_store(|store, key| store.versions().list(key)).await?;
     let environment = request.environment()?.uuid;
     let shown: Vec<Value> = versions
         .iter()
         .rev()
         .skip(start)
         .take(limit)
-        .map(|version| version_v1_json(&environment, version))
+        .map(|version| version_v1_json(environment, version))
         .collect();
     plain(json!({"versions": shown, "start": start, "limit": limit, "count": versions.len()}))
 }
@@ -282,18 +281,18 @@ pub(super) async fn get_v1(request: InmantaRequest) -> ApiResult {
     let (version, rows, unknowns) = request
         .with_store(move |store, key| {
             let version = version_info(store, key, number)?;
-            let mut rows = orrery_store::load_version(store, key, number)?.resources;
+            let mut rows = store.versions().load(key, number)?.resources;
             if let Some(limit) = limit.filter(|limit| *limit > 0) {
                 rows.truncate(limit);
             }
-            Ok((version, rows, store.unknowns(key, number)?))
+            Ok((version, rows, store.versions().unknowns(key, number)?))
         })
         .await?;
     let unknowns: Vec<Value> = unknowns
         .into_iter()
         .map(|(unknown, resolved)| {
             json!({
-                "environment": Uuid::from_bytes(environment).to_string(),
+                "environment": environment.uuid().to_string(),
                 "name": unknown.name,
                 "resource_id": unknown.resource.map(|id| id.to_string()).unwrap_or_default(),
                 "source": unknown.source,
@@ -303,7 +302,7 @@ pub(super) async fn get_v1(request: InmantaRequest) -> ApiResult {
             })
         })
         .collect();
-    let model = version_v1_json(&environment, &version);
+    let model = version_v1_json(environment, &version);
     let head = format!(r#"{{"model":{model},"unknowns":{},"resources":["#, Value::from(unknowns));
     let rows = Rows { rows: Arc::new(rows), key: request.key()?, environment, number, with_logs };
     let parts = futures_util::stream::unfold((request.app.clone(), rows, 0, turn), next_part);
@@ -322,7 +321,7 @@ const WRITTEN_AT_ONCE: usize = 200;
 struct Rows {
     rows: Arc<Vec<Resource>>,
     key: EnvironmentKey,
-    environment: [u8; 16],
+    environment: EnvironmentId,
     number: VersionNumber,
     with_logs: bool,
 }
@@ -364,24 +363,24 @@ pub(super) async fn release_v1(request: InmantaRequest) -> ApiResult {
     let environment = request.environment()?.uuid;
     let version = request
         .change(move |store, key, now| {
-            store.release_version(key, number, now)?;
+            store.versions().release(key, number, now)?;
             version_info(store, key, number)
         })
         .await?;
-    plain(json!({"model": version_v1_json(&environment, &version)}))
+    plain(json!({"model": version_v1_json(environment, &version)}))
 }
 
 pub(super) async fn promote(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["trigger_method"])?;
     let number = request.path_version("version")?;
-    request.change(move |store, key, now| store.release_version(key, number, now)).await?;
+    request.change(move |store, key, now| store.versions().release(key, number, now)).await?;
     done()
 }
 
 pub(super) async fn delete(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let number = request.path_version("version")?;
-    let deleted = request.change(move |store, key, _| store.delete_version(key, number)).await;
+    let deleted = request.change(move |store, key, _| store.versions().delete(key, number)).await;
     match deleted {
         Err(ServerError::Store(StoreError::VersionInUse(_))) => {
             Err(bad_request("Cannot delete the active version"))

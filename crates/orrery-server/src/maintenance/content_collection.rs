@@ -24,8 +24,8 @@ impl MaintenanceTask for ContentCollection {
     }
 
     fn run(&mut self, services: &Services, turn: Turn) -> Result<(), StoreError> {
-        let records = services.store().records();
-        let collected = records.collect_contents(turn.now - self.grace, turn.now)?;
+        let store = services.store();
+        let collected = store.contents().collect(turn.now - self.grace, turn.now)?;
         if collected.deleted > 0 {
             let (deleted, bytes) = (collected.deleted, collected.bytes);
             tracing::info!(deleted, bytes, "unreferenced contents deleted");

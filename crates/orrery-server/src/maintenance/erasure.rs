@@ -6,15 +6,15 @@ use orrery_store::{EnvironmentRecord, Lease, Store, StoreError};
 /// Erases the data of an environment, and the environment itself if it is marked for deletion. The
 /// engine must have stopped.
 pub(crate) fn erase_environment(
-    store: &dyn Store,
+    store: &Store,
     lease: &Lease,
     environment: &EnvironmentRecord,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let records = store.records().under_lease(lease);
-    while !records.delete_environment_contents(environment.key, now)? {}
+    let records = store.under_lease(lease);
+    while !records.environments().delete_contents(environment.key, now)? {}
     if environment.deleting {
-        records.delete_environment(&environment.uuid, now)?;
+        records.environments().delete(environment.uuid, now)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use orrery_model::{ResourceId, Timestamp};
-use orrery_store::{Store, StoreError};
+use orrery_store::{NewRequest, RequestKind, Selection, Store, StoreError};
 use uuid::Uuid;
 
 use crate::app::parameters::FACT_RENEWAL;
@@ -32,7 +32,7 @@ impl MaintenanceTask for FactRefresh {
     }
 
     fn run(&mut self, services: &Services, turn: Turn) -> Result<(), StoreError> {
-        if request_fact_refresh(&**services.store(), turn.now)? > 0 {
+        if request_fact_refresh(services.store(), turn.now)? > 0 {
             services.wake_up();
         }
         Ok(())
@@ -40,12 +40,13 @@ impl MaintenanceTask for FactRefresh {
 }
 
 /// Requests a refresh of facts that are about to expire. Returns the number of resources.
-fn request_fact_refresh(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
+fn request_fact_refresh(store: &Store, now: Timestamp) -> Result<usize, StoreError> {
     let mut requested = 0;
-    for (environment, mut ids) in store.records().stale_facts(now - FACT_RENEWAL)? {
+    for (environment, mut ids) in store.parameters().stale_facts(now - FACT_RENEWAL)? {
         // Requests for paused agents would only pile up.
         let paused: BTreeSet<String> = store
-            .agents(environment)?
+            .agents()
+            .states(environment)?
             .into_iter()
             .filter(|agent| agent.paused)
             .map(|agent| agent.name)
@@ -53,8 +54,9 @@ fn request_fact_refresh(store: &dyn Store, now: Timestamp) -> Result<usize, Stor
         let is_paused = |id: &ResourceId| paused.contains(id.agent());
         ids.retain(|id| id.parse().is_ok_and(|id| !is_paused(&id)));
         for ids in ids.chunks(RESOURCES_PER_REQUEST) {
-            let (id, payload) = (Uuid::new_v4().into_bytes(), serde_json::json!({"ids": ids}));
-            store.records().add_request(environment, id, "facts", &payload, now)?;
+            let kind = &RequestKind::Facts(Selection::of_ids(ids.iter().cloned()));
+            let request = NewRequest { uuid: Uuid::new_v4().into(), kind };
+            store.requests().add(environment, &request, now)?;
             requested += ids.len();
         }
     }
@@ -63,12 +65,11 @@ fn request_fact_refresh(store: &dyn Store, now: Timestamp) -> Result<usize, Stor
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use orrery_model::{AttributeHash, ResourceState};
     use orrery_store::{
         Holder, LeaseRequest, NewParameter, NewVersion, ParameterSource, PutScope, ResultRecord,
-        SqliteStore,
+        Store,
     };
 
     use super::*;
@@ -83,8 +84,8 @@ mod tests {
     /// are left out.
     #[test]
     fn facts_are_renewed_before_they_expire() {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
-        let (records, key) = (store.records(), store.default_environment().unwrap());
+        let store: Store = Store::in_memory().unwrap();
+        let key = store.environments().ensure_default().unwrap();
         let resources =
             [resource("a", "1"), resource("a", "2"), resource("a", "3"), resource("b", "4")];
         let version = NewVersion {
@@ -100,17 +101,17 @@ mod tests {
             lease: None,
             project: None,
         };
-        let keys = store.put_version(key, &version).unwrap().keys;
+        let keys = store.versions().put(key, &version).unwrap().keys;
         let holder = Holder::this_process("test", Timestamp(1));
         let request = LeaseRequest { holder, now: Timestamp(1), expires: None };
-        let lease = store.acquire_lease(key, &request).unwrap();
+        let lease = store.leases().acquire(key, &request).unwrap();
         let state = ResourceState::new(AttributeHash([1; 16]), false);
         for ((resource, key_of), expires) in
             resources.iter().zip(keys).zip([true, false, true, true])
         {
             let record =
                 ResultRecord { resource: key_of, state: Some(&state), action: None, facts: &[] };
-            store.record_results(&lease, &[record]).unwrap();
+            store.engine().record_results(&lease, &[record]).unwrap();
             let new = NewParameter {
                 name: "size",
                 value: "1",
@@ -119,17 +120,17 @@ mod tests {
                 expires,
                 metadata: None,
             };
-            records.put_parameter(key, &new, Timestamp(1), &|_, _| Ok(())).unwrap();
+            store
+                .parameters()
+                .put(key, &new, Timestamp(1), orrery_store::OnParameterChanged::Nothing)
+                .unwrap();
         }
-        store.set_paused(key, Some("b"), true).unwrap();
-        assert_eq!(request_fact_refresh(&*store, Timestamp(1) + FACT_RENEWAL).unwrap(), 0);
-        assert_eq!(request_fact_refresh(&*store, Timestamp(2) + FACT_RENEWAL).unwrap(), 2);
-        let open = records.open_requests(key).unwrap();
+        store.agents().set_paused(key, Some("b"), true).unwrap();
+        assert_eq!(request_fact_refresh(&store, Timestamp(1) + FACT_RENEWAL).unwrap(), 0);
+        assert_eq!(request_fact_refresh(&store, Timestamp(2) + FACT_RENEWAL).unwrap(), 2);
+        let open = store.requests().open(key).unwrap();
         assert_eq!(open.len(), 1);
         let ids = [resources[0].id.as_str(), resources[2].id.as_str()];
-        assert_eq!(
-            (open[0].kind.as_str(), &open[0].payload),
-            ("facts", &serde_json::json!({"ids": ids}))
-        );
+        assert_eq!(open[0].kind, RequestKind::Facts(Selection::of_ids(ids)));
     }
 }

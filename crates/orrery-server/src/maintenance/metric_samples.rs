@@ -52,11 +52,11 @@ impl MaintenanceTask for MetricSamples {
     }
 
     fn run(&mut self, services: &Services, turn: Turn) -> Result<(), StoreError> {
-        let store = &**services.store();
+        let store = &services.store();
         let full_turn = turn_at(FULL_INTERVAL, turn.at);
         let is_full = self.last_full.is_none_or(|last| last < full_turn);
-        let latest = store.records().latest_change()?;
-        let changed = store.records().changed_environments(self.seen)?;
+        let latest = store.changes().latest()?;
+        let changed = store.changes().environments(self.seen)?;
         self.seen = latest;
         self.last_full = Some(full_turn);
         for_each_environment(store, self.name(), |environment| {
@@ -70,12 +70,11 @@ impl MaintenanceTask for MetricSamples {
 
 /// Samples the metrics of an environment. `since` is the time of the previous sample.
 fn sample_metrics(
-    store: &dyn Store,
+    store: &Store,
     environment: &EnvironmentRecord,
     since: Timestamp,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let records = store.records();
     let key = environment.key;
     let metric = |name: &str, category: &str, count: i64, value: i64| MetricRecord {
         name: name.to_owned(),
@@ -85,14 +84,14 @@ fn sample_metrics(
         value,
     };
     let mut metrics = Vec::new();
-    let counts = store.count_statuses(key)?;
+    let counts = store.resources().count_statuses(key)?;
     for status in Status::ALL {
         let count = counts.get(&status).copied().unwrap_or(0);
         let count = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1000);
         metrics.push(metric(RESOURCE_COUNT, status.as_str(), 1, count));
     }
-    let has_engine = store.lease_holder(key)?.is_some();
-    let agents = store.agents(key)?;
+    let has_engine = store.leases().holder(key)?.is_some();
+    let agents = store.agents().states(key)?;
     let paused = agents.iter().filter(|agent| agent.paused).count();
     let rest = agents.len() - paused;
     let (up, down) = if has_engine { (rest, 0) } else { (0, rest) };
@@ -100,11 +99,11 @@ fn sample_metrics(
         let count = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1000);
         metrics.push(metric(AGENT_COUNT, category, 1, count));
     }
-    let (count, took, waited) = records.compile_times(key, since, now)?;
+    let (count, took, waited) = store.metrics().compile_times(key, since, now)?;
     if count > 0 {
         // Milliseconds.
         metrics.push(metric(COMPILE_TIME, "", count, took / 1000));
         metrics.push(metric(COMPILE_WAITING_TIME, "", count, waited / 1000));
     }
-    records.add_metrics(key, &metrics)
+    store.metrics().add(key, &metrics)
 }

@@ -142,7 +142,7 @@ impl Schedule {
                 continue;
             }
             let (name, begun) = (task.name(), monotonic());
-            let result = match services.store().records().claim_turn(task.claim_key(), at) {
+            let result = match services.store().meta().claim_turn(task.claim_key(), at) {
                 Ok(true) => {
                     *last_turn = Some(at);
                     run_guarded(&mut **task, services, Turn { at, now })
@@ -183,12 +183,12 @@ fn run_guarded(
 /// Runs `work` for each environment that is not being deleted. Returns the last failure, after all
 /// environments.
 fn for_each_environment(
-    store: &dyn Store,
+    store: &Store,
     name: &'static str,
     mut work: impl FnMut(&EnvironmentRecord) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut failure = Ok(());
-    for environment in store.records().list_environments(None)? {
+    for environment in store.environments().list(None)? {
         if environment.deleting {
             continue;
         }
@@ -212,7 +212,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use orrery_store::SqliteStore;
+    use orrery_store::Store;
 
     use super::*;
     use crate::task_status::{TaskResult, TaskStatus};
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn tasks_report_their_runs_and_failures() {
-        let services = Services::new(Arc::new(SqliteStore::in_memory().unwrap()));
+        let services = Services::new(Store::in_memory().unwrap());
         let (good, bad) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let tasks: Vec<Box<dyn MaintenanceTask>> = vec![
             Box::new(Counting {
@@ -279,10 +279,10 @@ mod tests {
 
     #[test]
     fn one_server_of_an_installation_runs_a_turn() {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        let store: Store = Store::in_memory().unwrap();
         let runs: Arc<AtomicU32> = Arc::default();
         let server = || {
-            let (services, statuses) = (Services::new(Arc::clone(&store)), TaskStatuses::default());
+            let (services, statuses) = (Services::new(store.clone()), TaskStatuses::default());
             let task = Counting { name: "task", runs: Arc::clone(&runs), outcome: || Ok(()) };
             let schedule = Schedule::new(vec![Box::new(task)], &statuses);
             (services, statuses, schedule)

@@ -31,23 +31,22 @@ impl MaintenanceTask for ServerRetention {
     }
 
     fn run(&mut self, services: &Services, turn: Turn) -> Result<(), StoreError> {
-        apply_server_retention(&**services.store(), self.audit, turn.now)
+        apply_server_retention(services.store(), self.audit, turn.now)
     }
 }
 
 /// Applies retention to data that belongs to no environment.
 fn apply_server_retention(
-    store: &dyn Store,
+    store: &Store,
     audit_retention: Option<Duration>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let records = store.records();
-    records.expire_idempotency_keys(now - IDEMPOTENCY_RETENTION)?;
-    records.expire_networks(now)?;
+    store.idempotency().expire(now - IDEMPOTENCY_RETENTION)?;
+    store.accounts().expire_networks(now)?;
     if let Some(retention) = audit_retention {
         // In batches, so that appends can run in between.
         for _ in 0..AUDIT_BATCHES_MAX {
-            if records.expire_audit(now - retention, AUDIT_BATCH, now)? == 0 {
+            if store.audit().expire(now - retention, AUDIT_BATCH, now)? == 0 {
                 break;
             }
         }

@@ -57,9 +57,8 @@ pub(crate) async fn replay_repeated(
     // Longer than a request can take: the first attempt is dead.
     let abandoned = state.now() - 2 * REQUEST_TIMEOUT;
     let mine = Arc::clone(&attempt);
-    let known = state
-        .with_store(move |store| store.records().begin_idempotent(&mine, &digest, abandoned))
-        .await?;
+    let known =
+        state.with_store(move |store| store.idempotency().begin(&mine, &digest, abandoned)).await?;
     match known {
         KeyState::First => {}
         KeyState::Answered(kept) => return Ok(replay(kept)),
@@ -93,9 +92,8 @@ pub(crate) async fn replay_repeated(
     let bytes = bytes.map_err(|error| ServerError::Internal(error.to_string()))?;
     let secret = gives_secrets && parts.status.is_success();
     let kept = to_stored_response(parts.status, &parts.headers, &bytes).filter(|_| !secret);
-    let ended = state
-        .with_store(move |store| store.records().finish_idempotent(&attempt, kept.as_ref()))
-        .await;
+    let ended =
+        state.with_store(move |store| store.idempotency().finish(&attempt, kept.as_ref())).await;
     if let Err(error) = ended {
         // The client gets the response now; a repetition learns only that the request was executed.
         tracing::error!(error = &error as &dyn std::error::Error, "cannot store a response");

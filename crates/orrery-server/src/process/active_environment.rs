@@ -9,8 +9,7 @@ use orrery_executor::{Engine, RequestId, RequestProgress};
 use orrery_handlers::Permit;
 use orrery_model::{Inventory, ResourceId};
 use orrery_scheduler::{Event, Filter, Settings};
-use orrery_store::{Lease, RequestRecord, ServedName};
-use serde_json::Value;
+use orrery_store::{Lease, RequestRecord, RequestResult, ServedName};
 
 use crate::state::ServerState;
 
@@ -18,7 +17,7 @@ use super::agent_routing::{AgentRouter, RoutingChanges};
 use super::epochs;
 use super::facts::UnknownFacts;
 use super::handlers::Handlers;
-use super::runner::{DRY_RUN, RunnerError};
+use super::runner::RunnerError;
 
 /// Interval between progress records; shorter requests cost no write.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,7 +35,7 @@ pub(super) struct ActiveEnvironment {
     /// Requests in progress.
     pub(super) requests: Vec<PendingRequest>,
     /// Outcomes that are not persisted yet.
-    pub(super) ended: Vec<(RequestRecord, Value)>,
+    pub(super) ended: Vec<(RequestRecord, RequestResult)>,
     /// Parked resources without a notification yet, with their attempts.
     pub(super) parked: Vec<(ResourceId, u32)>,
     /// Resources with an unknown effect, without a notification yet.
@@ -123,13 +122,13 @@ impl ActiveEnvironment {
             else {
                 continue;
             };
-            let outcome = super::requests::outcome(&answer);
+            let outcome = super::requests::result(&answer);
             self.ended.push((self.requests.remove(at).request, outcome));
         }
-        let records = app.store().records().under_lease(&self.lease);
+        let records = app.store().under_lease(&self.lease);
         // A failed write is retried at the next step.
         while let Some((request, outcome)) = self.ended.last() {
-            records.finish_request(request, outcome, app.now())?;
+            records.requests().finish(request, outcome, app.now())?;
             self.ended.pop();
             app.wake_up();
         }
@@ -147,7 +146,7 @@ impl ActiveEnvironment {
             }
             if paused != open.reported_paused || progress != open.progress {
                 let noted = super::requests::progress(&paused, progress.as_ref());
-                records.record_progress(&open.request, &noted, app.now())?;
+                records.requests().record_progress(&open.request, &noted, app.now())?;
                 (open.reported_paused, open.progress) = (paused, progress);
                 app.wake_up();
             }
@@ -169,22 +168,22 @@ pub(super) fn claim_requests(
     open: Vec<RequestRecord>,
     known: &[PendingRequest],
 ) -> Result<NewRequests, RunnerError> {
-    let store = Arc::clone(app.store());
-    let (records, key) = (store.records().under_lease(lease), lease.environment());
+    let store = app.store().clone();
+    let (records, key) = (store.under_lease(lease), lease.environment());
     let mut new_requests = NewRequests { events: Vec::new(), requests: Vec::new() };
     for request in open {
-        if request.kind == DRY_RUN || known.iter().any(|known| known.request.key == request.key) {
+        if request.kind.is_dry_run() || known.iter().any(|known| known.request.key == request.key) {
             continue;
         }
-        records.accept_request(request.key, app.now())?;
-        match super::requests::event(&*store, key, &request)? {
+        records.requests().accept(request.key, app.now())?;
+        match super::requests::event(&store, key, &request)? {
             Ok(event) => {
                 new_requests.events.push(event);
                 new_requests.requests.push(request);
             }
             Err(refusal) => {
-                let outcome = serde_json::json!({"error": refusal});
-                records.finish_request(&request, &outcome, app.now())?;
+                let refused = RequestResult::Failed { error: refusal };
+                records.requests().finish(&request, &refused, app.now())?;
                 app.wake_up();
             }
         }
@@ -198,7 +197,9 @@ pub(super) fn pending_requests(
     request_ids: Vec<RequestId>,
 ) -> impl Iterator<Item = PendingRequest> {
     requests.into_iter().zip(request_ids).map(|(request, request_id)| {
-        let reported_paused = super::requests::reported_paused(request.outcome.as_ref());
+        let progress = request.progress.as_ref();
+        let reported_paused = progress.map(|noted| noted.paused_agents.clone());
+        let reported_paused = reported_paused.unwrap_or_default();
         PendingRequest {
             request,
             request_id,

@@ -8,7 +8,7 @@ use orrery_base::lock::IgnorePoison;
 use orrery_executor::{ExecutionSite, NoTarget, TargetResolver, outward_site};
 use orrery_gateway::RemoteSite;
 use orrery_handlers::target::host_name;
-use orrery_model::{Deployer, Inventory, Placement};
+use orrery_model::{Deployer, Inventory, Placement, RemoteAgentId};
 use orrery_store::{EnvironmentRecord, ServedName, Store, StoreError};
 use uuid::Uuid;
 
@@ -48,13 +48,13 @@ pub(super) struct RoutingChanges {
 impl AgentRouter {
     pub(super) fn read(
         app: &ServerState,
-        store: &dyn Store,
+        store: &Store,
         environment: &EnvironmentRecord,
         settings: &EnvironmentSettings,
         declared: DeclaredAgents,
         own_machine: Arc<OwnMachine>,
     ) -> Result<Self, StoreError> {
-        let served = store.records().served_names(environment.key)?;
+        let served = store.remote_agents().served_names(environment.key)?;
         let enrolled = placement::enrolled(&served);
         let table = RoutingTable {
             inventory: placement::inventory(&host_name(), settings, declared, enrolled),
@@ -62,7 +62,7 @@ impl AgentRouter {
         };
         Ok(AgentRouter {
             app: app.clone(),
-            environment: Uuid::from_bytes(environment.uuid),
+            environment: environment.uuid.uuid(),
             own_machine,
             table: RwLock::new(table),
             sent: Arc::default(),
@@ -77,7 +77,7 @@ impl AgentRouter {
     /// Returns one agent for each connected machine.
     pub(super) fn connected_agents(&self) -> Vec<String> {
         let table = self.table.read().ignore_poison();
-        let machines: BTreeMap<[u8; 16], &String> = table
+        let machines: BTreeMap<RemoteAgentId, &String> = table
             .served
             .values()
             .filter(|served| served.gateway.is_some() && !served.revoked)
@@ -166,7 +166,7 @@ impl TargetResolver for AgentRouter {
         match (&placement, table.served.get(agent)) {
             (Placement::Local(_), _) => Ok(self.own_machine.execution_site()),
             (Placement::Remote, Some(served)) => {
-                let identity = (agent.to_owned(), Uuid::from_bytes(served.agent));
+                let identity = (agent.to_owned(), served.agent.uuid());
                 let sent = Arc::clone(&self.sent);
                 let site =
                     RemoteSite::new(self.app.agent_access(), self.environment, identity, sent);
@@ -192,10 +192,10 @@ mod tests {
     fn served(name: &str, agent: u8, session: i64, connected: bool) -> (String, ServedName) {
         let one = ServedName {
             name: name.to_owned(),
-            agent: [agent; 16],
+            agent: orrery_model::Id::from_bytes([agent; 16]),
             revoked: false,
             session,
-            gateway: connected.then_some([9; 16]),
+            gateway: connected.then_some(orrery_model::Id::from_bytes([9; 16])),
             seen: None,
         };
         (name.to_owned(), one)

@@ -10,16 +10,14 @@ use orrery_executor::{
     declared_addresses, plan,
 };
 use orrery_model::{
-    ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState, VersionNumber,
+    ChangeKind, DryRunId, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState, VersionNumber,
 };
 use orrery_scheduler::{DryRunSkip, Interval, Settings};
 use orrery_store::{
-    DryRunResult, EnvironmentRecord, Lease, Records, RequestClaim, RequestRecord, StoreError,
-    local_agents,
+    DryRunResult, EnvironmentRecord, Lease, RequestClaim, RequestKind, RequestRecord,
+    RequestResult, Store, StoreError, local_agents,
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::placement::DeclaredAgents;
 use crate::settings::EnvironmentSettings;
@@ -34,12 +32,6 @@ use super::secrets::EnvironmentSecrets;
 
 /// Results per transaction.
 const BATCH: usize = 1_000;
-
-#[derive(Debug, Deserialize)]
-struct Payload {
-    dry_run: Uuid,
-    version: u32,
-}
 
 /// A requested dry run.
 pub(super) struct DryRun {
@@ -57,19 +49,22 @@ pub(super) struct DryRun {
 impl DryRun {
     /// Executes the dry run and records its end.
     pub(super) fn run(self) {
-        let payload: Result<Payload, _> = serde_json::from_value(self.request.payload.clone());
-        let ended = match payload {
-            Ok(payload) => match self.execute(&payload) {
+        let ended = match self.request.kind {
+            RequestKind::DryRun { dry_run, version } => match self.execute(dry_run, version) {
                 Err(RunnerError::Store(error @ StoreError::StaleEpoch { .. })) => Err(error),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a dry run failed");
-                    self.fail_remaining(&payload, &error_chain(&error))
+                    self.fail_remaining(dry_run, version, &error_chain(&error))
                 }
                 Ok(()) => Ok(()),
             },
-            Err(error) => {
-                let outcome = json!({"error": error.to_string()});
-                self.records().finish_request(&self.request, &outcome, self.app.now())
+            ref other => {
+                let error = match other {
+                    RequestKind::Unreadable { reason, .. } => reason.clone(),
+                    other => format!("not a dry run: {}", other.name()),
+                };
+                let failed = RequestResult::Failed { error };
+                self.leased().requests().finish(&self.request, &failed, self.app.now())
             }
         };
         match ended {
@@ -85,21 +80,19 @@ impl DryRun {
     }
 
     /// Records, fenced by the lease if there is one.
-    fn records(&self) -> Records<'_> {
-        let records = self.app.store().records();
+    fn leased(&self) -> Store {
+        let store = self.app.store();
         match &self.lease {
-            Some(lease) => records.under_lease(lease),
-            None => records,
+            Some(lease) => store.under_lease(lease),
+            None => store.clone(),
         }
     }
 
-    fn execute(&self, payload: &Payload) -> Result<(), RunnerError> {
-        let store = Arc::clone(self.app.store());
+    fn execute(&self, id: DryRunId, number: VersionNumber) -> Result<(), RunnerError> {
+        let store = self.app.store().clone();
         let key = self.environment.key;
-        let number = VersionNumber(payload.version);
-        let id = payload.dry_run.into_bytes();
-        let desired = read_desired(&*store, key, number)?;
-        let versions = store.versions(key)?;
+        let desired = read_desired(&store, key, number)?;
+        let versions = store.versions().list(key)?;
         let Some(version) = versions.iter().find(|version| version.number == number) else {
             return Err(StoreError::NoVersion(number).into());
         };
@@ -108,7 +101,7 @@ impl DryRun {
             options: &self.options,
             environment: &self.environment,
             lease: None,
-            rights: determine_rights(&self.app, &*store, self.options.own_machine.policy)?,
+            rights: determine_rights(&self.app, &store, self.options.own_machine.policy)?,
         };
         let declared = DeclaredAgents {
             addresses: declared_addresses(&desired.resources),
@@ -125,9 +118,9 @@ impl DryRun {
             .iter()
             .map(|(resource, _)| unasked_result(resource, DryRunSkip::AgentDown))
             .collect();
-        self.persist(&id, &down)?;
+        self.persist(id, &down)?;
         let (resources, keys): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        let states = StoredStates::read(&*store, key)?;
+        let states = StoredStates::read(&store, key)?;
         let states: Vec<Option<ResourceState>> =
             keys.iter().map(|key| states.get(*key).cloned()).collect();
         let names: Vec<Resource> = resources.clone();
@@ -142,18 +135,25 @@ impl DryRun {
             .zip(planned)
             .map(|((resource, state), planned)| to_result(resource, state.as_ref(), planned))
             .collect();
-        self.persist(&id, &results)?;
-        let outcome = json!({"done": true});
-        self.records().finish_dry_run(&self.claim, &id, &outcome, self.app.now())?;
+        self.persist(id, &results)?;
+        self.leased().dry_runs().finish(
+            &self.claim,
+            id,
+            &RequestResult::Done(None),
+            self.app.now(),
+        )?;
         Ok(())
     }
 
     /// Fails all resources without a result.
-    fn fail_remaining(&self, payload: &Payload, reason: &str) -> Result<(), StoreError> {
-        let store = Arc::clone(self.app.store());
-        let id = payload.dry_run.into_bytes();
-        let number = VersionNumber(payload.version);
-        match read_desired(&*store, self.environment.key, number) {
+    fn fail_remaining(
+        &self,
+        id: DryRunId,
+        number: VersionNumber,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let store = self.app.store().clone();
+        match read_desired(&store, self.environment.key, number) {
             Ok(desired) => {
                 // Existing results stay.
                 let rest: Vec<DryRunResult> = desired
@@ -161,12 +161,12 @@ impl DryRun {
                     .iter()
                     .map(|resource| failed_result(resource, reason))
                     .collect();
-                self.persist(&id, &rest)?;
+                self.persist(id, &rest)?;
             }
             Err(error) => tracing::debug!(%error, "the version of a dry run cannot be read"),
         }
-        let outcome = json!({"error": reason});
-        self.records().finish_dry_run(&self.claim, &id, &outcome, self.app.now())?;
+        let failed = RequestResult::Failed { error: reason.to_owned() };
+        self.leased().dry_runs().finish(&self.claim, id, &failed, self.app.now())?;
         Ok(())
     }
 
@@ -177,16 +177,16 @@ impl DryRun {
     ) -> Result<EngineSetup, StoreError> {
         let store = self.app.store();
         let environment = &self.environment;
-        let settings = EnvironmentSettings::from_map(&store.settings(environment.key)?);
+        let settings = EnvironmentSettings::from_map(&store.settings().values(environment.key)?);
         let own = &self.options.own_machine;
-        let own = Arc::new(OwnMachine::read(&self.app, &**store, own, environment, None)?);
+        let own = Arc::new(OwnMachine::read(&self.app, store, own, environment, None)?);
         let machine = Arc::clone(&own);
-        let router = AgentRouter::read(&self.app, &**store, environment, &settings, declared, own)?;
+        let router = AgentRouter::read(&self.app, store, environment, &settings, declared, own)?;
         Ok(EngineSetup {
             registry: handlers.registry(),
             targets: Arc::new(router),
             contents: Arc::new(StoredContents {
-                store: Arc::clone(self.app.store()),
+                store: self.app.store().clone(),
                 environment: self.environment.key,
             }),
             secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.environment.key, machine)),
@@ -202,9 +202,9 @@ impl DryRun {
         })
     }
 
-    fn persist(&self, id: &[u8; 16], results: &[DryRunResult]) -> Result<(), StoreError> {
+    fn persist(&self, id: DryRunId, results: &[DryRunResult]) -> Result<(), StoreError> {
         for batch in results.chunks(BATCH) {
-            self.records().add_dry_run_results(&self.claim, id, batch, self.app.now())?;
+            self.leased().dry_runs().add_results(&self.claim, id, batch, self.app.now())?;
             self.app.wake_up();
         }
         Ok(())

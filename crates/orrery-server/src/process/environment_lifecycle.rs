@@ -1,7 +1,8 @@
 //! Clearing and deletion of environments.
 
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Lease, RequestRecord, Store, StoreError, uuid_text,
+    EnvironmentKey, EnvironmentRecord, Lease, RequestKind, RequestRecord, RequestResult, Store,
+    StoreError,
 };
 
 use crate::maintenance;
@@ -12,7 +13,7 @@ impl Runner {
     /// Deletes an environment. An interrupted deletion resumes at the next poll.
     pub(super) fn delete(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         record: &EnvironmentRecord,
     ) -> Result<Next, RunnerError> {
         self.stop();
@@ -29,7 +30,7 @@ impl Runner {
 
     fn remove_files(&self, record: &EnvironmentRecord) {
         // First: the environment stays in the store until its files are gone.
-        let own = self.options.data.join("environments").join(uuid_text(&record.uuid));
+        let own = self.options.data.join("environments").join(record.uuid.to_string());
         match std::fs::remove_dir_all(&own) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 tracing::warn!(%error, path = %own.display(), "files of an environment were not removed");
@@ -41,7 +42,7 @@ impl Runner {
     /// Clears an environment, and resumes it if it was running before.
     pub(super) fn clear(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         record: &EnvironmentRecord,
         request: &RequestRecord,
     ) -> Result<(), RunnerError> {
@@ -60,28 +61,28 @@ impl Runner {
 impl Runner {
     fn clear_with_lease(
         &self,
-        store: &dyn Store,
+        store: &Store,
         lease: &Lease,
         record: &EnvironmentRecord,
         request: &RequestRecord,
     ) -> Result<(), StoreError> {
-        let (records, now) = (store.records().under_lease(lease), self.app.now());
-        records.accept_request(request.key, now)?;
+        let (records, now) = (store.under_lease(lease), self.app.now());
+        records.requests().accept(request.key, now)?;
         self.remove_files(record);
         maintenance::erase_environment(store, lease, record, now)?;
-        if request.payload["resume"] == true && record.halted {
-            records.set_halted(&record.uuid, false, now)?;
+        if matches!(request.kind, RequestKind::Clear { resume: true }) && record.halted {
+            records.environments().set_halted(record.uuid, false, now)?;
         }
         // Erasing also deletes requests, except this one if it arrived in the meantime.
-        records.finish_request(request, &serde_json::json!({"done": true}), now)
+        records.requests().finish(request, &RequestResult::Done(None), now)
     }
 }
 
 /// Returns the pending request to clear the environment, if any.
 pub(super) fn pending_clear_request(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
 ) -> Result<Option<RequestRecord>, StoreError> {
-    let open = store.records().open_requests(environment)?;
-    Ok(open.into_iter().find(|request| request.kind == "clear"))
+    let open = store.requests().open(environment)?;
+    Ok(open.into_iter().find(|request| matches!(request.kind, RequestKind::Clear { .. })))
 }

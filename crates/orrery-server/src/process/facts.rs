@@ -21,11 +21,11 @@ pub(super) struct UnknownFacts {
 }
 
 fn unresolved(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     version: VersionNumber,
 ) -> Result<Vec<(ResourceId, String)>, StoreError> {
-    let all = store.unknowns(environment, version)?;
+    let all = store.versions().unknowns(environment, version)?;
     let open = all.into_iter().filter(|(_, resolved)| !resolved);
     Ok(open.filter_map(|(unresolved, _)| Some((unresolved.resource?, unresolved.name))).collect())
 }
@@ -36,7 +36,7 @@ impl UnknownFacts {
     /// not repeat the requests.
     pub(super) fn track_version(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
         engine: &Engine,
         now: Timestamp,
@@ -62,7 +62,7 @@ impl UnknownFacts {
     /// Requests facts that are still unknown, if the backoff has passed.
     pub(super) fn retry(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
         engine: &Engine,
         now: Timestamp,

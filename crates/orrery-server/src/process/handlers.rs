@@ -9,15 +9,12 @@ use orrery_executor::{
 };
 use orrery_handler_host::FileContents;
 use orrery_handlers::Registry;
-use orrery_model::Timestamp;
+use orrery_model::CompileId;
 use orrery_pyenv::VirtualEnvs;
 use orrery_sandbox::Confinement;
-use orrery_store::sql::Sql;
-use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Lease, ParameterEffect, StoreError, VersionInfo, uuid_text,
-};
+use orrery_store::{CompileRequest, EnvironmentRecord, Lease, VersionInfo};
 
-use crate::compile_service::{Trigger, request_for_values};
+use crate::compile_service::Trigger;
 use crate::isolation::Isolation;
 use crate::state::ServerState;
 use crate::versions::named_files;
@@ -104,20 +101,11 @@ pub(super) struct HandlerInputs<'a> {
 /// Requests compiles for values that handlers set, as for values set through the API.
 struct CompileRequester {
     app: ServerState,
-    environment: EnvironmentKey,
 }
 
 impl ParameterHooks for CompileRequester {
-    fn on_value_set(
-        &self,
-        sql: &mut dyn Sql,
-        is_fact: bool,
-        effect: ParameterEffect,
-        wanted: bool,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
-        let trigger = if is_fact { Trigger::Fact } else { Trigger::Parameter };
-        request_for_values(sql, self.environment, trigger, effect, wanted, now).map(drop)
+    fn compile_for(&self, is_fact: bool) -> Option<(CompileId, CompileRequest)> {
+        Some(if is_fact { Trigger::Fact } else { Trigger::Parameter }.to_compile())
     }
 
     fn on_committed(&self) {
@@ -143,17 +131,17 @@ impl Handlers {
         let Some(code) = code_hash(version) else {
             return Ok(Handlers { code: None, rights, hosted: None });
         };
-        let store = Arc::clone(app.store());
+        let store = app.store().clone();
         let data = &options.data;
-        let set = crate::code_sets::open(&*store, data, code)?;
-        let own = data.join("environments").join(uuid_text(&environment.uuid));
+        let set = crate::code_sets::open(&store, data, code)?;
+        let own = data.join("environments").join(environment.uuid.to_string());
         let (confinement, refused) = match confinement(inputs, &own, code) {
             Ok(confinement) => (confinement, None),
             Err(reason) => (None, Some(reason)),
         };
         let clock = crate::services::system_time;
-        let hooks = Arc::new(CompileRequester { app: app.clone(), environment: environment.key });
-        let files = Arc::new(StoredFiles::new(Arc::clone(&store), environment.key, clock));
+        let hooks = Arc::new(CompileRequester { app: app.clone() });
+        let files = Arc::new(StoredFiles::new(store.clone(), environment.key, clock));
         files.set_names(named_files(&version.info));
         let contents = FileContents::cached(own.join(FILES), Arc::clone(&files) as _);
         contents.remove_unused(CONTENT_RETENTION, orrery_base::clock::wall());
@@ -162,7 +150,7 @@ impl Handlers {
         let environments = VirtualEnvs::new(virtualenvs(inputs, &own), Vec::new());
         let _ = environments.remove_unused(VIRTUALENV_RETENTION, orrery_base::clock::wall());
         let hosting = HostConfig {
-            environment: uuid_text(&environment.uuid),
+            environment: environment.uuid.to_string(),
             files: contents,
             project: own.join("handlers"),
             environments,

@@ -154,7 +154,7 @@ impl RenewalLoop {
         let thread = std::thread::Builder::new().name("renew".to_owned());
         let renew = move || {
             // A late result is dropped.
-            let _ = sender.send(app.store().renew_leases(&leases, expires));
+            let _ = sender.send(app.store().leases().renew(&leases, expires));
         };
         if let Err(error) = thread.spawn(renew) {
             tracing::error!(%error, "no thread could be started to renew leases");

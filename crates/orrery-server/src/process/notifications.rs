@@ -1,7 +1,7 @@
 //! Notifications about parked resources and unknown effects.
 
 use orrery_model::{ResourceId, ResourceState, Timestamp};
-use orrery_store::{EnvironmentKey, NewNotification, NotificationFilter, Records, StoreError};
+use orrery_store::{EnvironmentKey, NewNotification, NotificationFilter, Store, StoreError};
 
 const TITLE: &str = "Resources were parked";
 const SEVERITY: &str = "warning";
@@ -12,7 +12,7 @@ const SEARCHED: usize = 200;
 
 /// Notifies about parked resources, each with its number of attempts.
 pub(super) fn notify_parked(
-    records: Records<'_>,
+    store: &Store,
     environment: EnvironmentKey,
     parked: &[(ResourceId, u32)],
     now: Timestamp,
@@ -36,19 +36,19 @@ pub(super) fn notify_parked(
         lines.join("\n")
     );
     let new = NewNotification {
-        uuid: uuid::Uuid::new_v4().into_bytes(),
+        uuid: uuid::Uuid::new_v4().into(),
         title: TITLE,
         message: &message,
         severity: SEVERITY,
         uri: "",
         compile: None,
     };
-    records.add_notification(environment, &new, now)
+    store.notifications().add(environment, &new, now)
 }
 
 /// Notifies about resources with an unknown effect.
 pub(super) fn notify_unknown_effects(
-    records: Records<'_>,
+    store: &Store,
     environment: EnvironmentKey,
     unknown: &[ResourceId],
     now: Timestamp,
@@ -68,19 +68,19 @@ pub(super) fn notify_unknown_effects(
         lines.join("\n")
     );
     let new = NewNotification {
-        uuid: uuid::Uuid::new_v4().into_bytes(),
+        uuid: uuid::Uuid::new_v4().into(),
         title: "Outcomes are unknown",
         message: &message,
         severity: SEVERITY,
         uri: "",
         compile: None,
     };
-    records.add_notification(environment, &new, now)
+    store.notifications().add(environment, &new, now)
 }
 
 /// Notifies about resources that a former process parked without a notification.
 pub(super) fn notify_missed<'a>(
-    records: Records<'_>,
+    store: &Store,
     environment: EnvironmentKey,
     states: impl Iterator<Item = (&'a ResourceId, &'a ResourceState)>,
     now: Timestamp,
@@ -90,12 +90,12 @@ pub(super) fn notify_missed<'a>(
         return Ok(());
     }
     let filter = NotificationFilter { severity: Some(SEVERITY), ..NotificationFilter::default() };
-    let existing = records.notifications(environment, &filter, None, SEARCHED)?;
+    let existing = store.notifications().list(environment, &filter, None, SEARCHED)?;
     let notified_at = existing.iter().find(|one| one.title == TITLE).map(|one| one.created);
     let missed: Vec<(ResourceId, u32)> = parked
         .into_iter()
         .filter(|(_, state)| state.last_run_at > notified_at)
         .map(|(id, state)| (id.clone(), state.attempts))
         .collect();
-    notify_parked(records, environment, &missed, now)
+    notify_parked(store, environment, &missed, now)
 }

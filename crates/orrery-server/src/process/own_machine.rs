@@ -16,9 +16,7 @@ use orrery_handlers::{
     Target, resolve_guarded, resolve_on_target,
 };
 use orrery_model::{SecretText, Timestamp};
-use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, NewNotification, Records, Store, StoreError,
-};
+use orrery_store::{EnvironmentKey, EnvironmentRecord, NewNotification, Store, StoreError};
 
 use crate::state::ServerState;
 
@@ -94,12 +92,12 @@ const FORBIDDEN_HELP: &str =
 
 /// Notifies that an environment acts on this machine in a sandbox from now on.
 pub(super) fn notify_sandboxed(
-    records: Records<'_>,
+    store: &Store,
     environment: EnvironmentKey,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let new = NewNotification {
-        uuid: uuid::Uuid::new_v4().into_bytes(),
+        uuid: uuid::Uuid::new_v4().into(),
         title: "This environment acts on the server's own machine in a sandbox",
         message: "An account, token or issuer without administrator rights may deploy. From now on and \
             permanently, resources of the server's own machine are managed in a sandbox, without the \
@@ -110,7 +108,7 @@ pub(super) fn notify_sandboxed(
         uri: "",
         compile: None,
     };
-    records.add_notification(environment, &new, now)
+    store.notifications().add(environment, &new, now)
 }
 
 /// This machine, for one environment.
@@ -133,7 +131,7 @@ impl OwnMachine {
     /// Reads the current rights. Sandboxed actions run under `permit`.
     pub(super) fn read(
         app: &ServerState,
-        store: &dyn Store,
+        store: &Store,
         options: &OwnMachineOptions,
         environment: &EnvironmentRecord,
         permit: Option<Permit>,
@@ -158,7 +156,7 @@ impl OwnMachine {
 
     /// Updates the rights; returns true if they changed. Must run after a version was read and
     /// before it is deployed: its author existed before the version.
-    pub(super) fn refresh(&self, app: &ServerState, store: &dyn Store) -> Result<bool, StoreError> {
+    pub(super) fn refresh(&self, app: &ServerState, store: &Store) -> Result<bool, StoreError> {
         let rights = determine_rights(app, store, self.policy)?;
         let mut current = self.rights.write().ignore_poison();
         let former = std::mem::replace(&mut *current, rights);
@@ -205,7 +203,7 @@ impl OwnMachine {
 /// Determines the rights of environments on this machine.
 pub(super) fn determine_rights(
     app: &ServerState,
-    store: &dyn Store,
+    store: &Store,
     policy: OwnMachinePolicy,
 ) -> Result<Rights, StoreError> {
     Ok(match policy {
@@ -213,9 +211,7 @@ pub(super) fn determine_rights(
         OwnMachinePolicy::Sandbox => Rights::Sandbox,
         OwnMachinePolicy::Forbid => Rights::None,
         // Versions from that time stay deployed after the accounts are gone.
-        OwnMachinePolicy::Auto if store.records().meta_value(NON_ADMIN_SEEN)?.is_some() => {
-            Rights::Sandbox
-        }
+        OwnMachinePolicy::Auto if store.meta().get(NON_ADMIN_SEEN)?.is_some() => Rights::Sandbox,
         OwnMachinePolicy::Auto => {
             // Tokens of an issuer need no account on this server.
             let issuers = &app.settings().auth.issuers;
@@ -225,14 +221,14 @@ pub(super) fn determine_rights(
                     && mapping.project.is_none()
                     && mapping.environment.is_none()
             });
-            if by_issuers && store.records().has_only_administrators(app.now())? {
+            if by_issuers && store.accounts().has_only_administrators(app.now())? {
                 Rights::Server
             } else {
                 tracing::warn!(
                     "an account without administrator rights can deploy: from now on, environments act on \
                      this machine in a sandbox (--own-machine)"
                 );
-                store.records().put_meta(NON_ADMIN_SEEN, "yes")?;
+                store.meta().put(NON_ADMIN_SEEN, "yes")?;
                 Rights::Sandbox
             }
         }

@@ -36,8 +36,6 @@ use super::{Message, ProcessOptions};
 use snapshot::EnvironmentSnapshot;
 pub(super) use snapshot::read_desired;
 
-/// Kind of request that needs no engine.
-pub(super) const DRY_RUN: &str = "dry_run";
 /// Delay after an error, or while another process holds the lease.
 const RETRY_AFTER: Duration = Duration::from_secs(3);
 /// Age at which a dry run claimed by another process is taken over.
@@ -166,13 +164,13 @@ impl Runner {
         if self.problem == problem {
             return;
         }
-        let store = Arc::clone(self.app.store());
+        let store = self.app.store().clone();
         let reported = match self.active.as_ref().map(|active| active.lease) {
-            Some(lease) => self.persist_problem(&*store, &lease, problem),
+            Some(lease) => self.persist_problem(&store, &lease, problem),
             // While another process runs the environment, this error is irrelevant.
-            None => self.acquire(&*store).and_then(|lease| {
-                let reported = self.persist_problem(&*store, &lease, problem);
-                self.release(&*store, &lease);
+            None => self.acquire(&store).and_then(|lease| {
+                let reported = self.persist_problem(&store, &lease, problem);
+                self.release(&store, &lease);
                 reported
             }),
         };
@@ -189,22 +187,22 @@ impl Runner {
 
     fn persist_problem(
         &self,
-        store: &dyn Store,
+        store: &Store,
         lease: &Lease,
         problem: &str,
     ) -> Result<(), StoreError> {
-        let (records, now) = (store.records().under_lease(lease), self.app.now());
-        records.set_problem(self.key, problem, now)?;
+        let (records, now) = (store.under_lease(lease), self.app.now());
+        records.environments().set_problem(self.key, problem, now)?;
         if !problem.is_empty() {
             let new = NewNotification {
-                uuid: uuid::Uuid::new_v4().into_bytes(),
+                uuid: uuid::Uuid::new_v4().into(),
                 title: "The environment cannot run",
                 message: problem,
                 severity: "error",
                 uri: "",
                 compile: None,
             };
-            records.add_notification(self.key, &new, now)?;
+            records.notifications().add(self.key, &new, now)?;
         }
         Ok(())
     }
@@ -236,15 +234,15 @@ impl Runner {
             return Ok(self.next_after(RETRY_AFTER));
         }
         if reload {
-            let store = Arc::clone(self.app.store());
-            match store.records().environment_by_key(self.key) {
-                Ok(record) if record.deleting => return self.delete(&*store, &record),
+            let store = self.app.store().clone();
+            match store.environments().by_key(self.key) {
+                Ok(record) if record.deleting => return self.delete(&store, &record),
                 Ok(record) => {
                     self.name.clone_from(&record.name);
                     span.record("environment", &record.name);
                     // Starts from the error that a former process recorded.
                     self.problem.clone_from(&record.problem);
-                    self.reconcile(&*store, &record)?;
+                    self.reconcile(&store, &record)?;
                     self.report_problem("");
                 }
                 Err(StoreError::NotFound { .. }) => {
@@ -259,16 +257,16 @@ impl Runner {
         active.finish_requests(&self.app)?;
         active.parked.extend(active.engine.take_parked());
         if !active.parked.is_empty() {
-            let records = self.app.store().records().under_lease(&active.lease);
-            notifications::notify_parked(records, self.key, &active.parked, self.app.now())?;
+            let records = self.app.store().under_lease(&active.lease);
+            notifications::notify_parked(&records, self.key, &active.parked, self.app.now())?;
             active.parked.clear();
             self.app.wake_up();
         }
         active.unknown.extend(active.engine.take_unknown_effects());
         if !active.unknown.is_empty() {
-            let records = self.app.store().records().under_lease(&active.lease);
+            let records = self.app.store().under_lease(&active.lease);
             notifications::notify_unknown_effects(
-                records,
+                &records,
                 self.key,
                 &active.unknown,
                 self.app.now(),
@@ -284,7 +282,7 @@ impl Runner {
         let Some(active) = &mut self.active else { return Ok(Next::Nothing) };
         active.has_resolved = false;
         let (store, now) = (self.app.store(), self.app.now());
-        active.unknown_facts.retry(&**store, self.key, &active.engine, now)?;
+        active.unknown_facts.retry(store, self.key, &active.engine, now)?;
         let progress_at = match active.requests.is_empty() {
             true => None,
             false => Some(Timestamp(now.0.saturating_add(micros(PROGRESS_INTERVAL)))),
@@ -294,11 +292,7 @@ impl Runner {
     }
 
     /// Compares the stored state with the engine's, and updates the engine.
-    fn reconcile(
-        &mut self,
-        store: &dyn Store,
-        record: &EnvironmentRecord,
-    ) -> Result<(), RunnerError> {
+    fn reconcile(&mut self, store: &Store, record: &EnvironmentRecord) -> Result<(), RunnerError> {
         if let Some(request) = pending_clear_request(store, self.key)? {
             return self.clear(store, record, &request);
         }
@@ -310,9 +304,9 @@ impl Runner {
         let Some(newest) = released.last() else {
             return self.start_dry_runs(store, record, &BTreeSet::new());
         };
-        self.settings = EnvironmentSettings::from_map(&store.settings(self.key)?);
+        self.settings = EnvironmentSettings::from_map(&store.settings().values(self.key)?);
         let settings = self.settings.scheduling();
-        let agents = store.agents(self.key)?;
+        let agents = store.agents().states(self.key)?;
         let paused: BTreeSet<String> =
             agents.iter().filter(|agent| agent.paused).map(|agent| agent.name.clone()).collect();
         let pausing = paused.clone();
@@ -321,14 +315,14 @@ impl Runner {
             Some(active) => {
                 // First: new tasks of an agent that was paused before must wait.
                 active.apply_settings(settings, paused);
-                active.update_remote_agents(store.records().served_names(self.key)?);
+                active.update_remote_agents(store.remote_agents().served_names(self.key)?);
                 // Before the version is applied: its author may be the first account without
                 // administrator rights.
                 let has_changed = active.router.own_machine().refresh(&self.app, store)?;
                 if has_changed {
                     active.engine.invalidate_sites();
                     if active.router.own_machine().rights() == Rights::Sandbox {
-                        notify_sandboxed(store.records(), self.key, self.app.now())?;
+                        notify_sandboxed(store, self.key, self.app.now())?;
                     }
                 }
                 let patterns = &self.settings.local_agents;
@@ -348,13 +342,13 @@ impl Runner {
     /// Starts requested dry runs, each on its own thread beside the engine.
     fn start_dry_runs(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         record: &EnvironmentRecord,
         paused: &BTreeSet<String>,
     ) -> Result<(), RunnerError> {
-        let open = store.records().open_requests(self.key)?;
+        let open = store.requests().open(self.key)?;
         let requested: Vec<RequestRecord> =
-            open.into_iter().filter(|request| request.kind == DRY_RUN).collect();
+            open.into_iter().filter(|request| request.kind.is_dry_run()).collect();
         self.dry_runs.retain(|known| requested.iter().any(|request| request.key == *known));
         for request in requested {
             if self.dry_runs.contains(&request.key) {
@@ -365,7 +359,7 @@ impl Runner {
             let is_left = request.taken.is_none_or(|at| now.since(at) > TAKE_OVER_AFTER);
             let is_mine = self.active.is_some() || self.options.lease.is_none() || is_left;
             let claim = match is_mine {
-                true => store.records().claim_request(&request, now)?,
+                true => store.requests().claim(&request, now)?,
                 false => None,
             };
             let Some(claim) = claim else { continue };
@@ -385,30 +379,30 @@ impl Runner {
         Ok(())
     }
 
-    pub(super) fn acquire(&self, store: &dyn Store) -> Result<Lease, StoreError> {
+    pub(super) fn acquire(&self, store: &Store) -> Result<Lease, StoreError> {
         let now = self.app.now();
         // Before the request: the store counts from some moment after it.
         let requested_at = Moment::now();
         let holder = Holder::this_process("orrery server", now);
         let expires =
             self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
-        let lease = store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })?;
+        let lease = store.leases().acquire(self.key, &LeaseRequest { holder, now, expires })?;
         self.lease_cell.hold(lease, lease_renewal::permit(requested_at, self.options.lease));
         Ok(lease)
     }
 
-    pub(super) fn release(&self, store: &dyn Store, lease: &Lease) {
+    pub(super) fn release(&self, store: &Store, lease: &Lease) {
         // First: stops the renewal.
         self.lease_cell.clear_lease();
-        if let Err(error) = store.release_lease(lease) {
+        if let Err(error) = store.leases().release(lease) {
             tracing::debug!(%error, "lease not released; it expires");
         }
     }
 
     /// Requests a compile because unknowns of the released version were resolved.
     fn request_compile_for_facts(&self, lease: &Lease) -> Result<(), RunnerError> {
-        let records = self.app.store().records().under_lease(lease);
-        request_for_facts(records, self.key, self.app.now())?;
+        let records = self.app.store().under_lease(lease);
+        request_for_facts(&records, self.key, self.app.now())?;
         self.app.wake_up();
         Ok(())
     }
@@ -454,6 +448,6 @@ impl Runner {
                 "the last results were not persisted"
             );
         }
-        self.release(&**self.app.store(), &lease);
+        self.release(self.app.store(), &lease);
     }
 }

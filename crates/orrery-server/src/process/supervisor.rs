@@ -243,17 +243,16 @@ impl Supervisor {
     }
 
     fn read_changes(&mut self) -> Result<(), StoreError> {
-        let store = Arc::clone(self.app.store());
-        let records = store.records();
-        if self.feed_lost || records.oldest_change()? > ChangeSeq(self.seen.0 + 1) {
-            self.seen = records.latest_change()?;
-            for environment in records.list_environments(None)? {
+        let store = self.app.store().clone();
+        if self.feed_lost || store.changes().oldest()? > ChangeSeq(self.seen.0 + 1) {
+            self.seen = store.changes().latest()?;
+            for environment in store.environments().list(None)? {
                 self.schedule(environment.key, WakeReason { reload: true, tick: false });
             }
             return Ok(());
         }
         loop {
-            let changes = records.changes(self.seen, None, CHANGES_MAX)?;
+            let changes = store.changes().list(self.seen, None, CHANGES_MAX)?;
             let Some(last) = changes.last() else { return Ok(()) };
             self.seen = last.seq;
             let more = changes.len() == CHANGES_MAX;

@@ -71,7 +71,7 @@ fn agent_view(
         transitioning_message,
         placement,
         status: status.to_owned(),
-        remote_agent: served.map(|served| Uuid::from_bytes(served.agent)),
+        remote_agent: served.map(|served| served.agent.uuid()),
         paused: record.paused,
         unpause_on_resume: record.unpause_on_resume,
         resources: own
@@ -93,13 +93,13 @@ struct AgentContext {
 
 impl AgentContext {
     fn read(
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
         agents: &[&str],
     ) -> Result<Self, StoreError> {
-        let served = store.records().served_names(environment)?;
+        let served = store.remote_agents().served_names(environment)?;
         Ok(AgentContext {
-            has_engine: store.lease_holder(environment)?.is_some(),
+            has_engine: store.leases().holder(environment)?.is_some(),
             inventory: placement::read_inventory(store, environment, None, agents)?,
             served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
         })
@@ -131,7 +131,7 @@ pub(super) async fn list(
     let key = environment.key;
     let (found, around) = app
         .with_store(move |store| {
-            let found = store.records().agents(key, &after, limit + 1)?;
+            let found = store.agents().list(key, &after, limit + 1)?;
             let names: Vec<&str> = found.iter().map(|agent| agent.name.as_str()).collect();
             let around = AgentContext::read(store, key, &names)?;
             Ok((found, around))
@@ -153,7 +153,7 @@ async fn read_agent(
     let key = environment.key;
     let (found, around) = app
         .with_store(move |store| {
-            Ok((store.records().agent(key, &name)?, AgentContext::read(store, key, &[&name])?))
+            Ok((store.agents().get(key, &name)?, AgentContext::read(store, key, &[&name])?))
         })
         .await?;
     let counted = app.count_cache().get(app, key).await?;
@@ -195,12 +195,12 @@ async fn apply_action(
 ) -> Result<(), ServerError> {
     let (key, now) = (environment.key, app.now());
     let done = app.change(move |store| {
-        let (records, agent) = (store.records(), agent.as_deref());
+        let agent = agent.as_deref();
         match action {
-            AgentAction::Pause => records.pause_agent(key, agent, true, now),
-            AgentAction::Unpause => records.pause_agent(key, agent, false, now),
-            AgentAction::KeepPausedOnResume => records.set_on_resume(key, agent, false, now),
-            AgentAction::UnpauseOnResume => records.set_on_resume(key, agent, true, now),
+            AgentAction::Pause => store.agents().pause(key, agent, true, now),
+            AgentAction::Unpause => store.agents().pause(key, agent, false, now),
+            AgentAction::KeepPausedOnResume => store.agents().set_on_resume(key, agent, false, now),
+            AgentAction::UnpauseOnResume => store.agents().set_on_resume(key, agent, true, now),
         }
     });
     Ok(done.await?)

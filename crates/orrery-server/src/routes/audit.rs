@@ -29,7 +29,7 @@ fn entry_view(record: ChainedAuditRecord) -> AuditEntry {
         address: entry.address,
         action: entry.action,
         subject: entry.subject,
-        environment: entry.environment.map(Uuid::from_bytes),
+        environment: entry.environment.map(Uuid::from),
         status: entry.status,
         detail: entry.detail,
         hash: to_hex(&hash),
@@ -80,12 +80,12 @@ pub(super) async fn list(
         .with_store(move |store| {
             let filter = AuditFilter {
                 actor: wanted.actor.as_deref(),
-                environment: wanted.environment.as_ref().map(Uuid::as_bytes),
+                environment: wanted.environment.map(Into::into),
                 action: wanted.action.as_deref(),
                 since,
                 until,
             };
-            store.records().audit(&filter, wanted.after, limit + 1)
+            store.audit().list(&filter, wanted.after, limit + 1)
         })
         .await?;
     let more = found.len() > limit;
@@ -96,7 +96,7 @@ pub(super) async fn list(
 
 /// Returns the number of the oldest stored entry.
 async fn oldest_entry(app: &ServerState) -> Result<i64, ServerError> {
-    Ok(app.with_store(|store| store.records().oldest_audit_id()).await?)
+    Ok(app.with_store(|store| store.audit().oldest_id()).await?)
 }
 
 /// Verifies the whole hash chain.
@@ -116,7 +116,7 @@ pub(super) async fn verify(
         let from = Some((good, head));
         let step = known.as_ref().map_or(STEP as i64, |(id, _)| (id - good).clamp(1, STEP as i64));
         let step = usize::try_from(step).unwrap_or(STEP);
-        let walked = app.with_store(move |store| store.records().verify_audit(from, step)).await?;
+        let walked = app.with_store(move |store| store.audit().verify(from, step)).await?;
         let broken = match walked {
             store::AuditVerification::Broken { id, reason } => Some((id, reason)),
             store::AuditVerification::Good { id, hash } => {

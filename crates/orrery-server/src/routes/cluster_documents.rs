@@ -8,7 +8,8 @@ use orrery_api::{
     Page, Problem, SolveAnswer, SolveRequest,
 };
 use orrery_cluster::document::DocumentKind;
-use orrery_store::{ClusterDocumentRecord, DocumentFilter, DocumentName, StoreError};
+use orrery_model::ProjectId;
+use orrery_store::{ClusterDocumentRecord, DocumentFilter, DocumentName, Store, StoreError};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -62,7 +63,7 @@ const FOR_ADMINISTRATORS: &str = "provisioner";
 
 fn document_view(caller: &Caller, record: ClusterDocumentRecord) -> ClusterDocument {
     let mut content = content_of(&record);
-    let project = record.project.map(Uuid::from_bytes);
+    let project = record.project.map(Uuid::from);
     let is_partly_hidden = record.kind == DocumentKind::Provider.id()
         && !has_right(caller, Right::Administer, project);
     if let (true, Some(Value::Object(fields))) = (is_partly_hidden, &mut content) {
@@ -104,11 +105,11 @@ async fn list(
     let found = app
         .with_store(move |store| {
             let filter = DocumentFilter {
-                project: scope.as_ref().map(Uuid::as_bytes),
+                project: scope.map(Into::into),
                 kind: kind.as_ref().map(DocumentKind::id),
                 after: after.as_ref().map(|(kind, name)| (kind.as_str(), name.as_str())),
             };
-            store.records().list_documents(&filter, limit + 1)
+            store.cluster_documents().list(&filter, limit + 1)
         })
         .await?;
     let (found, next) = take_page(found, limit, |one| (one.kind.clone(), one.name.clone()));
@@ -120,14 +121,12 @@ async fn list(
 async fn find<T: Send + 'static>(
     app: &ServerState,
     scope: Scope,
-    look: impl Fn(orrery_store::Records<'_>, Option<&[u8; 16]>) -> Result<T, StoreError>
-    + Send
-    + 'static,
+    look: impl Fn(&Store, Option<ProjectId>) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, ServerError> {
     let found = app.with_store(move |store| {
-        let own = look(store.records(), scope.as_ref().map(Uuid::as_bytes));
+        let own = look(store, scope.map(Into::into));
         match own {
-            Err(StoreError::NotFound { .. }) if scope.is_some() => look(store.records(), None),
+            Err(StoreError::NotFound { .. }) if scope.is_some() => look(store, None),
             own => own,
         }
     });
@@ -146,7 +145,9 @@ async fn show(
         return Err(ServerError::NotFound { kind: kind.noun(), name });
     }
     let found = find(&app, scope, move |records, project| {
-        records.document(DocumentName { project, kind: kind.id(), name: &name }, revision)
+        records
+            .cluster_documents()
+            .get(DocumentName { project, kind: kind.id(), name: &name }, revision)
     })
     .await?;
     Ok((etag(found.revision), Json(document_view(&caller, found))))
@@ -176,7 +177,7 @@ async fn put(
     let revision = change.revision;
     let stored = find(&app, scope, move |records, project| {
         let name = DocumentName { project, kind: known.id(), name: &name };
-        records.document(name, Some(revision))
+        records.cluster_documents().get(name, Some(revision))
     })
     .await?;
     let status = match change.change {
@@ -216,7 +217,7 @@ async fn history(
     }
     let found = find(&app, scope, move |records, project| {
         let name = DocumentName { project, kind: kind.id(), name: &name };
-        records.document_history(name, before, limit + 1)
+        records.cluster_documents().history(name, before, limit + 1)
     })
     .await?;
     let (found, next) = take_page(found, limit, |one| one.revision);

@@ -9,7 +9,7 @@ use orrery_api::{
     Actions, Compile, CompileDetails, CompileOutput, CompileProblem, CompileStage, CompileState,
     NewCompile, OutputStream, Page, Transitioning,
 };
-use orrery_model::Timestamp;
+use orrery_model::{CompileId, Timestamp};
 use orrery_store::{
     CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, OutputChunk, StageRecord,
 };
@@ -32,9 +32,9 @@ const PIECES_MAX: usize = 500;
 /// Maximum number of environment variables, sets or exporters in a request.
 const NAMED_MAX: usize = 1_000;
 
-fn path_of(environment: &EnvironmentRecord, id: &[u8; 16]) -> String {
+fn path_of(environment: &EnvironmentRecord, id: CompileId) -> String {
     let path = environments::path_of(environment);
-    format!("{path}/compiles/{}", Uuid::from_bytes(*id))
+    format!("{path}/compiles/{}", id.uuid())
 }
 
 fn problems(record: &CompileRecord) -> Vec<CompileProblem> {
@@ -75,14 +75,14 @@ fn compile_view(
     };
     let mut actions = Actions::new();
     if record.completed.is_none() {
-        let path = path_of(environment, &record.id);
+        let path = path_of(environment, record.id);
         actions.insert("cancel".to_owned(), format!("{path}/cancel"));
     }
     let actions = permitted_actions(caller, environment, actions);
     let CompileRequest { export, update, reinstall, partial, removed_sets, .. } = record.request;
     Compile {
-        id: Uuid::from_bytes(record.id),
-        environment: Uuid::from_bytes(environment.uuid),
+        id: record.id.uuid(),
+        environment: environment.uuid.uuid(),
         state,
         transitioning,
         transitioning_message: message,
@@ -93,7 +93,7 @@ fn compile_view(
         success: record.success,
         version: record.version.map(|number| number.0),
         unchanged,
-        substitute: record.substitute.map(Uuid::from_bytes),
+        substitute: record.substitute.map(Uuid::from),
         export,
         update,
         reinstall,
@@ -208,7 +208,7 @@ pub(super) async fn create(
         return Err(ServerError::Conflict(text.to_owned()));
     };
     let mut headers = HeaderMap::new();
-    if let Ok(location) = HeaderValue::from_str(&path_of(&environment, id.as_bytes())) {
+    if let Ok(location) = HeaderValue::from_str(&path_of(&environment, id.into())) {
         headers.insert(header::LOCATION, location);
     }
     let compile = compile_view(&caller, &environment, record);
@@ -250,15 +250,13 @@ pub(super) async fn list(
 ) -> Result<Json<Page<Compile>>, ServerError> {
     let limit = page_limit(filter.limit)?;
     let before: Option<(i64, Uuid)> = filter.after.as_deref().map(parse_cursor).transpose()?;
-    let before = before.map(|(at, id)| (Timestamp(at), id.into_bytes()));
+    let before = before.map(|(at, id)| (Timestamp(at), id.into()));
     let Filter { started, completed, success, .. } = filter;
     let wanted = CompileFilter { started, completed, success };
     let key = environment.key;
-    let found = app
-        .with_store(move |store| store.records().compiles(key, wanted, before, limit + 1))
-        .await?;
-    let (found, next) =
-        take_page(found, limit, |last| (last.requested.0, Uuid::from_bytes(last.id)));
+    let found =
+        app.with_store(move |store| store.compiles().list(key, wanted, before, limit + 1)).await?;
+    let (found, next) = take_page(found, limit, |last| (last.requested.0, last.id.uuid()));
     let items =
         found.into_iter().map(|record| compile_view(&caller, &environment, record)).collect();
     Ok(Json(Page { items, next }))
@@ -273,7 +271,7 @@ pub(super) async fn queue(
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<Page<Compile>>, ServerError> {
     let key = environment.key;
-    let found = app.with_store(move |store| store.records().compile_queue(key)).await?;
+    let found = app.with_store(move |store| store.compiles().queue(key)).await?;
     let items =
         found.into_iter().map(|record| compile_view(&caller, &environment, record)).collect();
     Ok(Json(Page { items, next: None }))
@@ -302,11 +300,10 @@ pub(super) async fn get(
     let (key, after) = (environment.key, tail.after.unwrap_or(0));
     let (record, stages, mut output) = app
         .with_store(move |store| {
-            let records = store.records();
-            let record = records.compile(key, id.as_bytes())?;
+            let record = store.compiles().get(key, id.into())?;
             let run = record.serving_compile();
-            let stages = records.stages(&run)?;
-            let output = records.output(&run, after, PIECES_MAX + 1)?;
+            let stages = store.compiles().stages(run)?;
+            let output = store.compiles().output(run, after, PIECES_MAX + 1)?;
             Ok((record, stages, output))
         })
         .await?;

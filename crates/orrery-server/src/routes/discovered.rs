@@ -79,7 +79,7 @@ pub(super) async fn list(
     };
     let (found, next) = app
         .with_store(move |store| {
-            store.records().list_discovered(key, managed, &wanted, &after, limit)
+            store.discovered().list_filtered(key, managed, &wanted, &after, limit)
         })
         .await?;
     let items = found.into_iter().map(|record| discovered_view(&environment, record)).collect();
@@ -96,7 +96,7 @@ pub(super) async fn get(
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<Json<DiscoveredResource>, ServerError> {
     let key = environment.key;
-    let found = app.with_store(move |store| store.records().discovered_resource(key, &id)).await?;
+    let found = app.with_store(move |store| store.discovered().get(key, &id)).await?;
     Ok(Json(discovered_view(&environment, found)))
 }
 
@@ -138,7 +138,7 @@ pub(super) async fn put(
                 discovery_resource: found.discovery_resource.as_deref().unwrap_or(""),
             })
             .collect();
-        store.records().put_discovered(environment.key, &found, now)
+        store.discovered().put(environment.key, &found, now)
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -154,6 +154,6 @@ pub(super) async fn delete(
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<StatusCode, ServerError> {
     let now = app.now();
-    app.change(move |store| store.records().delete_discovered(environment.key, &id, now)).await?;
+    app.change(move |store| store.discovered().delete(environment.key, &id, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -41,7 +41,7 @@ fn dry_run_view(
         None => (Transitioning::Yes, format!("{} of {} to do", record.todo, record.total)),
     };
     DryRun {
-        id: Uuid::from_bytes(record.uuid),
+        id: record.uuid.uuid(),
         version: record.version.0,
         created: time(record.created),
         finished: record.finished.map(time),
@@ -95,14 +95,12 @@ pub(super) async fn list(
         .with_store(move |store| {
             let number = VersionNumber(number);
             version_info(store, environment.key, number)?;
-            let records = store.records();
-            let after = after.map(|(created, id)| (Timestamp(created), id.into_bytes()));
-            let found = records.dry_runs_after(environment.key, number, after, limit + 1)?;
-            let (found, next) =
-                take_page(found, limit, |run| (run.created.0, Uuid::from_bytes(run.uuid)));
+            let after = after.map(|(created, id)| (Timestamp(created), id.into()));
+            let found = store.dry_runs().list_after(environment.key, number, after, limit + 1)?;
+            let (found, next) = take_page(found, limit, |run| (run.created.0, run.uuid.uuid()));
             let mut items = Vec::with_capacity(found.len());
             for record in found {
-                let counts = records.dry_run_counts(&record.uuid)?;
+                let counts = store.dry_runs().counts(record.uuid)?;
                 items.push(dry_run_view(&caller, &environment, record, counts));
             }
             Ok((items, next))
@@ -123,9 +121,9 @@ pub(super) async fn get(
 ) -> Result<Json<DryRun>, ServerError> {
     let found = app
         .with_store(move |store| {
-            let record = store.records().dry_run(environment.key, id.as_bytes())?;
+            let record = store.dry_runs().get(environment.key, id.into())?;
             check_version(&record, number)?;
-            let counts = store.records().dry_run_counts(id.as_bytes())?;
+            let counts = store.dry_runs().counts(id.into())?;
             Ok(dry_run_view(&caller, &environment, record, counts))
         })
         .await?;
@@ -136,7 +134,7 @@ fn check_version(record: &DryRunRecord, number: u32) -> Result<(), StoreError> {
     if record.version.0 == number {
         return Ok(());
     }
-    let name = Uuid::from_bytes(record.uuid).to_string();
+    let name = record.uuid.uuid().to_string();
     Err(StoreError::NotFound { kind: "dry run", name })
 }
 
@@ -222,10 +220,10 @@ pub(super) async fn results(
     }
     let found = app
         .with_store(move |store| {
-            let record = store.records().dry_run(environment.key, id.as_bytes())?;
+            let record = store.dry_runs().get(environment.key, id.into())?;
             check_version(&record, number)?;
             let status = filter.status.as_deref();
-            store.records().dry_run_results(id.as_bytes(), status, &after, limit + 1)
+            store.dry_runs().results(id.into(), status, &after, limit + 1)
         })
         .await?;
     let (found, next) = take_page(found, limit, |result| result.resource.clone());

@@ -22,7 +22,7 @@ pub(super) async fn list(
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<UnknownEffects>, ServerError> {
     let key = environment.key;
-    let found = app.with_store(move |store| store.records().unknown_effects(key)).await?;
+    let found = app.with_store(move |store| store.effects().unknown(key)).await?;
     let shown = |effect: orrery_store::BegunEffect| UnknownEffect {
         resource: effect.name,
         version: effect.version.0,

@@ -31,7 +31,7 @@ use super::{join_names, operations, permitted_actions, time};
 
 /// Returns the path of an environment.
 pub(super) fn path_of(environment: &EnvironmentRecord) -> String {
-    format!("/api/v1/environments/{}", Uuid::from_bytes(environment.uuid))
+    format!("/api/v1/environments/{}", environment.uuid)
 }
 
 /// Inputs for the actions of an environment, beside its record.
@@ -81,8 +81,8 @@ fn environment_view(
         trouble => (Transitioning::Error, trouble.to_owned()),
     };
     Environment {
-        id: Uuid::from_bytes(record.uuid),
-        project: Uuid::from_bytes(record.project),
+        id: record.uuid.uuid(),
+        project: record.project.uuid(),
         project_name: record.project_name,
         name: record.name,
         description: record.description,
@@ -108,8 +108,11 @@ async fn with_settings(
     let key = record.key;
     let (settings, released, followed) = app
         .with_store(move |store| {
-            let records = store.records();
-            Ok((records.settings(key)?, records.has_release(key)?, records.followed_branch(key)?))
+            Ok((
+                store.settings().list(key)?,
+                store.versions().has_release(key)?,
+                store.branches().get(key)?,
+            ))
         })
         .await?;
     let protected = EnvironmentSettings::from_records(&settings).protected_environment;
@@ -150,14 +153,13 @@ pub(super) async fn list(
     let project = filter.project;
     let found = app
         .with_store(move |store| {
-            let records = store.records();
-            let found = records.list_environments(project.as_ref().map(Uuid::as_bytes))?;
-            let settings = records.setting_of_all_environments("protected_environment")?;
+            let found = store.environments().list(project.map(Into::into))?;
+            let settings = store.settings().of_all_environments("protected_environment")?;
             Ok((
                 found,
                 settings,
-                records.environments_with_release()?,
-                records.followed_branches()?,
+                store.versions().environments_with_release()?,
+                store.branches().list()?,
             ))
         })
         .await?;
@@ -209,7 +211,7 @@ pub(super) async fn create(
     if let Ok(location) = HeaderValue::from_str(&path_of(&made)) {
         headers.insert(header::LOCATION, location);
     }
-    let detail = format!("environment {} ({})", audit_text(&made), Uuid::from_bytes(made.uuid));
+    let detail = format!("environment {} ({})", audit_text(&made), made.uuid.uuid());
     Ok(WithAuditDetail(
         detail,
         (
@@ -233,7 +235,7 @@ pub(super) async fn get(
     InEnvironment(known): InEnvironment,
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
     // Not from the cache: clients compare later changes with this state.
-    let found = app.with_store(move |store| store.records().environment(&known.uuid)).await?;
+    let found = app.with_store(move |store| store.environments().get(known.uuid)).await?;
     with_settings(&app, &caller, found).await
 }
 

@@ -80,12 +80,11 @@ impl View {
                 let visible = match known.get(&of) {
                     Some(visible) => *visible,
                     None => {
-                        let find =
-                            app.with_store(move |store| store.records().environment_by_key(of));
+                        let find = app.with_store(move |store| store.environments().by_key(of));
                         let found = find.await.ok();
                         let seen =
                             found.filter(|found| caller.may_in_environment(Right::View, found));
-                        let visible = seen.map(|found| Uuid::from_bytes(found.uuid));
+                        let visible = seen.map(|found| found.uuid.uuid());
                         known.insert(of, visible);
                         visible
                     }
@@ -177,8 +176,7 @@ impl Listener {
         match &mut self.view {
             View::One(key, _) => {
                 let key = *key;
-                let find =
-                    self.app.with_store(move |store| store.records().environment_by_key(key));
+                let find = self.app.with_store(move |store| store.environments().by_key(key));
                 match find.await {
                     Ok(found) => caller.may_in_environment(Right::View, &found),
                     Err(ServiceError::Store(StoreError::NotFound { .. })) => false,
@@ -196,7 +194,7 @@ impl Listener {
     async fn read_backlog(&mut self) -> Option<()> {
         let (after, environment) = (self.last, self.view.environment());
         let read =
-            self.app.with_store(move |store| store.records().changes(after, environment, BATCH));
+            self.app.with_store(move |store| store.changes().list(after, environment, BATCH));
         let mut notes = read.await.ok()?;
         self.behind = notes.len() == BATCH;
         notes.reverse();
@@ -218,12 +216,8 @@ async fn listen(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ServerError> {
     // Subscribes before reading the position of the feed, so that no change is missed.
     let live = app.change_stream().subscribe(&app).await?;
-    let (latest, oldest) = app
-        .with_store(|store| {
-            let records = store.records();
-            Ok((records.latest_change()?, records.oldest_change()?))
-        })
-        .await?;
+    let (latest, oldest) =
+        app.with_store(|store| Ok((store.changes().latest()?, store.changes().oldest()?))).await?;
     let last = seen.map_or(latest, ChangeSeq);
     // The change after the last seen one must be stored; an unknown position belongs to another
     // store.
@@ -259,7 +253,7 @@ pub(super) async fn of_environment(
     LastSeen(seen): LastSeen,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ServerError> {
     let EnvironmentRecord { key, uuid, .. } = environment;
-    listen(app, credentials, View::One(key, Uuid::from_bytes(uuid)), seen).await
+    listen(app, credentials, View::One(key, uuid.uuid()), seen).await
 }
 
 /// Streams the changes of all environments visible to the caller as server-sent events.

@@ -67,11 +67,11 @@ pub(super) async fn ready(State(app): State<ServerState>) -> (StatusCode, Json<V
         let _ = tokio::time::timeout(STORE_TIMEOUT, probe).await;
     }
     let gateway = app.agent_sessions().gateway();
-    let own = gateway.as_ref().map(|gateway| gateway.id.into_bytes());
+    let own = gateway.as_ref().map(|gateway| gateway.id.into());
     let look = app.with_store(move |store| {
-        store.records().latest_change()?;
+        store.changes().latest()?;
         let Some(own) = own else { return Ok(true) };
-        Ok(store.records().gateways(HEARTBEAT_MAX_AGE)?.iter().any(|gateway| gateway.uuid == own))
+        Ok(store.gateways().list(HEARTBEAT_MAX_AGE)?.iter().any(|gateway| gateway.uuid == own))
     });
     // Load balancers decide by this response and need it sooner than requests time out.
     let answer = tokio::time::timeout(STORE_TIMEOUT, look).await;
@@ -111,8 +111,7 @@ pub(super) async fn ready(State(app): State<ServerState>) -> (StatusCode, Json<V
 /// Probes writes to the store: a store with a full disk still answers reads.
 async fn probe_writes(app: ServerState) {
     let now = app.now();
-    let tried =
-        app.with_store(move |store| store.records().put_meta(PROBE, &now.0.to_string())).await;
+    let tried = app.with_store(move |store| store.meta().put(PROBE, &now.0.to_string())).await;
     let failure = tried.err().map(|error| match public_reason(&error) {
         FAILED => "not writable: see the server's log",
         public_reason => public_reason,

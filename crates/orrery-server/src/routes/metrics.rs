@@ -149,7 +149,7 @@ impl Spans {
 
 /// Returns the values of the named metrics per interval.
 pub(crate) fn series(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     spans: &Spans,
     names: &[String],
@@ -165,7 +165,7 @@ pub(crate) fn series(
         let source = if name == COMPILE_RATE { COMPILE_TIME } else { name };
         let is_gauge = GAUGES.contains(&source);
         let since = if is_gauge { from - GAUGE_VALIDITY } else { from };
-        let mut records = store.records().metrics(environment, source, since, until)?;
+        let mut records = store.metrics().list(environment, source, since, until)?;
         if is_gauge {
             records = spans.every_minute(&records, until.min(now));
         }

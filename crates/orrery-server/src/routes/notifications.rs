@@ -19,13 +19,13 @@ const SEVERITIES: [&str; 5] = ["message", "info", "success", "warning", "error"]
 
 fn notification_view(record: NotificationRecord) -> Notification {
     Notification {
-        id: Uuid::from_bytes(record.uuid),
+        id: record.uuid.uuid(),
         created: time(record.created),
         title: record.title,
         message: record.message,
         severity: record.severity,
         uri: record.uri,
-        compile: record.compile.map(Uuid::from_bytes),
+        compile: record.compile.map(Uuid::from),
         read: record.read,
         cleared: record.cleared,
     }
@@ -70,12 +70,11 @@ pub(super) async fn list(
                 cleared: filter.cleared,
                 severity: filter.severity.as_deref(),
             };
-            let after = after.map(|(at, id)| (Timestamp(at), id.into_bytes()));
-            store.records().notifications(environment.key, &wanted, after, limit + 1)
+            let after = after.map(|(at, id)| (Timestamp(at), id.into()));
+            store.notifications().list(environment.key, &wanted, after, limit + 1)
         })
         .await?;
-    let (found, next) =
-        take_page(found, limit, |record| (record.created.0, Uuid::from_bytes(record.uuid)));
+    let (found, next) = take_page(found, limit, |record| (record.created.0, record.uuid.uuid()));
     Ok(Json(Page { items: found.into_iter().map(notification_view).collect(), next }))
 }
 
@@ -88,9 +87,8 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Notification>, ServerError> {
-    let found = app
-        .with_store(move |store| store.records().notification(environment.key, id.as_bytes()))
-        .await?;
+    let found =
+        app.with_store(move |store| store.notifications().get(environment.key, id.into())).await?;
     Ok(Json(notification_view(found)))
 }
 
@@ -108,8 +106,8 @@ pub(super) async fn update(
     let NotificationUpdate { read, cleared } = update;
     let changed = app
         .change(move |store| {
-            let id = id.as_bytes();
-            store.records().update_notification(environment.key, id, read, cleared, now)
+            let id = id.into();
+            store.notifications().update(environment.key, id, read, cleared, now)
         })
         .await?;
     Ok(Json(notification_view(changed)))

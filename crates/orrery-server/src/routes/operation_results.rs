@@ -7,8 +7,8 @@ use axum::extract::State;
 use orrery_api::{OperationReport, OperationResult, Page};
 use orrery_model::{ResourceId, Status};
 use orrery_store::{
-    Action, ActionKey, EnvironmentKey, RequestRecord, ResourceQuery, RunSelection, Store,
-    StoreError,
+    Action, ActionKey, EnvironmentKey, RequestKind, RequestRecord, ResourceQuery, RunSelection,
+    Selection, SelectionFilter, Store, StoreError,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -24,33 +24,30 @@ use super::resources::action_view;
 const PAGE: usize = 10_000;
 
 /// Resources selected by a deploy or a repair. All given conditions must hold.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Selection {
+#[derive(Debug, Default)]
+struct SelectedResources {
     agents: Option<BTreeSet<String>>,
     ids: Option<BTreeSet<String>>,
-    filter: Option<SelectionFilter>,
 }
 
-/// Without statuses, which have changed since.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SelectionFilter {
-    agent: Option<String>,
-    entity: Option<String>,
-    value: Option<String>,
-    set: Option<String>,
-}
-
-impl Selection {
+impl SelectedResources {
     fn from_request(
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
         request: &RequestRecord,
     ) -> Result<Self, StoreError> {
-        let mut selection: Selection =
-            serde_json::from_value(request.payload.clone()).unwrap_or_default();
-        if let Some(SelectionFilter { agent, entity, value, set }) = selection.filter.take() {
+        let requested = match &request.kind {
+            RequestKind::Deploy { selection, .. } | RequestKind::Repair(selection) => {
+                selection.clone()
+            }
+            _ => Selection::default(),
+        };
+        let mut selection = SelectedResources {
+            agents: requested.agents.map(BTreeSet::from_iter),
+            ids: requested.ids.map(BTreeSet::from_iter),
+        };
+        if let Some(SelectionFilter { agent, entity, value, set, .. }) = requested.filter {
+            // Statuses have changed since.
             let statuses = Vec::new();
             let query =
                 ResourceQuery { agent, entity, value, statuses, set, ..ResourceQuery::default() };
@@ -87,17 +84,17 @@ impl Selection {
 /// Returns the resources of the version at the time of the request, if another one was released
 /// since: resources of later versions do not count.
 fn ids_at_request(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     request: &RequestRecord,
 ) -> Result<Option<BTreeSet<String>>, StoreError> {
-    let versions = store.versions(environment)?;
+    let versions = store.versions().list(environment)?;
     let released = || versions.iter().filter(|version| version.released);
     let own = released().rev().find(|one| one.released_at <= Some(request.created));
     let newest = released().next_back().map(|newest| newest.number);
     let Some(own) = own.filter(|own| Some(own.number) != newest) else { return Ok(None) };
     let mut ids = BTreeSet::new();
-    store.read_version(environment, own.number, &mut |row| {
+    store.versions().read(environment, own.number, &mut |row| {
         ids.insert(row.id.to_owned());
     })?;
     Ok(Some(ids))
@@ -105,14 +102,14 @@ fn ids_at_request(
 
 /// Visits the resources of a version with their statuses.
 fn visit_resources(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     query: &ResourceQuery,
     mut visit: impl FnMut(&str, Status),
 ) -> Result<(), StoreError> {
     let mut after: Option<String> = None;
     loop {
-        let page = store.records().list_resources(environment, query, after.as_deref(), PAGE)?;
+        let page = store.resources().list(environment, query, after.as_deref(), PAGE)?;
         for line in &page.lines {
             visit(line.summary.id.as_str(), line.summary.status);
         }
@@ -125,12 +122,12 @@ fn visit_resources(
 
 /// Finds the request of an operation, and the action after which it began.
 fn find_request(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     id: Uuid,
 ) -> Result<(RequestRecord, ActionKey), StoreError> {
-    let request = store.records().request(id.as_bytes())?;
-    let is_work = matches!(request.kind.as_str(), "deploy" | "repair");
+    let request = store.requests().get(id.into())?;
+    let is_work = matches!(request.kind, RequestKind::Deploy { .. } | RequestKind::Repair(_));
     match request.latest_action {
         Some(latest) if request.environment == environment && is_work => Ok((request, latest)),
         _ => Err(StoreError::NotFound { kind: "deploy or repair", name: id.to_string() }),
@@ -150,7 +147,7 @@ pub(super) async fn report(
     let report = app
         .with_store(move |store| {
             let (request, latest) = find_request(store, key, id)?;
-            let selection = Selection::from_request(store, key, &request)?;
+            let selection = SelectedResources::from_request(store, key, &request)?;
             let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
             let mut count = |status: Status, count: u64| {
                 if status != Status::Orphaned && count > 0 {
@@ -158,7 +155,7 @@ pub(super) async fn report(
                 }
             };
             if selection.is_all() {
-                for one in store.records().count_resources(key)? {
+                for one in store.resources().count(key)? {
                     count(one.status, one.count);
                 }
             } else {
@@ -167,7 +164,7 @@ pub(super) async fn report(
                 })?;
             }
             let covers = |id: &str| selection.covers(id);
-            let changes = store.records().count_changes(key, latest, &covers)?;
+            let changes = store.actions().count_changes(key, latest, &covers)?;
             Ok(OperationReport {
                 total: by_status.values().sum(),
                 by_status,
@@ -233,9 +230,9 @@ pub(super) async fn results(
     let (found, next, selection) = app
         .with_store(move |store| {
             let (request, latest) = find_request(store, key, id)?;
-            let selection = Selection::from_request(store, key, &request)?;
+            let selection = SelectedResources::from_request(store, key, &request)?;
             let after = ActionKey(after.unwrap_or(latest.0).max(latest.0));
-            let found = store.records().eventful_runs(key, after, which, limit + 1)?;
+            let found = store.actions().eventful_runs(key, after, which, limit + 1)?;
             let (found, next) = take_page(found, limit, |(_, action)| action.key.0);
             Ok((found, next, selection))
         })

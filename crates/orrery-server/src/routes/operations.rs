@@ -5,7 +5,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{Actions, DeployRequest, Operation, OperationProgress, Page, Transitioning};
-use orrery_store::{EnvironmentRecord, RequestKey, RequestRecord};
+use orrery_store::{
+    EnvironmentRecord, ProgressRecord, RequestKey, RequestRecord, RequestResult, RunProgress,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
@@ -19,38 +21,35 @@ use crate::state::ServerState;
 use super::{environments, time};
 
 pub(super) fn operation_view(environment: &EnvironmentRecord, record: RequestRecord) -> Operation {
-    let failed = record.outcome.as_ref().and_then(|outcome| outcome.get("error"));
-    let (transitioning, message) = match (&record.finished, failed) {
-        (_, Some(error)) => {
-            let text = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
-            (Transitioning::Error, text)
-        }
-        (Some(_), None) => {
-            (Transitioning::No, record.outcome.as_ref().map(summary).unwrap_or_default())
-        }
-        (None, None) if is_engine_work(&record.kind) && environment.halted => {
+    let is_engine_work = record.kind.is_engine_work();
+    let (transitioning, message) = match (&record.finished, &record.result) {
+        (_, Some(RequestResult::Failed { error })) => (Transitioning::Error, error.clone()),
+        (Some(_), result) => (Transitioning::No, result.as_ref().map(summary).unwrap_or_default()),
+        (None, _) if is_engine_work && environment.halted => {
             (Transitioning::Yes, "waiting: the environment is halted".to_owned())
         }
-        (None, None) if is_engine_work(&record.kind) && !environment.problem.is_empty() => {
+        (None, _) if is_engine_work && !environment.problem.is_empty() => {
             (Transitioning::Yes, format!("waiting: {}", environment.problem))
         }
-        (None, None) if record.taken.is_some() => {
-            (Transitioning::Yes, progress_text(record.outcome.as_ref()))
+        (None, _) if record.taken.is_some() => {
+            (Transitioning::Yes, progress_text(record.progress.as_ref()))
         }
-        (None, None) => (Transitioning::Yes, "waiting for the engine".to_owned()),
+        (None, _) => (Transitioning::Yes, "waiting for the engine".to_owned()),
     };
-    let progress = match (&record.finished, &record.outcome) {
-        (None, Some(noted)) => serde_json::from_value::<OperationProgress>(noted.clone()).ok(),
-        _ => None,
-    };
+    let runs = record.progress.as_ref().and_then(|progress| progress.runs.as_ref());
+    let progress = runs.map(|RunProgress { total, done, running }| OperationProgress {
+        total: *total as u64,
+        done: *done as u64,
+        running: running.clone(),
+    });
     Operation {
-        id: Uuid::from_bytes(record.uuid),
-        kind: record.kind,
-        request: request_parameters(record.payload),
+        id: record.uuid.uuid(),
+        kind: record.kind.name().to_owned(),
+        request: request_parameters(record.kind.payload()),
         created: time(record.created),
         taken: record.taken.map(time),
         finished: record.finished.map(time),
-        outcome: record.outcome,
+        outcome: record.outcome_json(),
         progress,
         transitioning,
         transitioning_message: message,
@@ -74,37 +73,33 @@ fn request_parameters(mut payload: Value) -> Value {
     payload
 }
 
-fn is_engine_work(kind: &str) -> bool {
-    !matches!(kind, "clear" | "delete")
-}
-
-/// Formats the counts of an outcome.
-fn summary(outcome: &Value) -> String {
-    const COUNTS: [(&str, &str); 9] = [
-        ("deployed", "deployed"),
-        ("failed", "failed"),
-        ("skipped", "skipped"),
-        ("unavailable", "unavailable"),
-        ("non_compliant", "not compliant"),
-        ("cancelled", "cancelled"),
-        ("as_wanted", "unchanged"),
-        ("blocked", "blocked"),
-        ("withdrawn", "withdrawn"),
-    ];
-    let Some(matched) = outcome["matched"].as_u64() else { return String::new() };
-    if matched == 0 {
+/// Formats the counts of a result.
+fn summary(result: &RequestResult) -> String {
+    let counts = match result {
+        RequestResult::Done(Some(counts)) => counts,
+        RequestResult::Forgotten => return "no resource selected".to_owned(),
+        _ => return String::new(),
+    };
+    if counts.matched == 0 {
         return "no resource selected".to_owned();
     }
-    let said = COUNTS.iter().filter_map(|(name, words)| {
-        let count = outcome[*name].as_u64().filter(|count| *count > 0)?;
-        Some(format!("{count} {words}"))
-    });
-    said.collect::<Vec<_>>().join(", ")
+    let listed = [
+        (counts.deployed, "deployed"),
+        (counts.failed, "failed"),
+        (counts.skipped, "skipped"),
+        (counts.unavailable, "unavailable"),
+        (counts.non_compliant, "not compliant"),
+        (counts.cancelled, "cancelled"),
+        (counts.compliant, "unchanged"),
+        (counts.blocked, "blocked"),
+        (counts.withdrawn, "withdrawn"),
+    ];
+    let listed = listed.iter().filter(|(count, _)| *count > 0);
+    listed.map(|(count, words)| format!("{count} {words}")).collect::<Vec<_>>().join(", ")
 }
 
-fn progress_text(progress: Option<&Value>) -> String {
-    let paused = progress.and_then(|progress| progress["paused_agents"].as_array());
-    let names: Vec<&str> = paused.into_iter().flatten().filter_map(Value::as_str).collect();
+fn progress_text(progress: Option<&ProgressRecord>) -> String {
+    let names = progress.map_or(&[][..], |progress| &progress.paused_agents);
     match names.len() {
         0 => "under way".to_owned(),
         1..=5 => format!("waits for paused agents: {}", names.join(", ")),
@@ -118,7 +113,7 @@ pub(super) fn accepted(
     record: RequestRecord,
 ) -> (StatusCode, HeaderMap, Json<Operation>) {
     let path = environments::path_of(environment);
-    let location = format!("{path}/operations/{}", Uuid::from_bytes(record.uuid));
+    let location = format!("{path}/operations/{}", record.uuid);
     let mut headers = HeaderMap::new();
     if let Ok(location) = HeaderValue::from_str(&location) {
         headers.insert(header::LOCATION, location);
@@ -151,8 +146,8 @@ pub(super) async fn list(
     let found = app
         .with_store(move |store| {
             let before = before.map(RequestKey);
-            let found = store.records().requests(environment.key, before, limit + 1)?;
-            Ok((store.records().environment_by_key(environment.key)?, found))
+            let found = store.requests().list(environment.key, before, limit + 1)?;
+            Ok((store.environments().by_key(environment.key)?, found))
         })
         .await?;
     let (environment, found) = found;
@@ -172,8 +167,8 @@ pub(super) async fn get(
 ) -> Result<Json<Operation>, ServerError> {
     let found = app
         .with_store(move |store| {
-            let found = store.records().request(id.as_bytes())?;
-            Ok((store.records().environment_by_key(environment.key)?, found))
+            let found = store.requests().get(id.into())?;
+            Ok((store.environments().by_key(environment.key)?, found))
         })
         .await?;
     let (environment, found) = found;

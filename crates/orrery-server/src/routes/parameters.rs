@@ -6,8 +6,8 @@ use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, Parameter, ParameterSet, ParameterUpdate};
 use orrery_model::Timestamp;
 use orrery_store::{
-    CompileRequest, EnvironmentRecord, NewCompileRecord, NewParameter, ParameterFilter,
-    ParameterSource, StoreError, enqueue_automatic_compile,
+    CompileRequest, EnvironmentRecord, NewCompileRecord, NewParameter, OnParameterChanged,
+    ParameterFilter, ParameterSource, ParameterWrite, StoreError,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -98,7 +98,7 @@ pub(super) async fn list(
         .with_store(move |store| {
             let wanted =
                 ParameterFilter { name: filter.name.as_deref(), ..ParameterFilter::default() };
-            store.records().list_parameters(environment.key, &wanted, &after, limit + 1)
+            store.parameters().list(environment.key, &wanted, &after, limit + 1)
         })
         .await?;
     let (found, next) = take_page(found, limit, |parameter| parameter.name.clone());
@@ -118,9 +118,8 @@ pub(super) async fn get(
     Path((_, name)): Path<(Uuid, String)>,
 ) -> Result<(HeaderMap, Json<Parameter>), ServerError> {
     let now = app.now();
-    let found = app
-        .with_store(move |store| store.records().parameter(environment.key, &name, None))
-        .await?;
+    let found =
+        app.with_store(move |store| store.parameters().get(environment.key, &name, None)).await?;
     // The update time serves as the revision: each update has a later one.
     Ok((etag(found.updated.0), Json(parameter_view(found, now))))
 }
@@ -157,24 +156,19 @@ async fn set(
                 "type": "param", "message": format!("{name} was set"), "param": name, "resource_id": resource,
             });
             let request = recompile_request(reason);
-            let asked = std::cell::Cell::new(false);
-            let is_due = |changed: usize, resolved: usize| {
-                resolved > 0 || (update.recompile && changed > 0)
+            let then = OnParameterChanged::EnqueueCompile {
+                compile: NewCompileRecord { id: compile.into(), request: &request },
+                if_changed: update.recompile,
             };
-            let effect = store.records().put_parameter_if(key, &new, expected, now, &|sql, effect| {
-                if is_due(effect.changed, effect.resolved) {
-                    let new = NewCompileRecord { id: compile.into_bytes(), request: &request };
-                    asked.set(enqueue_automatic_compile(sql, key, &new, now)?);
-                }
-                Ok(())
-            })?;
-            let parameter = store.records().parameter(key, &name, resource.as_deref())?;
+            let ParameterWrite { effect, has_requested_compile } =
+                store.parameters().put_if(key, &new, expected, now, then)?;
+            let parameter = store.parameters().get(key, &name, resource.as_deref())?;
             let revision = parameter.updated.0;
             let set = ParameterSet {
                 parameter: parameter_view(parameter, now),
                 changed: effect.changed > 0,
                 resolved: effect.resolved,
-                compile: asked.get().then_some(compile),
+                compile: has_requested_compile.then_some(compile),
             };
             Ok((revision, set))
         })
@@ -218,17 +212,18 @@ async fn delete_value(
     expected: Option<i64>,
 ) -> Result<StatusCode, ServerError> {
     check_not_deleting(&environment)?;
-    let (key, now, compile) = (environment.key, app.now(), Uuid::new_v4().into_bytes());
+    let (key, now, compile) = (environment.key, app.now(), Uuid::new_v4().into());
     app.change(move |store| {
         let message = format!("{name} was deleted");
         let request = recompile_request(json!({
             "type": "param", "message": message, "param": name, "resource_id": resource,
         }));
         let named = (&*name, resource.as_deref());
-        store.records().delete_parameter_if(key, named, expected, now, &|sql| {
-            let new = NewCompileRecord { id: compile, request: &request };
-            enqueue_automatic_compile(sql, key, &new, now).map(drop)
-        })
+        let then = OnParameterChanged::EnqueueCompile {
+            compile: NewCompileRecord { id: compile, request: &request },
+            if_changed: true,
+        };
+        store.parameters().delete_if(key, named, expected, now, then)
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -284,7 +279,7 @@ pub(super) async fn facts(
                 expires: filter.expires,
             };
             let after = after.unwrap_or((0, String::new()));
-            store.records().list_facts(environment.key, &wanted, &after, limit + 1)
+            store.parameters().list_facts(environment.key, &wanted, &after, limit + 1)
         })
         .await?;
     let (found, next) = take_page(found, limit, |(place, _)| place.clone());
@@ -307,13 +302,13 @@ pub(super) async fn fact(
     let (key, now) = (environment.key, app.now());
     let found = app
         .with_store(move |store| {
-            let found = match store.records().parameter(key, &name, Some(&id)) {
+            let found = match store.parameters().get(key, &name, Some(&id)) {
                 Ok(fact) => Some(parameter_view(fact, now)).filter(|fact| !fact.expired),
                 Err(StoreError::NotFound { .. }) => None,
                 Err(error) => return Err(error),
             };
             if found.is_none() {
-                store.records().request_facts(key, &id, FACTS_PAUSE, now)?;
+                store.parameters().request_facts(key, &id, FACTS_PAUSE, now)?;
             }
             Ok(found)
         })
@@ -371,7 +366,9 @@ pub(super) async fn refresh(
 ) -> Result<StatusCode, ServerError> {
     check_not_deleting(&environment)?;
     let now = app.now();
-    app.change(move |store| store.records().request_facts(environment.key, &id, FACTS_PAUSE, now))
-        .await?;
+    app.change(move |store| {
+        store.parameters().request_facts(environment.key, &id, FACTS_PAUSE, now)
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }

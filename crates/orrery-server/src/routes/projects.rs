@@ -18,7 +18,7 @@ use super::{join_names, time};
 
 fn project_view(record: ProjectRecord) -> Project {
     let ProjectRecord { uuid, name, description, created, .. } = record;
-    Project { id: Uuid::from_bytes(uuid), name, description, created: time(created) }
+    Project { id: uuid.uuid(), name, description, created: time(created) }
 }
 
 /// Lists the projects visible to the caller.
@@ -28,7 +28,7 @@ pub(super) async fn list(
     State(app): State<ServerState>,
     caller: Caller,
 ) -> Result<Json<Page<Project>>, ServerError> {
-    let found = app.with_store(|store| store.records().projects()).await?;
+    let found = app.with_store(|store| store.projects().list()).await?;
     let visible = found.into_iter().map(project_view);
     let items = visible.filter(|project| caller.may_in_project(Right::View, &project.id)).collect();
     Ok(Json(Page { items, next: None }))
@@ -42,7 +42,7 @@ pub(super) async fn create(
     Body(new): Body<NewProject>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Project>)>, ServerError> {
     let made = projects::create(&app, new).await?;
-    let detail = format!("project {} ({})", made.name, Uuid::from_bytes(made.uuid));
+    let detail = format!("project {} ({})", made.name, made.uuid.uuid());
     Ok(WithAuditDetail(
         detail,
         (StatusCode::CREATED, etag(made.revision), Json(project_view(made))),
@@ -56,7 +56,7 @@ pub(super) async fn get(
     State(app): State<ServerState>,
     Path(project): Path<Uuid>,
 ) -> Result<(HeaderMap, Json<Project>), ServerError> {
-    let found = app.with_store(move |store| store.records().project(project.as_bytes())).await?;
+    let found = app.with_store(move |store| store.projects().get(project.into())).await?;
     Ok((etag(found.revision), Json(project_view(found))))
 }
 

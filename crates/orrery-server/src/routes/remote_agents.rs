@@ -30,7 +30,7 @@ fn remote_agent_view(
     environment: &EnvironmentRecord,
     record: RemoteAgentRecord,
 ) -> RemoteAgent {
-    let id = Uuid::from_bytes(record.uuid);
+    let id = record.uuid.uuid();
     let status = match (record.revoked, record.gateway) {
         (Some(_), _) => "revoked",
         (None, Some(_)) => "connected",
@@ -94,20 +94,19 @@ pub(super) async fn list(
 ) -> Result<Json<Page<RemoteAgent>>, ServerError> {
     let limit = page_limit(filter.limit)?;
     let after: Option<(i64, Uuid)> = filter.after.as_deref().map(parse_cursor).transpose()?;
-    let after = after.map(|(joined, id)| (Timestamp(joined), id.into_bytes()));
+    let after = after.map(|(joined, id)| (Timestamp(joined), id.into()));
     let key = environment.key;
     let found = app
         .with_store(move |store| match &filter.name {
-            None => store.records().remote_agents(key, after, limit + 1),
+            None => store.remote_agents().list(key, after, limit + 1),
             Some(name) => {
-                let found = store.records().remote_agent_serving(key, name)?.into_iter();
+                let found = store.remote_agents().serving(key, name)?.into_iter();
                 let place = |agent: &RemoteAgentRecord| (agent.joined, agent.uuid);
                 Ok(found.filter(|agent| after.is_none_or(|after| place(agent) > after)).collect())
             }
         })
         .await?;
-    let (found, next) =
-        take_page(found, limit, |agent| (agent.joined.0, Uuid::from_bytes(agent.uuid)));
+    let (found, next) = take_page(found, limit, |agent| (agent.joined.0, agent.uuid.uuid()));
     let items =
         found.into_iter().map(|agent| remote_agent_view(&caller, &environment, agent)).collect();
     Ok(Json(Page { items, next }))
@@ -115,12 +114,12 @@ pub(super) async fn list(
 
 /// Finds a remote agent of an environment.
 fn find_remote_agent(
-    store: &dyn Store,
+    store: &Store,
     caller: &Caller,
     environment: &EnvironmentRecord,
     id: Uuid,
 ) -> Result<RemoteAgent, StoreError> {
-    let found = store.records().remote_agent(id.as_bytes())?;
+    let found = store.remote_agents().get(id.into())?;
     if found.environment != environment.key {
         return Err(StoreError::NotFound { kind: "remote agent", name: id.to_string() });
     }
@@ -190,7 +189,7 @@ pub(super) async fn invite(
     new.names.sort();
     new.names.dedup();
     let now = app.now();
-    let gateways = app.with_store(|store| store.records().gateways(HEARTBEAT_MAX_AGE)).await?;
+    let gateways = app.with_store(|store| store.gateways().list(HEARTBEAT_MAX_AGE)).await?;
     let Some(gateway) = gateways.into_iter().next() else {
         let reason = "no gateway is running: start a server with --role gateway";
         return Err(ServerError::Unavailable(reason.to_owned()));
@@ -207,7 +206,7 @@ pub(super) async fn invite(
         expires = expires.min(end);
     }
     let kept = orrery_store::NewInvitationRecord {
-        uuid: Uuid::new_v4().into_bytes(),
+        uuid: Uuid::new_v4().into(),
         hash: hash_of(token.text().expose()),
         names: new.names.clone(),
         created: now,
@@ -215,7 +214,7 @@ pub(super) async fn invite(
         token: caller.token().map(|token| token.id),
     };
     let key = environment.key;
-    app.change(move |store| store.records().create_invitation(key, &kept)).await?;
+    app.change(move |store| store.invitations().create(key, &kept)).await?;
     let made = Invitation {
         token: token.text().clone(),
         names: new.names,
@@ -246,10 +245,10 @@ pub(super) async fn revoke(
     Query(RevokeParameters { release }): Query<RevokeParameters>,
 ) -> Result<Json<RemoteAgent>, ServerError> {
     let now = app.now();
-    let release = release.unwrap_or(false).then(|| Uuid::new_v4().into_bytes());
+    let release = release.unwrap_or(false).then(|| Uuid::new_v4().into());
     let revoked = app
         .change(move |store| {
-            store.records().revoke_remote_agent(environment.key, id.as_bytes(), release, now)?;
+            store.remote_agents().revoke(environment.key, id.into(), release, now)?;
             find_remote_agent(store, &caller, &environment, id)
         })
         .await?;

@@ -183,7 +183,7 @@ pub(super) async fn list(
     let after: Option<String> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let found = app
         .with_store(move |store| {
-            store.records().list_resources(environment.key, &query, after.as_deref(), limit)
+            store.resources().list(environment.key, &query, after.as_deref(), limit)
         })
         .await?;
     let items = found.lines.into_iter().map(summary).collect();
@@ -237,7 +237,8 @@ pub(super) async fn get(
     let known = app.batch_loader().resource(&app, key, id).await?;
     // A resource that has run was released; the query costs as much as the rest.
     let has_run = known.details.line.summary.state.last_run_at.is_some();
-    let released = has_run || app.with_store(move |store| store.records().has_release(key)).await?;
+    let released =
+        has_run || app.with_store(move |store| store.versions().has_release(key)).await?;
     let orrery_store::ResourceDetailsRecord { line, attributes, .. } = known.details;
     let (state, status) = (axes(&line.summary.state), line.summary.status);
     let next_run_at = next_run(&app, &environment, &line).await?;
@@ -286,7 +287,7 @@ async fn next_run(
         return Ok(None);
     }
     let key = environment.key;
-    let settings = app.with_store(move |store| store.settings(key)).await?;
+    let settings = app.with_store(move |store| store.settings().values(key)).await?;
     let settings = EnvironmentSettings::from_map(&settings).scheduling();
     let next = settings.next_run(&summary.id, &summary.state, app.now());
     Ok(next.map(|(at, _)| at))
@@ -313,7 +314,7 @@ pub(super) async fn history(
     let limit = page_limit(part.limit)?;
     let before: Option<u32> = part.after.as_deref().map(parse_cursor).transpose()?;
     let found =
-        app.with_store(move |store| store.records().resource_history(environment.key, &id)).await?;
+        app.with_store(move |store| store.resources().history(environment.key, &id)).await?;
     let older = found
         .into_iter()
         .filter(|entry| before.is_none_or(|before| entry.version.0 < before))
@@ -359,10 +360,10 @@ pub(super) async fn provides(
     let key = environment.key;
     let (items, next) = app
         .with_store(move |store| {
-            let found = store.records().dependents_after(key, &id, &after, limit + 1)?;
+            let found = store.resources().dependents_after(key, &id, &after, limit + 1)?;
             let (found, next) = take_page(found, limit, |(_, name)| name.clone());
             let keys: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
-            Ok((batch_loader::related(&keys, &store.records().statuses_of(&keys)?), next))
+            Ok((batch_loader::related(&keys, &store.resources().statuses(&keys)?), next))
         })
         .await?;
     Ok(Json(Page { items: related(items), next }))
@@ -391,8 +392,8 @@ pub(super) async fn actions(
     let before: Option<i64> = part.after.as_deref().map(parse_cursor).transpose()?;
     let found = app
         .with_store(move |store| {
-            store.records().resource_line(environment.key, &id)?;
-            store.actions(environment.key, &id, before.map(ActionKey), limit + 1)
+            store.resources().line(environment.key, &id)?;
+            store.actions().of_resource(environment.key, &id, before.map(ActionKey), limit + 1)
         })
         .await?;
     let (found, next) = take_page(found, limit, |action| action.key.0);
@@ -475,9 +476,10 @@ pub(super) async fn logs(
     let message = filter.message;
     let (items, next) = app
         .with_store(move |store| {
-            store.records().resource_line(environment.key, &id)?;
+            store.resources().line(environment.key, &id)?;
             let before = after.map(|(action, _)| ActionKey(action.saturating_add(1)));
-            let actions = store.actions(environment.key, &id, before, ACTIONS_READ_MAX)?;
+            let actions =
+                store.actions().of_resource(environment.key, &id, before, ACTIONS_READ_MAX)?;
             let more = actions.len() == ACTIONS_READ_MAX;
             let mut items = Vec::new();
             let mut last = None;

@@ -11,7 +11,7 @@ pub(super) type AgentCursor = (String, Option<String>);
 
 /// Lists resources by agent and id, ascending or descending.
 pub(super) fn list(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     query: &ResourceQuery,
     after: Option<AgentCursor>,
@@ -19,7 +19,7 @@ pub(super) fn list(
 ) -> Result<(Vec<ResourceLine>, Option<AgentCursor>), StoreError> {
     let mut agents: Vec<String> = match &query.agent {
         Some(agent) => vec![agent.clone()],
-        None => store.agents(environment)?.into_iter().map(|agent| agent.name).collect(),
+        None => store.agents().states(environment)?.into_iter().map(|agent| agent.name).collect(),
     };
     agents.sort_unstable();
     if query.descending {
@@ -40,7 +40,7 @@ pub(super) fn list(
         let own = ResourceQuery { agent: Some(agent.clone()), ..query.clone() };
         let left = limit - lines.len();
         let after = within.take();
-        let page = store.records().list_resources(environment, &own, after.as_deref(), left)?;
+        let page = store.resources().list(environment, &own, after.as_deref(), left)?;
         lines.extend(page.lines);
         if page.next.is_some() {
             return Ok((lines, Some((agent.clone(), page.next))));

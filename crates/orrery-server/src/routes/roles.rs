@@ -35,12 +35,12 @@ pub(super) async fn definitions() -> Json<Page<Role>> {
 
 fn assignment_view(record: RoleRecord) -> RoleAssignment {
     let RoleRecord { account, account_name, scope, role } = record;
-    let user = Uuid::from_bytes(account);
+    let user = account.uuid();
     RoleAssignment { user, user_name: account_name, granted: granted(scope.into(), role) }
 }
 
 async fn list(app: ServerState, scope: Option<RoleScope>) -> ListResponse {
-    let found = app.with_store(move |store| store.records().role_assignments(scope)).await?;
+    let found = app.with_store(move |store| store.accounts().role_assignments(scope)).await?;
     Ok(Json(Page { items: found.into_iter().map(assignment_view).collect(), next: None }))
 }
 
@@ -63,12 +63,11 @@ async fn assign(
     let now = app.now();
     let made = app
         .change(move |store| {
-            let records = store.records();
             let place = scope_text(store, scope)?;
-            let Some(account) = records.account_named(&user)? else {
+            let Some(account) = store.accounts().named(&user)? else {
                 return Err(StoreError::NotFound { kind: "user", name: user });
             };
-            records.assign_role(&account.uuid, scope, &role, now)?;
+            store.accounts().assign_role(account.uuid, scope, &role, now)?;
             let detail = format!("{}: {role} {place}", account.name);
             let made =
                 RoleRecord { account: account.uuid, account_name: account.name, scope, role };
@@ -80,12 +79,12 @@ async fn assign(
 }
 
 /// Formats the scope of a role.
-fn scope_text(store: &dyn Store, scope: RoleScope) -> Result<String, StoreError> {
+fn scope_text(store: &Store, scope: RoleScope) -> Result<String, StoreError> {
     Ok(match scope {
         RoleScope::Everywhere => "everywhere".to_owned(),
-        RoleScope::Project(id) => format!("in project {}", store.records().project(&id)?.name),
+        RoleScope::Project(id) => format!("in project {}", store.projects().get(id)?.name),
         RoleScope::Environment(id) => {
-            let found = store.records().environment(&id)?;
+            let found = store.environments().get(id)?;
             format!("in environment {}/{}", found.project_name, found.name)
         }
     })
@@ -100,8 +99,8 @@ async fn revoke(
     let now = app.now();
     let detail = app
         .change(move |store| {
-            store.records().revoke_role(user.as_bytes(), scope, &role, now)?;
-            let name = store.records().account(user.as_bytes())?.name;
+            store.accounts().revoke_role(user.into(), scope, &role, now)?;
+            let name = store.accounts().get(user.into())?.name;
             Ok(format!("{name}: no longer {role} {}", scope_text(store, scope)?))
         })
         .await?;
@@ -143,7 +142,7 @@ pub(super) async fn list_in_project(
     State(app): State<ServerState>,
     Path(project): Path<Uuid>,
 ) -> ListResponse {
-    list(app, Some(RoleScope::Project(project.into_bytes()))).await
+    list(app, Some(RoleScope::Project(project.into()))).await
 }
 
 /// Assigns a role in a project and all its environments.
@@ -155,7 +154,7 @@ pub(super) async fn assign_in_project(
     Path(project): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
 ) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
-    assign(app, &caller, RoleScope::Project(project.into_bytes()), new).await
+    assign(app, &caller, RoleScope::Project(project.into()), new).await
 }
 
 /// Removes a role in a project.
@@ -165,7 +164,7 @@ pub(super) async fn revoke_in_project(
     State(app): State<ServerState>,
     Path((project, user, role)): Path<(Uuid, Uuid, String)>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    revoke(app, RoleScope::Project(project.into_bytes()), user, role).await
+    revoke(app, RoleScope::Project(project.into()), user, role).await
 }
 
 /// Lists the role assignments of an environment.
@@ -175,7 +174,7 @@ pub(super) async fn list_in_environment(
     State(app): State<ServerState>,
     Path(environment): Path<Uuid>,
 ) -> ListResponse {
-    list(app, Some(RoleScope::Environment(environment.into_bytes()))).await
+    list(app, Some(RoleScope::Environment(environment.into()))).await
 }
 
 /// Assigns a role in an environment.
@@ -187,7 +186,7 @@ pub(super) async fn assign_in_environment(
     Path(environment): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
 ) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
-    assign(app, &caller, RoleScope::Environment(environment.into_bytes()), new).await
+    assign(app, &caller, RoleScope::Environment(environment.into()), new).await
 }
 
 /// Removes a role in an environment.
@@ -197,5 +196,5 @@ pub(super) async fn revoke_in_environment(
     State(app): State<ServerState>,
     Path((environment, user, role)): Path<(Uuid, Uuid, String)>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    revoke(app, RoleScope::Environment(environment.into_bytes()), user, role).await
+    revoke(app, RoleScope::Environment(environment.into()), user, role).await
 }

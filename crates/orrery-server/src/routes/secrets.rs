@@ -19,7 +19,7 @@ const VALUE_MAX: usize = 64 * 1024;
 type ListResponse = Result<Json<Page<Secret>>, ServerError>;
 
 async fn list(app: ServerState, environment: Option<EnvironmentKey>) -> ListResponse {
-    let mut found = app.with_store(move |store| store.records().secrets(environment)).await?;
+    let mut found = app.with_store(move |store| store.secrets().list(environment)).await?;
     found.retain(|secret| !secret.name.starts_with(RESERVED));
     let shown = |secret: SecretRecord| Secret {
         name: secret.name,
@@ -72,8 +72,7 @@ async fn delete(
     }
     let now = app.now();
     let detail = format!("secret {name} deleted");
-    app.change(move |store| store.records().delete_secret_if(environment, &name, expected, now))
-        .await?;
+    app.change(move |store| store.secrets().delete_if(environment, &name, expected, now)).await?;
     Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }
 

@@ -13,7 +13,7 @@ use crate::state::ServerState;
         (status = 401, body = orrery_api::Problem, content_type = "application/problem+json"),
         (status = 403, body = orrery_api::Problem, content_type = "application/problem+json")))]
 pub(super) async fn show(State(app): State<ServerState>) -> Result<Response, ServerError> {
-    app.metrics().update_connections(&**app.store());
+    app.metrics().update_connections(app.store());
     app.metrics().update_tasks(app.tasks());
     let text = app.metrics().text().map_err(|error| ServerError::Internal(error.to_string()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

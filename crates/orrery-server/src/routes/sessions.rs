@@ -90,7 +90,7 @@ pub(crate) async fn open_session(
     let (wanted, network) = (name.to_owned(), network_of(address));
     let asked = network.clone();
     let (found, is_familiar) =
-        app.with_store(move |store| store.records().identity_at(&wanted, &asked, now)).await?;
+        app.with_store(move |store| store.accounts().identity_at(&wanted, &asked, now)).await?;
     let usable = found.filter(|found| !found.account.disabled && found.account.issuer.is_none());
     let kept = usable.as_ref().and_then(|found| found.account.password.clone());
     let line = match is_familiar {
@@ -110,7 +110,7 @@ pub(crate) async fn open_session(
     let hash = minted.hash;
     let (account, expires) = (identity.account.uuid, now + SESSION_LENGTH);
     let session = SessionRecord { account, created: now, expires };
-    app.change(move |store| store.records().create_session(&hash, &session, Some(&network)))
+    app.change(move |store| store.accounts().create_session(&hash, &session, Some(&network)))
         .await?;
     Ok((identity, minted, expires))
 }
@@ -141,7 +141,7 @@ pub(super) async fn logout(
     caller: Caller,
 ) -> Result<(StatusCode, HeaderMap), ServerError> {
     let AuthMethod::Session { hash, .. } = caller.method else { return Err(no_session()) };
-    app.change(move |store| store.records().end_session(&hash)).await?;
+    app.change(move |store| store.accounts().end_session(&hash)).await?;
     Ok((StatusCode::NO_CONTENT, cookie(&app, "", 0)?))
 }
 
@@ -162,7 +162,7 @@ pub(super) async fn renew(
     let RandomToken { secret, hash } = RandomToken::session()?;
     let now = app.now();
     let expires = now + SESSION_LENGTH;
-    app.change(move |store| store.records().renew_session(&old, &hash, expires, now)).await?;
+    app.change(move |store| store.accounts().renew_session(&old, &hash, expires, now)).await?;
     session_response(&app, &caller, secret, expires, cookie)
 }
 

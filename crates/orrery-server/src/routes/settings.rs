@@ -44,7 +44,7 @@ pub(super) async fn list(
     State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<Page<Setting>>, ServerError> {
-    let records = app.with_store(move |store| store.records().settings(environment.key)).await?;
+    let records = app.with_store(move |store| store.settings().list(environment.key)).await?;
     let items = DEFINITIONS.iter().map(|definition| setting_view(definition, &records)).collect();
     Ok(Json(Page { items, next: None }))
 }
@@ -59,7 +59,7 @@ pub(super) async fn get(
     Path((_, name)): Path<(Uuid, String)>,
 ) -> Result<(HeaderMap, Json<Setting>), ServerError> {
     let definition = definition(&name)?;
-    let records = app.with_store(move |store| store.records().settings(environment.key)).await?;
+    let records = app.with_store(move |store| store.settings().list(environment.key)).await?;
     Ok(with_revision(definition, &records))
 }
 

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{MadeToken, NewToken, Page, Problem, Token};
-use orrery_model::{Duration, Timestamp};
+use orrery_model::{Duration, Timestamp, TokenId};
 use orrery_store::{RoleScope, TokenRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -35,9 +35,9 @@ fn token_view(record: TokenRecord) -> Result<Token, ServerError> {
         .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
     let place = granted(scope.into(), grants.role);
     Ok(Token {
-        id: Uuid::from_bytes(uuid),
+        id: uuid.uuid(),
         name,
-        user: Uuid::from_bytes(account),
+        user: account.uuid(),
         role: place.role,
         project: place.project,
         environment: place.environment,
@@ -83,11 +83,11 @@ pub(super) async fn list(
     let asking = caller.clone();
     let mut found = app
         .with_store(move |store| {
-            let owner = owner.as_ref().map(Uuid::as_bytes);
+            let owner = owner.map(Into::into);
             let mut found: Vec<TokenRecord> = Vec::new();
             let mut before = before;
             loop {
-                let part = store.records().tokens(owner, before, limit + 1)?;
+                let part = store.tokens().list(owner, before, limit + 1)?;
                 let is_last = part.len() <= limit;
                 before = part.last().map(|last| (last.created, last.uuid));
                 found.extend(part.into_iter().filter(|token| asking.covers_token(token)));
@@ -99,18 +99,16 @@ pub(super) async fn list(
         .await?;
     let more = found.len() > limit;
     found.truncate(limit);
-    let end = |last: &TokenRecord| format!("{}.{}", last.created.0, Uuid::from_bytes(last.uuid));
+    let end = |last: &TokenRecord| format!("{}.{}", last.created.0, last.uuid.uuid());
     let next = found.last().filter(|_| more).map(end);
     let items = found.into_iter().map(token_view).collect::<Result<_, _>>()?;
     Ok(Json(Page { items, next }))
 }
 
 /// Parses a cursor.
-fn parse_cursor(after: &str) -> Result<(Timestamp, [u8; 16]), ServerError> {
+fn parse_cursor(after: &str) -> Result<(Timestamp, TokenId), ServerError> {
     let parts = after.split_once('.');
-    let read = parts.and_then(|(at, id)| {
-        Some((Timestamp(at.parse().ok()?), id.parse::<Uuid>().ok()?.into_bytes()))
-    });
+    let read = parts.and_then(|(at, id)| Some((Timestamp(at.parse().ok()?), id.parse().ok()?)));
     read.ok_or_else(|| ServerError::field("after", "is not a cursor of this list"))
 }
 
@@ -165,9 +163,9 @@ pub(super) async fn create(
     let days = days.unwrap_or(DAYS_DEFAULT);
     let expires = (days > 0).then(|| now + Duration::from_secs(u64::from(days) * 86_400));
     let token = TokenRecord {
-        uuid: Uuid::new_v4().into_bytes(),
+        uuid: Uuid::new_v4().into(),
         name,
-        account: account.into_bytes(),
+        account: account.into(),
         scope,
         grants,
         created: now,
@@ -180,10 +178,10 @@ pub(super) async fn create(
     app.change(move |store| {
         match scope {
             RoleScope::Everywhere => {}
-            RoleScope::Project(id) => drop(store.records().project(&id)?),
-            RoleScope::Environment(id) => drop(store.records().environment(&id)?),
+            RoleScope::Project(id) => drop(store.projects().get(id)?),
+            RoleScope::Environment(id) => drop(store.environments().get(id)?),
         }
-        store.records().create_token(&hash, &kept)
+        store.tokens().create(&hash, &kept)
     })
     .await?;
     let token = token_view(token)?;
@@ -211,15 +209,15 @@ pub(super) async fn revoke(
     Path(token): Path<Uuid>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let may_all = caller.may_everywhere(Right::Administer);
-    let account = caller.account.map(Uuid::into_bytes);
+    let account = caller.account.map(Into::into);
     let now = app.now();
     let unknown = || ServerError::NotFound { kind: "token", name: token.to_string() };
-    let found = app.with_store(move |store| store.records().token(token.as_bytes())).await;
+    let found = app.with_store(move |store| store.tokens().get(token.into())).await;
     let found = found.map_err(|_| unknown())?;
     let is_theirs = may_all || account == Some(found.account);
     if !is_theirs || !caller.covers_token(&found) {
         return Err(unknown());
     }
-    app.change(move |store| store.records().revoke_token(token.as_bytes(), now)).await?;
+    app.change(move |store| store.tokens().revoke(token.into(), now)).await?;
     Ok(WithAuditDetail(format!("token {} revoked", found.name), StatusCode::NO_CONTENT))
 }

@@ -23,7 +23,7 @@ const PAGE_MAX: usize = 1000;
 
 pub(super) fn user_view(record: AccountRecord) -> User {
     let AccountRecord { uuid, name, issuer, admin, disabled, created, .. } = record;
-    User { id: Uuid::from_bytes(uuid), name, admin, disabled, issuer, created: time(created) }
+    User { id: uuid.uuid(), name, admin, disabled, issuer, created: time(created) }
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), ServerError> {
@@ -59,7 +59,7 @@ pub(super) async fn list(
 ) -> Result<Json<Page<User>>, ServerError> {
     let limit = page_size(limit)?;
     let after = after.unwrap_or_default();
-    let found = app.with_store(move |store| store.records().accounts(&after, limit + 1)).await?;
+    let found = app.with_store(move |store| store.accounts().list(&after, limit + 1)).await?;
     let mut items: Vec<User> = found.into_iter().map(user_view).collect();
     let more = items.len() > limit;
     items.truncate(limit);
@@ -105,9 +105,9 @@ pub(super) async fn create(
     let made = app
         .change(move |store| {
             let (password, issuer) = (password.as_deref(), issuer.as_deref());
-            let uuid = Uuid::new_v4().into_bytes();
+            let uuid = Uuid::new_v4().into();
             let new = NewAccount { uuid, name: &name, password, issuer, admin };
-            store.records().create_account(&new, now)
+            store.accounts().create(&new, now)
         })
         .await?;
     let detail = audit_text(&made);
@@ -152,7 +152,7 @@ pub(super) async fn get(
     State(app): State<ServerState>,
     Path(user): Path<Uuid>,
 ) -> Result<(HeaderMap, Json<User>), ServerError> {
-    let found = app.with_store(move |store| store.records().account(user.as_bytes())).await?;
+    let found = app.with_store(move |store| store.accounts().get(user.into())).await?;
     Ok((etag(found.revision), Json(user_view(found))))
 }
 
@@ -172,9 +172,7 @@ pub(super) async fn update(
     }
     let now = app.now();
     let changed = app
-        .change(move |store| {
-            store.records().update_account(user.as_bytes(), expected, admin, disabled, now)
-        })
+        .change(move |store| store.accounts().update(user.into(), expected, admin, disabled, now))
         .await?;
     let word = |is: Option<bool>, yes: &'static str, no: &'static str| {
         is.map(|is| if is { yes } else { no })
@@ -194,9 +192,7 @@ pub(super) async fn delete(
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let now = app.now();
-    let gone = app
-        .change(move |store| store.records().delete_account(user.as_bytes(), expected, now))
-        .await?;
+    let gone = app.change(move |store| store.accounts().delete(user.into(), expected, now)).await?;
     Ok(WithAuditDetail(audit_text(&gone), StatusCode::NO_CONTENT))
 }
 
@@ -212,7 +208,7 @@ pub(super) async fn set_password(
     Body(change): Body<PasswordChange>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     change_password(&app, &caller, &address, user, &change).await?;
-    let found = app.with_store(move |store| store.records().account(user.as_bytes())).await;
+    let found = app.with_store(move |store| store.accounts().get(user.into())).await;
     // The password was changed, even if the account cannot be read now.
     let detail = found.map_or_else(|_| format!("user {user}"), |account| audit_text(&account));
     Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
@@ -234,7 +230,7 @@ pub(crate) async fn change_password(
     let password = normalized(&change.password);
     check_password("password", &password)?;
     if own {
-        let found = app.with_store(move |store| store.records().account(user.as_bytes())).await?;
+        let found = app.with_store(move |store| store.accounts().get(user.into())).await?;
         let current = change.current.as_ref().map(normalized).unwrap_or_default();
         let now = app.now();
         let auth = app.auth();
@@ -255,9 +251,7 @@ pub(crate) async fn change_password(
         _ => None,
     };
     let now = app.now();
-    app.change(move |store| {
-        store.records().set_password(user.as_bytes(), &kept, keep.as_ref(), now)
-    })
-    .await?;
+    app.change(move |store| store.accounts().set_password(user.into(), &kept, keep.as_ref(), now))
+        .await?;
     Ok(())
 }

@@ -41,15 +41,15 @@ struct ReleaseContext {
 
 impl ReleaseContext {
     fn read(
-        store: &dyn Store,
+        store: &Store,
         caller: Caller,
         environment: &EnvironmentRecord,
     ) -> Result<Self, StoreError> {
-        let versions = store.versions(environment.key)?;
+        let versions = store.versions().list(environment.key)?;
         let released = versions.iter().filter(|version| version.released);
         Ok(ReleaseContext {
             caller,
-            processed: store.processed_version(environment.key)?,
+            processed: store.engine().processed_version(environment.key)?,
             newest_released: released.map(|version| version.number).max(),
         })
     }
@@ -106,7 +106,7 @@ impl ReleaseContext {
 }
 
 fn read_summary(
-    store: &dyn Store,
+    store: &Store,
     caller: Caller,
     environment: &EnvironmentRecord,
     number: VersionNumber,
@@ -120,7 +120,7 @@ async fn store_and_respond(
     app: &ServerState,
     caller: Caller,
     environment: EnvironmentRecord,
-    work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<versions::StoredVersion, ServerError>
+    work: impl FnOnce(&Store, &EnvironmentRecord) -> Result<versions::StoredVersion, ServerError>
     + Send
     + 'static,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
@@ -162,17 +162,16 @@ async fn store_and_respond(
 /// Returns the unmanaged resources after a version was stored. Until it is released, the previous
 /// one still manages its resources.
 fn unmanaged(
-    store: &dyn Store,
+    store: &Store,
     environment: &EnvironmentRecord,
     stored: VersionNumber,
 ) -> Result<UnmanagedResources, StoreError> {
-    let mut found =
-        store.records().unmanaged_resources(environment.key, RemovalScope::Unmanaged)?;
-    let versions = store.versions(environment.key)?;
+    let mut found = store.resources().unmanaged(environment.key, RemovalScope::Unmanaged)?;
+    let versions = store.versions().list(environment.key)?;
     let released = versions.iter().rev().find(|version| version.released);
     if let Some(released) = released.filter(|one| one.number != stored && !found.is_empty()) {
         let mut managed = BTreeSet::new();
-        store.read_version(environment.key, released.number, &mut |row| {
+        store.versions().read(environment.key, released.number, &mut |row| {
             managed.insert(row.id.to_owned());
         })?;
         found.retain(|remnant| !managed.contains(remnant.resource.id.as_str()));
@@ -267,7 +266,7 @@ pub(super) async fn list(
     let found = app
         .with_store(move |store| {
             let course = ReleaseContext::read(store, caller, &environment)?;
-            let versions = store.versions(environment.key)?;
+            let versions = store.versions().list(environment.key)?;
             let wanted = versions.into_iter().rev().filter(|version| {
                 before.is_none_or(|before| version.number.0 < before)
                     && filter.released.is_none_or(|released| version.released == released)
@@ -340,7 +339,7 @@ pub(super) async fn resources(
         .with_store(move |store| {
             let number = VersionNumber(number);
             let after = after.as_deref();
-            store.records().version_resources(environment.key, number, &wanted, after, limit)
+            store.versions().resources(environment.key, number, &wanted, after, limit)
         })
         .await?;
     let items = found
@@ -368,7 +367,7 @@ pub(super) async fn unknowns(
     let found = app
         .with_store(move |store| {
             version_info(store, environment.key, VersionNumber(number))?;
-            store.unknowns(environment.key, VersionNumber(number))
+            store.versions().unknowns(environment.key, VersionNumber(number))
         })
         .await?;
     let items = found
@@ -456,7 +455,7 @@ pub(super) async fn compare(
         .with_store(move |store| {
             let (from, to) = (VersionNumber(from), VersionNumber(to));
             let mut found = Vec::new();
-            store.diff_versions(environment.key, from, to, &mut |each| {
+            store.versions().diff(environment.key, from, to, &mut |each| {
                 let is_later = after.as_ref().is_none_or(|after| each.id.as_str() > after.as_str());
                 if is_later && found.len() <= limit {
                     found.push(difference(each));
@@ -531,6 +530,7 @@ pub(super) async fn delete(
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    app.change(move |store| store.delete_version(environment.key, VersionNumber(number))).await?;
+    app.change(move |store| store.versions().delete(environment.key, VersionNumber(number)))
+        .await?;
     Ok(WithAuditDetail(format!("version {number} deleted"), StatusCode::NO_CONTENT))
 }

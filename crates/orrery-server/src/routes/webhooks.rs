@@ -24,7 +24,7 @@ fn secret_name() -> String {
 }
 
 fn path_of(environment: &EnvironmentRecord) -> String {
-    format!("/api/v1/webhooks/{}", Uuid::from_bytes(environment.uuid))
+    format!("/api/v1/webhooks/{}", environment.uuid)
 }
 
 fn failed(error: VaultError) -> ServerError {
@@ -46,7 +46,7 @@ pub(super) async fn get(
 ) -> Result<Json<Webhook>, ServerError> {
     let key = environment.key;
     let found = app
-        .with_store(move |store| match store.records().secret(Some(key), &secret_name()) {
+        .with_store(move |store| match store.secrets().get(Some(key), &secret_name()) {
             Err(StoreError::NotFound { .. }) => Ok(None),
             found => found.map(Some),
         })
@@ -90,7 +90,7 @@ pub(super) async fn delete(
     InEnvironment(environment): InEnvironment,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
     let (key, now) = (environment.key, app.now());
-    app.change(move |store| store.records().delete_secret(Some(key), &secret_name(), now)).await?;
+    app.change(move |store| store.secrets().delete(Some(key), &secret_name(), now)).await?;
     Ok(WithAuditDetail("webhook switched off".to_owned(), StatusCode::NO_CONTENT))
 }
 
@@ -159,9 +159,9 @@ async fn find(
     id: &str,
 ) -> Result<Option<(EnvironmentRecord, SecretText)>, ServerError> {
     let Ok(id) = id.parse::<Uuid>() else { return Ok(None) };
-    let (store, vault) = (std::sync::Arc::clone(app.store()), app.vault().clone());
+    let (store, vault) = (app.store().clone(), app.vault().clone());
     let find = move || {
-        let environment = match store.records().environment(id.as_bytes()) {
+        let environment = match store.environments().get(id.into()) {
             Err(StoreError::NotFound { .. }) => return Ok(None),
             found => found?,
         };

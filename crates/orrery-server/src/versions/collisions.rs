@@ -27,7 +27,7 @@ static PATH_ENTITIES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
 
 /// Refuses resources that manage the same path of the same machine, unless all of them purge it.
 pub(super) fn check(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     resources: &[Resource],
     patterns: &[String],

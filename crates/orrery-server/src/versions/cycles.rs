@@ -112,7 +112,7 @@ fn find_cycle<'a>(
 /// Reads nothing if no cycle can be new: that takes a new requirement, and a resource that others
 /// required before.
 pub(super) fn read_untouched(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     (change, base): (&Change, &Base),
     resources: &[Resource],
@@ -146,7 +146,7 @@ pub(super) fn read_untouched(
             .map(String::as_str)
             .filter(|id| !base.newest_revisions.contains_key(*id))
             .collect();
-        let read = store.records().newest_revisions(environment, &unread)?;
+        let read = store.versions().newest_revisions(environment, &unread)?;
         let read: HashMap<&str, _> = unread.iter().copied().zip(read).collect();
         let mut found = Vec::new();
         for id in &next {

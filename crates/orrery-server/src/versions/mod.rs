@@ -16,8 +16,8 @@ use orrery_host::bundle::{Bundle, sha1_hex};
 use orrery_model::{Removal, Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
     EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, NewestRevision, ProjectBinding,
-    PutOutcome, PutScope, RequestRecord, Store, StoreError, UndefinedParameter, VersionInfo,
-    load_version, local_agents,
+    PutOutcome, PutScope, RequestKind, RequestRecord, Selection, Store, StoreError,
+    UndefinedParameter, VersionInfo, local_agents,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -69,7 +69,7 @@ pub(crate) struct StoredVersion {
 ///
 /// Stores nothing if a rule is violated.
 pub(crate) fn store_upload(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     author: &VersionAuthor,
     upload: VersionUpload,
@@ -163,27 +163,27 @@ pub(crate) fn store_upload(
 
 /// True if a full upload has no resource in common with the newest version.
 pub(crate) fn replaces_everything(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     upload: &VersionUpload,
 ) -> Result<bool, ServerError> {
-    let Some(number) = store.records().newest_version(environment)? else {
+    let Some(number) = store.versions().newest(environment)? else {
         return Ok(upload.resources.is_empty());
     };
     let (resources, _) =
         parse_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
     let wanted: BTreeSet<_> = resources.iter().map(|resource| &resource.id).collect();
-    let newest = load_version(store, environment, number)?.resources;
+    let newest = store.versions().load(environment, number)?.resources;
     Ok(newest.iter().all(|resource| !wanted.contains(&resource.id)))
 }
 
 /// True if a full upload equals the newest version: the same resources, unknowns and code.
 pub(crate) fn repeats_newest(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     upload: &VersionUpload,
 ) -> Result<bool, ServerError> {
-    let Some(number) = store.records().newest_version(environment)? else { return Ok(false) };
+    let Some(number) = store.versions().newest(environment)? else { return Ok(false) };
     let info = version_info(store, environment, number)?;
     if info.info[CODE].as_str() != upload.code.as_deref() {
         return Ok(false);
@@ -191,7 +191,7 @@ pub(crate) fn repeats_newest(
     let (resources, mut unknowns) =
         parse_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
     // An unknown that was resolved and is requested again needs a new version.
-    let known = store.unknowns(environment, number)?.into_iter();
+    let known = store.versions().unknowns(environment, number)?.into_iter();
     let mut known: Vec<UndefinedParameter> =
         known.filter(|(_, resolved)| !resolved).map(|(unknown, _)| unknown).collect();
     known.sort_unstable();
@@ -199,7 +199,7 @@ pub(crate) fn repeats_newest(
     if known != unknowns {
         return Ok(false);
     }
-    let mut newest = load_version(store, environment, number)?.resources;
+    let mut newest = store.versions().load(environment, number)?.resources;
     newest.sort_unstable_by(|one, other| one.id.cmp(&other.id));
     let same = |(one, other): (&Resource, &Resource)| {
         one.id == other.id
@@ -242,10 +242,10 @@ impl Draft {
     /// equal resources.
     fn declares_the_same(
         &self,
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
     ) -> Result<bool, StoreError> {
-        let newest = store.records().newest_version(environment)?;
+        let newest = store.versions().newest(environment)?;
         let newest = newest.map(|number| version_info(store, environment, number)).transpose()?;
         Ok(newest.is_none_or(|newest| local_agents(&newest.info) == local_agents(&self.info)))
     }
@@ -277,19 +277,19 @@ impl Draft {
     /// Returns the project that the environment is rebound from, if any.
     fn rebound_from(
         &self,
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
     ) -> Result<Option<String>, StoreError> {
         if self.binding != UploadBinding::Rebind {
             return Ok(None);
         }
-        let bound = store.records().environment_by_key(environment)?.model_project;
+        let bound = store.environments().by_key(environment)?.model_project;
         Ok(Some(bound).filter(|bound| !bound.is_empty() && Some(bound) != self.project.as_ref()))
     }
 
     fn store(
         &self,
-        store: &dyn Store,
+        store: &Store,
         environment: EnvironmentKey,
         resources: &[Resource],
         scope: PutScope<'_>,
@@ -301,7 +301,7 @@ impl Draft {
         let at_once = self.release && self.number.is_none() && self.operation.is_none();
         let only_if_changed = self.only_if_changed && self.declares_the_same(store, environment)?;
         let rebound_from = self.rebound_from(store, environment)?;
-        let put = store.put_version(
+        let put = store.versions().put(
             environment,
             &NewVersion {
                 number: self.number,
@@ -336,21 +336,22 @@ impl Draft {
 /// Releases a version. Creates the operation in the same transaction; for it, the version may be
 /// released already.
 pub(crate) fn release(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     number: VersionNumber,
     operation: Option<ReleaseOperation>,
     now: Timestamp,
 ) -> Result<Option<RequestRecord>, StoreError> {
     // Both are deploys: users see the request, not its execution by the engine.
-    let payload = match operation {
-        None => return store.release_version(environment, number, now).map(|()| None),
-        Some(ReleaseOperation::Deploy) => json!({}),
-        Some(ReleaseOperation::Verify) => json!({"verify": true}),
+    let verify = match operation {
+        None => return store.versions().release(environment, number, now).map(|()| None),
+        Some(ReleaseOperation::Deploy) => false,
+        Some(ReleaseOperation::Verify) => true,
     };
     // The operation would apply to another version. A release is never revoked, so this check stays
     // valid.
-    let released = store.versions(environment)?.into_iter().filter(|version| version.released);
+    let released =
+        store.versions().list(environment)?.into_iter().filter(|version| version.released);
     let released: Vec<VersionNumber> = released.map(|version| version.number).collect();
     if let Some(&newest) = released.iter().max()
         && newest > number
@@ -358,9 +359,9 @@ pub(crate) fn release(
     {
         return Err(StoreError::Superseded { number, newest });
     }
-    let request =
-        NewRequest { uuid: Uuid::new_v4().into_bytes(), kind: "deploy", payload: &payload };
-    store.release_with_request(environment, number, &request, now).map(Some)
+    let kind = &RequestKind::Deploy { selection: Selection::default(), verify };
+    let request = NewRequest { uuid: Uuid::new_v4().into(), kind };
+    store.versions().release_with_request(environment, number, &request, now).map(Some)
 }
 
 /// Returns the ids, other than SHA-1, by which handlers of a version request contents.
@@ -370,7 +371,7 @@ pub(crate) fn named_files(info: &Value) -> BTreeMap<String, String> {
 }
 
 fn check_files(
-    store: &dyn Store,
+    store: &Store,
     author: &VersionAuthor,
     files: &BTreeMap<String, String>,
 ) -> Result<(), ServerError> {
@@ -396,10 +397,10 @@ fn code_missing(code: &str) -> ServerError {
 }
 
 /// Reads a code bundle.
-fn read_bundle(store: &dyn Store, code: &str) -> Result<Bundle, ServerError> {
+fn read_bundle(store: &Store, code: &str) -> Result<Bundle, ServerError> {
     let hash = validate::content_hash(code)
         .ok_or_else(|| ServerError::field("code", "must be a SHA-1 in hexadecimal digits"))?;
-    let Some(content) = store.file(&hash)? else {
+    let Some(content) = store.contents().get(&hash)? else {
         return Err(code_missing(code));
     };
     // Checked now: an invalid bundle would fail later, without a client to report to.
@@ -412,7 +413,7 @@ fn read_bundle(store: &dyn Store, code: &str) -> Result<Bundle, ServerError> {
 /// Merges the code of a partial version over that of the previous one, which the other sets use.
 /// Records changed modules in `base`.
 fn merge_code(
-    store: &dyn Store,
+    store: &Store,
     code: Option<&str>,
     base: &mut Base,
 ) -> Result<Option<String>, ServerError> {
@@ -433,12 +434,12 @@ fn merge_code(
     let text = merged.to_json().map_err(internal)?;
     let sha1 = sha1_hex(&text);
     if let Some(hash) = validate::content_hash(&sha1) {
-        store.put_files(&[(hash, &text)])?;
+        store.contents().put(&[(hash, &text)])?;
     }
     Ok(Some(sha1))
 }
 
-fn check_code(store: &dyn Store, author: &VersionAuthor, code: &str) -> Result<(), ServerError> {
+fn check_code(store: &Store, author: &VersionAuthor, code: &str) -> Result<(), ServerError> {
     let is_made = author.generated_code.as_deref() == Some(code);
     let hash = validate::content_hash(code);
     if !is_made
@@ -464,13 +465,13 @@ fn check_code(store: &dyn Store, author: &VersionAuthor, code: &str) -> Result<(
 }
 
 fn standing_of(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     base: &mut Base,
     ids: Vec<String>,
 ) -> Result<(), ServerError> {
     let names: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let found = store.records().newest_revisions(environment, &names)?;
+    let found = store.versions().newest_revisions(environment, &names)?;
     let known = ids.into_iter().zip(found);
     base.newest_revisions.extend(known.filter_map(|(id, newest)| Some((id, newest?))));
     Ok(())
@@ -478,7 +479,7 @@ fn standing_of(
 
 /// Reads the facts about the newest version that the rules need.
 fn read_base(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     info: &VersionInfo,
     change: &Change,
@@ -510,7 +511,7 @@ fn read_base(
 
 /// Stores a partial version on top of the newest one.
 fn store_partial(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     new: Draft,
     change: &Change,
@@ -518,7 +519,7 @@ fn store_partial(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let Some(number) = store.records().newest_version(environment)? else {
+        let Some(number) = store.versions().newest(environment)? else {
             return Err(partial_update::RuleViolation::NoBase.into());
         };
         // A number reserved before the newest version was stored is too old.
@@ -558,14 +559,14 @@ fn store_partial(
 
 /// Keeps the unknowns of untouched resources.
 fn keep_unknowns(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     number: VersionNumber,
     (change, base): (&Change, &Base),
     unknowns: &mut Vec<UndefinedParameter>,
 ) -> Result<(), ServerError> {
     let touched = change.touched();
-    for (unknown, resolved) in store.unknowns(environment, number)? {
+    for (unknown, resolved) in store.versions().unknowns(environment, number)? {
         if resolved || unknowns.contains(&unknown) {
             continue;
         }
@@ -576,7 +577,7 @@ fn keep_unknowns(
                 let newest = match known {
                     Some(newest) => Some(newest),
                     None => store
-                        .records()
+                        .versions()
                         .newest_revisions(environment, &[id.as_str()])?
                         .pop()
                         .flatten(),
@@ -595,24 +596,24 @@ fn keep_unknowns(
 
 /// Returns a stored version.
 pub(crate) fn version_info(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     number: VersionNumber,
 ) -> Result<VersionInfo, StoreError> {
-    let found = store.versions(environment)?.into_iter().find(|info| info.number == number);
+    let found = store.versions().list(environment)?.into_iter().find(|info| info.number == number);
     found.ok_or(StoreError::NoVersion(number))
 }
 
 /// Stores the content of an old version as a new one, and releases it.
 pub(crate) fn roll_back(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     number: VersionNumber,
     operation: Option<ReleaseOperation>,
     now: Timestamp,
 ) -> Result<StoredVersion, ServerError> {
-    let old = load_version(store, environment, number)?;
-    let unknowns = store.unknowns(environment, number)?;
+    let old = store.versions().load(environment, number)?;
+    let unknowns = store.versions().unknowns(environment, number)?;
     let unknowns = unknowns.into_iter().filter(|(_, resolved)| !resolved);
     let mut info = match old.info {
         Value::Object(info) => Value::Object(info),

@@ -24,12 +24,12 @@ use super::{
 
 /// Returns the capabilities of native handlers and of those in a version's code.
 fn handler_capabilities(
-    store: &dyn Store,
+    store: &Store,
     code: Option<&str>,
 ) -> Result<HandlerCapabilities, StoreError> {
     let mut hosted = Vec::new();
     if let Some(hash) = code.and_then(validate::content_hash)
-        && let Some(content) = store.file(&hash)?
+        && let Some(content) = store.contents().get(&hash)?
         && let Ok(bundle) = serde_json::from_slice::<Bundle>(&content)
     {
         hosted = bundle.set.handlers;
@@ -49,18 +49,18 @@ fn inherit(info: &mut Value, older: &Value) {
 /// Returns the unmanaged resources among the candidates. A resource with another id on the same
 /// machine in the newest version is managed.
 pub(crate) fn unmanaged(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     candidates: &[DeployedResource],
 ) -> Result<Unmanaged, StoreError> {
-    let newest = store.records().newest_version(environment)?;
+    let newest = store.versions().newest(environment)?;
     let Some(newest) = newest.filter(|_| !candidates.is_empty()) else {
         return Ok(Unmanaged::default());
     };
     let of_interest: BTreeSet<&str> =
         candidates.iter().map(|one| one.resource.id.entity()).collect();
     let (mut present, mut addresses) = (Vec::new(), BTreeMap::new());
-    let info = store.read_version(environment, newest, &mut |row| {
+    let info = store.versions().read(environment, newest, &mut |row| {
         let Ok(id) = row.id.parse::<ResourceId>() else { return };
         let is_config = id.entity() == "std::AgentConfig";
         if !is_config && !of_interest.contains(id.entity()) {
@@ -84,7 +84,7 @@ pub(crate) fn unmanaged(
 
 /// Stores a full version with the removals; optionally including adopted resources.
 pub(super) fn store_removal(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     new: &Draft,
     wanted: Vec<Resource>,
@@ -94,7 +94,7 @@ pub(super) fn store_removal(
     loop {
         attempt += 1;
         let mut new = new.clone();
-        let newest = store.records().newest_version(environment)?;
+        let newest = store.versions().newest(environment)?;
         // An empty upload has neither code nor agents: removals use those of the version that
         // deployed them.
         if new.info.get(CODE).is_none()
@@ -103,7 +103,7 @@ pub(super) fn store_removal(
         {
             inherit(&mut new.info, &version_info(store, environment, number)?.info);
         }
-        let mut known = store.records().unmanaged_resources(environment, RemovalScope::All)?;
+        let mut known = store.resources().unmanaged(environment, RemovalScope::All)?;
         known.iter_mut().for_each(|remnant| remnant.is_adopted &= !include_adopted);
         let mut addresses: BTreeMap<String, String> =
             known.iter().filter_map(|one| declared_address(&one.resource)).collect();

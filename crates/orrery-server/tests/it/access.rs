@@ -2,50 +2,50 @@
 //! so that a new route is tested automatically.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use orrery_model::{Duration, SecretText, Timestamp};
+use orrery_model::{AccountId, Duration, EnvironmentId, ProjectId, SecretText, Timestamp};
 use orrery_server::{RouteAccess, ServerSettings, document, is_inmanta_path};
 use orrery_store::{
-    NewAccount, NewEnvironmentRecord, RoleScope, SessionRecord, SqliteStore, Store as _,
-    TokenRecord,
+    NewAccount, NewEnvironmentRecord, RoleScope, SessionRecord, Store, TokenRecord,
 };
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
 
 use crate::support::{Client, Served, all_routes};
 
-const PROJECT: [u8; 16] = [1; 16];
-const ENVIRONMENT: [u8; 16] = [2; 16];
-const FOREIGN_PROJECT: [u8; 16] = [3; 16];
-const FOREIGN_ENVIRONMENT: [u8; 16] = [4; 16];
+const PROJECT: ProjectId = ProjectId::from_bytes([1; 16]);
+const ENVIRONMENT: EnvironmentId = EnvironmentId::from_bytes([2; 16]);
+const FOREIGN_PROJECT: ProjectId = ProjectId::from_bytes([3; 16]);
+const FOREIGN_ENVIRONMENT: EnvironmentId = EnvironmentId::from_bytes([4; 16]);
 
 const ROLES: [&str; 4] = ["viewer", "operator", "developer", "admin"];
 
 /// Accounts with known credentials, written directly into the store.
 struct Fixtures {
-    store: Arc<SqliteStore>,
+    store: Store,
     now: Timestamp,
     made: u8,
 }
 
 impl Fixtures {
-    fn account(&mut self, roles: &[(RoleScope, &str)]) -> [u8; 16] {
+    fn account(&mut self, roles: &[(RoleScope, &str)]) -> AccountId {
         self.made += 1;
-        let (uuid, name) = ([100 + self.made; 16], format!("user{}", self.made));
+        let (uuid, name) =
+            (AccountId::from_bytes([100 + self.made; 16]), format!("user{}", self.made));
         let new = NewAccount { uuid, name: &name, password: Some("-"), issuer: None, admin: false };
-        self.store.records().create_account(&new, self.now).unwrap();
+        self.store.accounts().create(&new, self.now).unwrap();
         for (scope, role) in roles {
-            self.store.records().assign_role(&uuid, *scope, role, self.now).unwrap();
+            self.store.accounts().assign_role(uuid, *scope, role, self.now).unwrap();
         }
         uuid
     }
 
-    fn session(&mut self, account: [u8; 16], expires: Timestamp) -> String {
+    fn session(&mut self, account: AccountId, expires: Timestamp) -> String {
         let secret = format!("ors_{}", self.made);
         let created = Timestamp(0);
         let session = SessionRecord { account, created, expires };
-        self.store.records().create_session(&hash(&secret), &session, None).unwrap();
+        self.store.accounts().create_session(&hash(&secret), &session, None).unwrap();
         secret
     }
 
@@ -58,7 +58,7 @@ impl Fixtures {
     fn token(&mut self, scope: RoleScope, change: impl FnOnce(&mut TokenRecord)) -> SecretText {
         let account = self.account(&[(RoleScope::Everywhere, "admin")]);
         let mut token = TokenRecord {
-            uuid: account,
+            uuid: account.uuid().into(),
             name: "t".to_owned(),
             account,
             scope,
@@ -70,9 +70,9 @@ impl Fixtures {
         };
         change(&mut token);
         let secret = format!("orr_{}", self.made);
-        self.store.records().create_token(&hash(&secret), &token).unwrap();
+        self.store.tokens().create(&hash(&secret), &token).unwrap();
         if token.revoked.is_some() {
-            self.store.records().revoke_token(&token.uuid, self.now).unwrap();
+            self.store.tokens().revoke(token.uuid, self.now).unwrap();
         }
         SecretText::new(secret)
     }
@@ -83,34 +83,33 @@ fn hash(secret: &str) -> [u8; 32] {
 }
 
 fn prepare() -> (Served, Fixtures) {
-    let store = Arc::new(SqliteStore::in_memory().unwrap());
-    let served = Served::with(Arc::clone(&store) as _, ServerSettings::default());
+    let store = Store::in_memory().unwrap();
+    let served = Served::with(store.clone(), ServerSettings::default());
     let now = served.app.now();
     for (project, environment) in [(PROJECT, ENVIRONMENT), (FOREIGN_PROJECT, FOREIGN_ENVIRONMENT)] {
-        let name = format!("p{}", project[0]);
-        store.records().create_project(project, &name, "", now).unwrap();
+        let name = format!("p{}", project.into_bytes()[0]);
+        store.projects().create(project, &name, "", now).unwrap();
         let new = NewEnvironmentRecord {
             uuid: environment,
-            project: &project,
+            project,
             name: "e",
             description: "",
             icon: "",
             repository: "",
             branch: "",
         };
-        store.records().add_environment(&new, now).unwrap();
+        store.environments().add(&new, now).unwrap();
     }
     (served, Fixtures { store, now, made: 0 })
 }
 
 /// Fills a path with existing ids, and any text elsewhere.
 fn filled(path: &str) -> String {
-    let id = |bytes: [u8; 16]| orrery_store::uuid_text(&bytes);
     let part = |part: &str| match part {
-        "{project}" => id(PROJECT),
-        "{environment}" | "{tid}" | "{env}" => id(ENVIRONMENT),
+        "{project}" => PROJECT.to_string(),
+        "{environment}" | "{tid}" | "{env}" => ENVIRONMENT.to_string(),
         "{version}" | "{number}" => "1".to_owned(),
-        other if other.starts_with('{') => id([9; 16]),
+        other if other.starts_with('{') => Uuid::from_bytes([9; 16]).to_string(),
         other => other.to_owned(),
     };
     path.split('/').map(part).collect::<Vec<_>>().join("/")
@@ -119,7 +118,7 @@ fn filled(path: &str) -> String {
 fn call(client: &Client, route: &RouteAccess) -> u16 {
     let body = json!({});
     let body = (!matches!(route.method, "GET" | "HEAD" | "DELETE")).then_some(&body);
-    let environment = orrery_store::uuid_text(&ENVIRONMENT);
+    let environment = ENVIRONMENT.to_string();
     let headers: &[(&str, &str)] = match route.place {
         "header" => &[("x-inmanta-tid", &environment)],
         _ => &[],
@@ -134,8 +133,8 @@ fn no_route_admits_an_unauthenticated_caller() {
     let ended = prepared.session(ended, prepared.now - Duration::from_secs(1));
     let disabled = prepared.account(&[(RoleScope::Everywhere, "admin")]);
     let of_disabled = prepared.session(disabled, prepared.now + Duration::from_secs(3600));
-    let records = prepared.store.records();
-    records.update_account(&disabled, None, None, Some(true), prepared.now).unwrap();
+    let store = &prepared.store;
+    store.accounts().update(disabled, None, None, Some(true), prepared.now).unwrap();
     let past = prepared.now - Duration::from_secs(1);
     let expired = prepared.token(RoleScope::Everywhere, |token| token.expires = Some(past));
     let revoked = prepared.token(RoleScope::Everywhere, |token| token.revoked = Some(past));
@@ -175,12 +174,12 @@ fn no_route_admits_too_weak_a_role_or_another_scope() {
         "project" => vec![
             RoleScope::Project(FOREIGN_PROJECT),
             RoleScope::Environment(ENVIRONMENT),
-            RoleScope::Environment(PROJECT),
+            RoleScope::Environment(PROJECT.uuid().into()),
         ],
         _ => vec![
             RoleScope::Project(FOREIGN_PROJECT),
             RoleScope::Environment(FOREIGN_ENVIRONMENT),
-            RoleScope::Project(ENVIRONMENT),
+            RoleScope::Project(ENVIRONMENT.uuid().into()),
         ],
     };
     for place in ["server", "project", "environment", "header"] {

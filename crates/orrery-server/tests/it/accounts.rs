@@ -1,9 +1,7 @@
 //! Accounts: the first one, logins, roles, tokens.
 
-use std::sync::Arc;
-
 use orrery_server::{BootstrapState, ServerSettings, prepare_first_account};
-use orrery_store::SqliteStore;
+use orrery_store::Store;
 use serde_json::{Value, json};
 
 use crate::support::{ADMIN_PASSWORD, Client, Served, blocking};
@@ -33,7 +31,7 @@ fn names(page: &Value) -> Vec<&str> {
 
 #[test]
 fn the_bootstrap_link_works_once() {
-    let store = Arc::new(SqliteStore::in_memory().unwrap());
+    let store = Store::in_memory().unwrap();
     let served = Served::without_accounts(store, ServerSettings::default());
     let start = || blocking(prepare_first_account(&served.app, None)).unwrap();
     let BootstrapState::BootstrapToken(old) = start() else { panic!() };
@@ -306,7 +304,7 @@ fn a_token_can_do_no_more_than_it_says_nor_than_its_owner() {
 
 #[test]
 fn a_revocation_applies_on_all_servers() {
-    let store: Arc<SqliteStore> = Arc::new(SqliteStore::in_memory().unwrap());
+    let store: Store = Store::in_memory().unwrap();
     let one = Served::with(store.clone(), ServerSettings::default());
     let made = one.admin.post("/api/v1/tokens", &json!({"name": "ci", "role": "admin"})).good();
     let secret = made["secret"].as_str().unwrap();

@@ -1,10 +1,9 @@
 //! The audit log: contents, redaction, and detection of tampering.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_server::ServerSettings;
-use orrery_store::{Holder, SqliteStore};
+use orrery_store::{Holder, Store};
 use serde_json::{Value, json};
 
 use crate::api::World;
@@ -110,9 +109,9 @@ fn anonymous_requests_do_not_fill_the_audit_log() {
     let all = entries_with_refusal(&served, "user:ada");
     assert!(all.len() < 60, "{} entries", all.len());
     // The count is written at the end.
-    let store = Arc::clone(served.app.store());
+    let store = served.app.store().clone();
     served.end();
-    let all = store.records().audit(&orrery_store::AuditFilter::default(), None, 1_000).unwrap();
+    let all = store.audit().list(&orrery_store::AuditFilter::default(), None, 1_000).unwrap();
     let counts = all.iter().filter_map(|record| {
         record.entry.detail.split_once(" refused requests")?.0.parse::<u64>().ok()
     });
@@ -139,10 +138,10 @@ fn failed_requests_do_not_fill_the_audit_log() {
     let all = entries_with_refusal(&served, "user:ada");
     // 200, and one more for each second of the test.
     assert!((200..500).contains(&all.len()), "{} entries", all.len());
-    let store = Arc::clone(served.app.store());
+    let store = served.app.store().clone();
     served.end();
     // Each was written or counted.
-    let all = store.records().audit(&orrery_store::AuditFilter::default(), None, 1_000).unwrap();
+    let all = store.audit().list(&orrery_store::AuditFilter::default(), None, 1_000).unwrap();
     let failed = all.iter().filter(|record| matches!(record.entry.status, 404 | 422)).count();
     let counts = all.iter().filter_map(|record| {
         record.entry.detail.split_once(" failed requests")?.0.parse::<usize>().ok()
@@ -156,7 +155,7 @@ fn tampering_is_found() {
     let path = directory.path().join("server.db");
     let open = || {
         let holder = Holder::this_process("test", orrery_model::Timestamp(0));
-        Arc::new(SqliteStore::open(&path, &holder).unwrap())
+        Store::open(&path, &holder).unwrap()
     };
     let served = Served::with(open(), ServerSettings::default());
     for name in ["a", "b", "c", "d"] {
@@ -192,7 +191,7 @@ fn truncation_is_detected_with_a_recorded_head() {
     let path = directory.path().join("server.db");
     let open = || {
         let holder = Holder::this_process("test", orrery_model::Timestamp(0));
-        Arc::new(SqliteStore::open(&path, &holder).unwrap())
+        Store::open(&path, &holder).unwrap()
     };
     let served = Served::with(open(), ServerSettings::default());
     served.admin.post("/api/v1/projects", &json!({"name": "a"})).good();

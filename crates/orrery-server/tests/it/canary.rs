@@ -6,16 +6,16 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use orrery_model::Timestamp;
+use orrery_model::{EnvironmentId, ProjectId, Timestamp};
 use orrery_server::{MasterKey, ProcessOptions, ProcessRole, ServerSettings};
-use orrery_store::{Holder, NewEnvironmentRecord, SqliteStore, Store as _};
+use orrery_store::{Holder, NewEnvironmentRecord, Store};
 use serde_json::{Value, json};
 
 use crate::support::{Served, all_routes};
 
 const CANARY: &str = "canary-5d1c0e97b2";
-const ENVIRONMENT: [u8; 16] = [2; 16];
-const PROJECT: [u8; 16] = [1; 16];
+const ENVIRONMENT: EnvironmentId = EnvironmentId::from_bytes([2; 16]);
+const PROJECT: ProjectId = ProjectId::from_bytes([1; 16]);
 
 /// Captures the log of this test binary.
 #[derive(Clone, Default)]
@@ -70,22 +70,22 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     let directory = tempfile::tempdir().unwrap();
     let target = tempfile::tempdir().unwrap();
     let holder = Holder::this_process("test", Timestamp(0));
-    let store = Arc::new(SqliteStore::open(directory.path().join("server.db"), &holder).unwrap());
+    let store = Store::open(directory.path().join("server.db"), &holder).unwrap();
     let master_key = MasterKey::Generated(directory.path().join("secret.key"));
     let settings = ServerSettings { master_key, ..ServerSettings::default() };
-    let served = Served::with(Arc::clone(&store) as _, settings);
+    let served = Served::with(store.clone(), settings);
     let now = served.app.now();
-    store.records().create_project(PROJECT, "p", "", now).unwrap();
+    store.projects().create(PROJECT, "p", "", now).unwrap();
     let new = NewEnvironmentRecord {
         uuid: ENVIRONMENT,
-        project: &PROJECT,
+        project: PROJECT,
         name: "e",
         description: "",
         icon: "",
         repository: "",
         branch: "",
     };
-    store.records().add_environment(&new, now).unwrap();
+    store.environments().add(&new, now).unwrap();
     let options = ProcessOptions {
         data: directory.path().to_owned(),
         workers: orrery_executor::WorkerLimits::starting_at(2),
@@ -96,7 +96,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     };
     let role = ProcessRole::start(served.app.clone(), options).unwrap();
 
-    let base = format!("/api/v1/environments/{}", orrery_store::uuid_text(&ENVIRONMENT));
+    let base = format!("/api/v1/environments/{ENVIRONMENT}");
     let admin = &served.admin;
     let value = json!({"value": CANARY});
     assert_eq!(admin.put(&format!("{base}/secrets/db"), &value).status, 204);
@@ -127,7 +127,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
 
     let mut responses = String::new();
     let encoded = |text: &str| text.replace('/', "%2F").replace('[', "%5B").replace(']', "%5D");
-    let environment = orrery_store::uuid_text(&ENVIRONMENT);
+    let environment = ENVIRONMENT.to_string();
     for route in
         all_routes().filter(|route| route.method == "GET" && !route.path.contains("events"))
     {

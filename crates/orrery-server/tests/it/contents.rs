@@ -1,10 +1,8 @@
 //! Contents of files: visibility, and quotas of unreferenced uploads.
 
-use std::sync::Arc;
-
 use orrery_model::Timestamp;
 use orrery_server::{ContentLimits, ServerSettings};
-use orrery_store::{Holder, SqliteStore};
+use orrery_store::{Holder, Store};
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Client, Served};
@@ -83,7 +81,7 @@ fn contents_of_other_tenants_are_not_found_by_guessing() {
 fn uploads_that_nothing_uses_are_limited() {
     let contents = ContentLimits { account_max: 3000, all_max: 5000, ..ContentLimits::default() };
     let settings = ServerSettings { contents, ..ServerSettings::default() };
-    let served = Served::with(Arc::new(SqliteStore::in_memory().unwrap()), settings);
+    let served = Served::with(Store::in_memory().unwrap(), settings);
     let (alice, shop) = tenant(&served, "alice");
     let (mallory, _) = tenant(&served, "mallory");
     let upload = |client: &Client, byte: u8| put(client, &[byte; 1000]);
@@ -112,8 +110,8 @@ fn a_store_that_cannot_be_written_to_is_not_healthy() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("server.db");
     let holder = Holder::this_process("test", Timestamp(0));
-    drop(SqliteStore::open(&path, &holder).unwrap());
-    let store = Arc::new(SqliteStore::open_read_only(&path).unwrap());
+    drop(Store::open(&path, &holder).unwrap());
+    let store = Store::open_read_only(&path).unwrap();
     let served = Served::without_accounts(store, ServerSettings::default());
     for path in ["/health", "/health/ready"] {
         let ill = served.anonymous().get(path);

@@ -1,14 +1,13 @@
 //! Engines of environments: failed starts, and the selection of requests.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_model::{Attributes, Resource, ResourceId, Status};
 use orrery_server::{ProcessOptions, ProcessRole, ServerSettings, ServerState};
 use orrery_store::{
-    ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, PutScope, ResourceQuery,
-    SqliteStore, Store, UndefinedParameter,
+    ActionKind, EnvironmentKey, Holder, LeaseRequest, NewRequest, NewVersion, PutScope,
+    RequestKind, ResourceQuery, Store, UndefinedParameter,
 };
 use serde_json::{Value, json};
 
@@ -24,8 +23,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
-        let key = store.default_environment().unwrap();
+        let store: Store = Store::in_memory().unwrap();
+        let key = store.environments().ensure_default().unwrap();
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
@@ -40,8 +39,8 @@ impl World {
         World { app, key, _role: role, _data: data }
     }
 
-    fn store(&self) -> &dyn Store {
-        &**self.app.store()
+    fn store(&self) -> &Store {
+        self.app.store()
     }
 
     fn put(&self, resources: &[Resource], info: &Value) {
@@ -62,17 +61,17 @@ impl World {
             lease: None,
             project: None,
         };
-        self.store().put_version(self.key, &version).unwrap();
+        self.store().versions().put(self.key, &version).unwrap();
         self.app.wake_up();
     }
 
     fn status(&self, resource: &Resource) -> Option<Status> {
-        let found = self.store().find_resource(self.key, resource.id.as_str()).unwrap();
+        let found = self.store().resources().find(self.key, resource.id.as_str()).unwrap();
         found.map(|found| found.status)
     }
 
     fn runs(&self, resource: &Resource) -> usize {
-        self.store().actions(self.key, resource.id.as_str(), None, 50).unwrap().len()
+        self.store().actions().of_resource(self.key, resource.id.as_str(), None, 50).unwrap().len()
     }
 
     fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
@@ -84,12 +83,13 @@ impl World {
     }
 
     fn repair(&self, payload: &Value) {
-        let uuid = *uuid::Uuid::new_v4().as_bytes();
-        let records = self.store().records();
-        records.add_request(self.key, uuid, "repair", payload, self.app.now()).unwrap();
+        let uuid = uuid::Uuid::new_v4().into();
+        let kind = &RequestKind::from_stored("repair", payload.clone());
+        let store = self.store();
+        store.requests().add(self.key, &NewRequest { uuid, kind }, self.app.now()).unwrap();
         self.app.wake_up();
         self.until("the repair is done", |world| {
-            world.store().records().request(&uuid).unwrap().finished.is_some()
+            world.store().requests().get(uuid).unwrap().finished.is_some()
         });
     }
 }
@@ -113,8 +113,8 @@ fn an_engine_that_cannot_start_releases_the_lease_and_starts_later() {
         let now = world.app.now();
         let request =
             LeaseRequest { holder: Holder::this_process("test", now), now, expires: None };
-        let Ok(lease) = world.store().acquire_lease(world.key, &request) else { return false };
-        world.store().release_lease(&lease).unwrap();
+        let Ok(lease) = world.store().leases().acquire(world.key, &request) else { return false };
+        world.store().leases().release(&lease).unwrap();
         own += 1;
         // Every lease has its own epoch.
         lease.epoch() > own
@@ -160,13 +160,14 @@ fn a_filter_selects_the_same_resources_as_the_list() {
         ),
     ];
     for (filter, query) in cases {
-        let listed = world.store().records().list_resources(world.key, &query, None, 10).unwrap();
+        let listed = world.store().resources().list(world.key, &query, None, 10).unwrap();
         let listed: BTreeSet<ResourceId> =
             listed.lines.into_iter().map(|line| line.summary.id).collect();
         let ran = |one: &Resource| {
             world
                 .store()
-                .find_resource(world.key, one.id.as_str())
+                .resources()
+                .find(world.key, one.id.as_str())
                 .unwrap()
                 .unwrap()
                 .state
@@ -191,7 +192,8 @@ fn frequent_versions_do_not_repeat_fact_requests() {
         source: "fact".to_owned(),
     };
     let asked = || {
-        let all = world.store().actions(world.key, silent.id.as_str(), None, 50).unwrap();
+        let all =
+            world.store().actions().of_resource(world.key, silent.id.as_str(), None, 50).unwrap();
         all.iter().filter(|action| action.kind == ActionKind::GetFacts).count()
     };
     for number in 0..4 {

@@ -1,18 +1,17 @@
 //! Health endpoints of a server that cannot work.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
 use orrery_server::{ProcessOptions, ProcessRole, ServerSettings};
-use orrery_store::{Holder, PostgresStore};
+use orrery_store::{Holder, Store};
 use orrery_testing::{Postgres, TestDatabase};
 
 use crate::support::Served;
 
 fn served_by(database: &TestDatabase) -> Served {
     let holder = Holder::this_process("test", Timestamp(1));
-    let store = Arc::new(PostgresStore::open(&database.url(), &holder).unwrap());
+    let store = Store::connect(&database.url(), &holder).unwrap();
     Served::with(store, ServerSettings::default())
 }
 

@@ -188,9 +188,9 @@ fn versions_are_stored_with_their_code() {
     assert_eq!(stored.status, 200, "{stored:?}");
     let store = client.served.app.store();
     let environment =
-        store.environments().unwrap().into_iter().find(|one| one.name == "e").unwrap();
+        store.environments().list(None).unwrap().into_iter().find(|one| one.name == "e").unwrap();
     let code_of = || {
-        let versions = store.versions(environment.key).unwrap();
+        let versions = store.versions().list(environment.key).unwrap();
         let info = versions.last().unwrap().info.clone();
         let code = info["code"].as_str().unwrap().to_owned();
         let file = client.get(&format!("/api/v1/file/{code}")).good();

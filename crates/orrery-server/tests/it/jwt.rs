@@ -10,7 +10,7 @@ use jsonwebtoken::jwk::{Jwk, JwkSet};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use orrery_model::SecretText;
 use orrery_server::{AuthSettings, IssuerSettings, RoleMapping, ServerSettings};
-use orrery_store::SqliteStore;
+use orrery_store::Store;
 use serde_json::{Value, json};
 
 use crate::support::Served;
@@ -78,7 +78,7 @@ fn serve(issuer: IssuerSettings) -> Served {
     issuer.check().unwrap();
     let auth = AuthSettings { issuers: vec![issuer], ..AuthSettings::default() };
     let settings = ServerSettings { auth, ..ServerSettings::default() };
-    Served::with(Arc::new(SqliteStore::in_memory().unwrap()), settings)
+    Served::with(Store::in_memory().unwrap(), settings)
 }
 
 fn seconds(from_now: i64) -> i64 {

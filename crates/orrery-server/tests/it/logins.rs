@@ -1,17 +1,16 @@
 //! Logins during attempts to guess passwords.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use orrery_server::{AuthSettings, ServerSettings};
-use orrery_store::{SqliteStore, Store};
+use orrery_store::Store;
 use serde_json::json;
 
 use crate::support::{ADMIN_PASSWORD, Answer, Client, Served};
 
 /// A server that trusts loopback as a proxy.
-fn behind_a_proxy(store: Arc<dyn Store>) -> Served {
+fn behind_a_proxy(store: Store) -> Served {
     let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
     let auth = AuthSettings { trusted_proxies, ..AuthSettings::default() };
     Served::with(store, ServerSettings { auth, ..ServerSettings::default() })
@@ -25,7 +24,7 @@ fn login_from(client: &Client, address: &str, name: &str, password: &str) -> Ans
 /// One network with 200 logins in flight does not keep other networks from logging in within 2 s.
 #[test]
 fn a_flood_of_logins_from_one_network_keeps_no_other_out() {
-    let served = behind_a_proxy(Arc::new(SqliteStore::in_memory().unwrap()));
+    let served = behind_a_proxy(Store::in_memory().unwrap());
     let client = served.anonymous();
     // On a busy machine, a login is slow even without a flood.
     let alone = (100..105).map(|n| {
@@ -74,10 +73,10 @@ fn a_flood_of_logins_from_one_network_keeps_no_other_out() {
 /// even after a restart of the server.
 #[test]
 fn a_familiar_network_stays_familiar_after_a_restart() {
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+    let store: Store = Store::in_memory().unwrap();
     let home = "203.0.113.5";
     {
-        let served = behind_a_proxy(Arc::clone(&store));
+        let served = behind_a_proxy(store.clone());
         assert_eq!(login_from(&served.anonymous(), home, "admin", ADMIN_PASSWORD).status, 200);
     }
     let served = behind_a_proxy(store);
@@ -95,7 +94,7 @@ fn a_familiar_network_stays_familiar_after_a_restart() {
 /// Unknown names are counted like existing ones: responses do not distinguish them.
 #[test]
 fn unknown_names_are_counted_like_known_ones() {
-    let served = behind_a_proxy(Arc::new(SqliteStore::in_memory().unwrap()));
+    let served = behind_a_proxy(Store::in_memory().unwrap());
     let client = served.anonymous();
     let answers = |name: &str, third: u8| -> Vec<u16> {
         let tries = (0..12).flat_map(|network| (0..6).map(move |_| network));

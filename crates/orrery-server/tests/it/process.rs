@@ -3,14 +3,16 @@
 mod contents;
 mod order;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp, VersionNumber};
+use orrery_model::{
+    Attributes, DryRunId, EnvironmentId, ProjectId, RequestId, Resource, ResourceId, Status,
+    Timestamp, VersionNumber,
+};
 use orrery_server::{ProcessOptions, ProcessRole, ServerSettings, ServerState};
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironmentRecord, NewRequest,
-    NewVersion, PostgresStore, PutScope, SqliteStore, Store,
+    NewVersion, PutScope, RequestKind, Store,
 };
 use orrery_testing::{Postgres, TestDatabase};
 use serde_json::{Value, json};
@@ -36,8 +38,8 @@ struct World {
 impl World {
     fn new(kind: Kind) -> Self {
         let database = (kind == Kind::Postgres).then(|| Postgres::shared().database());
-        let store: Arc<dyn Store> = match &database {
-            None => Arc::new(SqliteStore::in_memory().unwrap()),
+        let store: Store = match &database {
+            None => Store::in_memory().unwrap(),
             Some(database) => open(database),
         };
         let data = tempfile::tempdir().unwrap();
@@ -71,21 +73,21 @@ impl World {
     }
 
     fn environment(&self, name: &str) -> EnvironmentRecord {
-        let records = self.app.store().records();
-        let project = [7; 16];
-        let _ = records.create_project(project, "project", "", Timestamp(1));
+        let store = self.app.store();
+        let project = ProjectId::from_bytes([7; 16]);
+        let _ = store.projects().create(project, "project", "", Timestamp(1));
         let mut uuid = [0; 16];
         uuid[..name.len()].copy_from_slice(name.as_bytes());
         let new = NewEnvironmentRecord {
-            uuid,
-            project: &project,
+            uuid: EnvironmentId::from_bytes(uuid),
+            project,
             name,
             description: "",
             icon: "",
             repository: "",
             branch: "",
         };
-        records.add_environment(&new, Timestamp(1)).unwrap()
+        store.environments().add(&new, Timestamp(1)).unwrap()
     }
 
     fn put(&self, environment: EnvironmentKey, resources: &[Resource]) {
@@ -94,12 +96,16 @@ impl World {
     }
 
     /// Stores a version and requests, along with its release, that all resources are verified.
-    fn put_and_verify(&self, environment: EnvironmentKey, resources: &[Resource]) -> [u8; 16] {
+    fn put_and_verify(&self, environment: EnvironmentKey, resources: &[Resource]) -> RequestId {
         let number = self.store(environment, resources, false);
-        let uuid = *uuid::Uuid::new_v4().as_bytes();
-        let request = NewRequest { uuid, kind: "deploy", payload: &json!({"verify": true}) };
+        let uuid = uuid::Uuid::new_v4().into();
+        let kind = &RequestKind::from_stored("deploy", json!({"verify": true}));
+        let request = NewRequest { uuid, kind };
         let store = self.app.store();
-        store.release_with_request(environment, number, &request, self.app.now()).unwrap();
+        store
+            .versions()
+            .release_with_request(environment, number, &request, self.app.now())
+            .unwrap();
         self.app.wake_up();
         uuid
     }
@@ -124,29 +130,35 @@ impl World {
             lease: None,
             project: None,
         };
-        self.app.store().put_version(environment, &version).unwrap().number
+        self.app.store().versions().put(environment, &version).unwrap().number
     }
 
-    fn is_finished(&self, request: &[u8; 16]) -> bool {
-        self.app.store().records().request(request).unwrap().finished.is_some()
+    fn is_finished(&self, request: RequestId) -> bool {
+        self.app.store().requests().get(request).unwrap().finished.is_some()
     }
 
-    fn request(&self, environment: EnvironmentKey, kind: &str, payload: &Value) -> [u8; 16] {
-        let uuid = *uuid::Uuid::new_v4().as_bytes();
-        let records = self.app.store().records();
-        records.add_request(environment, uuid, kind, payload, self.app.now()).unwrap();
+    fn request(&self, environment: EnvironmentKey, kind: &str, payload: &Value) -> RequestId {
+        let uuid = uuid::Uuid::new_v4().into();
+        let kind = &RequestKind::from_stored(kind, payload.clone());
+        let store = self.app.store();
+        store.requests().add(environment, &NewRequest { uuid, kind }, self.app.now()).unwrap();
         self.app.wake_up();
         uuid
     }
 
     fn status(&self, environment: EnvironmentKey, resource: &Resource) -> Option<Status> {
         let store = self.app.store();
-        let found = store.find_resource(environment, resource.id.as_str()).unwrap();
+        let found = store.resources().find(environment, resource.id.as_str()).unwrap();
         found.map(|found| found.status)
     }
 
     fn runs(&self, environment: EnvironmentKey, resource: &Resource) -> usize {
-        self.app.store().actions(environment, resource.id.as_str(), None, 50).unwrap().len()
+        self.app
+            .store()
+            .actions()
+            .of_resource(environment, resource.id.as_str(), None, 50)
+            .unwrap()
+            .len()
     }
 
     fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
@@ -164,9 +176,9 @@ impl World {
     }
 }
 
-fn open(database: &TestDatabase) -> Arc<dyn Store> {
+fn open(database: &TestDatabase) -> Store {
     let holder = Holder::this_process("test", Timestamp(1));
-    Arc::new(PostgresStore::open(&database.url(), &holder).unwrap())
+    Store::connect(&database.url(), &holder).unwrap()
 }
 
 fn scripted(agent: &str, name: &str, attributes: &str) -> Resource {
@@ -205,7 +217,7 @@ fn a_verifying_deploy_of_a_new_version_runs_each_resource_once(kind: Kind) {
         if round == 0 {
             world.start();
         }
-        world.until("all was looked at", |world| world.is_finished(&asked));
+        world.until("all was looked at", |world| world.is_finished(asked));
         let runs = usize::try_from(round).unwrap() + 1;
         for agent in ["same", "changed", "also"] {
             assert_eq!(count(agent), runs, "{agent} in round {round}");
@@ -304,7 +316,7 @@ fn a_stop_releases_the_lease_at_any_moment(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     world.put(key, &[scripted("x", "a", "{}")]);
-    let holder = |world: &World| world.app.store().lease_holder(key).unwrap();
+    let holder = |world: &World| world.app.store().leases().holder(key).unwrap();
     for round in 0..STOPS {
         world.start();
         let until = Instant::now() + PATIENCE;
@@ -327,19 +339,19 @@ fn a_request_is_done_once_and_completed(kind: Kind) {
     world.put(key, &[bad.clone(), good.clone()]);
     world.start();
     world.until("the failure", |world| world.status(key, &bad) == Some(Status::Failed));
-    let finished = |world: &World, uuid: &[u8; 16]| {
-        world.app.store().records().request(uuid).unwrap().finished.is_some()
+    let finished = |world: &World, uuid: RequestId| {
+        world.app.store().requests().get(uuid).unwrap().finished.is_some()
     };
     let deploy = world.request(key, "deploy", &json!({}));
-    world.until("the deploy", |world| finished(world, &deploy));
+    world.until("the deploy", |world| finished(world, deploy));
     assert_eq!(world.runs(key, &bad), 2);
     assert_eq!(world.runs(key, &good), 1);
     let some = world.request(key, "deploy", &json!({"agents": ["y"]}));
-    world.until("the deploy of an agent", |world| finished(world, &some));
+    world.until("the deploy of an agent", |world| finished(world, some));
     assert_eq!(world.runs(key, &bad), 2);
     let odd = world.request(key, "dance", &json!({}));
-    world.until("the refusal", |world| finished(world, &odd));
-    let outcome = world.app.store().records().request(&odd).unwrap().outcome.unwrap();
+    world.until("the refusal", |world| finished(world, odd));
+    let outcome = world.app.store().requests().get(odd).unwrap().outcome_json().unwrap();
     assert!(outcome["error"].as_str().unwrap().contains("dance"), "{outcome}");
 }
 
@@ -347,11 +359,11 @@ fn a_paused_agent_keeps_its_tasks_and_resumes_later(kind: Kind) {
     let mut world = World::new(kind);
     let key = world.environment("one").key;
     world.start();
-    let store = Arc::clone(world.app.store());
+    let store = world.app.store().clone();
     let first = scripted("x", "a", "{}");
     world.put(key, std::slice::from_ref(&first));
     world.until_deployed(key, std::slice::from_ref(&first));
-    store.set_paused(key, Some("x"), true).unwrap();
+    store.agents().set_paused(key, Some("x"), true).unwrap();
     world.app.wake_up();
     let (changed, other) = (scripted("x", "a", r#"{"note":1}"#), scripted("y", "b", "{}"));
     world.put(key, &[changed.clone(), other.clone()]);
@@ -363,7 +375,7 @@ fn a_paused_agent_keeps_its_tasks_and_resumes_later(kind: Kind) {
     world.start();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(world.runs(key, &changed), 1);
-    store.set_paused(key, Some("x"), false).unwrap();
+    store.agents().set_paused(key, Some("x"), false).unwrap();
     world.app.wake_up();
     world.until("the paused work", |world| world.runs(key, &changed) == 2);
 }
@@ -377,21 +389,21 @@ fn a_halt_stops_everything_and_a_resume_continues(kind: Kind) {
         (0..20).map(|at| scripted("x", &format!("s{at:02}"), r#"{"delay_ms":100}"#)).collect();
     world.put(key, &slow);
     world.until("a beginning", |world| world.status(key, &slow[0]) == Some(Status::Deployed));
-    let records = world.app.store().records();
-    records.set_halted(&environment.uuid, true, world.app.now()).unwrap();
+    let store = world.app.store();
+    store.environments().set_halted(environment.uuid, true, world.app.now()).unwrap();
     world.app.wake_up();
     let count = |world: &World| {
-        let statuses = world.app.store().count_statuses(key).unwrap();
+        let statuses = world.app.store().resources().count_statuses(key).unwrap();
         statuses.get(&Status::Deployed).copied().unwrap_or(0)
     };
     world.until("the lease is given back", |world| {
-        world.app.store().lease_holder(key).unwrap().is_none()
+        world.app.store().leases().holder(key).unwrap().is_none()
     });
     let done = count(&world);
     assert!(done < 20);
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(count(&world), done);
-    records.set_halted(&environment.uuid, false, world.app.now()).unwrap();
+    store.environments().set_halted(environment.uuid, false, world.app.now()).unwrap();
     world.app.wake_up();
     world.until_deployed(key, &slow);
     assert!(slow.iter().all(|one| world.runs(key, one) <= 2));
@@ -424,20 +436,20 @@ fn a_dry_run_reports_changes_and_makes_none(kind: Kind) {
         lease: None,
         project: None,
     };
-    let store = Arc::clone(world.app.store());
-    let number = store.put_version(key, &version).unwrap().number;
+    let store = world.app.store().clone();
+    let number = store.versions().put(key, &version).unwrap().number;
     world.start();
-    let (run, request) = ([1; 16], [2; 16]);
+    let (run, request) = (DryRunId::from_bytes([1; 16]), RequestId::from_bytes([2; 16]));
     let now = world.app.now();
-    store.records().create_dry_run(key, (run, request), number, now).unwrap();
+    store.dry_runs().create(key, (run, request), number, now).unwrap();
     world.app.wake_up();
     world.until("the answer", |world| {
-        world.app.store().records().request(&request).unwrap().finished.is_some()
+        world.app.store().requests().get(request).unwrap().finished.is_some()
     });
-    let found = store.records().dry_run(key, &run).unwrap();
+    let found = store.dry_runs().get(key, run).unwrap();
     assert_eq!((found.total, found.todo), (3, 0));
     assert!(found.finished.is_some());
-    let counts = store.records().dry_run_counts(&run).unwrap();
+    let counts = store.dry_runs().counts(run).unwrap();
     let expected = [("added", 1), ("failed", 1), ("unmodified", 1)];
     assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)));
     assert!(!std::path::Path::new(&path).exists());
@@ -450,11 +462,11 @@ fn deleting_an_environment_deletes_all_its_data(kind: Kind) {
     world.put(environment.key, std::slice::from_ref(&resource));
     world.start();
     world.until_deployed(environment.key, std::slice::from_ref(&resource));
-    let store = Arc::clone(world.app.store());
-    store.records().begin_deletion(&environment.uuid, world.app.now()).unwrap();
+    let store = world.app.store().clone();
+    store.environments().begin_deletion(environment.uuid, world.app.now()).unwrap();
     world.app.wake_up();
-    world.until("the end", |_| store.records().environment(&environment.uuid).is_err());
-    assert!(store.versions(environment.key).unwrap().is_empty());
+    world.until("the end", |_| store.environments().get(environment.uuid).is_err());
+    assert!(store.versions().list(environment.key).unwrap().is_empty());
     assert!(store.check().unwrap().is_empty());
 }
 
@@ -521,8 +533,8 @@ fn an_idle_engine_notices_a_lost_lease() {
     for key in [lost, kept] {
         world.until_deployed(key, std::slice::from_ref(&a));
     }
-    let store = Arc::clone(world.app.store());
-    let holder = |key| store.lease_holder(key).unwrap().unwrap();
+    let store = world.app.store().clone();
+    let holder = |key| store.leases().holder(key).unwrap().unwrap();
     let before = holder(kept).since;
     let mut client = world.database.as_ref().unwrap().connect();
     let thief = LeaseRequest {
@@ -535,7 +547,7 @@ fn an_idle_engine_notices_a_lost_lease() {
         let expire = "UPDATE lease SET expires = 0 WHERE environment = \
              (SELECT id FROM environment WHERE name = 'lost')";
         client.batch_execute(expire).unwrap();
-        if let Ok(stolen) = store.acquire_lease(lost, &thief) {
+        if let Ok(stolen) = store.leases().acquire(lost, &thief) {
             break stolen;
         }
     };
@@ -543,9 +555,9 @@ fn an_idle_engine_notices_a_lost_lease() {
     // It does not take the lease back by force, and retries until the lease is free.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(holder(lost).command, "thief");
-    store.release_lease(&stolen).unwrap();
+    store.leases().release(&stolen).unwrap();
     world.until("the lease again", |_| {
-        store.lease_holder(lost).unwrap().is_some_and(|holder| holder.command == "orrery server")
+        store.leases().holder(lost).unwrap().is_some_and(|holder| holder.command == "orrery server")
     });
     assert_eq!(holder(kept).since, before, "the other one was never given up");
     assert_eq!((world.runs(lost, &a), world.runs(kept, &a)), (1, 1));
@@ -558,14 +570,14 @@ fn only_the_lease_holder_deletes_an_environment() {
     let environment = world.environment("gone");
     let key = environment.key;
     world.put(key, &[scripted("x", "a", "{}")]);
-    let store = Arc::clone(world.app.store());
+    let store = world.app.store().clone();
     let other = LeaseRequest {
         holder: Holder::this_process("other", Timestamp(1)),
         now: Timestamp(0),
         expires: Some(Timestamp(600_000_000)),
     };
-    let held = store.acquire_lease(key, &other).unwrap();
-    store.records().begin_deletion(&environment.uuid, world.app.now()).unwrap();
+    let held = store.leases().acquire(key, &other).unwrap();
+    store.environments().begin_deletion(environment.uuid, world.app.now()).unwrap();
     world.start();
     // The deploy of another environment shows that the supervisor has polled this one, more than
     // once.
@@ -577,12 +589,12 @@ fn only_the_lease_holder_deletes_an_environment() {
         std::thread::sleep(Duration::from_secs(2));
     }
     assert_eq!(
-        store.versions(key).unwrap().len(),
+        store.versions().list(key).unwrap().len(),
         1,
         "it was erased while another process held the lease"
     );
-    store.release_lease(&held).unwrap();
-    world.until("the environment is gone", |_| store.records().environment_by_key(key).is_err());
+    store.leases().release(&held).unwrap();
+    world.until("the environment is gone", |_| store.environments().by_key(key).is_err());
 }
 
 macro_rules! on {

@@ -1,35 +1,35 @@
 //! Secrets in the API: written, listed by name, deleted; never read.
 
-use std::sync::Arc;
-
+use orrery_model::{EnvironmentId, ProjectId};
 use orrery_server::{MasterKey, ServerSettings};
-use orrery_store::{NewEnvironmentRecord, SqliteStore, Store as _};
+use orrery_store::{NewEnvironmentRecord, Store};
 use serde_json::json;
 
 use crate::support::Served;
 
-const ENVIRONMENT: [u8; 16] = [2; 16];
+const ENVIRONMENT: EnvironmentId = EnvironmentId::from_bytes([2; 16]);
+const PROJECT: ProjectId = ProjectId::from_bytes([1; 16]);
 
 #[test]
 fn secrets_are_written_and_never_read() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Arc::new(SqliteStore::in_memory().unwrap());
+    let store = Store::in_memory().unwrap();
     let master_key = MasterKey::Generated(directory.path().join("secret.key"));
     let settings = ServerSettings { master_key, ..ServerSettings::default() };
-    let served = Served::with(Arc::clone(&store) as _, settings);
+    let served = Served::with(store.clone(), settings);
     let now = served.app.now();
-    store.records().create_project([1; 16], "p", "", now).unwrap();
+    store.projects().create(PROJECT, "p", "", now).unwrap();
     let new = NewEnvironmentRecord {
         uuid: ENVIRONMENT,
-        project: &[1; 16],
+        project: PROJECT,
         name: "e",
         description: "",
         icon: "",
         repository: "",
         branch: "",
     };
-    let environment = store.records().add_environment(&new, now).unwrap();
-    let base = format!("/api/v1/environments/{}/secrets", orrery_store::uuid_text(&ENVIRONMENT));
+    let environment = store.environments().add(&new, now).unwrap();
+    let base = format!("/api/v1/environments/{}/secrets", ENVIRONMENT);
     let value = "canary-3f9a7c";
     let admin = &served.admin;
     assert_eq!(admin.put(&format!("{base}/db"), &json!({"value": value})).status, 204);
@@ -80,10 +80,10 @@ fn passwords_of_repositories_are_sealed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("server.db");
     let holder = orrery_store::Holder::this_process("test", orrery_model::Timestamp(0));
-    let store = Arc::new(SqliteStore::open(&path, &holder).unwrap());
+    let store = Store::open(&path, &holder).unwrap();
     let master_key = MasterKey::Generated(directory.path().join("secret.key"));
     let settings = ServerSettings { master_key, ..ServerSettings::default() };
-    let served = Served::with(Arc::clone(&store) as _, settings);
+    let served = Served::with(store.clone(), settings);
     let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
     let url = "https://ada:hunter2-git-pass@git.example.com/x.git";
     let new = json!({"name": "e", "project": project["id"], "repository": url, "branch": "main"});
@@ -93,8 +93,8 @@ fn passwords_of_repositories_are_sealed() {
     let at = format!("/api/v1/environments/{}", created["id"].as_str().unwrap());
     let id: uuid::Uuid = created["id"].as_str().unwrap().parse().unwrap();
     let sealed = || {
-        let key = store.records().environment(id.as_bytes()).unwrap().key;
-        store.records().secret(Some(key), "orrery/repository").ok().map(|secret| secret.updated)
+        let key = store.environments().get(id.into()).unwrap().key;
+        store.secrets().get(Some(key), "orrery/repository").ok().map(|secret| secret.updated)
     };
     let first = sealed().unwrap();
     let set = |repository: &str| {

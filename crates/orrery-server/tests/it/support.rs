@@ -1,7 +1,7 @@
 //! Test support: an empty server on a free port, and a client logged in as its administrator.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use orrery_model::SecretText;
@@ -9,7 +9,7 @@ use orrery_server::{
     BootstrapState, RouteAccess, Server, ServerSettings, ServerState, inmanta_api,
     prepare_first_account, routes,
 };
-use orrery_store::{SqliteStore, Store};
+use orrery_store::Store;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -27,10 +27,10 @@ pub(crate) struct Served {
 impl Served {
     /// Starts a server with a store in memory.
     pub(crate) fn start() -> Self {
-        Self::with(Arc::new(SqliteStore::in_memory().unwrap()), ServerSettings::default())
+        Self::with(Store::in_memory().unwrap(), ServerSettings::default())
     }
 
-    pub(crate) fn with(store: Arc<dyn Store>, settings: ServerSettings) -> Self {
+    pub(crate) fn with(store: Store, settings: ServerSettings) -> Self {
         let mut served = Self::without_accounts(store, settings);
         let app = served.app.clone();
         let password = SecretText::new(ADMIN_PASSWORD);
@@ -41,7 +41,7 @@ impl Served {
         served
     }
 
-    pub(crate) fn without_accounts(store: Arc<dyn Store>, settings: ServerSettings) -> Self {
+    pub(crate) fn without_accounts(store: Store, settings: ServerSettings) -> Self {
         let stop = CancellationToken::new();
         let (tell, told) = mpsc::channel();
         let until = stop.clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_server::{AuthSettings, Server, ServerSettings, ServerState, Tls, TlsError, TlsSource};
-use orrery_store::SqliteStore;
+use orrery_store::Store;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ pub(crate) fn serve(tls: Option<Tls>) -> Running {
         tokio::runtime::Runtime::new().unwrap().block_on(async move {
             let auth = AuthSettings { secure_cookies: tls.is_some(), ..AuthSettings::default() };
             let settings = ServerSettings { auth, ..ServerSettings::default() };
-            let app = ServerState::new(Arc::new(SqliteStore::in_memory().unwrap()), settings);
+            let app = ServerState::new(Store::in_memory().unwrap(), settings);
             let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
             let mut server = Server::bind(app, loopback).await.unwrap();
             if let Some(tls) = tls {

@@ -44,23 +44,6 @@ pub(super) fn create_environment(
     Ok(EnvironmentInfo { key: EnvironmentKey(row.int(0)?), uuid: row.id(1)?, project, name })
 }
 
-pub(super) fn environments(tx: &mut Tx<'_>) -> Result<Vec<EnvironmentInfo>> {
-    let sql = "SELECT environment.id, environment.uuid, project.name, environment.name \
-         FROM environment JOIN project ON project.id = environment.project \
-         ORDER BY project.name, environment.name";
-    let rows = tx.query(sql, &[])?;
-    rows.iter()
-        .map(|row| {
-            Ok(EnvironmentInfo {
-                key: EnvironmentKey(row.int(0)?),
-                uuid: row.id(1)?,
-                project: row.string(2)?,
-                name: row.string(3)?,
-            })
-        })
-        .collect()
-}
-
 /// Locks out other writers of an environment's versions until the transaction ends, and returns the
 /// last version number.
 pub(super) fn lock_environment(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<i64> {

@@ -36,6 +36,8 @@ mod read;
 mod release;
 mod retention;
 mod sql;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 use std::collections::BTreeMap;
@@ -49,12 +51,13 @@ pub(crate) use self::connection::is_cancelled;
 use self::pool::{Pool, PoolPurpose};
 use self::transaction::Tx;
 use crate::idempotency;
+use crate::store::backend::Backend;
 use crate::version_delta::SortedInput;
 use crate::{
     Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PoolStatus, PutOutcome,
     RenewalOutcome, RequestRecord, ResourceDiff, ResourceFilter, ResourceOverview, ResourcePage,
-    ResourceRow, Result, ResultBatch, StartedAction, StateRecord, StateRow, Store, StoredParameter,
+    ResourceRow, Result, ResultBatch, StartedAction, StateRecord, StateRow, StoredParameter,
     UndefinedParameter, VersionInfo,
 };
 
@@ -74,7 +77,7 @@ const ANALYZE_THRESHOLD: u64 = 10_000;
 
 /// A store in a PostgreSQL database.
 #[derive(Debug)]
-pub struct PostgresStore {
+pub(crate) struct PostgresStore {
     pool: Arc<Pool>,
     /// Connections for renewals of leases, which other work must not delay.
     renewals: Pool,
@@ -105,7 +108,7 @@ impl PostgresStore {
     /// # Errors
     /// `BadUrl`; `Unreachable` or `Refused`, with the database; `NewerDatabase`, `ForeignDatabase`
     /// or `UnfitDatabase`, in which case the database stays unchanged.
-    pub fn open(url: &str, holder: &Holder) -> Result<Self> {
+    pub(crate) fn open(url: &str, holder: &Holder) -> Result<Self> {
         Self::open_with_pool_size(url, holder, CONNECTIONS)
     }
 
@@ -113,7 +116,11 @@ impl PostgresStore {
     ///
     /// # Errors
     /// As `open`.
-    pub fn open_with_pool_size(url: &str, holder: &Holder, connections: usize) -> Result<Self> {
+    pub(crate) fn open_with_pool_size(
+        url: &str,
+        holder: &Holder,
+        connections: usize,
+    ) -> Result<Self> {
         let pool = Pool::new(url, holder, connections, PoolPurpose::Work)?;
         let renewals = Pool::new(url, holder, RENEWAL_CONNECTIONS, PoolPurpose::Renewals)?;
         pool.acquire(&mut migrate::migrate)?;
@@ -123,11 +130,6 @@ impl PostgresStore {
             growth: Mutex::default(),
             multi_statement_reads: Mutex::default(),
         })
-    }
-
-    /// Description of the database for people, without the password.
-    pub fn database(&self) -> &str {
-        self.pool.database()
     }
 
     fn pool(&self) -> &Pool {
@@ -178,8 +180,12 @@ impl PostgresStore {
     }
 }
 
-impl Store for PostgresStore {
+impl Backend for PostgresStore {
     crate::shared_methods::impl_shared_methods!();
+
+    fn database_name(&self) -> Option<&str> {
+        Some(self.pool.database())
+    }
 
     fn connections(&self) -> Option<PoolStatus> {
         Some(self.pool.status())

@@ -32,6 +32,7 @@ pub(super) fn put_version(
         bind_project(tx, environment, project, new.made_at)?;
     }
     let mut delta = compare(tx, environment, given, files, new.scope)?;
+    delta.assert_disjoint(given);
     write_sources(tx, new.resources, files, &delta)?;
     let newest = newest_version(tx, environment)?;
     check_base(new.base, newest.map(|(number, _)| number))?;
@@ -58,6 +59,7 @@ pub(super) fn put_version(
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let before = newest.map_or(0, |(_, total)| i64::try_from(total).unwrap_or(i64::MAX));
     let total = before + count(added) - count(delta.removed.len());
+    delta.assert_complete(new.scope, total);
     tx.execute(
         "INSERT INTO step (id, environment, first_revision, end_revision) VALUES ($1, $2, $3, $4)",
         &[&step, &environment.0, &first, &(first + count(written))],

@@ -26,8 +26,11 @@ impl ToSql for SqlValue<'_> {
             },
             SqlValue::Text(text) if <&str as ToSql>::accepts(of) => text.to_sql(of, out),
             SqlValue::Blob(bytes) if *of == Type::BYTEA => bytes.to_sql(of, out),
+            SqlValue::Id(bytes) if *of == Type::BYTEA => (&bytes[..]).to_sql(of, out),
             SqlValue::Text(_) => Err(format!("a text for a parameter of type {of}").into()),
-            SqlValue::Blob(_) => Err(format!("bytes for a parameter of type {of}").into()),
+            SqlValue::Blob(_) | SqlValue::Id(_) => {
+                Err(format!("bytes for a parameter of type {of}").into())
+            }
         }
     }
 

@@ -1,16 +1,16 @@
 //! Accounts, their roles, and the sessions of logged-in users.
 
-use orrery_model::Timestamp;
+use orrery_model::{AccountId, EnvironmentId, ProjectId, Timestamp};
 
 use crate::records::familiar_networks::{delete_networks, record_network};
-use crate::records::{Records, record_change};
+use crate::records::{Accounts, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
 /// An account that can log in, or that an external issuer authenticates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountRecord {
-    pub uuid: [u8; 16],
+    pub uuid: AccountId,
     pub name: String,
     /// The hash of the password in PHC format; `None` if an external issuer authenticates the
     /// account.
@@ -28,7 +28,7 @@ pub struct AccountRecord {
 /// An account to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewAccount<'a> {
-    pub uuid: [u8; 16],
+    pub uuid: AccountId,
     pub name: &'a str,
     pub password: Option<&'a str>,
     pub issuer: Option<&'a str>,
@@ -39,8 +39,8 @@ pub struct NewAccount<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RoleScope {
     Everywhere,
-    Project([u8; 16]),
-    Environment([u8; 16]),
+    Project(ProjectId),
+    Environment(EnvironmentId),
 }
 
 impl RoleScope {
@@ -48,8 +48,8 @@ impl RoleScope {
     pub(crate) fn to_bytes(self) -> [u8; 17] {
         let (kind, id) = match self {
             RoleScope::Everywhere => (0, [0; 16]),
-            RoleScope::Project(id) => (1, id),
-            RoleScope::Environment(id) => (2, id),
+            RoleScope::Project(id) => (1, id.into_bytes()),
+            RoleScope::Environment(id) => (2, id.into_bytes()),
         };
         let mut bytes = [0; 17];
         bytes[0] = kind;
@@ -61,8 +61,8 @@ impl RoleScope {
         let id = || bytes.get(1..).and_then(|id| <[u8; 16]>::try_from(id).ok());
         match (bytes.first(), id()) {
             (Some(0), Some(_)) => Ok(RoleScope::Everywhere),
-            (Some(1), Some(id)) => Ok(RoleScope::Project(id)),
-            (Some(2), Some(id)) => Ok(RoleScope::Environment(id)),
+            (Some(1), Some(id)) => Ok(RoleScope::Project(ProjectId::from_bytes(id))),
+            (Some(2), Some(id)) => Ok(RoleScope::Environment(EnvironmentId::from_bytes(id))),
             _ => Err(StoreError::Unreadable("the scope of a role".to_owned())),
         }
     }
@@ -71,7 +71,7 @@ impl RoleScope {
 /// One role of one account in one scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleRecord {
-    pub account: [u8; 16],
+    pub account: AccountId,
     pub account_name: String,
     pub scope: RoleScope,
     pub role: String,
@@ -87,7 +87,7 @@ pub struct Identity {
 /// A login session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
-    pub account: [u8; 16],
+    pub account: AccountId,
     pub created: Timestamp,
     pub expires: Timestamp,
 }
@@ -108,13 +108,13 @@ fn from_row(row: &dyn Row) -> Result<AccountRecord> {
     })
 }
 
-pub(super) fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<AccountRecord> {
+pub(super) fn find(sql: &mut dyn Sql, uuid: AccountId) -> Result<AccountRecord> {
     let found = sql.first(&format!("{COLUMNS} WHERE id = ?1"), values![uuid], from_row)?;
-    found.ok_or_else(|| StoreError::not_found("user", crate::uuid_text(uuid)))
+    found.ok_or_else(|| StoreError::not_found("user", uuid.to_string()))
 }
 
 /// The account and its roles.
-pub(super) fn identity(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<Identity> {
+pub(super) fn identity(sql: &mut dyn Sql, uuid: AccountId) -> Result<Identity> {
     let account = find(sql, uuid)?;
     let select = "SELECT scope, role FROM role_assignment WHERE account = ?1";
     let roles = sql.all(select, values![uuid], |row| {
@@ -127,11 +127,11 @@ fn insert(sql: &mut dyn Sql, new: &NewAccount<'_>, now: Timestamp) -> Result<Acc
     let insert = "INSERT INTO account (id, name, password, issuer, admin, created) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
     let NewAccount { uuid, name, password, issuer, admin } = *new;
-    if sql.run(insert, values![&uuid, name, password, issuer, admin, now])? == 0 {
+    if sql.run(insert, values![uuid, name, password, issuer, admin, now])? == 0 {
         return Err(StoreError::exists("user", name));
     }
-    record_change(sql, None, "user", &crate::uuid_text(&uuid), now)?;
-    find(sql, &uuid)
+    record_change(sql, None, "user", &uuid.to_string(), now)?;
+    find(sql, uuid)
 }
 
 /// Fails if no administrator would remain without this account.
@@ -140,7 +140,7 @@ fn check_administrator_remains(sql: &mut dyn Sql, account: &AccountRecord) -> Re
         return Ok(());
     }
     let others = "SELECT 1 FROM account WHERE admin = 1 AND disabled = 0 AND id <> ?1";
-    match sql.first(others, values![&account.uuid], |row| row.int(0))? {
+    match sql.first(others, values![account.uuid], |row| row.int(0))? {
         Some(_) => Ok(()),
         None => Err(StoreError::LastAdministrator(account.name.clone())),
     }
@@ -159,22 +159,22 @@ pub(super) fn delete_scope_grants(
     sql.run(revoke, values![&scope, now]).map(drop)
 }
 
-impl Records<'_> {
+impl Accounts<'_> {
     /// True if there is no account at all: the installation is new.
     ///
     /// # Errors
     /// Database errors.
-    pub fn has_no_accounts(&self) -> Result<bool> {
+    pub fn is_empty(&self) -> Result<bool> {
         let select = "SELECT 1 FROM account LIMIT 1";
-        Ok(self.read(|sql| sql.first(select, &[], |row| row.int(0)))?.is_none())
+        Ok(self.query(|sql| sql.first(select, &[], |row| row.int(0)))?.is_none())
     }
 
     /// Creates an account.
     ///
     /// # Errors
     /// `Exists` if the name is taken.
-    pub fn create_account(&self, new: &NewAccount<'_>, now: Timestamp) -> Result<AccountRecord> {
-        self.write(|sql| insert(sql, new, now))
+    pub fn create(&self, new: &NewAccount<'_>, now: Timestamp) -> Result<AccountRecord> {
+        self.transact(|sql| insert(sql, new, now))
     }
 
     /// Creates the first account; `None` if there is an account already. With `ticket`, the value
@@ -182,13 +182,13 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn create_first_account(
+    pub fn create_first(
         &self,
         new: &NewAccount<'_>,
         ticket: Option<(&str, &str)>,
         now: Timestamp,
     ) -> Result<Option<AccountRecord>> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name("first account")?;
             if sql.first("SELECT 1 FROM account LIMIT 1", &[], |row| row.int(0))?.is_some() {
                 return Ok(None);
@@ -217,7 +217,7 @@ impl Records<'_> {
         let token = r#"SELECT 1 FROM token WHERE revoked IS NULL AND (expires IS NULL OR expires > ?1)
              AND (scope <> ?2 OR grants NOT LIKE '%"role":"admin"%')
              AND grants NOT LIKE '%"role":"viewer"%' LIMIT 1"#;
-        self.read(|sql| {
+        self.query(|sql| {
             let others = sql.first(account, values![], |_| Ok(()))?.is_some()
                 || sql.first(token, values![now, &everywhere], |_| Ok(()))?.is_some();
             Ok(!others)
@@ -228,27 +228,27 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn accounts(&self, after: &str, limit: usize) -> Result<Vec<AccountRecord>> {
+    pub fn list(&self, after: &str, limit: usize) -> Result<Vec<AccountRecord>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let select = format!("{COLUMNS} WHERE name > ?1 ORDER BY name LIMIT ?2");
-        self.read(|sql| sql.all(&select, values![after, limit], from_row))
+        self.query(|sql| sql.all(&select, values![after, limit], from_row))
     }
 
     /// The account with an id.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn account(&self, uuid: &[u8; 16]) -> Result<AccountRecord> {
-        self.read(|sql| find(sql, uuid))
+    pub fn get(&self, uuid: AccountId) -> Result<AccountRecord> {
+        self.query(|sql| find(sql, uuid))
     }
 
     /// The account with a name.
     ///
     /// # Errors
     /// Database errors.
-    pub fn account_named(&self, name: &str) -> Result<Option<AccountRecord>> {
+    pub fn named(&self, name: &str) -> Result<Option<AccountRecord>> {
         let select = format!("{COLUMNS} WHERE name = ?1");
-        self.read(|sql| sql.first(&select, values![name], from_row))
+        self.query(|sql| sql.first(&select, values![name], from_row))
     }
 
     /// The account of that name with its roles.
@@ -256,10 +256,10 @@ impl Records<'_> {
     /// # Errors
     /// Database errors.
     pub fn identity_named(&self, name: &str) -> Result<Option<Identity>> {
-        self.read(|sql| {
+        self.query(|sql| {
             let select = "SELECT id FROM account WHERE name = ?1";
             match sql.first(select, values![name], |row| row.id(0))? {
-                Some(id) => identity(sql, &id).map(Some),
+                Some(id) => identity(sql, id).map(Some),
                 None => Ok(None),
             }
         })
@@ -270,15 +270,15 @@ impl Records<'_> {
     /// # Errors
     /// `NotFound`; `Outdated` after a concurrent change; `LastAdministrator` if no administrator
     /// would remain.
-    pub fn update_account(
+    pub fn update(
         &self,
-        uuid: &[u8; 16],
+        uuid: AccountId,
         expected: Option<i64>,
         admin: Option<bool>,
         disabled: Option<bool>,
         now: Timestamp,
     ) -> Result<AccountRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name("administrators")?;
             let old = find(sql, uuid)?;
             StoreError::check_revision("user", expected, old.revision)?;
@@ -293,7 +293,7 @@ impl Records<'_> {
             if disabled {
                 sql.run("DELETE FROM session WHERE account = ?1", values![uuid])?;
             }
-            record_change(sql, None, "user", &crate::uuid_text(uuid), now)?;
+            record_change(sql, None, "user", &uuid.to_string(), now)?;
             find(sql, uuid)
         })
     }
@@ -304,16 +304,16 @@ impl Records<'_> {
     /// `NotFound`.
     pub fn set_password(
         &self,
-        uuid: &[u8; 16],
+        uuid: AccountId,
         password: &str,
         keep: Option<&[u8; 32]>,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let update = "UPDATE account SET password = ?2, revision = revision + 1 \
                  WHERE id = ?1 AND issuer IS NULL";
             if sql.run(update, values![uuid, password])? == 0 {
-                return Err(StoreError::not_found("user with a password", crate::uuid_text(uuid)));
+                return Err(StoreError::not_found("user with a password", uuid.to_string()));
             }
             let kept_session: &[u8] = keep.map_or(&[], |hash| hash);
             let end = "DELETE FROM session WHERE account = ?1 AND hash <> ?2";
@@ -323,7 +323,7 @@ impl Records<'_> {
                 // trusted.
                 delete_networks(sql, uuid)?;
             }
-            record_change(sql, None, "user", &crate::uuid_text(uuid), now)
+            record_change(sql, None, "user", &uuid.to_string(), now)
         })
     }
 
@@ -333,13 +333,13 @@ impl Records<'_> {
     /// # Errors
     /// `NotFound`; `Outdated` after a concurrent change; `LastAdministrator` if no administrator
     /// would remain.
-    pub fn delete_account(
+    pub fn delete(
         &self,
-        uuid: &[u8; 16],
+        uuid: AccountId,
         expected: Option<i64>,
         now: Timestamp,
     ) -> Result<AccountRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name("administrators")?;
             let old = find(sql, uuid)?;
             StoreError::check_revision("user", expected, old.revision)?;
@@ -348,7 +348,7 @@ impl Records<'_> {
                 sql.run(&format!("DELETE FROM {table} WHERE account = ?1"), values![uuid])?;
             }
             sql.run("DELETE FROM account WHERE id = ?1", values![uuid])?;
-            record_change(sql, None, "user", &crate::uuid_text(uuid), now)?;
+            record_change(sql, None, "user", &uuid.to_string(), now)?;
             Ok(old)
         })
     }
@@ -359,18 +359,18 @@ impl Records<'_> {
     /// `NotFound` for the account.
     pub fn assign_role(
         &self,
-        account: &[u8; 16],
+        account: AccountId,
         scope: RoleScope,
         role: &str,
         now: Timestamp,
     ) -> Result<()> {
         let bytes = scope.to_bytes();
-        self.write(|sql| {
+        self.transact(|sql| {
             find(sql, account)?;
             let insert = "INSERT INTO role_assignment (account, scope, role) \
                  VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
             sql.run(insert, values![account, &bytes, role])?;
-            record_change(sql, None, "user", &crate::uuid_text(account), now)
+            record_change(sql, None, "user", &account.to_string(), now)
         })
     }
 
@@ -380,19 +380,19 @@ impl Records<'_> {
     /// `NotFound` if the account does not have it in this scope.
     pub fn revoke_role(
         &self,
-        account: &[u8; 16],
+        account: AccountId,
         scope: RoleScope,
         role: &str,
         now: Timestamp,
     ) -> Result<()> {
         let bytes = scope.to_bytes();
-        self.write(|sql| {
+        self.transact(|sql| {
             let delete =
                 "DELETE FROM role_assignment WHERE account = ?1 AND scope = ?2 AND role = ?3";
             if sql.run(delete, values![account, &bytes, role])? == 0 {
                 return Err(StoreError::not_found("role", role));
             }
-            record_change(sql, None, "user", &crate::uuid_text(account), now)
+            record_change(sql, None, "user", &account.to_string(), now)
         })
     }
 
@@ -412,7 +412,7 @@ impl Records<'_> {
                 role: row.string(3)?,
             })
         };
-        self.read(|sql| match scope.map(RoleScope::to_bytes) {
+        self.query(|sql| match scope.map(RoleScope::to_bytes) {
             Some(scope) => {
                 let select = format!("{select} WHERE role_assignment.scope = ?1 {order}");
                 sql.all(&select, values![&scope], make)
@@ -432,9 +432,9 @@ impl Records<'_> {
         session: &SessionRecord,
         network: Option<&str>,
     ) -> Result<()> {
-        self.write(|sql| {
-            if find(sql, &session.account)?.disabled {
-                let name = crate::uuid_text(&session.account);
+        self.transact(|sql| {
+            if find(sql, session.account)?.disabled {
+                let name = session.account.to_string();
                 return Err(StoreError::not_found("enabled user", name));
             }
             sql.run("DELETE FROM session WHERE expires <= ?1", values![session.created])?;
@@ -443,7 +443,7 @@ impl Records<'_> {
             let SessionRecord { account, created, expires } = session;
             sql.run(insert, values![hash, account, *created, *expires])?;
             match network {
-                Some(network) => record_network(sql, account, network, *created),
+                Some(network) => record_network(sql, *account, network, *created),
                 None => Ok(()),
             }
         })
@@ -458,7 +458,7 @@ impl Records<'_> {
         hash: &[u8; 32],
         now: Timestamp,
     ) -> Result<Option<(SessionRecord, Identity)>> {
-        self.read(|sql| {
+        self.query(|sql| {
             let select = "SELECT account, created, expires FROM session \
                  WHERE hash = ?1 AND expires > ?2";
             let make = |row: &dyn Row| {
@@ -468,7 +468,7 @@ impl Records<'_> {
             let Some(session) = sql.first(select, values![hash, now], make)? else {
                 return Ok(None);
             };
-            Ok(Some((session, identity(sql, &session.account)?)))
+            Ok(Some((session, identity(sql, session.account)?)))
         })
     }
 
@@ -483,7 +483,7 @@ impl Records<'_> {
         expires: Timestamp,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let update = "UPDATE session SET hash = ?2, expires = ?3 \
                  WHERE hash = ?1 AND expires > ?4";
             match sql.run(update, values![old, new, expires, now])? {
@@ -498,6 +498,6 @@ impl Records<'_> {
     /// # Errors
     /// Database errors.
     pub fn end_session(&self, hash: &[u8; 32]) -> Result<()> {
-        self.write(|sql| sql.run("DELETE FROM session WHERE hash = ?1", values![hash]).map(drop))
+        self.transact(|sql| sql.run("DELETE FROM session WHERE hash = ?1", values![hash]).map(drop))
     }
 }

@@ -4,7 +4,7 @@ use orrery_model::{ChangeKind, OutcomeStatus, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::encoding::Code as _;
-use crate::records::Records;
+use crate::records::{Actions, Transactions as _};
 use crate::rows::{ACTION_COLUMNS, action_from};
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{Action, ActionKey, ActionKind, EnvironmentKey, Result, values};
@@ -51,12 +51,12 @@ impl FoldedRuns {
     }
 }
 
-impl Records<'_> {
+impl Actions<'_> {
     /// Latest actions before one, latest first, with the ids of their resources.
     ///
     /// # Errors
     /// Database errors.
-    pub fn recent_actions(
+    pub fn recent(
         &self,
         environment: EnvironmentKey,
         before: Option<ActionKey>,
@@ -69,7 +69,7 @@ impl Records<'_> {
         );
         let before = before.map_or(i64::MAX, |key| key.0);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(&select, values![environment.0, before, limit], |row| {
                 Ok((row.string(9)?, action_from(row)?))
             })
@@ -108,7 +108,7 @@ impl Records<'_> {
         let (deploy, same) = (ActionKind::Deploy.code(), ChangeKind::NoChange.code());
         let deployed = OutcomeStatus::Deployed.code();
         let values = values![environment.0, after.0, deploy, same, deployed, limit];
-        self.read(|sql| sql.all(&select, values, |row| Ok((row.string(9)?, action_from(row)?))))
+        self.query(|sql| sql.all(&select, values, |row| Ok((row.string(9)?, action_from(row)?))))
     }
 
     /// Counts the selected resources that runs after an action changed. A resource whose last run
@@ -127,7 +127,7 @@ impl Records<'_> {
              WHERE action.environment = ?1 AND action.id > ?2 AND action.kind = ?3 \
              ORDER BY action.id";
         let mut runs: FxHashMap<i64, FoldedRuns> = FxHashMap::default();
-        self.read(|sql| {
+        self.query(|sql| {
             runs.clear();
             let values = values![environment.0, after.0, ActionKind::Deploy.code()];
             sql.visit(select, values, &mut |row| {
@@ -155,27 +155,39 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn expire_action_logs(
-        &self,
-        environment: EnvironmentKey,
-        before: Timestamp,
-    ) -> Result<u64> {
+    pub fn expire_logs(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
         const BATCH: i64 = 5_000;
         // Actions are stored in the order in which they ended, except within a batch: the search
         // ends at the first that stays.
         let first = "SELECT id FROM action WHERE coalesce(finished, started) >= ?1 \
              ORDER BY id LIMIT 1";
-        let first = self.read(|sql| sql.first(first, values![before], |row| row.int(0)))?;
+        let first = self.query(|sql| sql.first(first, values![before], |row| row.int(0)))?;
         let delete = "DELETE FROM action WHERE id IN (SELECT id FROM action WHERE id < ?2 \
              AND environment = ?1 ORDER BY id LIMIT ?3)";
         let mut all = 0;
         loop {
             let values = values![environment.0, first.unwrap_or(i64::MAX), BATCH];
-            let deleted = self.write(|sql| sql.run(delete, values))?;
+            let deleted = self.transact(|sql| sql.run(delete, values))?;
             all += deleted;
             if i64::try_from(deleted).unwrap_or(i64::MAX) < BATCH {
                 return Ok(all);
             }
         }
+    }
+}
+
+impl Actions<'_> {
+    /// Latest actions on a resource before `before`, latest first.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn of_resource(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+        before: Option<ActionKey>,
+        limit: usize,
+    ) -> Result<Vec<Action>> {
+        self.backend().actions(environment, id, before, limit)
     }
 }

@@ -2,9 +2,9 @@
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, record_change};
+use crate::records::{Agents, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, StoreError, values};
+use crate::{AgentState, EnvironmentKey, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentRecord {
@@ -37,12 +37,12 @@ fn found(touched: u64, agent: Option<&str>) -> Result<()> {
     }
 }
 
-impl Records<'_> {
+impl Agents<'_> {
     /// Agents by name, after a name.
     ///
     /// # Errors
     /// Database errors.
-    pub fn agents(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         after: &str,
@@ -50,16 +50,16 @@ impl Records<'_> {
     ) -> Result<Vec<AgentRecord>> {
         let select = format!("{COLUMNS} AND name > ?2 ORDER BY name LIMIT ?3");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
     }
 
     /// The agent with a name.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn agent(&self, environment: EnvironmentKey, name: &str) -> Result<AgentRecord> {
+    pub fn get(&self, environment: EnvironmentKey, name: &str) -> Result<AgentRecord> {
         let select = format!("{COLUMNS} AND name = ?2");
-        let found = self.read(|sql| sql.first(&select, values![environment.0, name], from_row))?;
+        let found = self.query(|sql| sql.first(&select, values![environment.0, name], from_row))?;
         found.ok_or_else(|| StoreError::not_found("agent", name))
     }
 
@@ -67,14 +67,14 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound`; `Conflict` while the environment is halted.
-    pub fn pause_agent(
+    pub fn pause(
         &self,
         environment: EnvironmentKey,
         agent: Option<&str>,
         paused: bool,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             if is_halted(sql, environment)? {
                 return Err(StoreError::Conflict(
                     "the environment is halted: all agents are paused until it resumes".to_owned(),
@@ -99,7 +99,7 @@ impl Records<'_> {
         unpause: bool,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             if !is_halted(sql, environment)? {
                 return Err(StoreError::Conflict("the environment is not halted".to_owned()));
             }
@@ -109,5 +109,28 @@ impl Records<'_> {
             found(touched, agent)?;
             record_change(sql, Some(environment), "agent", agent.unwrap_or("*"), now)
         })
+    }
+}
+
+impl Agents<'_> {
+    /// Agents of an environment by name, paused or not.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn states(&self, environment: EnvironmentKey) -> Result<Vec<AgentState>> {
+        self.backend().agents(environment)
+    }
+
+    /// Pauses or resumes an agent; `None` stands for every agent.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn set_paused(
+        &self,
+        environment: EnvironmentKey,
+        agent: Option<&str>,
+        paused: bool,
+    ) -> Result<()> {
+        self.backend().set_paused(environment, agent, paused)
     }
 }

@@ -8,10 +8,10 @@
 //! first entry and its hash.
 
 use orrery_base::hex::to_hex;
-use orrery_model::Timestamp;
+use orrery_model::{EnvironmentId, Timestamp};
 use sha2::{Digest as _, Sha256};
 
-use crate::records::Records;
+use crate::records::{Audit, Transactions as _};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{Result, StoreError, values};
 
@@ -27,7 +27,7 @@ pub struct AuditRecord {
     pub action: String,
     /// Object of the action.
     pub subject: String,
-    pub environment: Option<[u8; 16]>,
+    pub environment: Option<EnvironmentId>,
     /// HTTP status of the response.
     pub status: i64,
     pub detail: String,
@@ -47,7 +47,7 @@ pub struct ChainedAuditRecord {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AuditFilter<'a> {
     pub actor: Option<&'a str>,
-    pub environment: Option<&'a [u8; 16]>,
+    pub environment: Option<EnvironmentId>,
     pub action: Option<&'a str>,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
@@ -84,7 +84,10 @@ impl AuditRecord {
         field(self.address.as_bytes());
         field(self.action.as_bytes());
         field(self.subject.as_bytes());
-        field(self.environment.as_ref().map_or(&[], |id| id.as_slice()));
+        match self.environment {
+            Some(id) => field(&id.into_bytes()),
+            None => field(&[]),
+        }
         field(&self.status.to_be_bytes());
         field(self.detail.as_bytes());
         hash.finalize().into()
@@ -134,13 +137,13 @@ fn insert(sql: &mut dyn Sql, id: i64, entry: &AuditRecord, hash: &[u8; 32]) -> R
     sql.run(insert, values).map(drop)
 }
 
-impl Records<'_> {
+impl Audit<'_> {
     /// Appends entries to the chain, all or none.
     ///
     /// # Errors
     /// Database errors.
-    pub fn append_audit(&self, entries: &[AuditRecord]) -> Result<()> {
-        self.write(|sql| {
+    pub fn append(&self, entries: &[AuditRecord]) -> Result<()> {
+        self.transact(|sql| {
             sql.lock_name("audit")?;
             let (mut id, mut hash) = head(sql)?;
             for entry in entries {
@@ -157,9 +160,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn expire_audit(&self, before: Timestamp, limit: usize, now: Timestamp) -> Result<u64> {
+    pub fn expire(&self, before: Timestamp, limit: usize, now: Timestamp) -> Result<u64> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name("audit")?;
             let oldest = sql.first("SELECT min(id) FROM audit", &[], |row| row.integer(0))?;
             let Some(first) = oldest.flatten() else { return Ok(0) };
@@ -195,9 +198,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn oldest_audit_id(&self) -> Result<i64> {
+    pub fn oldest_id(&self) -> Result<i64> {
         let select = "SELECT min(id) FROM audit";
-        let found = self.read(|sql| sql.first(select, &[], |row| row.integer(0)))?;
+        let found = self.query(|sql| sql.first(select, &[], |row| row.integer(0)))?;
         Ok(found.flatten().unwrap_or(0))
     }
 
@@ -207,7 +210,7 @@ impl Records<'_> {
             "SELECT detail FROM audit WHERE action = ?1 AND subject = ?2 ORDER BY id DESC LIMIT 1";
         let subject = record.id.to_string();
         let detail =
-            self.read(|sql| sql.first(select, values![RETENTION, &subject], |row| row.string(0)))?;
+            self.query(|sql| sql.first(select, values![RETENTION, &subject], |row| row.string(0)))?;
         Ok(detail.is_some_and(|detail| detail.ends_with(&to_hex(&record.hash))))
     }
 
@@ -215,7 +218,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn audit(
+    pub fn list(
         &self,
         filter: &AuditFilter<'_>,
         before: Option<i64>,
@@ -239,7 +242,7 @@ impl Records<'_> {
         }
         let select =
             format!("{COLUMNS} WHERE {} ORDER BY id DESC LIMIT ?1", conditions.join(" AND "));
-        self.read(|sql| sql.all(&select, &values, from_row))
+        self.query(|sql| sql.all(&select, &values, from_row))
     }
 
     /// Verifies up to `limit` entries of the chain, from the end of the previous verification or
@@ -247,16 +250,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn verify_audit(
-        &self,
-        from: Option<(i64, [u8; 32])>,
-        limit: usize,
-    ) -> Result<AuditVerification> {
+    pub fn verify(&self, from: Option<(i64, [u8; 32])>, limit: usize) -> Result<AuditVerification> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (mut id, mut hash) = from.unwrap_or((0, START));
         let mut broken = None;
         let select = format!("{COLUMNS} WHERE id > ?1 ORDER BY id LIMIT ?2");
-        let found = self.read(|sql| sql.all(&select, values![id, limit], from_row))?;
+        let found = self.query(|sql| sql.all(&select, values![id, limit], from_row))?;
         for record in found {
             // After retention, the chain begins with the entry that retention named.
             if id == 0 && record.id > 1 && self.is_retention_start(&record)? {

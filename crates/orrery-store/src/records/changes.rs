@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use orrery_model::{Timestamp, VersionNumber};
 
-use crate::records::Records;
+use crate::records::{Changes, Transactions as _};
 use crate::sql::{RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{EnvironmentKey, ResourceKey, Result, values};
 
@@ -67,22 +67,22 @@ pub(crate) fn record_change(
     sql.record_change(&NewChange { environment, kind, subject, at: Some(at) })
 }
 
-impl Records<'_> {
+impl Changes<'_> {
     /// Newest sequence number, from which a receiver that needs only later changes starts.
     ///
     /// # Errors
     /// Database errors.
-    pub fn latest_change(&self) -> Result<ChangeSeq> {
-        self.database.settled_change().map(ChangeSeq)
+    pub fn latest(&self) -> Result<ChangeSeq> {
+        self.backend().settled_change().map(ChangeSeq)
     }
 
     /// Oldest sequence number in the feed: a receiver that stopped before it has missed changes.
     ///
     /// # Errors
     /// Database errors.
-    pub fn oldest_change(&self) -> Result<ChangeSeq> {
+    pub fn oldest(&self) -> Result<ChangeSeq> {
         let select = "SELECT min(id) FROM change";
-        let found = self.read(|sql| sql.first(select, &[], |row| row.integer(0)))?;
+        let found = self.query(|sql| sql.first(select, &[], |row| row.integer(0)))?;
         Ok(ChangeSeq(found.flatten().unwrap_or(0)))
     }
 
@@ -90,10 +90,11 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn changed_environments(&self, after: ChangeSeq) -> Result<BTreeSet<EnvironmentKey>> {
+    pub fn environments(&self, after: ChangeSeq) -> Result<BTreeSet<EnvironmentKey>> {
         let select = "SELECT DISTINCT environment FROM change WHERE id > ?1 AND environment <> 0";
-        let found = self
-            .read(|sql| sql.all(select, values![after.0], |row| Ok(EnvironmentKey(row.int(0)?))))?;
+        let found = self.query(|sql| {
+            sql.all(select, values![after.0], |row| Ok(EnvironmentKey(row.int(0)?)))
+        })?;
         Ok(found.into_iter().collect())
     }
 
@@ -102,14 +103,14 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn changes(
+    pub fn list(
         &self,
         after: ChangeSeq,
         environment: Option<EnvironmentKey>,
         limit: usize,
     ) -> Result<Vec<ChangeRecord>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let settled = self.database.settled_change()?;
+        let settled = self.backend().settled_change()?;
         let (select, values): (_, &[SqlValue<'_>]) = match environment {
             Some(key) => (
                 "SELECT id, environment, kind, subject, at FROM change \
@@ -122,7 +123,7 @@ impl Records<'_> {
                 values![after.0, limit, settled],
             ),
         };
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, values, |row| {
                 let environment = row.int(1)?;
                 Ok(ChangeRecord {

@@ -5,9 +5,9 @@
 //! caller validates a change against a [`DocumentSnapshot`], and it is stored only if no document
 //! changed since.
 
-use orrery_model::Timestamp;
+use orrery_model::{ProjectId, Timestamp};
 
-use crate::records::{Records, record_change};
+use crate::records::{ClusterDocuments, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
@@ -21,7 +21,7 @@ const NOUN: &str = "cluster document";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterDocumentRecord {
     /// `None` for documents of the installation.
-    pub project: Option<[u8; 16]>,
+    pub project: Option<ProjectId>,
     pub kind: String,
     pub name: String,
     /// Counts up from 1 for each document, also after a deletion.
@@ -60,7 +60,7 @@ pub struct DocumentWrite<'a> {
 pub struct DocumentFilter<'a> {
     /// Documents of this project, and those of the installation that none of them replaces. Without
     /// one, documents of the installation.
-    pub project: Option<&'a [u8; 16]>,
+    pub project: Option<ProjectId>,
     pub kind: Option<&'a str>,
     /// Kind and name of the last document of the page before.
     pub after: Option<(&'a str, &'a str)>,
@@ -69,7 +69,7 @@ pub struct DocumentFilter<'a> {
 /// A document in the installation or in a project.
 #[derive(Clone, Copy, Debug)]
 pub struct DocumentName<'a> {
-    pub project: Option<&'a [u8; 16]>,
+    pub project: Option<ProjectId>,
     pub kind: &'a str,
     pub name: &'a str,
 }
@@ -92,11 +92,11 @@ fn from_row(row: &dyn Row) -> Result<ClusterDocumentRecord> {
 }
 
 /// Number of a project, or of the installation.
-fn number_of(sql: &mut dyn Sql, project: Option<&[u8; 16]>) -> Result<i64> {
+fn number_of(sql: &mut dyn Sql, project: Option<ProjectId>) -> Result<i64> {
     let Some(uuid) = project else { return Ok(INSTALLATION) };
     let select = "SELECT id FROM project WHERE uuid = ?1";
     let found = sql.first(select, values![uuid], |row| row.int(0))?;
-    found.ok_or_else(|| StoreError::not_found("project", crate::uuid_text(uuid)))
+    found.ok_or_else(|| StoreError::not_found("project", uuid.to_string()))
 }
 
 fn head(sql: &mut dyn Sql) -> Result<i64> {
@@ -119,32 +119,32 @@ fn newest(
 }
 
 /// Subject of a change: `service/nginx`, or `projects/ID/service/nginx`.
-fn subject(project: Option<&[u8; 16]>, kind: &str, name: &str) -> String {
+fn subject(project: Option<ProjectId>, kind: &str, name: &str) -> String {
     match project {
-        Some(uuid) => format!("projects/{}/{kind}/{name}", crate::uuid_text(uuid)),
+        Some(uuid) => format!("projects/{uuid}/{kind}/{name}"),
         None => format!("{kind}/{name}"),
     }
 }
 
 /// Deletes all documents of a project with their history.
-pub(super) fn delete_documents(sql: &mut dyn Sql, project: &[u8; 16]) -> Result<()> {
+pub(super) fn delete_documents(sql: &mut dyn Sql, project: ProjectId) -> Result<()> {
     sql.lock_name(LOCK)?;
     let number = number_of(sql, Some(project))?;
     sql.run("DELETE FROM cluster_document WHERE project = ?1", values![number])?;
     Ok(())
 }
 
-impl Records<'_> {
+impl ClusterDocuments<'_> {
     /// All documents of the installation and of all projects.
     ///
     /// # Errors
     /// Database errors.
-    pub fn document_snapshot(&self) -> Result<DocumentSnapshot> {
+    pub fn snapshot(&self) -> Result<DocumentSnapshot> {
         let select = format!(
             "{COLUMNS} WHERE document.is_newest = 1 AND document.content IS NOT NULL \
              ORDER BY document.project, document.kind, document.name"
         );
-        self.read(|sql| {
+        self.query(|sql| {
             Ok(DocumentSnapshot { head: head(sql)?, documents: sql.all(&select, &[], from_row)? })
         })
     }
@@ -157,15 +157,15 @@ impl Records<'_> {
     /// `DocumentsChanged` if a document changed since the snapshot; `Outdated` if a document has
     /// another revision than expected; `NotFound` if the project, or a document that is to be
     /// deleted, does not exist.
-    pub fn write_documents(
+    pub fn write(
         &self,
-        project: Option<&[u8; 16]>,
+        project: Option<ProjectId>,
         since: i64,
         writes: &[DocumentWrite<'_>],
         by: &str,
         now: Timestamp,
     ) -> Result<Vec<ClusterDocumentRecord>> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name(LOCK)?;
             if head(sql)? != since {
                 return Err(StoreError::DocumentsChanged);
@@ -183,14 +183,14 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if there is no such project; database errors.
-    pub fn list_documents(
+    pub fn list(
         &self,
         filter: &DocumentFilter<'_>,
         limit: usize,
     ) -> Result<Vec<ClusterDocumentRecord>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (after_kind, after_name) = filter.after.unwrap_or_default();
-        self.read(|sql| {
+        self.query(|sql| {
             let number = number_of(sql, filter.project)?;
             let mut select = format!(
                 "{COLUMNS} WHERE document.is_newest = 1 AND document.content IS NOT NULL \
@@ -228,13 +228,13 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn document(
+    pub fn get(
         &self,
         document: DocumentName<'_>,
         revision: Option<i64>,
     ) -> Result<ClusterDocumentRecord> {
         let DocumentName { project, kind, name } = document;
-        self.read(|sql| {
+        self.query(|sql| {
             let number = number_of(sql, project)?;
             let found = match revision {
                 None => newest(sql, number, kind, name)?.filter(|record| record.content.is_some()),
@@ -260,7 +260,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if there was never such a document.
-    pub fn document_history(
+    pub fn history(
         &self,
         document: DocumentName<'_>,
         before: Option<i64>,
@@ -272,7 +272,7 @@ impl Records<'_> {
             "{COLUMNS} WHERE document.project = ?1 AND document.kind = ?2 AND document.name = ?3 \
              AND document.revision < ?4 ORDER BY document.revision DESC LIMIT ?5"
         );
-        self.read(|sql| {
+        self.query(|sql| {
             let number = number_of(sql, project)?;
             if newest(sql, number, kind, name)?.is_none() {
                 return Err(StoreError::not_found(NOUN, format!("{kind}/{name}")));
@@ -285,7 +285,7 @@ impl Records<'_> {
 
 fn write_document(
     sql: &mut dyn Sql,
-    (project, number): (Option<&[u8; 16]>, i64),
+    (project, number): (Option<ProjectId>, i64),
     write: &DocumentWrite<'_>,
     by: &str,
     now: Timestamp,
@@ -313,7 +313,7 @@ fn write_document(
     sql.run(insert, values![id, number, kind, name, revision, content, created, now, by])?;
     record_change(sql, None, "cluster_document", &subject(project, kind, name), now)?;
     Ok(ClusterDocumentRecord {
-        project: project.copied(),
+        project,
         kind: kind.to_owned(),
         name: name.to_owned(),
         revision,

@@ -1,9 +1,9 @@
 //! Commit states to be reported to the forge that hosts a repository: the newest state of each
 //! commit, until it is delivered.
 
-use orrery_model::Timestamp;
+use orrery_model::{CompileId, Timestamp};
 
-use crate::records::Records;
+use crate::records::{CommitStatuses, Transactions as _};
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
@@ -16,7 +16,7 @@ pub struct CommitStatusRecord {
     pub state: String,
     pub description: String,
     /// The compile behind the state.
-    pub compile: [u8; 16],
+    pub compile: CompileId,
     /// Time of the state; a newer state replaces it.
     pub changed: Timestamp,
     pub due: Timestamp,
@@ -30,7 +30,7 @@ pub struct NewCommitStatus<'a> {
     pub commit: &'a str,
     pub state: &'a str,
     pub description: &'a str,
-    pub compile: &'a [u8; 16],
+    pub compile: CompileId,
 }
 
 const COLUMNS: &str = "SELECT environment, commit_hash, state, description, compile, changed, due, \
@@ -49,12 +49,12 @@ fn from_row(row: &dyn Row) -> Result<CommitStatusRecord> {
     })
 }
 
-impl Records<'_> {
+impl CommitStatuses<'_> {
     /// Stores a commit state, replacing an older one that is not reported yet.
     ///
     /// # Errors
     /// Database errors.
-    pub fn put_commit_status(
+    pub fn put(
         &self,
         environment: EnvironmentKey,
         new: &NewCommitStatus<'_>,
@@ -67,30 +67,26 @@ impl Records<'_> {
              compile = excluded.compile, changed = excluded.changed, due = excluded.due, failures = 0";
         let NewCommitStatus { commit, state, description, compile } = *new;
         let values = values![environment.0, commit, state, description, compile, now];
-        self.write(|sql| sql.run(insert, values).map(drop))
+        self.transact(|sql| sql.run(insert, values).map(drop))
     }
 
     /// States that are due, the longest overdue first.
     ///
     /// # Errors
     /// Database errors.
-    pub fn due_commit_statuses(
-        &self,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<CommitStatusRecord>> {
+    pub fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<CommitStatusRecord>> {
         let select = format!("{COLUMNS} WHERE due <= ?1 ORDER BY due LIMIT ?2");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| sql.all(&select, values![now, limit], from_row))
+        self.query(|sql| sql.all(&select, values![now, limit], from_row))
     }
 
     /// Unreported states of an environment.
     ///
     /// # Errors
     /// Database errors.
-    pub fn commit_statuses(&self, environment: EnvironmentKey) -> Result<Vec<CommitStatusRecord>> {
+    pub fn list(&self, environment: EnvironmentKey) -> Result<Vec<CommitStatusRecord>> {
         let select = format!("{COLUMNS} WHERE environment = ?1 ORDER BY changed, commit_hash");
-        self.read(|sql| sql.all(&select, values![environment.0], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
     /// Claims a state until `due`, in order to report it. False if another process claimed it
@@ -98,36 +94,32 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn claim_commit_status(&self, status: &CommitStatusRecord, due: Timestamp) -> Result<bool> {
+    pub fn claim(&self, status: &CommitStatusRecord, due: Timestamp) -> Result<bool> {
         let update = "UPDATE commit_status SET due = ?5 WHERE environment = ?1 AND commit_hash = ?2 \
              AND changed = ?3 AND due = ?4";
         let values = values![status.environment.0, &status.commit, status.changed, status.due, due];
-        self.write(|sql| Ok(sql.run(update, values)? > 0))
+        self.transact(|sql| Ok(sql.run(update, values)? > 0))
     }
 
     /// Deletes a state that was reported, or cannot be, unless a newer one replaced it.
     ///
     /// # Errors
     /// Database errors.
-    pub fn delete_commit_status(&self, status: &CommitStatusRecord) -> Result<()> {
+    pub fn delete(&self, status: &CommitStatusRecord) -> Result<()> {
         let delete = "DELETE FROM commit_status WHERE environment = ?1 AND commit_hash = ?2 \
              AND changed = ?3";
         let values = values![status.environment.0, &status.commit, status.changed];
-        self.write(|sql| sql.run(delete, values).map(drop))
+        self.transact(|sql| sql.run(delete, values).map(drop))
     }
 
     /// Records a failed report; it is retried when due.
     ///
     /// # Errors
     /// Database errors.
-    pub fn postpone_commit_status(
-        &self,
-        status: &CommitStatusRecord,
-        due: Timestamp,
-    ) -> Result<()> {
+    pub fn postpone(&self, status: &CommitStatusRecord, due: Timestamp) -> Result<()> {
         let update = "UPDATE commit_status SET failures = failures + 1, due = ?4 \
              WHERE environment = ?1 AND commit_hash = ?2 AND changed = ?3";
         let values = values![status.environment.0, &status.commit, status.changed, due];
-        self.write(|sql| sql.run(update, values).map(drop))
+        self.transact(|sql| sql.run(update, values).map(drop))
     }
 }

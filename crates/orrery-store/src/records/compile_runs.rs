@@ -1,12 +1,12 @@
 //! Runs of compiles: at most one per environment at a time, stage by stage, with the output of each
 //! stage.
 
-use orrery_model::{Timestamp, VersionNumber};
+use orrery_model::{CompileId, NotificationId, Timestamp, VersionNumber};
 use serde_json::{Value as Json, json};
 
 use crate::records::compiles::{COLUMNS, find, from_row, text_of};
 use crate::records::notifications::{NewNotification, insert_notification};
-use crate::records::{CompileRecord, Records, merge_compiles, record_change};
+use crate::records::{CompileRecord, Compiles, Transactions as _, merge_compiles, record_change};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
@@ -14,7 +14,7 @@ use crate::{EnvironmentKey, Result, StoreError, values};
 /// are refused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileRun {
-    pub id: [u8; 16],
+    pub id: CompileId,
     pub environment: EnvironmentKey,
     epoch: i64,
 }
@@ -49,7 +49,7 @@ pub struct CompileFailure {
 /// Notification about a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureNotice {
-    pub uuid: [u8; 16],
+    pub uuid: NotificationId,
     pub title: String,
     pub message: String,
     /// Path of the details.
@@ -85,7 +85,7 @@ fn lock_name_for(environment: EnvironmentKey) -> String {
 /// Fails if the run has lost its right.
 fn check_run(sql: &mut dyn Sql, run: &CompileRun) -> Result<()> {
     let select = "SELECT epoch FROM compile WHERE id = ?1 AND completed IS NULL";
-    let current = sql.first(select, values![&run.id], |row| row.int(0))?;
+    let current = sql.first(select, values![run.id], |row| row.int(0))?;
     if current == Some(run.epoch) { Ok(()) } else { Err(stale_run(run, current)) }
 }
 
@@ -96,19 +96,19 @@ fn stale_run(run: &CompileRun, current: Option<i64>) -> StoreError {
 }
 
 /// Deletes stages and output of an earlier run of the compile.
-fn delete_run_output(sql: &mut dyn Sql, id: &[u8; 16]) -> Result<()> {
+fn delete_run_output(sql: &mut dyn Sql, id: CompileId) -> Result<()> {
     for table in ["compile_output", "compile_stage"] {
         sql.run(&format!("DELETE FROM {table} WHERE compile = ?1"), values![id])?;
     }
     Ok(())
 }
 
-impl Records<'_> {
+impl Compiles<'_> {
     /// Environments that are not halted and have compiles that wait or run.
     ///
     /// # Errors
     /// Database errors.
-    pub fn waiting_compiles(&self) -> Result<Vec<CompileQueueState>> {
+    pub fn waiting(&self) -> Result<Vec<CompileQueueState>> {
         let select = "SELECT compile.environment, \
              min(CASE WHEN compile.started IS NULL THEN compile.requested END), \
              max(compile.alive_until), min(compile.requested), \
@@ -117,7 +117,7 @@ impl Records<'_> {
              FROM compile JOIN environment ON environment.id = compile.environment \
              WHERE compile.completed IS NULL AND environment.halted = 0 AND environment.deleting = 0 \
              GROUP BY compile.environment";
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, &[], |row| {
                 Ok(CompileQueueState {
                     environment: EnvironmentKey(row.int(0)?),
@@ -134,13 +134,13 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn claim_compile(
+    pub fn claim(
         &self,
         environment: EnvironmentKey,
         now: Timestamp,
         alive_until: Timestamp,
     ) -> Result<Option<ClaimedCompile>> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name(&lock_name_for(environment))?;
             let state = "SELECT halted + deleting FROM environment WHERE id = ?1";
             if sql.first(state, values![environment.0], |row| row.int(0))? != Some(0) {
@@ -169,20 +169,20 @@ impl Records<'_> {
             let served: Vec<&CompileRecord> = served.collect();
             let used = merge_compiles(&leader.request, served.iter().map(|one| &one.request));
             let used = text_of(&used)?;
-            delete_run_output(sql, &leader.id)?;
+            delete_run_output(sql, leader.id)?;
             let epoch = leader.epoch + 1;
             let update = "UPDATE compile SET started = ?2, used = ?3, epoch = ?4, alive_until = ?5 \
                  WHERE id = ?1";
-            sql.run(update, values![&leader.id, now, &used, epoch, alive_until])?;
+            sql.run(update, values![leader.id, now, &used, epoch, alive_until])?;
             for one in served {
                 let update =
                     "UPDATE compile SET started = ?2, used = ?3, substitute = ?4 WHERE id = ?1";
-                sql.run(update, values![&one.id, now, &used, &leader.id])?;
-                record_change(sql, Some(environment), "compile", &crate::uuid_text(&one.id), now)?;
+                sql.run(update, values![one.id, now, &used, leader.id])?;
+                record_change(sql, Some(environment), "compile", &one.id.to_string(), now)?;
             }
-            record_change(sql, Some(environment), "compile", &crate::uuid_text(&leader.id), now)?;
+            record_change(sql, Some(environment), "compile", &leader.id.to_string(), now)?;
             let run = CompileRun { id: leader.id, environment, epoch };
-            Ok(Some(ClaimedCompile { run, record: find(sql, &leader.id)? }))
+            Ok(Some(ClaimedCompile { run, record: find(sql, leader.id)? }))
         })
     }
 
@@ -190,11 +190,11 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `StaleEpoch` if it has lost its right.
-    pub fn renew_compile(&self, run: &CompileRun, until: Timestamp) -> Result<()> {
-        self.write(|sql| {
+    pub fn renew(&self, run: &CompileRun, until: Timestamp) -> Result<()> {
+        self.transact(|sql| {
             let update = "UPDATE compile SET alive_until = ?3 \
                  WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
-            match sql.run(update, values![&run.id, run.epoch, until])? {
+            match sql.run(update, values![run.id, run.epoch, until])? {
                 0 => Err(stale_run(run, None)),
                 _ => Ok(()),
             }
@@ -205,12 +205,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn abandon_compile(&self, run: &CompileRun, now: Timestamp) -> Result<()> {
-        self.write(|sql| {
+    pub fn abandon(&self, run: &CompileRun, now: Timestamp) -> Result<()> {
+        self.transact(|sql| {
             let update = "UPDATE compile SET alive_until = NULL \
                  WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
-            sql.run(update, values![&run.id, run.epoch])?;
-            record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+            sql.run(update, values![run.id, run.epoch])?;
+            record_change(sql, Some(run.environment), "compile", &run.id.to_string(), now)
         })
     }
 
@@ -226,12 +226,12 @@ impl Records<'_> {
         command: &str,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             check_run(sql, run)?;
             let insert = "INSERT INTO compile_stage (compile, position, name, command, started) \
                  VALUES (?1, ?2, ?3, ?4, ?5)";
-            sql.run(insert, values![&run.id, position, name, command, now])?;
-            record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+            sql.run(insert, values![run.id, position, name, command, now])?;
+            record_change(sql, Some(run.environment), "compile", &run.id.to_string(), now)
         })
     }
 
@@ -246,7 +246,7 @@ impl Records<'_> {
         pieces: &[(bool, String)],
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             check_run(sql, run)?;
             let insert = "INSERT INTO compile_output (id, compile, position, stream, text) \
                  VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -255,9 +255,9 @@ impl Records<'_> {
                 // Output is arbitrary, and PostgreSQL cannot store NUL characters.
                 let text = text.replace('\0', "\u{fffd}");
                 let id = sql.allocate_id("compile_output")?;
-                sql.run(insert, values![id, &run.id, position, stream, &text])?;
+                sql.run(insert, values![id, run.id, position, stream, &text])?;
             }
-            record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+            record_change(sql, Some(run.environment), "compile", &run.id.to_string(), now)
         })
     }
 
@@ -272,12 +272,12 @@ impl Records<'_> {
         returncode: i64,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             check_run(sql, run)?;
             let update = "UPDATE compile_stage SET completed = ?3, returncode = ?4 \
                  WHERE compile = ?1 AND position = ?2";
-            sql.run(update, values![&run.id, position, now, returncode])?;
-            record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+            sql.run(update, values![run.id, position, now, returncode])?;
+            record_change(sql, Some(run.environment), "compile", &run.id.to_string(), now)
         })
     }
 
@@ -285,12 +285,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `StaleEpoch` if the run has lost its right.
-    pub fn reserve_for_compile(&self, run: &CompileRun, number: VersionNumber) -> Result<()> {
+    pub fn reserve_version(&self, run: &CompileRun, number: VersionNumber) -> Result<()> {
         let number = i64::from(number.0);
-        self.write(|sql| {
+        self.transact(|sql| {
             let update = "UPDATE compile SET reserved = ?3 \
                  WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
-            match sql.run(update, values![&run.id, run.epoch, number])? {
+            match sql.run(update, values![run.id, run.epoch, number])? {
                 0 => Err(stale_run(run, None)),
                 _ => Ok(()),
             }
@@ -301,7 +301,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `StaleEpoch` if the run has lost its right.
-    pub fn complete_compile(
+    pub fn complete(
         &self,
         run: &CompileRun,
         outcome: &std::result::Result<(Option<VersionNumber>, Option<Json>), CompileFailure>,
@@ -313,21 +313,21 @@ impl Records<'_> {
         };
         let version = version.map(|number| i64::from(number.0));
         let data = data.map(|data| data.to_string());
-        self.write(|sql| {
+        self.transact(|sql| {
             check_run(sql, run)?;
             let update = "UPDATE compile SET completed = ?2, success = ?3, version = ?4, data = ?5, \
                  handled = 1, alive_until = NULL \
                  WHERE (id = ?1 OR substitute = ?1) AND completed IS NULL RETURNING id";
-            let values = values![&run.id, now, outcome.is_ok(), version, data.as_deref()];
-            let ended = sql.all(update, values, |row| row.id(0))?;
+            let values = values![run.id, now, outcome.is_ok(), version, data.as_deref()];
+            let ended: Vec<CompileId> = sql.all(update, values, |row| row.id(0))?;
             if let Some(FailureNotice { uuid, title, message, uri }) = notice {
-                let (severity, compile) = ("error", Some(&run.id));
+                let (severity, compile) = ("error", Some(run.id));
                 let new =
                     NewNotification { uuid: *uuid, title, message, severity, uri, compile };
                 insert_notification(sql, run.environment, &new, now)?;
             }
             for id in ended {
-                record_change(sql, Some(run.environment), "compile", &crate::uuid_text(&id), now)?;
+                record_change(sql, Some(run.environment), "compile", &id.to_string(), now)?;
             }
             Ok(())
         })
@@ -338,10 +338,10 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if the environment has no such compile.
-    pub fn cancel_compile(
+    pub fn cancel(
         &self,
         environment: EnvironmentKey,
-        id: &[u8; 16],
+        id: CompileId,
         by: &str,
         now: Timestamp,
     ) -> Result<CompileRecord> {
@@ -349,11 +349,11 @@ impl Records<'_> {
             "category": "cancelled", "type": "Cancelled", "message": format!("cancelled by {by}"),
         }]});
         let data = data.to_string();
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name(&lock_name_for(environment))?;
             let found = find(sql, id)?;
             if found.environment != environment {
-                return Err(StoreError::not_found("compile", crate::uuid_text(id)));
+                return Err(StoreError::not_found("compile", id.to_string()));
             }
             if found.completed.is_some() {
                 return Ok(found);
@@ -364,7 +364,7 @@ impl Records<'_> {
             let update = "UPDATE compile SET completed = ?2, success = 0, data = ?3, handled = 1, \
                  alive_until = NULL, epoch = epoch + 1 WHERE id = ?1";
             sql.run(update, values![id, now, &data])?;
-            record_change(sql, Some(environment), "compile", &crate::uuid_text(id), now)?;
+            record_change(sql, Some(environment), "compile", &id.to_string(), now)?;
             find(sql, id)
         })
     }
@@ -373,10 +373,10 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn stages(&self, id: &[u8; 16]) -> Result<Vec<StageRecord>> {
+    pub fn stages(&self, id: CompileId) -> Result<Vec<StageRecord>> {
         let select = "SELECT position, name, command, started, completed, returncode \
              FROM compile_stage WHERE compile = ?1 ORDER BY position";
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, values![id], |row| {
                 Ok(StageRecord {
                     position: row.int(0)?,
@@ -394,11 +394,11 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn output(&self, id: &[u8; 16], after: i64, limit: usize) -> Result<Vec<OutputChunk>> {
+    pub fn output(&self, id: CompileId, after: i64, limit: usize) -> Result<Vec<OutputChunk>> {
         let select = "SELECT id, position, stream, text FROM compile_output \
              WHERE compile = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, values![id, after, limit], |row| {
                 Ok(OutputChunk {
                     id: row.int(0)?,

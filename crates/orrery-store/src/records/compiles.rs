@@ -1,16 +1,16 @@
 //! Compile requests: the queue of the compile service, and their results.
 
-use orrery_model::{Timestamp, VersionNumber};
+use orrery_model::{CompileId, Timestamp, VersionNumber};
 use serde_json::Value as Json;
 
-use crate::records::{CompileRequest, Records, record_change};
+use crate::records::{CompileRequest, Compiles, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
 /// A requested compile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileRecord {
-    pub id: [u8; 16],
+    pub id: CompileId,
     pub environment: EnvironmentKey,
     pub requested: Timestamp,
     pub started: Option<Timestamp>,
@@ -22,7 +22,7 @@ pub struct CompileRecord {
     /// The version that it produced.
     pub version: Option<VersionNumber>,
     /// The compile with the run that serves this one too.
-    pub substitute: Option<[u8; 16]>,
+    pub substitute: Option<CompileId>,
     /// Structured errors and further details.
     pub data: Option<Json>,
     /// True if all consequences of its end have been applied.
@@ -35,15 +35,15 @@ pub struct CompileRecord {
 
 impl CompileRecord {
     /// The compile that has the stages: itself, or the substitute.
-    pub fn serving_compile(&self) -> [u8; 16] {
+    pub fn serving_compile(&self) -> CompileId {
         self.substitute.unwrap_or(self.id)
     }
 }
 
 /// A compile to be requested.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct NewCompileRecord<'a> {
-    pub id: [u8; 16],
+    pub id: CompileId,
     pub request: &'a CompileRequest,
 }
 
@@ -98,13 +98,13 @@ pub(super) fn text_of(request: &CompileRequest) -> Result<String> {
     serde_json::to_string(request).map_err(failed)
 }
 
-pub(super) fn find(sql: &mut dyn Sql, id: &[u8; 16]) -> Result<CompileRecord> {
+pub(super) fn find(sql: &mut dyn Sql, id: CompileId) -> Result<CompileRecord> {
     let found = sql.first(&format!("{COLUMNS} WHERE id = ?1"), values![id], from_row)?;
-    found.ok_or_else(|| StoreError::not_found("compile", crate::uuid_text(id)))
+    found.ok_or_else(|| StoreError::not_found("compile", id.to_string()))
 }
 
 /// Requests a compile, in the transaction of its cause. Idempotent per id.
-pub fn enqueue_compile(
+pub(crate) fn enqueue_compile(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     new: &NewCompileRecord<'_>,
@@ -113,27 +113,27 @@ pub fn enqueue_compile(
     let request = text_of(new.request)?;
     let insert = "INSERT INTO compile (id, environment, requested, request) VALUES (?1, ?2, ?3, ?4) \
          ON CONFLICT DO NOTHING";
-    let added = sql.run(insert, values![&new.id, environment.0, now, &request])? > 0;
+    let added = sql.run(insert, values![new.id, environment.0, now, &request])? > 0;
     if added {
-        record_change(sql, Some(environment), "compile", &crate::uuid_text(&new.id), now)?;
+        record_change(sql, Some(environment), "compile", &new.id.to_string(), now)?;
     }
     Ok(added)
 }
 
-impl Records<'_> {
+impl Compiles<'_> {
     /// Requests a compile. Idempotent per id.
     ///
     /// # Errors
     /// Database errors.
-    pub fn add_compile(
+    pub fn add(
         &self,
         environment: EnvironmentKey,
         new: &NewCompileRecord<'_>,
         now: Timestamp,
     ) -> Result<CompileRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             enqueue_compile(sql, environment, new, now)?;
-            find(sql, &new.id)
+            find(sql, new.id)
         })
     }
 
@@ -141,10 +141,10 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if the environment has no such compile.
-    pub fn compile(&self, environment: EnvironmentKey, id: &[u8; 16]) -> Result<CompileRecord> {
-        let found = self.read(|sql| find(sql, id))?;
+    pub fn get(&self, environment: EnvironmentKey, id: CompileId) -> Result<CompileRecord> {
+        let found = self.query(|sql| find(sql, id))?;
         if found.environment != environment {
-            return Err(StoreError::not_found("compile", crate::uuid_text(id)));
+            return Err(StoreError::not_found("compile", id.to_string()));
         }
         Ok(found)
     }
@@ -153,19 +153,19 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn compile_by_id(&self, id: &[u8; 16]) -> Result<CompileRecord> {
-        self.read(|sql| find(sql, id))
+    pub fn by_id(&self, id: CompileId) -> Result<CompileRecord> {
+        self.query(|sql| find(sql, id))
     }
 
     /// Compiles of an environment, newest first, older than `before`.
     ///
     /// # Errors
     /// Database errors.
-    pub fn compiles(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         filter: CompileFilter,
-        before: Option<(Timestamp, [u8; 16])>,
+        before: Option<(Timestamp, CompileId)>,
         limit: usize,
     ) -> Result<Vec<CompileRecord>> {
         let mut select = format!("{COLUMNS} WHERE environment = ?1");
@@ -179,36 +179,36 @@ impl Records<'_> {
         if let Some(success) = filter.success {
             select.push_str(&format!(" AND success = {}", i64::from(success)));
         }
-        let (at, id) = before.unwrap_or((Timestamp(i64::MAX), [0xff; 16]));
+        let (at, id) = before.unwrap_or((Timestamp(i64::MAX), CompileId::from_bytes([0xff; 16])));
         select.push_str(
             " AND (requested < ?2 OR (requested = ?2 AND id < ?3)) \
              ORDER BY requested DESC, id DESC LIMIT ?4",
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| sql.all(&select, values![environment.0, at, &id, limit], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0, at, id, limit], from_row))
     }
 
     /// Compiles that have not ended, in the order in which they are served.
     ///
     /// # Errors
     /// Database errors.
-    pub fn compile_queue(&self, environment: EnvironmentKey) -> Result<Vec<CompileRecord>> {
+    pub fn queue(&self, environment: EnvironmentKey) -> Result<Vec<CompileRecord>> {
         let select = format!(
             "{COLUMNS} WHERE environment = ?1 AND completed IS NULL ORDER BY requested, id"
         );
-        self.read(|sql| sql.all(&select, values![environment.0], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
     /// The last compile of an environment that ran and ended.
     ///
     /// # Errors
     /// Database errors.
-    pub fn last_compile(&self, environment: EnvironmentKey) -> Result<Option<CompileRecord>> {
+    pub fn last(&self, environment: EnvironmentKey) -> Result<Option<CompileRecord>> {
         let select = format!(
             "{COLUMNS} WHERE environment = ?1 AND completed IS NOT NULL AND started IS NOT NULL \
              ORDER BY completed DESC, substitute IS NOT NULL, id LIMIT 1"
         );
-        self.read(|sql| sql.first(&select, values![environment.0], from_row))
+        self.query(|sql| sql.first(&select, values![environment.0], from_row))
     }
 
     /// Deletes compiles that ended before a time, except in halted environments. Returns their
@@ -216,11 +216,11 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn expire_compiles(&self, before: Timestamp) -> Result<u64> {
+    pub fn expire(&self, before: Timestamp) -> Result<u64> {
         let old = "SELECT compile.id FROM compile \
              JOIN environment ON environment.id = compile.environment \
              WHERE compile.completed < ?1 AND environment.halted = 0";
-        self.write(|sql| {
+        self.transact(|sql| {
             for table in ["compile_output", "compile_stage"] {
                 sql.run(&format!("DELETE FROM {table} WHERE compile IN ({old})"), values![before])?;
             }
@@ -239,7 +239,7 @@ fn has_automatic_compiles(sql: &mut dyn Sql, environment: EnvironmentKey) -> Res
 
 /// Requests a compile as a consequence, in the transaction of its cause, unless automatic compiles
 /// are off. Returns true if one was requested.
-pub fn enqueue_automatic_compile(
+pub(crate) fn enqueue_automatic_compile(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     new: &NewCompileRecord<'_>,
@@ -248,17 +248,17 @@ pub fn enqueue_automatic_compile(
     Ok(has_automatic_compiles(sql, environment)? && enqueue_compile(sql, environment, new, now)?)
 }
 
-impl Records<'_> {
+impl Compiles<'_> {
     /// As `enqueue_automatic_compile`, in a transaction of its own.
     ///
     /// # Errors
     /// Database errors.
-    pub fn add_automatic_compile(
+    pub fn add_automatic(
         &self,
         environment: EnvironmentKey,
         new: &NewCompileRecord<'_>,
         now: Timestamp,
     ) -> Result<bool> {
-        self.write(|sql| enqueue_automatic_compile(sql, environment, new, now))
+        self.transact(|sql| enqueue_automatic_compile(sql, environment, new, now))
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use orrery_model::Timestamp;
+use orrery_model::{Timestamp, UploaderId};
 
-use crate::records::Records;
+use crate::records::{Contents, Transactions as _};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{ContentHash, EnvironmentKey, Result, StoreError, values};
 
@@ -27,7 +27,7 @@ pub enum ContentHolder {
     /// No known holder: contents from before claims were recorded.
     Nothing,
     /// The account that uploaded it.
-    Account([u8; 16]),
+    Account(UploaderId),
     /// An environment that uses it in versions or handlers.
     Environment(EnvironmentKey),
 }
@@ -39,7 +39,7 @@ impl ContentHolder {
             ContentHolder::Nothing => {}
             ContentHolder::Account(id) => {
                 bytes[0] = 1;
-                bytes[1..].copy_from_slice(&id);
+                bytes[1..].copy_from_slice(&id.into_bytes());
             }
             ContentHolder::Environment(key) => {
                 bytes[0] = 2;
@@ -58,7 +58,7 @@ impl ContentHolder {
         key.copy_from_slice(&bytes[1..9]);
         match bytes[0] {
             0 => Ok(ContentHolder::Nothing),
-            1 => Ok(ContentHolder::Account(id)),
+            1 => Ok(ContentHolder::Account(UploaderId::from_bytes(id))),
             2 => Ok(ContentHolder::Environment(EnvironmentKey(i64::from_be_bytes(key)))),
             _ => Err(unreadable()),
         }
@@ -69,7 +69,7 @@ impl ContentHolder {
 #[derive(Clone, Debug, Default)]
 pub struct ContentView {
     /// Contents that this account uploaded.
-    pub account: Option<[u8; 16]>,
+    pub account: Option<UploaderId>,
     /// Contents that these environments use; `None` for all environments.
     pub environments: Option<BTreeSet<EnvironmentKey>>,
 }
@@ -137,12 +137,12 @@ fn claim(
     Ok(())
 }
 
-impl Records<'_> {
+impl Contents<'_> {
     /// Records a claim on contents, as far as they exist.
     ///
     /// # Errors
     /// Database errors.
-    pub fn claim_contents(
+    pub fn claim(
         &self,
         holder: ContentHolder,
         hashes: &BTreeSet<ContentHash>,
@@ -151,7 +151,7 @@ impl Records<'_> {
         if hashes.is_empty() {
             return Ok(());
         }
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name("contents")?;
             claim(sql, holder, hashes, now)
         })
@@ -162,18 +162,18 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn use_contents(
+    pub fn record_use(
         &self,
         environment: EnvironmentKey,
-        account: Option<&[u8; 16]>,
+        account: Option<UploaderId>,
         hashes: &BTreeSet<ContentHash>,
         now: Timestamp,
     ) -> Result<()> {
         if hashes.is_empty() {
             return Ok(());
         }
-        let uploaded = account.map(|id| ContentHolder::Account(*id).to_bytes());
-        self.write(|sql| {
+        let uploaded = account.map(|id| ContentHolder::Account(id).to_bytes());
+        self.transact(|sql| {
             sql.lock_name("contents")?;
             claim(sql, ContentHolder::Environment(environment), hashes, now)?;
             let settle = "DELETE FROM content_claim WHERE hash = ?1 AND holder = ?2";
@@ -188,7 +188,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn touch_contents(&self, hashes: &BTreeSet<ContentHash>, now: Timestamp) -> Result<()> {
+    pub fn touch(&self, hashes: &BTreeSet<ContentHash>, now: Timestamp) -> Result<()> {
         let hashes: Vec<&ContentHash> = hashes.iter().collect();
         for part in hashes.chunks(LOOKUP_BATCH) {
             let places: Vec<String> = (3..part.len() + 3).map(|n| format!("?{n}")).collect();
@@ -198,7 +198,7 @@ impl Records<'_> {
             );
             let mut values = vec![SqlValue::from(now), SqlValue::from(now - TOUCH_INTERVAL)];
             values.extend(part.iter().map(|hash| SqlValue::from(&hash.0)));
-            self.write(|sql| sql.run(&update, &values).map(drop))?;
+            self.transact(|sql| sql.run(&update, &values).map(drop))?;
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn visible_contents(
+    pub fn visible(
         &self,
         view: &ContentView,
         hashes: &[ContentHash],
@@ -222,7 +222,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn foreign_contents(
+    pub fn foreign(
         &self,
         view: &ContentView,
         hashes: &[ContentHash],
@@ -249,7 +249,7 @@ impl Records<'_> {
             );
             let values: Vec<SqlValue<'_>> =
                 part.iter().map(|hash| SqlValue::from(&hash.0)).collect();
-            claims.extend(self.read(|sql| {
+            claims.extend(self.query(|sql| {
                 sql.all(&select, &values, |row| {
                     let holder = ContentHolder::from_bytes(row.blob(1)?.unwrap_or_default())?;
                     Ok((hash_of(row)?, holder))
@@ -264,7 +264,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn content_of_environment(
+    pub fn of_environment(
         &self,
         environment: EnvironmentKey,
         hash: &ContentHash,
@@ -274,7 +274,7 @@ impl Records<'_> {
              (SELECT 1 FROM content_claim c WHERE c.hash = ?1 AND c.holder > ?3))";
         let own = ContentHolder::Environment(environment).to_bytes();
         let nothing = ContentHolder::Nothing.to_bytes();
-        let found = self.read(|sql| {
+        let found = self.query(|sql| {
             sql.first(select, values![&hash.0, &own, &nothing], |row| {
                 Ok(row.blob(0)?.map(<[u8]>::to_vec))
             })
@@ -286,13 +286,13 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn unused_contents(&self, account: &[u8; 16]) -> Result<UnusedContents> {
-        let own = ContentHolder::Account(*account).to_bytes();
+    pub fn unused(&self, account: UploaderId) -> Result<UnusedContents> {
+        let own = ContentHolder::Account(account).to_bytes();
         let of_one = "SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM content_claim \
              WHERE holder = ?1";
         let of_all = "SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM content_claim \
              WHERE holder < ?1";
-        self.read(|sql| {
+        self.query(|sql| {
             let of_account = sql.first(of_one, values![&own], |row| row.int(0))?;
             let of_all = sql.first(of_all, values![&ENVIRONMENT_HOLDERS], |row| row.int(0))?;
             Ok(UnusedContents { of_account: unsigned(of_account), of_all: unsigned(of_all) })
@@ -304,7 +304,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn collect_contents(&self, before: Timestamp, now: Timestamp) -> Result<CollectionSummary> {
+    pub fn collect(&self, before: Timestamp, now: Timestamp) -> Result<CollectionSummary> {
         // Contents without a known holder age from now on; references by versions are found at
         // once.
         let nothing = ContentHolder::Nothing.to_bytes();
@@ -318,7 +318,7 @@ impl Records<'_> {
         // Uploads of contents that an environment uses expire like any other.
         let settle = "DELETE FROM content_claim WHERE at < ?1 AND holder < ?2 AND EXISTS \
              (SELECT 1 FROM content_claim c WHERE c.hash = content_claim.hash AND c.holder >= ?2)";
-        let (adopted, mut unneeded) = self.write(|sql| {
+        let (adopted, mut unneeded) = self.transact(|sql| {
             sql.lock_name("contents")?;
             let adopted = sql.all(new, values![COLLECTION_BATCH], hash_of)?;
             sql.run(adopt, values![&nothing, now])?;
@@ -334,12 +334,12 @@ impl Records<'_> {
         for (environment, hashes) in self.references(&candidates)? {
             collected.in_use += hashes.len() as u64;
             unneeded.retain(|hash| !hashes.contains(hash));
-            self.claim_contents(ContentHolder::Environment(environment), &hashes, now)?;
+            self.claim(ContentHolder::Environment(environment), &hashes, now)?;
         }
-        self.write(|sql| sql.run(settle, values![before, &ENVIRONMENT_HOLDERS]).map(drop))?;
+        self.transact(|sql| sql.run(settle, values![before, &ENVIRONMENT_HOLDERS]).map(drop))?;
         let unneeded: Vec<ContentHash> = unneeded.into_iter().collect();
         for part in unneeded.chunks(LOOKUP_BATCH) {
-            let (deleted, bytes) = self.write(|sql| {
+            let (deleted, bytes) = self.transact(|sql| {
                 sql.lock_name("contents")?;
                 let (mut deleted, mut bytes) = (0, 0);
                 for hash in part {
@@ -374,7 +374,7 @@ impl Records<'_> {
         // Code first: a content describes it and mentions others.
         let select = "SELECT environment, info FROM version";
         let infos =
-            self.read(|sql| sql.all(select, &[], |row| Ok((row.int(0)?, row.string(1)?))))?;
+            self.query(|sql| sql.all(select, &[], |row| Ok((row.int(0)?, row.string(1)?))))?;
         let mut described: BTreeMap<ContentHash, BTreeSet<EnvironmentKey>> = BTreeMap::new();
         for (environment, info) in infos {
             for hash in mentioned_hashes(&info) {
@@ -383,7 +383,7 @@ impl Records<'_> {
         }
         let content = "SELECT content FROM file_content WHERE hash = ?1";
         for (hash, environments) in described {
-            let text = self.read(|sql| {
+            let text = self.query(|sql| {
                 sql.first(content, values![&hash.0], |row| {
                     // Descriptions of code are JSON objects.
                     let bytes = row.blob(0)?.filter(|bytes| bytes.first() == Some(&b'{'));
@@ -402,7 +402,7 @@ impl Records<'_> {
         let mut after = i64::MIN;
         loop {
             let (begin, mut seen) = (after, 0);
-            self.read(|sql| {
+            self.query(|sql| {
                 seen = 0;
                 sql.visit(select, values![begin, SEARCH_BATCH], &mut |row| {
                     seen += 1;
@@ -420,5 +420,31 @@ impl Records<'_> {
                 return Ok(found);
             }
         }
+    }
+}
+
+impl Contents<'_> {
+    /// The given hashes without stored content.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn missing(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>> {
+        self.backend().missing_files(hashes)
+    }
+
+    /// Stores contents.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn put(&self, files: &[(ContentHash, &[u8])]) -> Result<()> {
+        self.backend().put_files(files)
+    }
+
+    /// The content with a hash.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn get(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>> {
+        self.backend().file(hash)
     }
 }

@@ -3,9 +3,9 @@
 use orrery_model::{ResourceId, Timestamp};
 
 use crate::records::versions::matches_value;
-use crate::records::{Records, record_change};
+use crate::records::{Discovered, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, ResourceFilter, Result, StoreError, values};
+use crate::{EnvironmentKey, Lease, ResourceFilter, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiscoveredRecord {
@@ -66,18 +66,18 @@ pub(super) fn put(
     record_change(sql, Some(environment), "discovered", "*", now)
 }
 
-impl Records<'_> {
+impl Discovered<'_> {
     /// Stores discovered resources, replacing those with the same id.
     ///
     /// # Errors
     /// Database errors.
-    pub fn put_discovered(
+    pub fn put(
         &self,
         environment: EnvironmentKey,
         found: &[NewDiscovered<'_>],
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| put(sql, environment, found, now))
+        self.transact(|sql| put(sql, environment, found, now))
     }
 
     /// Discovered resources by id, after an id; with `managed`, only managed or only unmanaged
@@ -85,7 +85,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn discovered(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         managed: Option<bool>,
@@ -101,7 +101,7 @@ impl Records<'_> {
             "{COLUMNS} AND discovered.name > ?2{condition} ORDER BY discovered.name LIMIT ?3"
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
     }
 
     /// Discovered resources that match a filter by agent, type and value, by id, after an id.
@@ -110,7 +110,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn list_discovered(
+    pub fn list_filtered(
         &self,
         environment: EnvironmentKey,
         managed: Option<bool>,
@@ -124,7 +124,7 @@ impl Records<'_> {
         let mut low = if *after > *prefix { after.to_owned() } else { prefix.clone() };
         let (mut found, mut looked_at) = (Vec::new(), 0);
         loop {
-            let part = self.discovered(environment, managed, &low, CHUNK)?;
+            let part = self.list(environment, managed, &low, CHUNK)?;
             let read = part.len();
             for record in part {
                 if !record.name.starts_with(&prefix) {
@@ -156,13 +156,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if it was not discovered.
-    pub fn discovered_resource(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-    ) -> Result<DiscoveredRecord> {
+    pub fn get(&self, environment: EnvironmentKey, name: &str) -> Result<DiscoveredRecord> {
         let select = format!("{COLUMNS} AND discovered.name = ?2");
-        let found = self.read(|sql| sql.first(&select, values![environment.0, name], from_row))?;
+        let found = self.query(|sql| sql.first(&select, values![environment.0, name], from_row))?;
         found.ok_or_else(|| StoreError::not_found("discovered resource", name))
     }
 
@@ -170,18 +166,31 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if it was not discovered.
-    pub fn delete_discovered(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        now: Timestamp,
-    ) -> Result<()> {
-        self.write(|sql| {
+    pub fn delete(&self, environment: EnvironmentKey, name: &str, now: Timestamp) -> Result<()> {
+        self.transact(|sql| {
             let delete = "DELETE FROM discovered WHERE environment = ?1 AND name = ?2";
             if sql.run(delete, values![environment.0, name])? == 0 {
                 return Err(StoreError::not_found("discovered resource", name));
             }
             record_change(sql, Some(environment), "discovered", name, now)
+        })
+    }
+}
+
+impl Discovered<'_> {
+    /// As `put`, for a handler. Stored only if the engine still holds the lease.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if the lease is not the current one.
+    pub fn put_for_handler(
+        &self,
+        lease: &Lease,
+        found: &[NewDiscovered<'_>],
+        now: Timestamp,
+    ) -> Result<()> {
+        self.transact(|sql| {
+            sql.check_lease(lease)?;
+            put(sql, lease.environment, found, now)
         })
     }
 }

@@ -1,15 +1,15 @@
 //! Dry runs: changes that a version would make, resource by resource.
 
-use orrery_model::{Timestamp, VersionNumber};
+use orrery_model::{DryRunId, RequestId, Timestamp, VersionNumber};
 
-use crate::records::requests::insert_request;
-use crate::records::{Records, RequestClaim, RequestRecord, record_change};
+use crate::records::requests::{NewRequest, insert_request};
+use crate::records::{DryRuns, RequestClaim, RequestRecord, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
+use crate::{EnvironmentKey, RequestKind, RequestResult, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DryRunRecord {
-    pub uuid: [u8; 16],
+    pub uuid: DryRunId,
     pub environment: EnvironmentKey,
     pub version: VersionNumber,
     pub created: Timestamp,
@@ -46,36 +46,36 @@ fn from_row(row: &dyn Row) -> Result<DryRunRecord> {
     })
 }
 
-fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<DryRunRecord> {
+fn find(sql: &mut dyn Sql, uuid: DryRunId) -> Result<DryRunRecord> {
     let found = sql.first(&format!("{COLUMNS} WHERE id = ?1"), values![uuid], from_row)?;
-    found.ok_or_else(|| StoreError::not_found("dry run", uuid_text(uuid)))
+    found.ok_or_else(|| StoreError::not_found("dry run", uuid.to_string()))
 }
 
-impl Records<'_> {
+impl DryRuns<'_> {
     /// Creates a dry run of a stored version, together with the request to execute it.
     ///
     /// # Errors
     /// `NoVersion` if the version is not stored.
-    pub fn create_dry_run(
+    pub fn create(
         &self,
         environment: EnvironmentKey,
-        (uuid, request): ([u8; 16], [u8; 16]),
+        (uuid, request): (DryRunId, RequestId),
         version: VersionNumber,
         now: Timestamp,
     ) -> Result<(DryRunRecord, RequestRecord)> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let select = "SELECT total FROM version WHERE environment = ?1 AND number = ?2";
             let number = i64::from(version.0);
             let total = sql.first(select, values![environment.0, number], |row| row.int(0))?;
             let total = total.ok_or(StoreError::NoVersion(version))?;
             let insert = "INSERT INTO dry_run (id, environment, version, created, total, todo) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-            sql.run(insert, values![&uuid, environment.0, number, now, total])?;
-            record_change(sql, Some(environment), "dry_run", &uuid_text(&uuid), now)?;
-            let payload = serde_json::json!({"dry_run": uuid_text(&uuid), "version": version.0});
+            sql.run(insert, values![uuid, environment.0, number, now, total])?;
+            record_change(sql, Some(environment), "dry_run", &uuid.to_string(), now)?;
+            let kind = &RequestKind::DryRun { dry_run: uuid, version };
             let request_record =
-                insert_request(sql, environment, &request, "dry_run", &payload, now)?;
-            Ok((find(sql, &uuid)?, request_record))
+                insert_request(sql, environment, &NewRequest { uuid: request, kind }, now)?;
+            Ok((find(sql, uuid)?, request_record))
         })
     }
 
@@ -84,15 +84,15 @@ impl Records<'_> {
     /// # Errors
     /// `StaleEpoch` if another process has claimed the request; `NotFound` if there is no such dry
     /// run.
-    pub fn add_dry_run_results(
+    pub fn add_results(
         &self,
         claim: &RequestClaim,
-        uuid: &[u8; 16],
+        uuid: DryRunId,
         results: &[DryRunResult],
         now: Timestamp,
     ) -> Result<DryRunRecord> {
-        self.write(|sql| {
-            sql.lock_name(&format!("dry_run {}", uuid_text(uuid)))?;
+        self.transact(|sql| {
+            sql.lock_name(&format!("dry_run {uuid}"))?;
             claim.check(sql)?;
             let insert = "INSERT INTO dry_run_result (dry_run, resource, status, changes) \
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
@@ -107,7 +107,7 @@ impl Records<'_> {
                  WHERE id = ?1";
             sql.run(update, values![uuid, new])?;
             let run = find(sql, uuid)?;
-            record_change(sql, Some(run.environment), "dry_run", &uuid_text(uuid), now)?;
+            record_change(sql, Some(run.environment), "dry_run", &uuid.to_string(), now)?;
             Ok(run)
         })
     }
@@ -117,20 +117,20 @@ impl Records<'_> {
     /// # Errors
     /// `StaleEpoch` if another process has claimed the request; `NotFound` if there is no such dry
     /// run.
-    pub fn finish_dry_run(
+    pub fn finish(
         &self,
         claim: &RequestClaim,
-        uuid: &[u8; 16],
-        outcome: &serde_json::Value,
+        uuid: DryRunId,
+        result: &RequestResult,
         now: Timestamp,
     ) -> Result<DryRunRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             claim.check(sql)?;
-            claim.finish(sql, outcome, now)?;
+            claim.finish(sql, result, now)?;
             let update = "UPDATE dry_run SET finished = ?2 WHERE id = ?1 AND finished IS NULL";
             sql.run(update, values![uuid, now])?;
             let run = find(sql, uuid)?;
-            record_change(sql, Some(run.environment), "dry_run", &uuid_text(uuid), now)?;
+            record_change(sql, Some(run.environment), "dry_run", &uuid.to_string(), now)?;
             Ok(run)
         })
     }
@@ -139,46 +139,47 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn dry_runs(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         version: VersionNumber,
         limit: usize,
     ) -> Result<Vec<DryRunRecord>> {
-        self.dry_runs_after(environment, version, None, limit)
+        self.list_after(environment, version, None, limit)
     }
 
     /// Dry runs of a version, newest first, after the one with this start time and id.
     ///
     /// # Errors
     /// Database errors.
-    pub fn dry_runs_after(
+    pub fn list_after(
         &self,
         environment: EnvironmentKey,
         version: VersionNumber,
-        after: Option<(Timestamp, [u8; 16])>,
+        after: Option<(Timestamp, DryRunId)>,
         limit: usize,
     ) -> Result<Vec<DryRunRecord>> {
         let select = format!(
             "{COLUMNS} WHERE environment = ?1 AND version = ?2 \
              AND (created < ?3 OR (created = ?3 AND id > ?4)) ORDER BY created DESC, id LIMIT ?5"
         );
-        let (created, id) = after.unwrap_or((Timestamp(i64::MAX), [0xff; 16]));
+        let (created, id) =
+            after.unwrap_or((Timestamp(i64::MAX), DryRunId::from_bytes([0xff; 16])));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let values = values![environment.0, i64::from(version.0), created, &id, limit];
-        self.read(|sql| sql.all(&select, values, from_row))
+        let values = values![environment.0, i64::from(version.0), created, id, limit];
+        self.query(|sql| sql.all(&select, values, from_row))
     }
 
     /// One dry run.
     ///
     /// # Errors
     /// `NotFound` if there is no such dry run in the environment.
-    pub fn dry_run(&self, environment: EnvironmentKey, uuid: &[u8; 16]) -> Result<DryRunRecord> {
-        let found = self.read(|sql| find(sql, uuid))?;
+    pub fn get(&self, environment: EnvironmentKey, uuid: DryRunId) -> Result<DryRunRecord> {
+        let found = self.query(|sql| find(sql, uuid))?;
         if found.environment == environment {
             Ok(found)
         } else {
-            Err(StoreError::not_found("dry run", uuid_text(uuid)))
+            Err(StoreError::not_found("dry run", uuid.to_string()))
         }
     }
 
@@ -186,9 +187,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn dry_run_results(
+    pub fn results(
         &self,
-        uuid: &[u8; 16],
+        uuid: DryRunId,
         status: Option<&str>,
         after: &str,
         limit: usize,
@@ -197,7 +198,7 @@ impl Records<'_> {
              WHERE dry_run = ?1 AND resource > ?2 AND (?3 = '' OR status = ?3) \
              ORDER BY resource LIMIT ?4";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, values![uuid, after, status.unwrap_or(""), limit], |row| {
                 Ok(DryRunResult {
                     resource: row.string(0)?,
@@ -212,10 +213,10 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn dry_run_counts(&self, uuid: &[u8; 16]) -> Result<Vec<(String, u64)>> {
+    pub fn counts(&self, uuid: DryRunId) -> Result<Vec<(String, u64)>> {
         let select = "SELECT status, count(*) FROM dry_run_result WHERE dry_run = ?1 \
              GROUP BY status ORDER BY status";
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, values![uuid], |row| {
                 Ok((row.string(0)?, u64::try_from(row.int(1)?).unwrap_or(0)))
             })
@@ -226,8 +227,8 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn expire_dry_runs(&self, environment: EnvironmentKey) -> Result<u64> {
-        self.write(|sql| {
+    pub fn expire(&self, environment: EnvironmentKey) -> Result<u64> {
+        self.transact(|sql| {
             let gone = "SELECT id FROM dry_run WHERE environment = ?1 AND version NOT IN \
                  (SELECT number FROM version WHERE environment = ?1)";
             let results = format!("DELETE FROM dry_run_result WHERE dry_run IN ({gone})");

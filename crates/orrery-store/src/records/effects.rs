@@ -3,12 +3,15 @@
 //! happened, and an operator decides.
 
 use orrery_model::Timestamp;
-use serde_json::json;
 
 use crate::encoding::version_number_from;
-use crate::records::{NewRequest, Records, RequestRecord, insert_request, record_change};
+use crate::records::{
+    Effects, NewRequest, RequestRecord, Transactions as _, insert_request, record_change,
+};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Lease, ResourceKey, Result, StartedAction, StoreError, values};
+use crate::{
+    EnvironmentKey, Lease, RequestResult, ResourceKey, Result, StartedAction, StoreError, values,
+};
 
 /// Decision of an operator about an unknown effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,14 +80,14 @@ fn mark_unknown(sql: &mut dyn Sql, environment: EnvironmentKey) -> Result<u64> {
     sql.run(update, values![environment.0])
 }
 
-impl Records<'_> {
+impl Effects<'_> {
     /// Records that effects begin which must not be repeated. They may begin when this has
     /// returned.
     ///
     /// # Errors
     /// `StaleEpoch` if the lease is not the current one.
-    pub fn begin_effects(&self, lease: &Lease, effects: &[StartedAction]) -> Result<()> {
-        self.write(|sql| {
+    pub fn begin(&self, lease: &Lease, effects: &[StartedAction]) -> Result<()> {
+        self.transact(|sql| {
             sql.check_lease(lease)?;
             for effect in effects {
                 let insert = "INSERT INTO begun \
@@ -104,12 +107,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `StaleEpoch` if the lease is not the current one.
-    pub fn recover_effects(&self, lease: &Lease) -> Result<Vec<ResourceKey>> {
+    pub fn recover(&self, lease: &Lease) -> Result<Vec<ResourceKey>> {
         let all = "SELECT resource FROM begun WHERE environment = ?1 ORDER BY resource";
         let values = values![lease.environment.0];
-        let begun = self.read(|sql| sql.all(all, values, |row| Ok(ResourceKey(row.int(0)?))))?;
+        let begun = self.query(|sql| sql.all(all, values, |row| Ok(ResourceKey(row.int(0)?))))?;
         if !begun.is_empty() {
-            self.write(|sql| {
+            self.transact(|sql| {
                 sql.check_lease(lease)?;
                 mark_unknown(sql, lease.environment)
             })?;
@@ -121,11 +124,11 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn unknown_effects(&self, environment: EnvironmentKey) -> Result<Vec<BegunEffect>> {
+    pub fn unknown(&self, environment: EnvironmentKey) -> Result<Vec<BegunEffect>> {
         let select = format!(
             "{COLUMNS} WHERE begun.environment = ?1 AND begun.is_unknown = 1 ORDER BY resource.name"
         );
-        self.read(|sql| sql.all(&select, values![environment.0], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
     /// All effects of an environment without a recorded result: unknown ones, and those that may be
@@ -133,18 +136,18 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn begun_effects(&self, environment: EnvironmentKey) -> Result<Vec<BegunEffect>> {
+    pub fn begun(&self, environment: EnvironmentKey) -> Result<Vec<BegunEffect>> {
         let select = format!("{COLUMNS} WHERE begun.environment = ?1 ORDER BY resource.name");
-        self.read(|sql| sql.all(&select, values![environment.0], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
     /// The effect of a resource that was begun, if any.
     ///
     /// # Errors
     /// Database errors.
-    pub fn begun_effect(&self, resource: ResourceKey) -> Result<Option<BegunEffect>> {
+    pub fn of_resource(&self, resource: ResourceKey) -> Result<Option<BegunEffect>> {
         let select = format!("{COLUMNS} WHERE begun.resource = ?1");
-        self.read(|sql| sql.first(&select, values![resource.0], from_row))
+        self.query(|sql| sql.first(&select, values![resource.0], from_row))
     }
 
     /// Records a decision about an unknown effect and adds a request to apply it. The effect of a
@@ -152,7 +155,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if there is no such effect.
-    pub fn resolve_effect(
+    pub fn resolve(
         &self,
         environment: EnvironmentKey,
         name: &str,
@@ -160,17 +163,16 @@ impl Records<'_> {
         request: &NewRequest<'_>,
         now: Timestamp,
     ) -> Result<RequestRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let decision = resolve(sql, environment, name, choice)?;
             record_change(sql, Some(environment), "resources", name, now)?;
-            let (kind, payload) = (request.kind, request.payload);
-            let mut record = insert_request(sql, environment, &request.uuid, kind, payload, now)?;
+            let mut record = insert_request(sql, environment, request, now)?;
             if decision == EffectResolution::Deleted {
                 // An engine has nothing left to do.
-                let outcome = json!({"done": true, "matched": 0, "forgotten": true});
+                let result = RequestResult::Forgotten;
                 let update = "UPDATE request SET finished = ?2, outcome = ?3 WHERE id = ?1";
-                sql.run(update, values![record.key.0, now, &outcome.to_string()])?;
-                (record.finished, record.outcome) = (Some(now), Some(outcome));
+                sql.run(update, values![record.key.0, now, &result.to_json().to_string()])?;
+                (record.finished, record.result) = (Some(now), Some(result));
             }
             Ok(record)
         })
@@ -180,13 +182,13 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `StaleEpoch` if the lease is not the current one; `NotFound` if there is no such effect.
-    pub fn resolve_effect_under_lease(
+    pub fn resolve_under_lease(
         &self,
         lease: &Lease,
         name: &str,
         choice: EffectVerdict,
     ) -> Result<EffectResolution> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.check_lease(lease)?;
             mark_unknown(sql, lease.environment)?;
             resolve(sql, lease.environment, name, choice)

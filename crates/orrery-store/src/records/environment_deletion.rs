@@ -1,12 +1,12 @@
 //! Deletion of environments: table by table, in transactions of bounded size, so that no other
 //! transaction waits long and an interrupted deletion can be restarted.
 
-use orrery_model::Timestamp;
+use orrery_model::{EnvironmentId, Timestamp};
 
 use crate::records::accounts::delete_scope_grants;
-use crate::records::{Records, RoleScope, record_change};
+use crate::records::{Environments, RoleScope, Transactions as _, record_change};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, uuid_text, values};
+use crate::{EnvironmentKey, Result, values};
 
 /// Resources deleted per transaction.
 const RESOURCE_BATCH: i64 = 500;
@@ -61,27 +61,23 @@ fn delete_batch(sql: &mut dyn Sql, statement: &str, environment: EnvironmentKey)
     Ok(i64::try_from(deleted).unwrap_or(i64::MAX) >= ROW_BATCH)
 }
 
-impl Records<'_> {
+impl Environments<'_> {
     /// Deletes a part of an environment's contents: versions, resources, their states and logs,
     /// facts, parameters, compiles and other records. The environment itself, its settings and its
     /// secrets stay. Returns true if nothing is left.
     ///
     /// # Errors
     /// Database errors.
-    pub fn delete_environment_contents(
-        &self,
-        environment: EnvironmentKey,
-        now: Timestamp,
-    ) -> Result<bool> {
+    pub fn delete_contents(&self, environment: EnvironmentKey, now: Timestamp) -> Result<bool> {
         let key = environment.0;
         // Versions first: the rest of an interrupted deletion must not look like a version.
-        self.write(|sql| {
+        self.transact(|sql| {
             for table in ["version", "step", "scheduler"] {
                 sql.run(&format!("DELETE FROM {table} WHERE environment = ?1"), values![key])?;
             }
             Ok(())
         })?;
-        if self.write(|sql| delete_resources(sql, environment))? > 0 {
+        if self.transact(|sql| delete_resources(sql, environment))? > 0 {
             return Ok(false);
         }
         for (child, column, parent) in CHILDREN {
@@ -90,7 +86,7 @@ impl Records<'_> {
                  WHERE environment = ?1 AND EXISTS (SELECT 1 FROM {child} \
                  WHERE {child}.{column} = {parent}.id) ORDER BY id LIMIT 1) AND ?2 > 0"
             );
-            if self.write(|sql| sql.run(&statement, values![key, ROW_BATCH]))? > 0 {
+            if self.transact(|sql| sql.run(&statement, values![key, ROW_BATCH]))? > 0 {
                 return Ok(false);
             }
         }
@@ -99,7 +95,7 @@ impl Records<'_> {
                 "DELETE FROM {table} WHERE id IN \
                  (SELECT id FROM {table} WHERE environment = ?1 LIMIT ?2)"
             );
-            if self.write(|sql| delete_batch(sql, &statement, environment))? {
+            if self.transact(|sql| delete_batch(sql, &statement, environment))? {
                 return Ok(false);
             }
         }
@@ -108,18 +104,18 @@ impl Records<'_> {
                 "DELETE FROM {table} WHERE environment = ?1 AND {column} IN \
                  (SELECT {column} FROM {table} WHERE environment = ?1 LIMIT ?2)"
             );
-            if self.write(|sql| delete_batch(sql, &statement, environment))? {
+            if self.transact(|sql| delete_batch(sql, &statement, environment))? {
                 return Ok(false);
             }
         }
         // The request for this deletion stays until it is finished.
         let requests = "DELETE FROM request WHERE environment = ?1 AND id IN (SELECT id FROM request \
              WHERE environment = ?1 AND (kind <> 'clear' OR finished IS NOT NULL) LIMIT ?2)";
-        if self.write(|sql| delete_batch(sql, requests, environment))? {
+        if self.transact(|sql| delete_batch(sql, requests, environment))? {
             return Ok(false);
         }
         // Logs and revisions of resources that were deleted before; rarely many.
-        self.write(|sql| {
+        self.transact(|sql| {
             // Compile history is deleted too, so that an environment that follows a branch starts
             // from its newest commit.
             for table in
@@ -138,9 +134,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn delete_environment(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
-        let environment = self.environment(uuid)?;
-        self.write(|sql| {
+    pub fn delete(&self, uuid: EnvironmentId, now: Timestamp) -> Result<()> {
+        let environment = self.get(uuid)?;
+        self.transact(|sql| {
             // The change feed is not touched: its sequence numbers are never reused, and all of it
             // expires.
             let tables = ["setting", "lease", "scheduler", "secret", "request", "followed"];
@@ -149,9 +145,9 @@ impl Records<'_> {
                 let delete = format!("DELETE FROM {table} WHERE environment = ?1");
                 sql.run(&delete, values![environment.key.0])?;
             }
-            delete_scope_grants(sql, RoleScope::Environment(*uuid), now)?;
+            delete_scope_grants(sql, RoleScope::Environment(uuid), now)?;
             sql.run("DELETE FROM environment WHERE uuid = ?1", values![uuid])?;
-            record_change(sql, None, "environment", &uuid_text(uuid), now)
+            record_change(sql, None, "environment", &uuid.to_string(), now)
         })
     }
 }

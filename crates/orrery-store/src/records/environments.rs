@@ -1,16 +1,16 @@
 //! Environments: project, source of the model, halted or not.
 
-use orrery_model::Timestamp;
+use orrery_model::{EnvironmentId, ProjectId, Timestamp};
 
-use crate::records::{Records, record_change};
+use crate::records::{Environments, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, ProjectBinding, Result, StoreError, values};
+use crate::{EnvironmentInfo, EnvironmentKey, ProjectBinding, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentRecord {
     pub key: EnvironmentKey,
-    pub uuid: [u8; 16],
-    pub project: [u8; 16],
+    pub uuid: EnvironmentId,
+    pub project: ProjectId,
     pub project_name: String,
     pub name: String,
     pub description: String,
@@ -33,8 +33,8 @@ pub struct EnvironmentRecord {
 /// An environment to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEnvironmentRecord<'a> {
-    pub uuid: [u8; 16],
-    pub project: &'a [u8; 16],
+    pub uuid: EnvironmentId,
+    pub project: ProjectId,
     pub name: &'a str,
     pub description: &'a str,
     pub icon: &'a str,
@@ -45,7 +45,7 @@ pub struct NewEnvironmentRecord<'a> {
 /// Changes of an environment; `None` leaves a field unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EnvironmentChange<'a> {
-    pub project: Option<&'a [u8; 16]>,
+    pub project: Option<ProjectId>,
     pub name: Option<&'a str>,
     pub description: Option<&'a str>,
     pub icon: Option<&'a str>,
@@ -81,16 +81,16 @@ fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
     })
 }
 
-fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<EnvironmentRecord> {
+fn find(sql: &mut dyn Sql, uuid: EnvironmentId) -> Result<EnvironmentRecord> {
     let select = format!("{COLUMNS} WHERE environment.uuid = ?1");
     let found = sql.first(&select, values![uuid], from_row)?;
-    found.ok_or_else(|| StoreError::not_found("environment", crate::uuid_text(uuid)))
+    found.ok_or_else(|| StoreError::not_found("environment", uuid.to_string()))
 }
 
-fn project_number(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<i64> {
+fn project_number(sql: &mut dyn Sql, uuid: ProjectId) -> Result<i64> {
     let select = "SELECT id FROM project WHERE uuid = ?1";
     let found = sql.first(select, values![uuid], |row| row.int(0))?;
-    found.ok_or_else(|| StoreError::not_found("project", crate::uuid_text(uuid)))
+    found.ok_or_else(|| StoreError::not_found("project", uuid.to_string()))
 }
 
 /// Checks the project of a version that is being stored, in the same transaction, and binds the
@@ -133,17 +133,13 @@ fn write_binding(
     record_change(sql, Some(environment), "environment", "", now)
 }
 
-impl Records<'_> {
+impl Environments<'_> {
     /// Creates an environment in an existing project.
     ///
     /// # Errors
     /// `NotFound` for the project; `Exists` if the name is taken in it.
-    pub fn add_environment(
-        &self,
-        new: &NewEnvironmentRecord<'_>,
-        now: Timestamp,
-    ) -> Result<EnvironmentRecord> {
-        self.write(|sql| {
+    pub fn add(&self, new: &NewEnvironmentRecord<'_>, now: Timestamp) -> Result<EnvironmentRecord> {
+        self.transact(|sql| {
             let project = project_number(sql, new.project)?;
             let insert = "INSERT INTO environment \
                  (id, uuid, project, name, description, icon, repository, branch, created) \
@@ -152,12 +148,12 @@ impl Records<'_> {
                 *new;
             let id = sql.allocate_id("environment")?;
             let values =
-                values![&uuid, project, name, description, icon, repository, branch, now, id];
+                values![uuid, project, name, description, icon, repository, branch, now, id];
             if sql.run(insert, values)? == 0 {
                 return Err(StoreError::exists("environment", name));
             }
-            let record = find(sql, &uuid)?;
-            record_change(sql, Some(record.key), "environment", &crate::uuid_text(&uuid), now)?;
+            let record = find(sql, uuid)?;
+            record_change(sql, Some(record.key), "environment", &uuid.to_string(), now)?;
             Ok(record)
         })
     }
@@ -166,9 +162,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn list_environments(&self, project: Option<&[u8; 16]>) -> Result<Vec<EnvironmentRecord>> {
+    pub fn list(&self, project: Option<ProjectId>) -> Result<Vec<EnvironmentRecord>> {
         let order = "ORDER BY project.name, environment.name";
-        self.read(|sql| match project {
+        self.query(|sql| match project {
             Some(uuid) => {
                 let select = format!("{COLUMNS} WHERE project.uuid = ?1 {order}");
                 sql.all(&select, values![uuid], from_row)
@@ -181,16 +177,16 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn environment(&self, uuid: &[u8; 16]) -> Result<EnvironmentRecord> {
-        self.read(|sql| find(sql, uuid))
+    pub fn get(&self, uuid: EnvironmentId) -> Result<EnvironmentRecord> {
+        self.query(|sql| find(sql, uuid))
     }
 
     /// The environment with a key.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn environment_by_key(&self, key: EnvironmentKey) -> Result<EnvironmentRecord> {
-        self.read(|sql| {
+    pub fn by_key(&self, key: EnvironmentKey) -> Result<EnvironmentRecord> {
+        self.query(|sql| {
             let select = format!("{COLUMNS} WHERE environment.id = ?1");
             let found = sql.first(&select, values![key.0], from_row)?;
             found.ok_or_else(|| StoreError::not_found("environment", key.0.to_string()))
@@ -201,17 +197,17 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound`; `Exists` if the new name is taken; `Outdated` after a concurrent change.
-    pub fn update_environment(
+    pub fn update(
         &self,
-        uuid: &[u8; 16],
+        uuid: EnvironmentId,
         expected: Option<i64>,
         change: &EnvironmentChange<'_>,
         now: Timestamp,
     ) -> Result<EnvironmentRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let old = find(sql, uuid)?;
             StoreError::check_revision("environment", expected, old.revision)?;
-            let project = project_number(sql, change.project.unwrap_or(&old.project))?;
+            let project = project_number(sql, change.project.unwrap_or(old.project))?;
             let name = change.name.unwrap_or(&old.name);
             let other = "SELECT 1 FROM environment WHERE project = ?1 AND name = ?2 AND uuid <> ?3";
             if sql.first(other, values![project, name, uuid], |row| row.int(0))?.is_some() {
@@ -234,7 +230,7 @@ impl Records<'_> {
                 change.model_project.unwrap_or(default_project),
             ];
             sql.run(update, values)?;
-            record_change(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            record_change(sql, Some(old.key), "environment", &uuid.to_string(), now)?;
             find(sql, uuid)
         })
     }
@@ -246,11 +242,11 @@ impl Records<'_> {
     /// `NotFound`; `Deleting` if it is being deleted and should resume.
     pub fn set_halted(
         &self,
-        uuid: &[u8; 16],
+        uuid: EnvironmentId,
         halted: bool,
         now: Timestamp,
     ) -> Result<EnvironmentRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let old = find(sql, uuid)?;
             if old.deleting && !halted {
                 return Err(StoreError::Deleting(old.name));
@@ -268,7 +264,7 @@ impl Records<'_> {
             let update =
                 "UPDATE environment SET halted = ?2, revision = revision + 1 WHERE uuid = ?1";
             sql.run(update, values![uuid, halted])?;
-            record_change(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            record_change(sql, Some(old.key), "environment", &uuid.to_string(), now)?;
             find(sql, uuid)
         })
     }
@@ -279,7 +275,7 @@ impl Records<'_> {
     /// # Errors
     /// Database errors.
     pub fn set_problem(&self, key: EnvironmentKey, trouble: &str, now: Timestamp) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let update = "UPDATE environment SET trouble = ?2 WHERE id = ?1 AND trouble <> ?2";
             if sql.run(update, values![key.0, trouble])? > 0 {
                 record_change(sql, Some(key), "environment", "", now)?;
@@ -292,14 +288,32 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn begin_deletion(&self, uuid: &[u8; 16], now: Timestamp) -> Result<EnvironmentRecord> {
-        self.write(|sql| {
+    pub fn begin_deletion(&self, uuid: EnvironmentId, now: Timestamp) -> Result<EnvironmentRecord> {
+        self.transact(|sql| {
             let old = find(sql, uuid)?;
             let update = "UPDATE environment SET deleting = 1, halted = 1, revision = revision + 1 \
                  WHERE uuid = ?1";
             sql.run(update, values![uuid])?;
-            record_change(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            record_change(sql, Some(old.key), "environment", &uuid.to_string(), now)?;
             find(sql, uuid)
         })
+    }
+}
+
+impl Environments<'_> {
+    /// The environment of a store that has only one; created at the first call.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn ensure_default(&self) -> Result<EnvironmentKey> {
+        self.backend().default_environment()
+    }
+
+    /// Creates an environment, and its project if it does not exist.
+    ///
+    /// # Errors
+    /// `EnvironmentExists`.
+    pub fn create(&self, project: &str, name: &str) -> Result<EnvironmentInfo> {
+        self.backend().create_environment(project, name)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use orrery_model::Timestamp;
+use orrery_model::{AccountId, Timestamp};
 
-use crate::records::Records;
 use crate::records::accounts::{Identity, identity};
+use crate::records::{Accounts, Transactions as _};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{Result, values};
 
@@ -17,7 +17,7 @@ const RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Records a login of an account from a network. Only entries of the same account are displaced.
 pub(super) fn record_network(
     sql: &mut dyn Sql,
-    account: &[u8; 16],
+    account: AccountId,
     network: &str,
     now: Timestamp,
 ) -> Result<()> {
@@ -30,11 +30,11 @@ pub(super) fn record_network(
 }
 
 /// Deletes the networks of an account.
-pub(super) fn delete_networks(sql: &mut dyn Sql, account: &[u8; 16]) -> Result<()> {
+pub(super) fn delete_networks(sql: &mut dyn Sql, account: AccountId) -> Result<()> {
     sql.run("DELETE FROM familiar WHERE account = ?1", values![account]).map(drop)
 }
 
-impl Records<'_> {
+impl Accounts<'_> {
     /// The account of that name with its roles, and true if it has logged in from the network
     /// before.
     ///
@@ -46,14 +46,14 @@ impl Records<'_> {
         network: &str,
         now: Timestamp,
     ) -> Result<(Option<Identity>, bool)> {
-        self.read(|sql| {
+        self.query(|sql| {
             let select = "SELECT id FROM account WHERE name = ?1";
             let Some(id) = sql.first(select, values![name], |row| row.id(0))? else {
                 return Ok((None, false));
             };
             let seen = "SELECT 1 FROM familiar WHERE account = ?1 AND network = ?2 AND seen >= ?3";
-            let seen = sql.first(seen, values![&id, network, now - RETENTION], |row| row.int(0))?;
-            Ok((Some(identity(sql, &id)?), seen.is_some()))
+            let seen = sql.first(seen, values![id, network, now - RETENTION], |row| row.int(0))?;
+            Ok((Some(identity(sql, id)?), seen.is_some()))
         })
     }
 
@@ -62,6 +62,8 @@ impl Records<'_> {
     /// # Errors
     /// Database errors.
     pub fn expire_networks(&self, now: Timestamp) -> Result<u64> {
-        self.write(|sql| sql.run("DELETE FROM familiar WHERE seen < ?1", values![now - RETENTION]))
+        self.transact(|sql| {
+            sql.run("DELETE FROM familiar WHERE seen < ?1", values![now - RETENTION])
+        })
     }
 }

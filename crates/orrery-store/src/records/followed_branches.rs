@@ -1,12 +1,14 @@
 //! Branches that environments follow. A row has the last seen state of a branch and the time of its
 //! next poll; the process that advances that time does the poll.
 
-use orrery_model::Timestamp;
+use orrery_model::{EnvironmentId, Timestamp};
 
 use crate::records::notifications::{NewNotification, insert_notification};
-use crate::records::{NewCompileRecord, Records, enqueue_automatic_compile, record_change};
+use crate::records::{
+    Branches, NewCompileRecord, Transactions as _, enqueue_automatic_compile, record_change,
+};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, uuid_text, values};
+use crate::{EnvironmentKey, Result, values};
 
 /// State of the branch that an environment follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,42 +72,42 @@ fn from_row(row: &dyn Row) -> Result<BranchState> {
 
 fn record_environment_change(sql: &mut dyn Sql, key: EnvironmentKey, now: Timestamp) -> Result<()> {
     let select = "SELECT uuid FROM environment WHERE id = ?1";
-    let uuid: Option<[u8; 16]> = sql.first(select, values![key.0], |row| row.id(0))?;
+    let uuid: Option<EnvironmentId> = sql.first(select, values![key.0], |row| row.id(0))?;
     record_change(
         sql,
         Some(key),
         "environment",
-        &uuid.map_or_else(String::new, |id| uuid_text(&id)),
+        &uuid.map_or_else(String::new, |id| id.to_string()),
         now,
     )
 }
 
-impl Records<'_> {
+impl Branches<'_> {
     /// All followed branches.
     ///
     /// # Errors
     /// Database errors.
-    pub fn followed_branches(&self) -> Result<Vec<BranchState>> {
-        self.read(|sql| sql.all(&format!("{COLUMNS} ORDER BY environment"), &[], from_row))
+    pub fn list(&self) -> Result<Vec<BranchState>> {
+        self.query(|sql| sql.all(&format!("{COLUMNS} ORDER BY environment"), &[], from_row))
     }
 
     /// The branch that an environment follows, if any.
     ///
     /// # Errors
     /// Database errors.
-    pub fn followed_branch(&self, environment: EnvironmentKey) -> Result<Option<BranchState>> {
+    pub fn get(&self, environment: EnvironmentKey) -> Result<Option<BranchState>> {
         let select = format!("{COLUMNS} WHERE environment = ?1");
-        self.read(|sql| sql.first(&select, values![environment.0], from_row))
+        self.query(|sql| sql.first(&select, values![environment.0], from_row))
     }
 
     /// Branches that are due, the longest overdue first.
     ///
     /// # Errors
     /// Database errors.
-    pub fn due_branches(&self, now: Timestamp, limit: usize) -> Result<Vec<BranchState>> {
+    pub fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<BranchState>> {
         let select = format!("{COLUMNS} WHERE due <= ?1 ORDER BY due LIMIT ?2");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| sql.all(&select, values![now, limit], from_row))
+        self.query(|sql| sql.all(&select, values![now, limit], from_row))
     }
 
     /// Starts to follow a branch. Discards the state of another repository or branch; keeps the
@@ -113,9 +115,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn follow_branch(&self, branch: &NewFollowedBranch) -> Result<()> {
+    pub fn follow(&self, branch: &NewFollowedBranch) -> Result<()> {
         let NewFollowedBranch { environment, source, due } = branch;
-        self.write(|sql| {
+        self.transact(|sql| {
             let delete = "DELETE FROM followed WHERE environment = ?1 AND source <> ?2";
             sql.run(delete, values![environment.0, source])?;
             let insert = "INSERT INTO followed (environment, source, due) VALUES (?1, ?2, ?3) \
@@ -128,9 +130,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn unfollow_branch(&self, environment: EnvironmentKey) -> Result<()> {
+    pub fn unfollow(&self, environment: EnvironmentKey) -> Result<()> {
         let delete = "DELETE FROM followed WHERE environment = ?1";
-        self.write(|sql| sql.run(delete, values![environment.0]).map(drop))
+        self.transact(|sql| sql.run(delete, values![environment.0]).map(drop))
     }
 
     /// Claims a poll: advances the due time of a branch if it is still the given one. False if
@@ -138,20 +140,20 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn claim_branch(&self, branch: &BranchState, due: Timestamp) -> Result<bool> {
+    pub fn claim(&self, branch: &BranchState, due: Timestamp) -> Result<bool> {
         let update =
             "UPDATE followed SET due = ?4 WHERE environment = ?1 AND source = ?2 AND due = ?3";
         let values = values![branch.environment.0, &branch.source, branch.due, due];
-        self.write(|sql| Ok(sql.run(update, values)? > 0))
+        self.transact(|sql| Ok(sql.run(update, values)? > 0))
     }
 
     /// Makes a branch due now, so that the next poller reads it.
     ///
     /// # Errors
     /// Database errors.
-    pub fn make_branch_due(&self, environment: EnvironmentKey, now: Timestamp) -> Result<()> {
+    pub fn make_due(&self, environment: EnvironmentKey, now: Timestamp) -> Result<()> {
         let update = "UPDATE followed SET due = ?2 WHERE environment = ?1 AND due > ?2";
-        self.write(|sql| sql.run(update, values![environment.0, now]).map(drop))
+        self.transact(|sql| sql.run(update, values![environment.0, now]).map(drop))
     }
 
     /// Records the head commit of a branch, and requests a compile of a new commit in the same
@@ -159,7 +161,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn record_branch_head(
+    pub fn record_head(
         &self,
         branch: &BranchState,
         commit: &str,
@@ -167,7 +169,7 @@ impl Records<'_> {
         (now, due): (Timestamp, Timestamp),
     ) -> Result<bool> {
         let key = branch.environment;
-        self.write(|sql| {
+        self.transact(|sql| {
             let select = format!("{COLUMNS} WHERE environment = ?1 AND source = ?2");
             let current = sql.first(&select, values![key.0, &branch.source], from_row)?;
             let Some(current) = current else { return Ok(false) };
@@ -188,14 +190,14 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn record_branch_failure(
+    pub fn record_failure(
         &self,
         branch: &BranchState,
         failure: &BranchFailure<'_>,
         now: Timestamp,
     ) -> Result<()> {
         let key = branch.environment;
-        self.write(|sql| {
+        self.transact(|sql| {
             let update = "UPDATE followed SET failures = failures + 1, error = ?3, due = ?4 \
                  WHERE environment = ?1 AND source = ?2";
             let values = values![key.0, &branch.source, failure.error, failure.due];
@@ -226,7 +228,7 @@ impl Records<'_> {
         let update = "UPDATE followed SET seen = coalesce(?2, seen), \
              unfetched = CASE WHEN ?2 IS NULL THEN unfetched ELSE 0 END, \
              compiled = coalesce(?3, compiled) WHERE environment = ?1";
-        self.write(|sql| sql.run(update, values![environment.0, fetched, compiled]).map(drop))
+        self.transact(|sql| sql.run(update, values![environment.0, fetched, compiled]).map(drop))
     }
 
     /// Records that a compile could not fetch: the commit is requested again, not before `due`.
@@ -236,6 +238,6 @@ impl Records<'_> {
     pub fn record_fetch_failure(&self, environment: EnvironmentKey, due: Timestamp) -> Result<()> {
         let update = "UPDATE followed SET seen = '', unfetched = unfetched + 1, due = ?2 \
              WHERE environment = ?1";
-        self.write(|sql| sql.run(update, values![environment.0, due]).map(drop))
+        self.transact(|sql| sql.run(update, values![environment.0, due]).map(drop))
     }
 }

@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use orrery_model::Timestamp;
+use orrery_model::{GatewayId, RemoteAgentId, Timestamp};
 
-use crate::records::{Records, record_change};
+use crate::records::{Gateways, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, uuid_text, values};
+use crate::{EnvironmentKey, Result, values};
 
 /// A process that remote agents connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayRecord {
-    pub uuid: [u8; 16],
+    pub uuid: GatewayId,
     /// Address for agents, as `host:port`: several gateways behind a load balancer have the same.
     pub address: String,
     /// Address of this gateway for other servers.
@@ -25,7 +25,7 @@ pub struct GatewayRecord {
 /// Heartbeat of a gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayHeartbeat<'a> {
-    pub uuid: [u8; 16],
+    pub uuid: GatewayId,
     pub address: &'a str,
     pub peer_address: &'a str,
 }
@@ -53,16 +53,17 @@ fn clock(sql: &mut dyn Sql) -> Result<Timestamp> {
 }
 
 /// Deletes a gateway. Its agents get its last heartbeat as theirs.
-fn delete(sql: &mut dyn Sql, uuid: &[u8; 16], seen: Timestamp, now: Timestamp) -> Result<usize> {
+fn delete(sql: &mut dyn Sql, uuid: GatewayId, seen: Timestamp, now: Timestamp) -> Result<usize> {
     let ended = "UPDATE remote_agent SET gateway = NULL, seen = ?2 WHERE gateway = ?1 \
          RETURNING id, environment";
-    let ended = sql.all(ended, values![uuid, seen], |row| Ok((row.id(0)?, row.int(1)?)))?;
+    let ended: Vec<(RemoteAgentId, i64)> =
+        sql.all(ended, values![uuid, seen], |row| Ok((row.id(0)?, row.int(1)?)))?;
     for (agent, environment) in &ended {
         record_change(
             sql,
             Some(EnvironmentKey(*environment)),
             "remote_agent",
-            &uuid_text(agent),
+            &agent.to_string(),
             now,
         )?;
     }
@@ -70,19 +71,19 @@ fn delete(sql: &mut dyn Sql, uuid: &[u8; 16], seen: Timestamp, now: Timestamp) -
     Ok(ended.len())
 }
 
-impl Records<'_> {
+impl Gateways<'_> {
     /// Records the heartbeat of a gateway and all its sessions. Deletes gateways without a
     /// heartbeat for longer than `alive_for`, and ends their sessions: returns the number of those.
     ///
     /// # Errors
     /// Database errors.
-    pub fn record_gateway_heartbeat(
+    pub fn record_heartbeat(
         &self,
         gateway: &GatewayHeartbeat<'_>,
         alive_for: Duration,
     ) -> Result<usize> {
         let GatewayHeartbeat { uuid, address, peer_address } = gateway;
-        self.write(|sql| {
+        self.transact(|sql| {
             let now = clock(sql)?;
             let insert = "INSERT INTO gateway (id, address, peer_address, started, seen) \
                  VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
@@ -92,7 +93,7 @@ impl Records<'_> {
             let dead = sql.all(dead, values![before], |row| Ok((row.id(0)?, row.time(1)?)))?;
             let mut ended = 0;
             for (uuid, seen) in dead {
-                ended += delete(sql, &uuid, seen, now)?;
+                ended += delete(sql, uuid, seen, now)?;
             }
             Ok(ended)
         })
@@ -102,8 +103,8 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn delete_gateway(&self, uuid: &[u8; 16]) -> Result<()> {
-        self.write(|sql| {
+    pub fn delete(&self, uuid: GatewayId) -> Result<()> {
+        self.transact(|sql| {
             let now = clock(sql)?;
             delete(sql, uuid, now, now).map(drop)
         })
@@ -113,8 +114,8 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn gateways(&self, alive_for: Duration) -> Result<Vec<GatewayRecord>> {
-        self.read(|sql| {
+    pub fn list(&self, alive_for: Duration) -> Result<Vec<GatewayRecord>> {
+        self.query(|sql| {
             let clock = sql.now_expression();
             let select =
                 format!("{COLUMNS} WHERE g.seen >= {clock} - ?1 ORDER BY g.seen DESC, g.id");
@@ -126,12 +127,12 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn gateway_of_agent(
+    pub fn of_agent(
         &self,
-        agent: &[u8; 16],
+        agent: RemoteAgentId,
         alive_for: Duration,
     ) -> Result<Option<GatewayRecord>> {
-        self.read(|sql| {
+        self.query(|sql| {
             let clock = sql.now_expression();
             let select = format!(
                 "{COLUMNS} JOIN remote_agent a ON a.gateway = g.id \
@@ -146,8 +147,8 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn sessions_of_gateway(&self, uuid: &[u8; 16]) -> Result<Vec<([u8; 16], i64)>> {
+    pub fn sessions(&self, uuid: GatewayId) -> Result<Vec<(RemoteAgentId, i64)>> {
         let select = "SELECT id, session FROM remote_agent WHERE gateway = ?1 ORDER BY id";
-        self.read(|sql| sql.all(select, values![uuid], |row| Ok((row.id(0)?, row.int(1)?))))
+        self.query(|sql| sql.all(select, values![uuid], |row| Ok((row.id(0)?, row.int(1)?))))
     }
 }

@@ -4,7 +4,7 @@
 use orrery_model::Timestamp;
 
 use crate::idempotency::IdempotentRequest;
-use crate::records::Records;
+use crate::records::{Idempotency, Transactions as _};
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{Result, values};
 
@@ -42,21 +42,21 @@ const INTERRUPTED: i64 = 2;
 pub(crate) const INTERRUPT_ALL_SQL: &str = "DELETE FROM idempotency WHERE status IS NULL AND acted = 0; \
      UPDATE idempotency SET acted = 2 WHERE status IS NULL";
 
-impl Records<'_> {
+impl Idempotency<'_> {
     /// Takes a key for an attempt to execute a request, unless it is taken. A key that was taken
     /// before `abandoned`, without a response and without an effect, counts as free: its process is
     /// gone.
     ///
     /// # Errors
     /// Database errors.
-    pub fn begin_idempotent(
+    pub fn begin(
         &self,
         attempt: &IdempotentRequest,
         request: &[u8],
         abandoned: Timestamp,
     ) -> Result<KeyState> {
         let IdempotentRequest { actor, key, at, .. } = attempt;
-        self.write(|sql| {
+        self.transact(|sql| {
             let free = "DELETE FROM idempotency \
                  WHERE actor = ?1 AND key = ?2 AND status IS NULL AND acted = 0 AND at < ?3";
             sql.run(free, values![actor, key, abandoned])?;
@@ -95,13 +95,13 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn finish_idempotent(
+    pub fn finish(
         &self,
         attempt: &IdempotentRequest,
         answer: Option<&StoredResponse>,
     ) -> Result<()> {
         let IdempotentRequest { actor, key, at, .. } = attempt;
-        self.write(|sql| {
+        self.transact(|sql| {
             if let Some(StoredResponse { status, headers, body }) = answer {
                 let update = "UPDATE idempotency SET status = ?4, headers = ?5, body = ?6 \
                      WHERE actor = ?1 AND key = ?2 AND at = ?3";
@@ -123,7 +123,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn expire_idempotency_keys(&self, before: Timestamp) -> Result<u64> {
-        self.write(|sql| sql.run("DELETE FROM idempotency WHERE at < ?1", values![before]))
+    pub fn expire(&self, before: Timestamp) -> Result<u64> {
+        self.transact(|sql| sql.run("DELETE FROM idempotency WHERE at < ?1", values![before]))
     }
 }

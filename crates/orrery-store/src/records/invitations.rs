@@ -1,19 +1,19 @@
 //! Invitations: single-use tokens with which a machine becomes a remote agent. Only token hashes
 //! are stored.
 
-use orrery_model::Timestamp;
+use orrery_model::{InvitationId, RemoteAgentId, RequestId, Timestamp, TokenId, id_kind};
 
 use crate::records::remote_agents::{RemoteAgentRecord, agent_with_id};
-use crate::records::requests::insert_request;
+use crate::records::requests::{NewRequest, insert_request};
 use crate::records::tokens::is_active;
-use crate::records::{Records, record_change};
+use crate::records::{Invitations, Transactions as _, record_change};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
+use crate::{EnvironmentKey, RequestKind, Result, Selection, StoreError, values};
 
 /// An invitation to be created.
 #[derive(Clone, Debug)]
 pub struct NewInvitationRecord {
-    pub uuid: [u8; 16],
+    pub uuid: InvitationId,
     /// Hash of the text that the operator gets to see.
     pub hash: [u8; 32],
     /// The agents that the joining machine may serve.
@@ -21,14 +21,14 @@ pub struct NewInvitationRecord {
     pub created: Timestamp,
     pub expires: Timestamp,
     /// The API token that created it; the invitation ends with that token.
-    pub token: Option<[u8; 16]>,
+    pub token: Option<TokenId>,
 }
 
 /// A machine that requests to join.
 #[derive(Clone, Debug)]
 pub struct JoiningAgent {
     /// The id that it gets if it is new.
-    pub uuid: [u8; 16],
+    pub uuid: RemoteAgentId,
     /// SHA-256 of its public key.
     pub key: [u8; 32],
     /// The agents that it requests to serve; empty for all of the invitation.
@@ -55,7 +55,7 @@ pub enum JoinOutcome {
     /// Another remote agent serves this agent.
     Taken {
         name: String,
-        by: [u8; 16],
+        by: RemoteAgentId,
     },
 }
 
@@ -64,7 +64,7 @@ fn find_serving_agent(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     names: &[String],
-) -> Result<Option<(String, [u8; 16])>> {
+) -> Result<Option<(String, RemoteAgentId)>> {
     let select = "SELECT n.agent FROM remote_agent_name n JOIN remote_agent a ON a.id = n.agent \
          WHERE n.environment = ?1 AND n.name = ?2 AND a.revoked IS NULL";
     for name in names {
@@ -80,20 +80,16 @@ fn unreadable(error: &serde_json::Error) -> StoreError {
     StoreError::Unreadable(format!("the names of an invitation: {error}"))
 }
 
-impl Records<'_> {
+impl Invitations<'_> {
     /// Stores an invitation.
     ///
     /// # Errors
     /// `Conflict` if a remote agent serves one of the names; database errors.
-    pub fn create_invitation(
-        &self,
-        environment: EnvironmentKey,
-        new: &NewInvitationRecord,
-    ) -> Result<()> {
+    pub fn create(&self, environment: EnvironmentKey, new: &NewInvitationRecord) -> Result<()> {
         let names = serde_json::to_string(&new.names).map_err(|error| unreadable(&error))?;
-        self.write(|sql| {
+        self.transact(|sql| {
             if let Some((name, by)) = find_serving_agent(sql, environment, &new.names)? {
-                let by = uuid_text(&by);
+                let by = by.to_string();
                 return Err(StoreError::Conflict(format!(
                     "{name:?} is served by the remote agent {by}; revoke it first"
                 )));
@@ -103,9 +99,11 @@ impl Records<'_> {
             let insert = "INSERT INTO invitation (id, environment, hash, names, created, expires, \
                  token) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
             let NewInvitationRecord { uuid, hash, created, expires, token, .. } = new;
-            let token = token.as_ref().map(<[u8; 16]>::as_slice);
-            sql.run(insert, values![uuid, environment.0, hash, &names, *created, *expires, token])?;
-            record_change(sql, Some(environment), "invitation", &uuid_text(uuid), *created)
+            sql.run(
+                insert,
+                values![uuid, environment.0, hash, &names, *created, *expires, *token],
+            )?;
+            record_change(sql, Some(environment), "invitation", &uuid.to_string(), *created)
         })
     }
 
@@ -122,11 +120,11 @@ impl Records<'_> {
     ) -> Result<JoinOutcome> {
         let facts = joining.facts.to_string();
         // Unauthenticated: a request with an unknown token must not block writers.
-        let known = "SELECT id FROM invitation WHERE hash = ?1";
-        if self.read(|sql| sql.first(known, values![hash], |row| row.id(0)))?.is_none() {
+        let known = "SELECT 1 FROM invitation WHERE hash = ?1";
+        if self.query(|sql| sql.first(known, values![hash], |row| row.int(0)))?.is_none() {
             return Ok(JoinOutcome::Unknown);
         }
-        self.write(|sql| {
+        self.transact(|sql| {
             let select = "SELECT environment, names, expires, used_by, id, token FROM invitation \
                  WHERE hash = ?1";
             let found = sql.first(select, values![hash], |row| {
@@ -138,7 +136,7 @@ impl Records<'_> {
                     names,
                     row.time(2)?,
                     row.maybe_id(3)?,
-                    row.id(4)?,
+                    row.id::<id_kind::Invitation>(4)?,
                     row.maybe_id(5)?,
                 ))
             })?;
@@ -149,12 +147,12 @@ impl Records<'_> {
                 return Ok(JoinOutcome::Expired);
             }
             if let (None, Some(token)) = (used_by, token)
-                && !is_active(sql, &token, now)?
+                && !is_active(sql, token, now)?
             {
                 return Ok(JoinOutcome::Expired);
             }
             if let Some(agent) = used_by {
-                return Ok(match agent_with_id(sql, &agent)? {
+                return Ok(match agent_with_id(sql, agent)? {
                     Some(agent) if agent.key != joining.key => JoinOutcome::Used,
                     Some(agent) if agent.revoked.is_some() => JoinOutcome::Revoked,
                     Some(agent) => JoinOutcome::Joined(Box::new(agent)),
@@ -179,13 +177,18 @@ impl Records<'_> {
                 sql.run(insert, values![environment.0, name, uuid])?;
             }
             let update = "UPDATE invitation SET used_by = ?2 WHERE id = ?1";
-            sql.run(update, values![&invitation, uuid])?;
-            record_change(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)?;
+            sql.run(update, values![invitation, uuid])?;
+            record_change(sql, Some(environment), "remote_agent", &uuid.to_string(), now)?;
             // The state recorded for the agent's former machine says nothing about this one.
-            let moved = serde_json::json!({ "agents": names });
-            insert_request(sql, environment, uuid, "repair", &moved, now)?;
-            let agent = agent_with_id(sql, uuid)?;
-            let agent = agent.ok_or_else(|| StoreError::not_found("remote agent", uuid_text(uuid)));
+            // An agent joins once: the request takes over its id.
+            let request = NewRequest {
+                uuid: RequestId::new(uuid.uuid()),
+                kind: &RequestKind::Repair(Selection::of_agents(names.iter().cloned())),
+            };
+            insert_request(sql, environment, &request, now)?;
+            let agent = agent_with_id(sql, *uuid)?;
+            let agent =
+                agent.ok_or_else(|| StoreError::not_found("remote agent", uuid.to_string()));
             Ok(JoinOutcome::Joined(Box::new(agent?)))
         })
     }

@@ -2,7 +2,7 @@
 
 use orrery_model::Timestamp;
 
-use crate::records::Records;
+use crate::records::{Metrics, Transactions as _};
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
@@ -19,13 +19,13 @@ pub struct MetricRecord {
     pub value: i64,
 }
 
-impl Records<'_> {
+impl Metrics<'_> {
     /// Stores measurements, replacing those of the same time.
     ///
     /// # Errors
     /// Database errors.
-    pub fn add_metrics(&self, environment: EnvironmentKey, metrics: &[MetricRecord]) -> Result<()> {
-        self.write(|sql| {
+    pub fn add(&self, environment: EnvironmentKey, metrics: &[MetricRecord]) -> Result<()> {
+        self.transact(|sql| {
             let insert = "INSERT INTO metric (environment, at, name, category, count, value) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (environment, name, at, category) \
                  DO UPDATE SET count = excluded.count, value = excluded.value";
@@ -41,7 +41,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn metrics(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         name: &str,
@@ -50,7 +50,7 @@ impl Records<'_> {
     ) -> Result<Vec<MetricRecord>> {
         let select = "SELECT category, at, count, value FROM metric \
              WHERE environment = ?1 AND name = ?2 AND at >= ?3 AND at < ?4 ORDER BY at, category";
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, values![environment.0, name, from, until], |row| {
                 Ok(MetricRecord {
                     name: name.to_owned(),
@@ -67,9 +67,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn expire_metrics(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
+    pub fn expire(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
         let delete = "DELETE FROM metric WHERE environment = ?1 AND at < ?2";
-        self.write(|sql| sql.run(delete, values![environment.0, before]))
+        self.transact(|sql| sql.run(delete, values![environment.0, before]))
     }
 
     /// Compiles that ended between two moments: their number, total run time, and total waiting
@@ -86,7 +86,7 @@ impl Records<'_> {
         let select = "SELECT count(*), CAST(coalesce(sum(completed - started), 0) AS BIGINT), \
              CAST(coalesce(sum(started - requested), 0) AS BIGINT) FROM compile \
              WHERE environment = ?1 AND started IS NOT NULL AND completed >= ?2 AND completed < ?3";
-        let found = self.read(|sql| {
+        let found = self.query(|sql| {
             sql.first(select, values![environment.0, from, until], |row| {
                 Ok((row.int(0)?, row.int(1)?, row.int(2)?))
             })

@@ -1,8 +1,8 @@
-//! Records of a server beside the state of deploys: projects, requests, compiles, accounts and
-//! others.
+//! The nouns of the store: versions, environments, requests, compiles, accounts and others.
 //!
 //! Each module has the records of one subject and the transactions on them, written once for both
-//! databases in the dialect of [`crate::sql`]. Start from [`Records`], which every store provides.
+//! databases in the dialect of `crate::sql`, as methods of one group per noun: [`Accounts`],
+//! [`Versions`] and others. [`Store`] gives access to them.
 
 mod accounts;
 mod actions;
@@ -18,14 +18,15 @@ mod contents;
 mod discovered;
 mod dry_runs;
 mod effects;
+mod engine;
 mod environment_deletion;
 mod environments;
 mod familiar_networks;
 mod followed_branches;
 mod gateways;
-mod handler_callbacks;
 mod idempotency;
 mod invitations;
+mod leases;
 mod meta;
 mod metrics;
 mod notifications;
@@ -45,8 +46,9 @@ mod tokens;
 mod unmanaged;
 mod versions;
 
-use crate::sql::{Database, Sql};
-use crate::{Lease, Result};
+use crate::sql::Sql;
+use crate::store::backend::Backend;
+use crate::{Lease, Result, Store};
 
 pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
 pub use actions::{ChangeCounts, RunSelection};
@@ -65,9 +67,8 @@ pub use compile_runs::{
     ClaimedCompile, CompileFailure, CompileQueueState, CompileRun, FailureNotice, OutputChunk,
     StageRecord,
 };
-pub use compiles::{
-    CompileFilter, CompileRecord, NewCompileRecord, enqueue_automatic_compile, enqueue_compile,
-};
+pub(crate) use compiles::enqueue_automatic_compile;
+pub use compiles::{CompileFilter, CompileRecord, NewCompileRecord};
 pub use contents::{
     CollectionSummary, ContentHolder, ContentView, UnusedContents, mentioned_hashes,
 };
@@ -83,7 +84,11 @@ pub use idempotency::{KeyState, StoredResponse};
 pub use invitations::{JoinOutcome, JoiningAgent, NewInvitationRecord};
 pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
-pub use parameters::{NewParameter, ParameterFilter, StaleFacts};
+#[cfg(test)]
+pub(crate) use parameters::put_then;
+pub use parameters::{
+    NewParameter, OnParameterChanged, ParameterFilter, ParameterWrite, StaleFacts,
+};
 pub use pending_release::{ReleaseState, RemovalStage};
 pub use projects::ProjectRecord;
 pub use remote_agents::{
@@ -102,36 +107,26 @@ pub use tokens::TokenRecord;
 pub use unmanaged::RemovalScope;
 pub use versions::{NewestRevision, VersionEntry};
 
-/// The records of one store.
+/// Access of a group of methods to the database.
 #[derive(Clone, Copy)]
-pub struct Records<'a> {
-    database: &'a dyn Database,
+pub(crate) struct Access<'a> {
+    pub(crate) backend: &'a dyn Backend,
     /// The lease under which all changes are made; `None` for changes that need no lease.
-    lease: Option<Lease>,
+    pub(crate) lease: Option<Lease>,
 }
 
-impl std::fmt::Debug for Records<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Records")
-    }
-}
+/// Transactions of a group of methods.
+pub(crate) trait Transactions {
+    fn access(&self) -> Access<'_>;
 
-impl<'a> Records<'a> {
-    pub(crate) fn new(database: &'a dyn Database) -> Self {
-        Records { database, lease: None }
-    }
-
-    /// The same records under a lease: every change fails with `StaleEpoch` if the lease is not the
-    /// current one.
-    #[must_use]
-    pub fn under_lease(self, lease: &Lease) -> Self {
-        Records { lease: Some(*lease), ..self }
+    fn backend(&self) -> &dyn Backend {
+        self.access().backend
     }
 
     /// Runs `work` on one snapshot of the database.
-    fn read<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+    fn query<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
         let mut answer = None;
-        self.database.read_transaction(&mut |sql| {
+        self.backend().read_transaction(&mut |sql| {
             answer = Some(work(sql)?);
             Ok(())
         })?;
@@ -139,10 +134,11 @@ impl<'a> Records<'a> {
     }
 
     /// Runs `work` in one atomic transaction.
-    fn write<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+    fn transact<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+        let Access { backend, lease } = self.access();
         let mut answer = None;
-        self.database.write_transaction(&mut |sql| {
-            if let Some(lease) = &self.lease {
+        backend.write_transaction(&mut |sql| {
+            if let Some(lease) = &lease {
                 sql.check_lease(lease)?;
             }
             answer = Some(work(sql)?);
@@ -150,6 +146,103 @@ impl<'a> Records<'a> {
         })?;
         answer.ok_or_else(no_result)
     }
+}
+
+/// Declares the groups of methods of a store, one per noun.
+macro_rules! nouns {
+    ($($(#[$doc:meta])* $accessor:ident: $noun:ident;)+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy)]
+            pub struct $noun<'a>(Access<'a>);
+
+            impl Transactions for $noun<'_> {
+                fn access(&self) -> Access<'_> {
+                    self.0
+                }
+            }
+
+            impl std::fmt::Debug for $noun<'_> {
+                fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str(stringify!($noun))
+                }
+            }
+        )+
+
+        impl Store {
+            $(
+                $(#[$doc])*
+                pub fn $accessor(&self) -> $noun<'_> {
+                    $noun(self.access())
+                }
+            )+
+        }
+    };
+}
+
+nouns! {
+    /// Accounts, their roles and their sessions.
+    accounts: Accounts;
+    /// Actions on resources, with their logs.
+    actions: Actions;
+    /// Agents, paused or not.
+    agents: Agents;
+    /// The audit log.
+    audit: Audit;
+    /// Followed branches of repositories.
+    branches: Branches;
+    /// The change feed.
+    changes: Changes;
+    /// Documents of clusters.
+    cluster_documents: ClusterDocuments;
+    /// Statuses of commits to report.
+    commit_statuses: CommitStatuses;
+    /// Compiles: queue, runs, output.
+    compiles: Compiles;
+    /// Contents of files.
+    contents: Contents;
+    /// Discovered resources.
+    discovered: Discovered;
+    /// Dry runs and their results.
+    dry_runs: DryRuns;
+    /// Effects that must not be repeated.
+    effects: Effects;
+    /// State of engines.
+    engine: Engine;
+    /// Environments.
+    environments: Environments;
+    /// Processes that remote agents connect to.
+    gateways: Gateways;
+    /// Keys of requests that must be executed at most once.
+    idempotency: Idempotency;
+    /// Invitations for remote agents.
+    invitations: Invitations;
+    /// Leases of environments.
+    leases: Leases;
+    /// Named values of the installation.
+    meta: Meta;
+    /// Metrics of environments.
+    metrics: Metrics;
+    /// Notifications.
+    notifications: Notifications;
+    /// Parameters and facts.
+    parameters: Parameters;
+    /// Projects, which own environments.
+    projects: Projects;
+    /// Enrolled remote agents and their sessions.
+    remote_agents: RemoteAgents;
+    /// Requests to engines.
+    requests: Requests;
+    /// Resources of the newest versions, with their states.
+    resources: Resources;
+    /// Secrets, sealed.
+    secrets: Secrets;
+    /// Settings of environments.
+    settings: Settings;
+    /// Access tokens.
+    tokens: Tokens;
+    /// Versions: the desired state.
+    versions: Versions;
 }
 
 fn no_result() -> crate::StoreError {

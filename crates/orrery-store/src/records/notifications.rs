@@ -1,14 +1,14 @@
 //! Notifications for the users of an environment.
 
-use orrery_model::Timestamp;
+use orrery_model::{CompileId, NotificationId, Timestamp};
 
-use crate::records::{Records, record_change};
+use crate::records::{Notifications, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
+use crate::{EnvironmentKey, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotificationRecord {
-    pub uuid: [u8; 16],
+    pub uuid: NotificationId,
     pub created: Timestamp,
     pub title: String,
     pub message: String,
@@ -16,7 +16,7 @@ pub struct NotificationRecord {
     pub severity: String,
     /// The path of its subject, below the API's root; or empty.
     pub uri: String,
-    pub compile: Option<[u8; 16]>,
+    pub compile: Option<CompileId>,
     pub read: bool,
     pub cleared: bool,
 }
@@ -24,12 +24,12 @@ pub struct NotificationRecord {
 /// A notification to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewNotification<'a> {
-    pub uuid: [u8; 16],
+    pub uuid: NotificationId,
     pub title: &'a str,
     pub message: &'a str,
     pub severity: &'a str,
     pub uri: &'a str,
-    pub compile: Option<&'a [u8; 16]>,
+    pub compile: Option<CompileId>,
 }
 
 /// Filter for notifications. All given conditions must hold.
@@ -60,11 +60,11 @@ fn from_row(row: &dyn Row) -> Result<NotificationRecord> {
 fn find(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
-    uuid: &[u8; 16],
+    uuid: NotificationId,
 ) -> Result<NotificationRecord> {
     let select = format!("{COLUMNS} AND id = ?2");
     let found = sql.first(&select, values![environment.0, uuid], from_row)?;
-    found.ok_or_else(|| StoreError::not_found("notification", uuid_text(uuid)))
+    found.ok_or_else(|| StoreError::not_found("notification", uuid.to_string()))
 }
 
 /// Creates a notification, in the transaction of its cause.
@@ -78,37 +78,38 @@ pub(crate) fn insert_notification(
          (id, environment, created, title, message, severity, uri, compile) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let NewNotification { uuid, title, message, severity, uri, compile } = *new;
-    let values = values![&uuid, environment.0, now, title, message, severity, uri, compile];
+    let values = values![uuid, environment.0, now, title, message, severity, uri, compile];
     sql.run(insert, values)?;
-    record_change(sql, Some(environment), "notification", &uuid_text(&uuid), now)
+    record_change(sql, Some(environment), "notification", &uuid.to_string(), now)
 }
 
-impl Records<'_> {
+impl Notifications<'_> {
     /// Creates a notification.
     ///
     /// # Errors
     /// Database errors.
-    pub fn add_notification(
+    pub fn add(
         &self,
         environment: EnvironmentKey,
         new: &NewNotification<'_>,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| insert_notification(sql, environment, new, now))
+        self.transact(|sql| insert_notification(sql, environment, new, now))
     }
 
     /// Notifications, newest first, older than a cursor.
     ///
     /// # Errors
     /// Database errors.
-    pub fn notifications(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         filter: &NotificationFilter<'_>,
-        after: Option<(Timestamp, [u8; 16])>,
+        after: Option<(Timestamp, NotificationId)>,
         limit: usize,
     ) -> Result<Vec<NotificationRecord>> {
-        let (before, uuid) = after.unwrap_or((Timestamp(i64::MAX), [0xff; 16]));
+        let (before, uuid) =
+            after.unwrap_or((Timestamp(i64::MAX), NotificationId::from_bytes([0xff; 16])));
         let select = format!(
             "{COLUMNS} AND (created < ?2 OR (created = ?2 AND id < ?3)) \
              AND (?4 < 0 OR read = ?4) AND (?5 < 0 OR cleared = ?5) \
@@ -118,45 +119,45 @@ impl Records<'_> {
         let values = values![
             environment.0,
             before,
-            &uuid,
+            uuid,
             flag(filter.read),
             flag(filter.cleared),
             filter.severity.unwrap_or(""),
             i64::try_from(limit).unwrap_or(i64::MAX),
         ];
-        self.read(|sql| sql.all(&select, values, from_row))
+        self.query(|sql| sql.all(&select, values, from_row))
     }
 
     /// One notification.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn notification(
+    pub fn get(
         &self,
         environment: EnvironmentKey,
-        uuid: &[u8; 16],
+        uuid: NotificationId,
     ) -> Result<NotificationRecord> {
-        self.read(|sql| find(sql, environment, uuid))
+        self.query(|sql| find(sql, environment, uuid))
     }
 
     /// Changes the given fields.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn update_notification(
+    pub fn update(
         &self,
         environment: EnvironmentKey,
-        uuid: &[u8; 16],
+        uuid: NotificationId,
         read: Option<bool>,
         cleared: Option<bool>,
         now: Timestamp,
     ) -> Result<NotificationRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let old = find(sql, environment, uuid)?;
             let update = "UPDATE notification SET read = ?2, cleared = ?3 WHERE id = ?1";
             let (read, cleared) = (read.unwrap_or(old.read), cleared.unwrap_or(old.cleared));
             sql.run(update, values![uuid, read, cleared])?;
-            record_change(sql, Some(environment), "notification", &uuid_text(uuid), now)?;
+            record_change(sql, Some(environment), "notification", &uuid.to_string(), now)?;
             Ok(NotificationRecord { read, cleared, ..old })
         })
     }
@@ -165,12 +166,8 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn expire_notifications(
-        &self,
-        environment: EnvironmentKey,
-        before: Timestamp,
-    ) -> Result<u64> {
+    pub fn expire(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
         let delete = "DELETE FROM notification WHERE environment = ?1 AND created < ?2";
-        self.write(|sql| sql.run(delete, values![environment.0, before]))
+        self.transact(|sql| sql.run(delete, values![environment.0, before]))
     }
 }

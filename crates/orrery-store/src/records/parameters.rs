@@ -1,15 +1,17 @@
 //! Parameters and facts: lists, reads and writes through the API.
 
-use orrery_model::Timestamp;
+use orrery_model::{RequestId, Timestamp};
 use serde_json::{Map, Value};
 
 use crate::encoding::Code as _;
-use crate::records::requests::insert_request;
-use crate::records::{Records, record_change};
+use crate::records::compiles::{NewCompileRecord, enqueue_automatic_compile};
+use crate::records::requests::{NewRequest, insert_request};
+use crate::records::{Parameters, Transactions as _, record_change};
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
-    EnvironmentKey, ParameterEffect, ParameterSource, Result, StoreError, StoredParameter, values,
+    EnvironmentKey, Lease, ParameterEffect, ParameterSource, RequestKind, Result, Selection,
+    StoreError, StoredParameter, values,
 };
 
 /// A value to be set.
@@ -57,14 +59,53 @@ fn fact_from(row: &dyn Row) -> Result<(FactCursor, StoredParameter)> {
     Ok(((row.int(7)?, fact.name.clone()), fact))
 }
 
-/// Sets a value and applies the consequences.
-pub(super) fn put(
+/// Consequence of a changed value, in the transaction that changes it.
+#[derive(Clone, Copy, Debug)]
+pub enum OnParameterChanged<'a> {
+    Nothing,
+    /// Requests a compile if the value was unknown to an earlier one, unless automatic compiles are
+    /// off. With `if_changed`, also if the value differs from before.
+    EnqueueCompile {
+        compile: NewCompileRecord<'a>,
+        if_changed: bool,
+    },
+}
+
+impl OnParameterChanged<'_> {
+    /// True if a compile was requested.
+    fn apply(
+        self,
+        sql: &mut dyn Sql,
+        environment: EnvironmentKey,
+        effect: ParameterEffect,
+        now: Timestamp,
+    ) -> Result<bool> {
+        match self {
+            OnParameterChanged::EnqueueCompile { compile, if_changed }
+                if effect.resolved > 0 || (if_changed && effect.changed > 0) =>
+            {
+                enqueue_automatic_compile(sql, environment, &compile, now)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+/// Result of setting a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParameterWrite {
+    pub effect: ParameterEffect,
+    pub has_requested_compile: bool,
+}
+
+/// Sets a value; `then` runs in the same transaction with its effect.
+pub(crate) fn put_then(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
     new: &NewParameter<'_>,
     expected: Option<i64>,
     now: Timestamp,
-    then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
+    then: &mut dyn FnMut(&mut dyn Sql, ParameterEffect) -> Result<()>,
 ) -> Result<ParameterEffect> {
     let number = number_of(sql, environment, new.resource)?;
     let select = "SELECT value, metadata, updated FROM parameter \
@@ -109,12 +150,28 @@ pub(super) fn put(
     Ok(effect)
 }
 
-impl Records<'_> {
+fn put(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    new: &NewParameter<'_>,
+    expected: Option<i64>,
+    now: Timestamp,
+    then: OnParameterChanged<'_>,
+) -> Result<ParameterWrite> {
+    let mut has_requested_compile = false;
+    let effect = put_then(sql, environment, new, expected, now, &mut |sql, effect| {
+        has_requested_compile = then.apply(sql, environment, effect, now)?;
+        Ok(())
+    })?;
+    Ok(ParameterWrite { effect, has_requested_compile })
+}
+
+impl Parameters<'_> {
     /// Parameters by name, after a name.
     ///
     /// # Errors
     /// Database errors.
-    pub fn list_parameters(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         filter: &ParameterFilter<'_>,
@@ -127,7 +184,7 @@ impl Records<'_> {
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let values = values![environment.0, after, filter.name.unwrap_or(""), limit];
-        self.read(|sql| sql.all(&select, values, |row| parameter_from(row, None)))
+        self.query(|sql| sql.all(&select, values, |row| parameter_from(row, None)))
     }
 
     /// Facts by resource and name, after a position.
@@ -151,7 +208,7 @@ impl Records<'_> {
              ORDER BY parameter.resource, parameter.name LIMIT ?7"
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| {
+        self.query(|sql| {
             let only = match filter.resource {
                 None => 0,
                 Some(id) => match resource_number(sql, environment, id) {
@@ -177,7 +234,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound`; `NoResource` if there is no such resource.
-    pub fn parameter(
+    pub fn get(
         &self,
         environment: EnvironmentKey,
         name: &str,
@@ -187,7 +244,7 @@ impl Records<'_> {
             "SELECT {PARAMETER_COLUMNS} FROM parameter \
              WHERE environment = ?1 AND resource = ?2 AND name = ?3"
         );
-        let found = self.read(|sql| {
+        let found = self.query(|sql| {
             let number = number_of(sql, environment, resource)?;
             let values = values![environment.0, number, name];
             sql.first(&select, values, |row| parameter_from(row, resource))
@@ -196,65 +253,64 @@ impl Records<'_> {
         found.ok_or_else(|| StoreError::not_found(kind, name))
     }
 
-    /// Sets a value. `then` runs in the same transaction with the effect of the value, so that its
-    /// consequences are committed with it or not at all.
+    /// Sets a value. The consequence is committed with it or not at all.
     ///
     /// # Errors
-    /// `NoResource` if there is no such resource; those of `then`.
-    pub fn put_parameter(
+    /// `NoResource` if there is no such resource.
+    pub fn put(
         &self,
         environment: EnvironmentKey,
         new: &NewParameter<'_>,
         now: Timestamp,
-        then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
-    ) -> Result<ParameterEffect> {
-        self.put_parameter_if(environment, new, None, now, then)
+        then: OnParameterChanged<'_>,
+    ) -> Result<ParameterWrite> {
+        self.put_if(environment, new, None, now, then)
     }
 
-    /// As `put_parameter`; with `expected`, only if the stored value was set at that time, or if
+    /// As `put`; with `expected`, only if the stored value was set at that time, or if
     /// there is none and `expected` is zero.
     ///
     /// # Errors
-    /// `Outdated` after a concurrent change; those of `put_parameter`.
-    pub fn put_parameter_if(
+    /// `Outdated` after a concurrent change; those of `put`.
+    pub fn put_if(
         &self,
         environment: EnvironmentKey,
         new: &NewParameter<'_>,
         expected: Option<i64>,
         now: Timestamp,
-        then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
-    ) -> Result<ParameterEffect> {
-        self.write(|sql| put(sql, environment, new, expected, now, then))
+        then: OnParameterChanged<'_>,
+    ) -> Result<ParameterWrite> {
+        self.transact(|sql| put(sql, environment, new, expected, now, then))
     }
 
-    /// Deletes a parameter or a fact; `then` runs in the same transaction.
+    /// Deletes a parameter or a fact, which counts as a change of its value.
     ///
     /// # Errors
-    /// `NotFound`; `NoResource` if there is no such resource; those of `then`.
-    pub fn delete_parameter(
+    /// `NotFound`; `NoResource` if there is no such resource.
+    pub fn delete(
         &self,
         environment: EnvironmentKey,
         name: &str,
         resource: Option<&str>,
         now: Timestamp,
-        then: &dyn Fn(&mut dyn Sql) -> Result<()>,
+        then: OnParameterChanged<'_>,
     ) -> Result<()> {
-        self.delete_parameter_if(environment, (name, resource), None, now, then)
+        self.delete_if(environment, (name, resource), None, now, then)
     }
 
-    /// As `delete_parameter`; with `expected`, only if the stored value was set at that time.
+    /// As `delete`; with `expected`, only if the stored value was set at that time.
     ///
     /// # Errors
-    /// `Outdated` after a concurrent change; those of `delete_parameter`.
-    pub fn delete_parameter_if(
+    /// `Outdated` after a concurrent change; those of `delete`.
+    pub fn delete_if(
         &self,
         environment: EnvironmentKey,
         (name, resource): (&str, Option<&str>),
         expected: Option<i64>,
         now: Timestamp,
-        then: &dyn Fn(&mut dyn Sql) -> Result<()>,
+        then: OnParameterChanged<'_>,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let number = number_of(sql, environment, resource)?;
             let select = "SELECT updated FROM parameter \
                  WHERE environment = ?1 AND resource = ?2 AND name = ?3";
@@ -269,7 +325,8 @@ impl Records<'_> {
                 return Err(StoreError::not_found(kind, name));
             }
             record_change(sql, Some(environment), "parameter", name, now)?;
-            then(sql)
+            let effect = ParameterEffect { changed: 1, resolved: 0 };
+            then.apply(sql, environment, effect, now).map(drop)
         })
     }
 
@@ -286,8 +343,8 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<bool> {
         let span = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX).max(1);
-        let payload = serde_json::json!({"ids": [resource]});
-        self.write(|sql| {
+        let kind = &RequestKind::Facts(Selection::of_ids([resource]));
+        self.transact(|sql| {
             let number = resource_number(sql, environment, resource)?;
             sql.lock_name(&format!("facts {number}"))?;
             let span_index = now.0.div_euclid(span);
@@ -295,17 +352,16 @@ impl Records<'_> {
                 let mut id = [0xfa; 16];
                 id[1..8].copy_from_slice(&number.to_be_bytes()[1..]);
                 id[8..].copy_from_slice(&span_index.to_be_bytes());
-                id
+                RequestId::from_bytes(id)
             };
             for span_index in [span_index, span_index - 1] {
                 let select = "SELECT created FROM request WHERE uuid = ?1";
-                let requested =
-                    sql.first(select, values![&id_of(span_index)], |row| row.time(0))?;
+                let requested = sql.first(select, values![id_of(span_index)], |row| row.time(0))?;
                 if requested.is_some_and(|requested| requested + pause > now) {
                     return Ok(false);
                 }
             }
-            insert_request(sql, environment, &id_of(span_index), "facts", &payload, now)?;
+            insert_request(sql, environment, &NewRequest { uuid: id_of(span_index), kind }, now)?;
             Ok(true)
         })
     }
@@ -324,7 +380,7 @@ impl Records<'_> {
              AND state.intent IS NOT NULL AND environment.halted = 0 AND environment.deleting = 0 \
              ORDER BY 1, 2";
         let mut found: Vec<StaleFacts> = Vec::new();
-        let rows = self.read(|sql| {
+        let rows = self.query(|sql| {
             sql.all(select, values![before], |row| {
                 Ok((EnvironmentKey(row.int(0)?), row.string(1)?))
             })
@@ -336,5 +392,58 @@ impl Records<'_> {
             }
         }
         Ok(found)
+    }
+}
+
+impl Parameters<'_> {
+    /// As `put`, for a handler. Stored only if the engine still holds the lease: a process that lost
+    /// it must not overwrite newer values of another one.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if the lease is not the current one; `NoResource` if there is no such resource.
+    pub fn put_for_handler(
+        &self,
+        lease: &Lease,
+        new: &NewParameter<'_>,
+        now: Timestamp,
+        then: OnParameterChanged<'_>,
+    ) -> Result<ParameterWrite> {
+        self.transact(|sql| {
+            sql.check_lease(lease)?;
+            put(sql, lease.environment, new, None, now, then)
+        })
+    }
+
+    /// All parameters of an environment by name.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn all(&self, environment: EnvironmentKey) -> Result<Vec<StoredParameter>> {
+        self.backend().parameters(environment)
+    }
+
+    /// Facts of a resource by name.
+    ///
+    /// # Errors
+    /// `NoResource` if there is no such resource.
+    pub fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<StoredParameter>> {
+        self.backend().facts(environment, id)
+    }
+}
+
+impl Parameters<'_> {
+    /// Sets a parameter without consequences.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn set(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: &str,
+        source: ParameterSource,
+        now: Timestamp,
+    ) -> Result<ParameterEffect> {
+        self.backend().set_parameter(environment, name, value, source, now)
     }
 }

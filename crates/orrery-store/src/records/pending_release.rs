@@ -4,7 +4,7 @@
 use orrery_model::{AttributeHash, ResourceState, Status, VersionNumber};
 
 use crate::encoding::{REMOVAL, version_number_from};
-use crate::records::Records;
+use crate::records::{Transactions as _, Versions};
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, REMOVAL_COUNT, Result, values};
 
@@ -17,7 +17,7 @@ pub struct ReleaseState {
     pub processed: Option<VersionNumber>,
 }
 
-impl Records<'_> {
+impl Versions<'_> {
     /// Release state of an environment.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl Records<'_> {
              (SELECT scheduler.processed_version FROM scheduler WHERE scheduler.environment = ?1) \
              FROM version AS newest WHERE newest.environment = ?1 \
              ORDER BY newest.environment DESC, newest.step DESC LIMIT 1";
-        let found = self.read(|sql| {
+        let found = self.query(|sql| {
             sql.first(select, values![environment.0], |row| {
                 Ok(ReleaseState {
                     newest: Some(version_number_from(row.int(0)?)?),

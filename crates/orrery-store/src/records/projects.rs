@@ -1,17 +1,17 @@
 //! Projects: the tenants that own environments.
 
-use orrery_model::Timestamp;
+use orrery_model::{ProjectId, Timestamp};
 
 use crate::records::accounts::delete_scope_grants;
 use crate::records::cluster_documents::delete_documents;
-use crate::records::{Records, RoleScope, record_change};
+use crate::records::{Projects, RoleScope, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
 /// A project, which groups environments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectRecord {
-    pub uuid: [u8; 16],
+    pub uuid: ProjectId,
     pub name: String,
     pub description: String,
     pub created: Timestamp,
@@ -31,31 +31,31 @@ fn from_row(row: &dyn Row) -> Result<ProjectRecord> {
     })
 }
 
-fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<ProjectRecord> {
+fn find(sql: &mut dyn Sql, uuid: ProjectId) -> Result<ProjectRecord> {
     let found = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![uuid], from_row)?;
-    found.ok_or_else(|| StoreError::not_found("project", crate::uuid_text(uuid)))
+    found.ok_or_else(|| StoreError::not_found("project", uuid.to_string()))
 }
 
-impl Records<'_> {
+impl Projects<'_> {
     /// Creates a project. Its name must be new.
     ///
     /// # Errors
     /// `Exists` if the name or the id is taken.
-    pub fn create_project(
+    pub fn create(
         &self,
-        uuid: [u8; 16],
+        uuid: ProjectId,
         name: &str,
         description: &str,
         now: Timestamp,
     ) -> Result<ProjectRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let insert = "INSERT INTO project (uuid, name, description, created) \
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
-            if sql.run(insert, values![&uuid, name, description, now])? == 0 {
+            if sql.run(insert, values![uuid, name, description, now])? == 0 {
                 return Err(StoreError::exists("project", name));
             }
-            record_change(sql, None, "project", &crate::uuid_text(&uuid), now)?;
-            find(sql, &uuid)
+            record_change(sql, None, "project", &uuid.to_string(), now)?;
+            find(sql, uuid)
         })
     }
 
@@ -63,31 +63,31 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn projects(&self) -> Result<Vec<ProjectRecord>> {
-        self.read(|sql| sql.all(&format!("{COLUMNS} ORDER BY name"), &[], from_row))
+    pub fn list(&self) -> Result<Vec<ProjectRecord>> {
+        self.query(|sql| sql.all(&format!("{COLUMNS} ORDER BY name"), &[], from_row))
     }
 
     /// The project with an id.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn project(&self, uuid: &[u8; 16]) -> Result<ProjectRecord> {
-        self.read(|sql| find(sql, uuid))
+    pub fn get(&self, uuid: ProjectId) -> Result<ProjectRecord> {
+        self.query(|sql| find(sql, uuid))
     }
 
     /// Changes the given fields. With `expected`, only if the project still has that revision.
     ///
     /// # Errors
     /// `NotFound`; `Exists` if the new name is taken; `Outdated` after a concurrent change.
-    pub fn update_project(
+    pub fn update(
         &self,
-        uuid: &[u8; 16],
+        uuid: ProjectId,
         expected: Option<i64>,
         name: Option<&str>,
         description: Option<&str>,
         now: Timestamp,
     ) -> Result<ProjectRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let old = find(sql, uuid)?;
             StoreError::check_revision("project", expected, old.revision)?;
             if let Some(name) = name {
@@ -101,7 +101,7 @@ impl Records<'_> {
             let name = name.unwrap_or(&old.name);
             let description = description.unwrap_or(&old.description);
             sql.run(update, values![uuid, name, description])?;
-            record_change(sql, None, "project", &crate::uuid_text(uuid), now)?;
+            record_change(sql, None, "project", &uuid.to_string(), now)?;
             find(sql, uuid)
         })
     }
@@ -111,13 +111,13 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound`; `Outdated` after a concurrent change; `InUse` if it has an environment.
-    pub fn delete_project(
+    pub fn delete(
         &self,
-        uuid: &[u8; 16],
+        uuid: ProjectId,
         expected: Option<i64>,
         now: Timestamp,
     ) -> Result<ProjectRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let project = find(sql, uuid)?;
             StoreError::check_revision("project", expected, project.revision)?;
             let used = "SELECT 1 FROM environment JOIN project ON project.id = environment.project \
@@ -125,10 +125,10 @@ impl Records<'_> {
             if sql.first(used, values![uuid], |row| row.int(0))?.is_some() {
                 return Err(StoreError::InUse { kind: "project", name: project.name });
             }
-            delete_scope_grants(sql, RoleScope::Project(*uuid), now)?;
+            delete_scope_grants(sql, RoleScope::Project(uuid), now)?;
             delete_documents(sql, uuid)?;
             sql.run("DELETE FROM project WHERE uuid = ?1", values![uuid])?;
-            record_change(sql, None, "project", &crate::uuid_text(uuid), now)?;
+            record_change(sql, None, "project", &uuid.to_string(), now)?;
             Ok(project)
         })
     }

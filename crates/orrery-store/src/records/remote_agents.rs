@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use orrery_model::Timestamp;
+use orrery_model::{BootId, GatewayId, RemoteAgentId, RequestId, Timestamp, id_kind};
 
-use crate::records::requests::insert_request;
-use crate::records::{Records, record_change};
+use crate::records::requests::{NewRequest, insert_request};
+use crate::records::{RemoteAgents, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
+use crate::{EnvironmentKey, RequestKind, Result, Selection, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteAgentRecord {
-    pub uuid: [u8; 16],
+    pub uuid: RemoteAgentId,
     pub environment: EnvironmentKey,
     /// The agents that it serves, in the order of their names.
     pub names: Vec<String>,
@@ -26,7 +26,7 @@ pub struct RemoteAgentRecord {
     /// Number of its newest session; it grows with each.
     pub session: i64,
     /// The gateway that has the session; `None` without a session.
-    pub gateway: Option<[u8; 16]>,
+    pub gateway: Option<GatewayId>,
     /// Start of the newest session.
     pub connected: Option<Timestamp>,
     /// Coarse: during a session, the last heartbeat of its gateway.
@@ -40,16 +40,16 @@ pub struct AgentSession {
     /// Number of its newest session.
     pub number: i64,
     /// The gateway that has the session; `None` without a session.
-    pub gateway: Option<[u8; 16]>,
+    pub gateway: Option<GatewayId>,
     pub seen: Option<Timestamp>,
 }
 
 /// Data with which an agent opens a session.
 #[derive(Clone, Debug)]
 pub struct NewAgentSession<'a> {
-    pub gateway: [u8; 16],
+    pub gateway: GatewayId,
     /// The process of the agent.
-    pub boot: [u8; 16],
+    pub boot: BootId,
     pub version: &'a str,
     pub facts: &'a serde_json::Value,
 }
@@ -67,10 +67,10 @@ pub struct OpenedSession {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedName {
     pub name: String,
-    pub agent: [u8; 16],
+    pub agent: RemoteAgentId,
     pub revoked: bool,
     pub session: i64,
-    pub gateway: Option<[u8; 16]>,
+    pub gateway: Option<GatewayId>,
     pub seen: Option<Timestamp>,
 }
 
@@ -99,7 +99,7 @@ fn from_row(row: &dyn Row) -> Result<RemoteAgentRecord> {
 
 pub(crate) fn agent_with_id(
     sql: &mut dyn Sql,
-    uuid: &[u8; 16],
+    uuid: RemoteAgentId,
 ) -> Result<Option<RemoteAgentRecord>> {
     let select = format!("{COLUMNS} WHERE a.id = ?1");
     let Some(mut found) = sql.first(&select, values![uuid], from_row)? else { return Ok(None) };
@@ -108,23 +108,24 @@ pub(crate) fn agent_with_id(
     Ok(Some(found))
 }
 
-fn unknown_agent(uuid: &[u8; 16]) -> StoreError {
-    StoreError::not_found("remote agent", uuid_text(uuid))
+fn unknown_agent(uuid: RemoteAgentId) -> StoreError {
+    StoreError::not_found("remote agent", uuid.to_string())
 }
 
-impl Records<'_> {
+impl RemoteAgents<'_> {
     /// Remote agents of an environment in the order in which they joined, after a position in that
     /// order.
     ///
     /// # Errors
     /// Database errors.
-    pub fn remote_agents(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
-        after: Option<(Timestamp, [u8; 16])>,
+        after: Option<(Timestamp, RemoteAgentId)>,
         limit: usize,
     ) -> Result<Vec<RemoteAgentRecord>> {
-        let (joined, id) = after.unwrap_or((Timestamp(i64::MIN), [0; 16]));
+        let (joined, id) =
+            after.unwrap_or((Timestamp(i64::MIN), RemoteAgentId::from_bytes([0; 16])));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let select = format!(
             "{COLUMNS} WHERE a.environment = ?1 AND (a.joined, a.id) > (?2, ?3) \
@@ -133,10 +134,10 @@ impl Records<'_> {
         let names = "SELECT n.agent, n.name FROM remote_agent_name n WHERE n.agent IN \
              (SELECT a.id FROM remote_agent a WHERE a.environment = ?1 \
              AND (a.joined, a.id) > (?2, ?3) ORDER BY a.joined, a.id LIMIT ?4) ORDER BY n.name";
-        self.read(|sql| {
-            let page = values![environment.0, joined, &id, limit];
+        self.query(|sql| {
+            let page = values![environment.0, joined, id, limit];
             let mut found = sql.all(&select, page, from_row)?;
-            let mut served: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
+            let mut served: BTreeMap<RemoteAgentId, Vec<String>> = BTreeMap::new();
             sql.visit(names, page, &mut |row| {
                 served.entry(row.id(0)?).or_default().push(row.string(1)?);
                 Ok(())
@@ -152,15 +153,17 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn remote_agent_serving(
+    pub fn serving(
         &self,
         environment: EnvironmentKey,
         name: &str,
     ) -> Result<Option<RemoteAgentRecord>> {
         let select = "SELECT agent FROM remote_agent_name WHERE environment = ?1 AND name = ?2";
-        self.read(|sql| match sql.first(select, values![environment.0, name], |row| row.id(0))? {
-            Some(agent) => agent_with_id(sql, &agent),
-            None => Ok(None),
+        self.query(|sql| {
+            match sql.first(select, values![environment.0, name], |row| row.id(0))? {
+                Some(agent) => agent_with_id(sql, agent),
+                None => Ok(None),
+            }
         })
     }
 
@@ -168,18 +171,18 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn remote_agent(&self, uuid: &[u8; 16]) -> Result<RemoteAgentRecord> {
-        self.read(|sql| agent_with_id(sql, uuid))?.ok_or_else(|| unknown_agent(uuid))
+    pub fn get(&self, uuid: RemoteAgentId) -> Result<RemoteAgentRecord> {
+        self.query(|sql| agent_with_id(sql, uuid))?.ok_or_else(|| unknown_agent(uuid))
     }
 
     /// Connection of a remote agent.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn agent_session(&self, uuid: &[u8; 16]) -> Result<AgentSession> {
+    pub fn session(&self, uuid: RemoteAgentId) -> Result<AgentSession> {
         let select = "SELECT a.revoked, a.session, g.id, coalesce(g.seen, a.seen) \
              FROM remote_agent a LEFT JOIN gateway g ON g.id = a.gateway WHERE a.id = ?1";
-        let found = self.read(|sql| {
+        let found = self.query(|sql| {
             sql.first(select, values![uuid], |row| {
                 Ok(AgentSession {
                     revoked: row.integer(0)?.is_some(),
@@ -201,7 +204,7 @@ impl Records<'_> {
              coalesce(g.seen, a.seen) FROM remote_agent_name n \
              JOIN remote_agent a ON a.id = n.agent LEFT JOIN gateway g ON g.id = a.gateway \
              WHERE n.environment = ?1 ORDER BY n.name";
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, values![environment.0], |row| {
                 Ok(ServedName {
                     name: row.string(0)?,
@@ -221,14 +224,14 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if the environment has none with this id.
-    pub fn revoke_remote_agent(
+    pub fn revoke(
         &self,
         environment: EnvironmentKey,
-        uuid: &[u8; 16],
-        release: Option<[u8; 16]>,
+        uuid: RemoteAgentId,
+        release: Option<RequestId>,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let update = "UPDATE remote_agent SET revoked = coalesce(revoked, ?3), gateway = NULL \
                  WHERE environment = ?1 AND id = ?2";
             if sql.run(update, values![environment.0, uuid, now])? == 0 {
@@ -238,11 +241,11 @@ impl Records<'_> {
                 let names = "DELETE FROM remote_agent_name WHERE agent = ?1 RETURNING name";
                 let names = sql.all(names, values![uuid], |row| row.string(0))?;
                 if !names.is_empty() {
-                    let moved = serde_json::json!({ "agents": names });
-                    insert_request(sql, environment, &request, "repair", &moved, now)?;
+                    let kind = &RequestKind::Repair(Selection::of_agents(names));
+                    insert_request(sql, environment, &NewRequest { uuid: request, kind }, now)?;
                 }
             }
-            record_change(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
+            record_change(sql, Some(environment), "remote_agent", &uuid.to_string(), now)
         })
     }
 
@@ -252,14 +255,10 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn delete_revoked_agents(
-        &self,
-        environment: EnvironmentKey,
-        before: Timestamp,
-    ) -> Result<u64> {
+    pub fn delete_revoked(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
         let delete = "DELETE FROM remote_agent WHERE environment = ?1 AND revoked < ?2 AND NOT EXISTS \
              (SELECT 1 FROM remote_agent_name n WHERE n.agent = remote_agent.id)";
-        self.write(|sql| sql.run(delete, values![environment.0, before]))
+        self.transact(|sql| sql.run(delete, values![environment.0, before]))
     }
 
     /// Opens a session, which replaces the one before. `None` if the agent may not have one.
@@ -267,32 +266,36 @@ impl Records<'_> {
     /// # Errors
     /// `Conflict` if the gateway is not registered, because no process would end the session;
     /// database errors.
-    pub fn open_agent_session(
+    pub fn open_session(
         &self,
-        uuid: &[u8; 16],
+        uuid: RemoteAgentId,
         new: &NewAgentSession<'_>,
         now: Timestamp,
     ) -> Result<Option<OpenedSession>> {
         let facts = new.facts.to_string();
-        self.write(|sql| {
-            let gateway = "SELECT id FROM gateway WHERE id = ?1";
-            if sql.first(gateway, values![&new.gateway], |row| row.id(0))?.is_none() {
+        self.transact(|sql| {
+            let gateway = "SELECT 1 FROM gateway WHERE id = ?1";
+            if sql.first(gateway, values![new.gateway], |row| row.int(0))?.is_none() {
                 let reason = "the gateway is not registered as alive".to_owned();
                 return Err(StoreError::Conflict(reason));
             }
             let before = "SELECT a.environment, g.id, a.boot FROM remote_agent a \
                  LEFT JOIN gateway g ON g.id = a.gateway WHERE a.id = ?1 AND a.revoked IS NULL";
             let before = sql.first(before, values![uuid], |row| {
-                Ok((EnvironmentKey(row.int(0)?), row.maybe_id(1)?, row.maybe_id(2)?))
+                Ok((
+                    EnvironmentKey(row.int(0)?),
+                    row.maybe_id::<id_kind::Gateway>(1)?,
+                    row.maybe_id(2)?,
+                ))
             })?;
             let Some((environment, gateway, boot)) = before else { return Ok(None) };
             let update = "UPDATE remote_agent SET session = session + 1, gateway = ?2, boot = ?3, \
                  version = ?4, facts = ?5, connected = ?6, seen = ?6 \
                  WHERE id = ?1 RETURNING session";
-            let values = values![uuid, &new.gateway, &new.boot, new.version, &facts, now];
+            let values = values![uuid, new.gateway, new.boot, new.version, &facts, now];
             let number = sql.first(update, values, |row| row.int(0))?;
             let number = number.ok_or_else(|| unknown_agent(uuid))?;
-            record_change(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)?;
+            record_change(sql, Some(environment), "remote_agent", &uuid.to_string(), now)?;
             let from_another_process = gateway.is_some() && boot != Some(new.boot);
             Ok(Some(OpenedSession { number, from_another_process }))
         })
@@ -302,13 +305,13 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn close_agent_session(&self, uuid: &[u8; 16], number: i64, now: Timestamp) -> Result<()> {
-        self.write(|sql| {
+    pub fn close_session(&self, uuid: RemoteAgentId, number: i64, now: Timestamp) -> Result<()> {
+        self.transact(|sql| {
             let update = "UPDATE remote_agent SET gateway = NULL, seen = ?3 \
                  WHERE id = ?1 AND session = ?2 AND gateway IS NOT NULL RETURNING environment";
             let found = sql.first(update, values![uuid, number, now], |row| row.int(0))?;
             let Some(environment) = found.map(EnvironmentKey) else { return Ok(()) };
-            record_change(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
+            record_change(sql, Some(environment), "remote_agent", &uuid.to_string(), now)
         })
     }
 }

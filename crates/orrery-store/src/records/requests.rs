@@ -1,10 +1,13 @@
 //! Requests to the engine of an environment.
 
-use orrery_model::Timestamp;
+use orrery_model::{RequestId, Timestamp};
 
-use crate::records::{Records, record_change};
+use crate::records::{Requests, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{ActionKey, EnvironmentKey, Result, StoreError, values};
+use crate::{
+    ActionKey, EnvironmentKey, ProgressRecord, RequestKind, RequestResult, Result, StoreError,
+    values,
+};
 
 /// Key in the payload of a request: the newest action when it was added.
 const LATEST_ACTION: &str = "latest_action";
@@ -16,46 +19,58 @@ pub struct RequestKey(pub i64);
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRecord {
     pub key: RequestKey,
-    pub uuid: [u8; 16],
+    pub uuid: RequestId,
     pub environment: EnvironmentKey,
-    /// `deploy`, `repair`, `dry_run`, `facts`, …
-    pub kind: String,
-    pub payload: serde_json::Value,
+    pub kind: RequestKind,
     pub created: Timestamp,
     /// Time at which the engine accepted it.
     pub taken: Option<Timestamp>,
     pub finished: Option<Timestamp>,
-    /// Outcome; before the end, progress, if any.
-    pub outcome: Option<serde_json::Value>,
+    /// Progress, if any; `None` after the end.
+    pub progress: Option<ProgressRecord>,
+    /// Result; `None` before the end.
+    pub result: Option<RequestResult>,
     /// The newest action when it was requested: all its actions have greater keys.
     pub latest_action: Option<ActionKey>,
+}
+
+impl RequestRecord {
+    /// The result, or the progress before the end, in the form of the API.
+    pub fn outcome_json(&self) -> Option<serde_json::Value> {
+        let progress = || self.progress.as_ref().map(crate::request_kind::to_json);
+        self.result.as_ref().map(RequestResult::to_json).or_else(progress)
+    }
 }
 
 /// A request to be added.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRequest<'a> {
-    pub uuid: [u8; 16],
-    pub kind: &'a str,
-    pub payload: &'a serde_json::Value,
+    pub uuid: RequestId,
+    pub kind: &'a RequestKind,
 }
 
 const COLUMNS: &str = "SELECT id, uuid, environment, kind, payload, created, taken, finished, \
      coalesce(outcome, 'null') FROM request";
 
 fn from_row(row: &dyn Row) -> Result<RequestRecord> {
-    let outcome = row.json(8)?;
+    let (finished, outcome) = (row.maybe_time(7)?, row.json(8)?);
+    let outcome = (!outcome.is_null()).then_some(outcome);
+    let (progress, result) = match finished {
+        Some(_) => (None, outcome.map(RequestResult::from_json)),
+        None => (outcome.and_then(|progress| serde_json::from_value(progress).ok()), None),
+    };
     let mut payload = row.json(4)?;
     let latest_action = payload.as_object_mut().and_then(|payload| payload.remove(LATEST_ACTION));
     Ok(RequestRecord {
         key: RequestKey(row.int(0)?),
         uuid: row.id(1)?,
         environment: EnvironmentKey(row.int(2)?),
-        kind: row.string(3)?,
-        payload,
+        kind: RequestKind::from_stored(row.str(3)?, payload),
         created: row.time(5)?,
         taken: row.maybe_time(6)?,
-        finished: row.maybe_time(7)?,
-        outcome: (!outcome.is_null()).then_some(outcome),
+        finished,
+        progress,
+        result,
         latest_action: latest_action.and_then(|key| key.as_i64()).map(ActionKey),
     })
 }
@@ -64,12 +79,11 @@ fn from_row(row: &dyn Row) -> Result<RequestRecord> {
 pub(crate) fn insert_request(
     sql: &mut dyn Sql,
     environment: EnvironmentKey,
-    uuid: &[u8; 16],
-    kind: &str,
-    payload: &serde_json::Value,
+    request: &NewRequest<'_>,
     now: Timestamp,
 ) -> Result<RequestRecord> {
-    let mut payload = payload.clone();
+    let NewRequest { uuid, kind } = *request;
+    let mut payload = kind.payload();
     if let Some(payload) = payload.as_object_mut() {
         let latest = "SELECT coalesce(max(id), 0) FROM action";
         let latest = sql.first(latest, &[], |row| row.int(0))?.unwrap_or(0);
@@ -79,10 +93,10 @@ pub(crate) fn insert_request(
     let id = sql.allocate_id("request")?;
     let insert = "INSERT INTO request (id, uuid, environment, kind, payload, created) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    sql.run(insert, values![id, uuid, environment.0, kind, &payload, now])?;
-    record_change(sql, Some(environment), "request", &crate::uuid_text(uuid), now)?;
+    sql.run(insert, values![id, uuid, environment.0, kind.name(), &payload, now])?;
+    record_change(sql, Some(environment), "request", &uuid.to_string(), now)?;
     let record = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![uuid], from_row)?;
-    record.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
+    record.ok_or_else(|| StoreError::not_found("request", uuid.to_string()))
 }
 
 /// Right of one process to execute a request, until another process claims it.
@@ -111,34 +125,30 @@ impl RequestClaim {
     pub(crate) fn finish(
         &self,
         sql: &mut dyn Sql,
-        outcome: &serde_json::Value,
+        result: &RequestResult,
         now: Timestamp,
     ) -> Result<()> {
         let update = "UPDATE request SET finished = ?2, outcome = ?3 WHERE id = ?1";
-        sql.run(update, values![self.request.0, now, &outcome.to_string()])?;
+        sql.run(update, values![self.request.0, now, &result.to_json().to_string()])?;
         let select = format!("{COLUMNS} WHERE id = ?1");
         let ended = sql.first(&select, values![self.request.0], from_row)?;
         ended.map_or(Ok(()), |request| {
-            let subject = crate::uuid_text(&request.uuid);
+            let subject = request.uuid.to_string();
             record_change(sql, Some(request.environment), "request", &subject, now)
         })
     }
 }
 
-impl Records<'_> {
+impl Requests<'_> {
     /// Claims an open request in the state in which it was read: `None` if another process has
     /// claimed or finished it since. Writes under an earlier claim are refused from now on.
     ///
     /// # Errors
     /// Database errors.
-    pub fn claim_request(
-        &self,
-        request: &RequestRecord,
-        now: Timestamp,
-    ) -> Result<Option<RequestClaim>> {
+    pub fn claim(&self, request: &RequestRecord, now: Timestamp) -> Result<Option<RequestClaim>> {
         // Each claim has a different time than the one before it.
         let taken = request.taken.map_or(now, |before| Timestamp(now.0.max(before.0 + 1)));
-        let changed = self.write(|sql| match request.taken {
+        let changed = self.transact(|sql| match request.taken {
             None => {
                 let update = "UPDATE request SET taken = ?2 \
                      WHERE id = ?1 AND taken IS NULL AND finished IS NULL";
@@ -157,50 +167,48 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn add_request(
+    pub fn add(
         &self,
         environment: EnvironmentKey,
-        uuid: [u8; 16],
-        kind: &str,
-        payload: &serde_json::Value,
+        request: &NewRequest<'_>,
         now: Timestamp,
     ) -> Result<RequestRecord> {
-        self.write(|sql| insert_request(sql, environment, &uuid, kind, payload, now))
+        self.transact(|sql| insert_request(sql, environment, request, now))
     }
 
     /// Unfinished requests, oldest first.
     ///
     /// # Errors
     /// Database errors.
-    pub fn open_requests(&self, environment: EnvironmentKey) -> Result<Vec<RequestRecord>> {
+    pub fn open(&self, environment: EnvironmentKey) -> Result<Vec<RequestRecord>> {
         let select = format!("{COLUMNS} WHERE environment = ?1 AND finished IS NULL ORDER BY id");
-        self.read(|sql| sql.all(&select, values![environment.0], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
     /// Environments with requests that no engine has accepted.
     ///
     /// # Errors
     /// Database errors.
-    pub fn environments_with_requests(&self) -> Result<Vec<EnvironmentKey>> {
+    pub fn environments(&self) -> Result<Vec<EnvironmentKey>> {
         let select = "SELECT DISTINCT environment FROM request WHERE finished IS NULL";
-        self.read(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
+        self.query(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
     }
 
     /// The request with an id.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn request(&self, uuid: &[u8; 16]) -> Result<RequestRecord> {
+    pub fn get(&self, uuid: RequestId) -> Result<RequestRecord> {
         let select = format!("{COLUMNS} WHERE uuid = ?1");
-        let found = self.read(|sql| sql.first(&select, values![uuid], from_row))?;
-        found.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
+        let found = self.query(|sql| sql.first(&select, values![uuid], from_row))?;
+        found.ok_or_else(|| StoreError::not_found("request", uuid.to_string()))
     }
 
     /// Latest requests of an environment before one, latest first.
     ///
     /// # Errors
     /// Database errors.
-    pub fn requests(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         before: Option<RequestKey>,
@@ -210,16 +218,16 @@ impl Records<'_> {
             format!("{COLUMNS} WHERE environment = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
         let before = before.map_or(i64::MAX, |key| key.0);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(|sql| sql.all(&select, values![environment.0, before, limit], from_row))
+        self.query(|sql| sql.all(&select, values![environment.0, before, limit], from_row))
     }
 
     /// Deletes requests that were finished before `before`.
     ///
     /// # Errors
     /// Database errors.
-    pub fn expire_requests(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
+    pub fn expire(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
         let delete = "DELETE FROM request WHERE environment = ?1 AND finished < ?2";
-        self.write(|sql| sql.run(delete, values![environment.0, before]))
+        self.transact(|sql| sql.run(delete, values![environment.0, before]))
     }
 
     /// Records that the engine accepted a request: after a restart it is accepted again. Returns
@@ -227,9 +235,9 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn accept_request(&self, key: RequestKey, now: Timestamp) -> Result<bool> {
+    pub fn accept(&self, key: RequestKey, now: Timestamp) -> Result<bool> {
         let update = "UPDATE request SET taken = ?2 WHERE id = ?1 AND taken IS NULL";
-        self.write(|sql| Ok(sql.run(update, values![key.0, now])? > 0))
+        self.transact(|sql| Ok(sql.run(update, values![key.0, now])? > 0))
     }
 
     /// Records the progress of an unfinished request.
@@ -239,14 +247,14 @@ impl Records<'_> {
     pub fn record_progress(
         &self,
         request: &RequestRecord,
-        progress: &serde_json::Value,
+        progress: &ProgressRecord,
         now: Timestamp,
     ) -> Result<()> {
-        let progress = progress.to_string();
-        self.write(|sql| {
+        let progress = crate::request_kind::to_json(progress).to_string();
+        self.transact(|sql| {
             let update = "UPDATE request SET outcome = ?2 WHERE id = ?1 AND finished IS NULL";
             sql.run(update, values![request.key.0, &progress])?;
-            let subject = crate::uuid_text(&request.uuid);
+            let subject = request.uuid.to_string();
             record_change(sql, Some(request.environment), "request", &subject, now)
         })
     }
@@ -255,18 +263,18 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn finish_request(
+    pub fn finish(
         &self,
         request: &RequestRecord,
-        outcome: &serde_json::Value,
+        result: &RequestResult,
         now: Timestamp,
     ) -> Result<()> {
-        let outcome = outcome.to_string();
-        self.write(|sql| {
+        let outcome = result.to_json().to_string();
+        self.transact(|sql| {
             let update = "UPDATE request SET finished = ?2, outcome = ?3 \
                  WHERE id = ?1 AND finished IS NULL";
             sql.run(update, values![request.key.0, now, &outcome])?;
-            let subject = crate::uuid_text(&request.uuid);
+            let subject = request.uuid.to_string();
             record_change(sql, Some(request.environment), "request", &subject, now)
         })
     }

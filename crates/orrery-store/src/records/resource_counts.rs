@@ -5,8 +5,8 @@ use orrery_model::{AttributeHash, Blocked, OutcomeStatus, ResourceState, Status,
 use rustc_hash::FxHashMap;
 
 use crate::encoding::{Code as _, REMOVAL};
-use crate::records::Records;
 use crate::records::pending_release::{MAY_EXIST_SQL, has_pending_release_sql, is_removing_sql};
+use crate::records::{Resources, Transactions as _};
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
@@ -82,14 +82,14 @@ fn state_of(row: &dyn Row) -> Result<ResourceState> {
     Ok(state)
 }
 
-impl Records<'_> {
+impl Resources<'_> {
     /// Counts resources by agent and status. Reads all of them: expensive.
     ///
     /// # Errors
     /// Database errors.
-    pub fn count_resources(&self, environment: EnvironmentKey) -> Result<Vec<StatusCount>> {
+    pub fn count(&self, environment: EnvironmentKey) -> Result<Vec<StatusCount>> {
         let mut counts: FxHashMap<(String, Status), Sum> = FxHashMap::default();
-        self.read(|sql| {
+        self.query(|sql| {
             let statement = counts_sql(sql.position_function());
             let groups = sql.all(&statement, values![environment.0], |row| {
                 let number =

@@ -5,10 +5,10 @@ use orrery_model::{Attributes, Source, Status};
 use rustc_hash::FxHashMap;
 
 use crate::encoding::{STATE_COLUMN_COUNT, STATE_COLUMNS, unpack_keys, unsigned};
-use crate::records::Records;
 use crate::records::resource_list::{
     JOINS, OWN_COLUMN_COUNT, ResourceLine, own_columns, removal_of, state_of,
 };
+use crate::records::{Resources, Transactions as _};
 use crate::resource_loader::parse_id;
 use crate::sql::{Row, RowExt as _, SqlValue};
 use crate::{EnvironmentKey, ResourceKey, ResourceOverview, Result, StoreError};
@@ -46,13 +46,13 @@ fn lookup_table_sql(rows: usize, columns: &[(&str, &str)]) -> String {
     format!("WITH wanted (place, {}) AS (VALUES {})", names.join(", "), rows.join(", "))
 }
 
-impl Records<'_> {
+impl Resources<'_> {
     /// Resources, managed or orphaned, with their desired state, in the given order; `None` for
     /// those that do not exist.
     ///
     /// # Errors
     /// Database errors.
-    pub fn resource_details(
+    pub fn details(
         &self,
         resources: &[(EnvironmentKey, &str)],
     ) -> Result<Vec<Option<ResourceDetailsRecord>>> {
@@ -77,7 +77,7 @@ impl Records<'_> {
                 values.extend([SqlValue::Integer(environment.0), SqlValue::Text(name)]);
             }
             values.resize(rows * 2, SqlValue::Null);
-            found.extend(self.read(|sql| {
+            found.extend(self.query(|sql| {
                 let mut found: Vec<Option<ResourceDetailsRecord>> = vec![None; resources.len()];
                 sql.visit(&statement, &values, &mut |row| {
                     let (position, details) = details_of(row)?;
@@ -96,7 +96,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn statuses_of(
+    pub fn statuses(
         &self,
         keys: &[ResourceKey],
     ) -> Result<FxHashMap<ResourceKey, (String, Status)>> {
@@ -112,7 +112,7 @@ impl Records<'_> {
             let mut values: Vec<SqlValue<'_>> =
                 keys.iter().map(|key| SqlValue::Integer(key.0)).collect();
             values.resize(rows, SqlValue::Null);
-            found.extend(self.read(|sql| {
+            found.extend(self.query(|sql| {
                 let mut found = Vec::with_capacity(keys.len());
                 sql.visit(&statement, &values, &mut |row| {
                     let status = state_of(row)?.map_or(Status::Orphaned, |state| state.status());

@@ -8,10 +8,10 @@ use orrery_model::{ResourceState, Status};
 use rustc_hash::FxHashMap;
 
 use crate::encoding::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
-use crate::records::Records;
 use crate::records::pending_release::{
     MAY_EXIST_SQL, RemovalStage, has_pending_release_sql, removal_code_sql, with_pending_intent,
 };
+use crate::records::{Resources, Transactions as _};
 use crate::resource_loader::parse_id;
 use crate::rows::ranges;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
@@ -510,12 +510,12 @@ impl Scan<'_> {
     }
 }
 
-impl Records<'_> {
+impl Resources<'_> {
     /// Lists resources in ascending or descending order of their ids, after an id.
     ///
     /// # Errors
     /// Database errors.
-    pub fn list_resources(
+    pub fn list(
         &self,
         environment: EnvironmentKey,
         query: &ResourceQuery,
@@ -523,7 +523,7 @@ impl Records<'_> {
         limit: usize,
     ) -> Result<ResourceLines> {
         let page = (after, limit.max(1));
-        self.read(|sql| {
+        self.query(|sql| {
             let set = match &query.set {
                 None => None,
                 Some(name) => {

@@ -1,23 +1,23 @@
 //! Counts of resources, in total and before a position, computed by the database without reading
 //! them.
 
-use crate::records::Records;
 use crate::records::pending_release::{MAY_EXIST_SQL, has_pending_release_sql};
+use crate::records::{Resources, Transactions as _};
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
 /// Range of ids: after the first text and before the second.
 pub type IdRange<'a> = (&'a str, &'a str);
 
-impl Records<'_> {
+impl Resources<'_> {
     /// Entities that resources of an environment have or had, by name.
     ///
     /// # Errors
     /// Database errors.
-    pub fn resource_entities(&self, environment: EnvironmentKey) -> Result<Vec<String>> {
+    pub fn entities(&self, environment: EnvironmentKey) -> Result<Vec<String>> {
         let select = "SELECT name FROM resource_type WHERE environment = ?1";
         let mut found =
-            self.read(|sql| sql.all(select, values![environment.0], |row| row.string(0)))?;
+            self.query(|sql| sql.all(select, values![environment.0], |row| row.string(0)))?;
         found.sort_unstable();
         Ok(found)
     }
@@ -47,7 +47,7 @@ impl Records<'_> {
              WHERE resource.environment = ?1 AND resource.name > ?2 AND resource.name < ?3 \
              AND ({is_listed})"
         );
-        self.read(|sql| {
+        self.query(|sql| {
             let mut count = 0;
             for (low, high) in ranges {
                 let found = sql.first(&select, values![environment.0, *low, *high], |row| {

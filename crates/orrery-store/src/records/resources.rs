@@ -1,14 +1,19 @@
 //! Views of one resource: its line in lists, its history, its dependents.
 
+use std::collections::BTreeMap;
+
 use orrery_model::{AttributeHash, Status, Timestamp, VersionNumber};
 
 use crate::encoding::{hash_from, pack_keys, unpack_keys, version_number_from};
-use crate::records::Records;
 use crate::records::resource_list::{
     ResourceLine, ResourceQuery, resolve_names, select, unresolved_line,
 };
+use crate::records::{Resources, Transactions as _};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
-use crate::{EnvironmentKey, ResourceKey, Result, StoreError, values};
+use crate::{
+    EnvironmentKey, ResourceFilter, ResourceKey, ResourceOverview, ResourcePage, Result,
+    StoreError, values,
+};
 
 /// Desired state of a resource from one version on.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,16 +30,16 @@ pub struct HistoryEntry {
 /// need a full scan, for which fewer statements are better.
 const FIRST_SCAN: i64 = 1_000;
 
-impl Records<'_> {
+impl Resources<'_> {
     /// One resource, managed or orphaned.
     ///
     /// # Errors
     /// `NoResource` if it does not exist.
-    pub fn resource_line(&self, environment: EnvironmentKey, id: &str) -> Result<ResourceLine> {
+    pub fn line(&self, environment: EnvironmentKey, id: &str) -> Result<ResourceLine> {
         let statement =
             format!("{} WHERE resource.environment = ?1 AND resource.name = ?2", select());
         let query = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
-        self.read(|sql| {
+        self.query(|sql| {
             let mut found = None;
             sql.visit(&statement, values![environment.0, id], &mut |row| {
                 found = unresolved_line(row, &query, None)?;
@@ -50,12 +55,8 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NoResource` if it does not exist.
-    pub fn resource_history(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-    ) -> Result<Vec<HistoryEntry>> {
-        self.read(|sql| {
+    pub fn history(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<HistoryEntry>> {
+        self.query(|sql| {
             let find = "SELECT id, head FROM resource WHERE environment = ?1 AND name = ?2";
             let found = sql.first(find, values![environment.0, id], |row| {
                 Ok((row.int(0)?, row.integer(1)?))
@@ -125,7 +126,7 @@ impl Records<'_> {
         after: &str,
         limit: usize,
     ) -> Result<Vec<(ResourceKey, String)>> {
-        self.read(|sql| {
+        self.query(|sql| {
             let find = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2";
             let key = sql.first(find, values![environment.0, id], |row| row.int(0))?;
             let key = key.ok_or_else(|| StoreError::NoResource(id.to_owned()))?;
@@ -184,4 +185,52 @@ fn names_of(sql: &mut dyn Sql, keys: &[ResourceKey]) -> Result<Vec<String>> {
     }
     names.sort_unstable();
     Ok(names)
+}
+
+impl Resources<'_> {
+    /// Resources in the order of their ids, after the id `after`.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn overviews(
+        &self,
+        environment: EnvironmentKey,
+        filter: &ResourceFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<ResourcePage> {
+        self.backend().list_resources(environment, filter, after, limit)
+    }
+
+    /// One resource, if it exists.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn find(&self, environment: EnvironmentKey, id: &str) -> Result<Option<ResourceOverview>> {
+        self.backend().find_resource(environment, id)
+    }
+
+    /// Desired state of a resource in the newest version that has it.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn read(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+    ) -> Result<Option<orrery_model::Resource>> {
+        self.backend().read_resource(environment, id)
+    }
+
+    /// Number of resources by status.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>> {
+        let mut counts = BTreeMap::new();
+        for count in self.count(environment)? {
+            *counts.entry(count.status).or_default() += count.count;
+        }
+        Ok(counts)
+    }
 }

@@ -2,7 +2,7 @@
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, record_change};
+use crate::records::{Secrets, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
@@ -43,14 +43,14 @@ fn revision(sql: &mut dyn Sql, environment: Option<EnvironmentKey>, name: &str) 
     Ok(found.unwrap_or(0))
 }
 
-impl Records<'_> {
+impl Secrets<'_> {
     /// Stores a sealed value, replacing an older one. Returns its revision. `is_known` tells
     /// whether the caller has the key of a sealed value: two processes that start with an empty
     /// vault must not seal with different keys.
     ///
     /// # Errors
     /// `OtherKey` if a remaining value was sealed with an unknown key; database errors.
-    pub fn put_secret(
+    pub fn put(
         &self,
         environment: Option<EnvironmentKey>,
         name: &str,
@@ -58,15 +58,15 @@ impl Records<'_> {
         is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<i64> {
-        self.put_secret_if(environment, (name, None), sealed, is_known, now)
+        self.put_if(environment, (name, None), sealed, is_known, now)
     }
 
-    /// As `put_secret`; with a revision, only if the stored value still has it: zero if there is
+    /// As `put`; with a revision, only if the stored value still has it: zero if there is
     /// none.
     ///
     /// # Errors
-    /// `Outdated` after a concurrent change; those of `put_secret`.
-    pub fn put_secret_if(
+    /// `Outdated` after a concurrent change; those of `put`.
+    pub fn put_if(
         &self,
         environment: Option<EnvironmentKey>,
         (name, expected): (&str, Option<i64>),
@@ -74,7 +74,7 @@ impl Records<'_> {
         is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<i64> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name("secrets")?;
             StoreError::check_revision("secret", expected, revision(sql, environment, name)?)?;
             let others = "SELECT sealed FROM secret WHERE environment <> ?1 OR name <> ?2";
@@ -101,14 +101,14 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `OtherKey` if a value was sealed with an unknown key; database errors.
-    pub fn put_own_secret_if_absent(
+    pub fn put_own_if_absent(
         &self,
         name: &str,
         sealed: &[u8],
         is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<SecretRecord> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name("secrets")?;
             let all = "SELECT sealed FROM secret";
             let foreign =
@@ -130,28 +130,28 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn secrets(&self, environment: Option<EnvironmentKey>) -> Result<Vec<SecretRecord>> {
+    pub fn list(&self, environment: Option<EnvironmentKey>) -> Result<Vec<SecretRecord>> {
         let select = format!("{COLUMNS} WHERE environment = ?1 ORDER BY name");
-        self.read(|sql| sql.all(&select, values![environment_number(environment)], from_row))
+        self.query(|sql| sql.all(&select, values![environment_number(environment)], from_row))
     }
 
     /// All secrets of all environments, for a change of the key.
     ///
     /// # Errors
     /// Database errors.
-    pub fn all_secrets(&self) -> Result<Vec<SecretRecord>> {
+    pub fn all(&self) -> Result<Vec<SecretRecord>> {
         let select = format!("{COLUMNS} ORDER BY environment, name");
-        self.read(|sql| sql.all(&select, &[], from_row))
+        self.query(|sql| sql.all(&select, &[], from_row))
     }
 
     /// One secret.
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn secret(&self, environment: Option<EnvironmentKey>, name: &str) -> Result<SecretRecord> {
+    pub fn get(&self, environment: Option<EnvironmentKey>, name: &str) -> Result<SecretRecord> {
         let select = format!("{COLUMNS} WHERE environment = ?1 AND name = ?2");
         let values = values![environment_number(environment), name];
-        let found = self.read(|sql| sql.first(&select, values, from_row))?;
+        let found = self.query(|sql| sql.first(&select, values, from_row))?;
         found.ok_or_else(|| StoreError::not_found("secret", name))
     }
 
@@ -160,8 +160,8 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn reseal_secrets(&self, resealed: &[SecretRecord]) -> Result<u64> {
-        self.write(|sql| {
+    pub fn reseal(&self, resealed: &[SecretRecord]) -> Result<u64> {
+        self.transact(|sql| {
             let mut replaced = 0;
             for record in resealed {
                 let update = "UPDATE secret SET sealed = ?3 \
@@ -179,27 +179,27 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NotFound` if it does not exist.
-    pub fn delete_secret(
+    pub fn delete(
         &self,
         environment: Option<EnvironmentKey>,
         name: &str,
         now: Timestamp,
     ) -> Result<()> {
-        self.delete_secret_if(environment, name, None, now)
+        self.delete_if(environment, name, None, now)
     }
 
-    /// As `delete_secret`; with `expected`, only if it still has that revision.
+    /// As `delete`; with `expected`, only if it still has that revision.
     ///
     /// # Errors
     /// `Outdated` after a concurrent change; `NotFound` if it does not exist.
-    pub fn delete_secret_if(
+    pub fn delete_if(
         &self,
         environment: Option<EnvironmentKey>,
         name: &str,
         expected: Option<i64>,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             sql.lock_name("secrets")?;
             let current = revision(sql, environment, name)?;
             if current == 0 {

@@ -1,8 +1,10 @@
 //! Stored settings of environments: JSON texts by name, and their protection.
 
+use std::collections::BTreeMap;
+
 use orrery_model::Timestamp;
 
-use crate::records::{Records, record_change};
+use crate::records::{Settings, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
@@ -51,35 +53,35 @@ const SET: &str = "INSERT INTO setting (environment, name, value, protected_by) 
      VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) \
      DO UPDATE SET value = excluded.value, protected_by = excluded.protected_by";
 
-impl Records<'_> {
+impl Settings<'_> {
     /// All settings of an environment that are set, by name.
     ///
     /// # Errors
     /// Database errors.
-    pub fn settings(&self, environment: EnvironmentKey) -> Result<Vec<SettingRecord>> {
-        self.read(|sql| sql.all(SELECT, values![environment.0], from_row))
+    pub fn list(&self, environment: EnvironmentKey) -> Result<Vec<SettingRecord>> {
+        self.query(|sql| sql.all(SELECT, values![environment.0], from_row))
     }
 
     /// Sets a value, or restores the default.
     ///
     /// # Errors
     /// `Protected` if users cannot change it.
-    pub fn change_setting(
+    pub fn change(
         &self,
         environment: EnvironmentKey,
         name: &str,
         value: Option<&serde_json::Value>,
         now: Timestamp,
     ) -> Result<()> {
-        self.change_setting_if(environment, name, value, None, now)
+        self.change_if(environment, name, value, None, now)
     }
 
-    /// As `change_setting`; with `expected`, only if the setting still has that revision: zero if
+    /// As `change`; with `expected`, only if the setting still has that revision: zero if
     /// it is not set.
     ///
     /// # Errors
     /// `Outdated` after a concurrent change; `Protected` if users cannot change it.
-    pub fn change_setting_if(
+    pub fn change_if(
         &self,
         environment: EnvironmentKey,
         name: &str,
@@ -88,7 +90,7 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<()> {
         let text = value.map(serde_json::Value::to_string);
-        self.write(|sql| {
+        self.transact(|sql| {
             let key = values![environment.0, name];
             let old = sql.first(SELECT_ONE, key, from_row)?;
             let revision = old.as_ref().map_or(UNSET, SettingRecord::revision);
@@ -109,14 +111,14 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn protect_settings(
+    pub fn protect(
         &self,
         environment: EnvironmentKey,
         settings: &[(&str, serde_json::Value)],
         protected_by: &str,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|sql| {
+        self.transact(|sql| {
             let lift = "UPDATE setting SET protected_by = NULL \
                  WHERE environment = ?1 AND protected_by = ?2";
             sql.run(lift, values![environment.0, protected_by])?;
@@ -132,13 +134,39 @@ impl Records<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub fn setting_of_all_environments(
+    pub fn of_all_environments(
         &self,
         name: &str,
     ) -> Result<Vec<(EnvironmentKey, serde_json::Value)>> {
         let select = "SELECT environment, value FROM setting WHERE name = ?1";
-        self.read(|sql| {
+        self.query(|sql| {
             sql.all(select, values![name], |row| Ok((EnvironmentKey(row.int(0)?), row.json(1)?)))
         })
+    }
+}
+
+impl Settings<'_> {
+    /// Values of the settings that are not at their defaults.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn values(
+        &self,
+        environment: EnvironmentKey,
+    ) -> Result<BTreeMap<String, serde_json::Value>> {
+        self.backend().settings(environment)
+    }
+
+    /// Sets a value; `None` restores the default.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn set(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: Option<&serde_json::Value>,
+    ) -> Result<()> {
+        self.backend().set_setting(environment, name, value)
     }
 }

@@ -9,7 +9,7 @@ use crate::encoding::{
     Code as _, ORIGIN_ADOPTED, ORIGIN_CREATED, flags_from_code, hash_from, optional_hash_from,
     unpack_keys,
 };
-use crate::records::Records;
+use crate::records::{Resources, Transactions as _};
 use crate::resource_loader::parse_id;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, ResourceKey, Result, values};
@@ -205,18 +205,18 @@ fn read(
     Ok(found)
 }
 
-impl Records<'_> {
+impl Resources<'_> {
     /// Resources that were deployed and may still exist, in the order of their ids. Leaves out
     /// those that no handler ever deployed, and those whose versions are all deleted.
     ///
     /// # Errors
     /// Database errors.
-    pub fn unmanaged_resources(
+    pub fn unmanaged(
         &self,
         environment: EnvironmentKey,
         scope: RemovalScope,
     ) -> Result<Vec<DeployedResource>> {
-        self.read(|sql| {
+        self.query(|sql| {
             let found = read(sql, environment, scope)?;
             let mut names = Names::default();
             names.resources.extend(found.iter().map(|(key, one)| (*key, Some(one.id.clone()))));

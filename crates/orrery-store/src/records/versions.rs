@@ -1,12 +1,16 @@
 //! Views of versions, and the base of a put of some sets.
 
-use orrery_model::{AttributeHash, VersionNumber};
+use orrery_model::{AttributeHash, Timestamp, Version, VersionNumber};
 
 use crate::encoding::{flags_from_code, hash_from, unpack_keys, version_number_from};
-use crate::records::Records;
+use crate::records::{NewRequest, RequestRecord, Transactions as _, Versions};
+use crate::resource_loader::ResourceLoader;
 use crate::rows::ranges;
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, ResourceFilter, ResourceKey, Result, StoreError, values};
+use crate::{
+    EnvironmentKey, NewVersion, PutOutcome, ResourceDiff, ResourceFilter, ResourceKey, ResourceRow,
+    Result, StoreError, UndefinedParameter, VersionInfo, values,
+};
 
 /// Rows scanned per page.
 const SCAN_MAX: usize = 10_000;
@@ -48,14 +52,14 @@ fn names(sql: &mut dyn Sql, keys: &[ResourceKey]) -> Result<Vec<String>> {
     Ok(found)
 }
 
-impl Records<'_> {
+impl Versions<'_> {
     /// The version that was stored last: the base of a put of some sets.
     ///
     /// # Errors
     /// Database errors.
-    pub fn newest_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
+    pub fn newest(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
         let select = "SELECT number FROM version WHERE environment = ?1 ORDER BY step DESC LIMIT 1";
-        self.read(|sql| {
+        self.query(|sql| {
             sql.first(select, values![environment.0], |row| version_number_from(row.int(0)?))
         })
     }
@@ -66,7 +70,8 @@ impl Records<'_> {
     /// Database errors.
     pub fn has_release(&self, environment: EnvironmentKey) -> Result<bool> {
         let select = "SELECT number FROM version WHERE environment = ?1 AND released = 1 LIMIT 1";
-        let found = self.read(|sql| sql.first(select, values![environment.0], |row| row.int(0)))?;
+        let found =
+            self.query(|sql| sql.first(select, values![environment.0], |row| row.int(0)))?;
         Ok(found.is_some())
     }
 
@@ -77,7 +82,7 @@ impl Records<'_> {
     pub fn environments_with_release(&self) -> Result<Vec<EnvironmentKey>> {
         let select = "SELECT id FROM environment WHERE EXISTS (SELECT 1 FROM version \
              WHERE version.environment = environment.id AND version.released = 1)";
-        self.read(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
+        self.query(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
     }
 
     /// Newest revisions of resources, in the given order; `None` for those that the newest version
@@ -93,7 +98,7 @@ impl Records<'_> {
         let select = "SELECT revision.resource_set, revision.hash, revision.requires \
              FROM resource JOIN revision ON revision.id = resource.head \
              WHERE resource.environment = ?1 AND resource.name = ?2";
-        self.read(|sql| {
+        self.query(|sql| {
             let mut found = Vec::with_capacity(ids.len());
             for id in ids {
                 let row = sql.first(select, values![environment.0, *id], |row| {
@@ -119,7 +124,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// `NoVersion`.
-    pub fn version_resources(
+    pub fn resources(
         &self,
         environment: EnvironmentKey,
         version: VersionNumber,
@@ -127,7 +132,7 @@ impl Records<'_> {
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<VersionEntry>, Option<String>)> {
-        self.read(|sql| {
+        self.query(|sql| {
             let find = "SELECT step FROM version WHERE environment = ?1 AND number = ?2";
             let number = i64::from(version.0);
             let step = sql.first(find, values![environment.0, number], |row| row.int(0))?;
@@ -225,4 +230,126 @@ pub(super) fn matches_value(filter: &ResourceFilter, name: &str) -> bool {
     let Some(pattern) = &filter.value else { return true };
     let value = crate::resource_loader::parse_id(name);
     value.is_ok_and(|id| crate::glob::matches_or_contains(pattern, id.value()))
+}
+
+impl Versions<'_> {
+    /// Reserves the next version number. Gaps are normal.
+    ///
+    /// # Errors
+    /// `NoEnvironment`.
+    pub fn reserve(&self, environment: EnvironmentKey) -> Result<VersionNumber> {
+        self.backend().reserve_version(environment)
+    }
+
+    /// Stores a version. Resources that equal those of the newest version are shared with it.
+    ///
+    /// # Errors
+    /// `DuplicateResource`, `DanglingRequires`, `BaseChanged`, `OtherProject`, `VersionExists`,
+    /// `VersionNotReserved`; `StaleEpoch` under a lease that is not the current one.
+    pub fn put(&self, environment: EnvironmentKey, version: &NewVersion<'_>) -> Result<PutOutcome> {
+        self.backend().put_version(environment, version)
+    }
+
+    /// Makes a version the desired state.
+    ///
+    /// # Errors
+    /// `NoVersion`.
+    pub fn release(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.backend().release_version(environment, number, now)
+    }
+
+    /// Releases a version, if it is not released yet, and adds a request to its engine, in one
+    /// transaction: a reader sees both or neither.
+    ///
+    /// # Errors
+    /// `NoVersion`.
+    pub fn release_with_request(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        request: &NewRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestRecord> {
+        self.backend().release_with_request(environment, number, request, now)
+    }
+
+    /// Versions by ascending number.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn list(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
+        self.backend().versions(environment)
+    }
+
+    /// Visits the resources of a version in the order of their ids. The visitor must not call the
+    /// store, which may hold its only connection meanwhile.
+    ///
+    /// # Errors
+    /// `NoVersion`.
+    pub fn read(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        visit: &mut dyn FnMut(ResourceRow<'_>),
+    ) -> Result<VersionInfo> {
+        self.backend().read_version(environment, number, visit)
+    }
+
+    /// Reads a whole version into memory.
+    ///
+    /// # Errors
+    /// `NoVersion`.
+    pub fn load(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<Version> {
+        let mut loader = ResourceLoader::default();
+        let info = self.read(environment, number, &mut |row| loader.add(row))?;
+        Ok(Version { number, made_at: info.made_at, info: info.info, resources: loader.finish()? })
+    }
+
+    /// Visits the differences in the order of ids. Source locations do not count.
+    ///
+    /// # Errors
+    /// `NoVersion`.
+    pub fn diff(
+        &self,
+        environment: EnvironmentKey,
+        from: VersionNumber,
+        to: VersionNumber,
+        visit: &mut dyn FnMut(ResourceDiff),
+    ) -> Result<()> {
+        self.backend().diff_versions(environment, from, to, visit)
+    }
+
+    /// Undefined parameters of a version; true for those that are resolved now.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn unknowns(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+    ) -> Result<Vec<(UndefinedParameter, bool)>> {
+        self.backend().unknowns(environment, number)
+    }
+
+    /// Deletes a version and everything that only it refers to.
+    ///
+    /// # Errors
+    /// `NoVersion`; refuses the processed version and the newest released one.
+    pub fn delete(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
+        self.backend().delete_version(environment, number)
+    }
+
+    /// Deletes the oldest versions until `keep` are left, except those in use. Returns the deleted
+    /// ones.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn retain(&self, environment: EnvironmentKey, keep: usize) -> Result<Vec<VersionNumber>> {
+        self.backend().retain_versions(environment, keep)
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use orrery_model::{EnvironmentId, ProjectId};
+use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
 
 use super::{record_change, text_from};
 use crate::{AgentState, EnvironmentInfo, EnvironmentKey, Result, StoreError};
@@ -29,14 +31,14 @@ pub(super) fn create_environment(
     name: &str,
 ) -> Result<EnvironmentInfo> {
     let sql = "INSERT INTO project (uuid, name) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
-    tx.execute(sql, params![&random_uuid(tx)?[..], project])?;
+    tx.execute(sql, params![ProjectId::new(Uuid::new_v4()).into_bytes(), project])?;
     let sql = "SELECT id FROM project WHERE name = ?1";
     let project_id: i64 = tx.query_row(sql, [project], |row| row.get(0))?;
-    let uuid = random_uuid(tx)?;
+    let uuid = EnvironmentId::new(Uuid::new_v4());
     let key = super::allocate_id(tx, "environment")?;
     let sql = "INSERT INTO environment (id, uuid, project, name) VALUES (?1, ?2, ?3, ?4) \
          ON CONFLICT (project, name) DO NOTHING";
-    if tx.execute(sql, params![key, &uuid[..], project_id, name])? == 0 {
+    if tx.execute(sql, params![key, uuid.into_bytes(), project_id, name])? == 0 {
         let (project, name) = (project.to_owned(), name.to_owned());
         return Err(StoreError::EnvironmentExists { project, name });
     }
@@ -46,33 +48,6 @@ pub(super) fn create_environment(
         project: project.to_owned(),
         name: name.to_owned(),
     })
-}
-
-/// A random UUID (version 4), from the random source of the database.
-fn random_uuid(tx: &Connection) -> Result<[u8; 16]> {
-    let mut uuid: [u8; 16] = tx.query_row("SELECT randomblob(16)", (), |row| row.get(0))?;
-    uuid[6] = uuid[6] & 0x0f | 0x40;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    Ok(uuid)
-}
-
-fn environment_from(row: &Row<'_>) -> rusqlite::Result<EnvironmentInfo> {
-    Ok(EnvironmentInfo {
-        key: EnvironmentKey(row.get(0)?),
-        uuid: row.get(1)?,
-        project: row.get(2)?,
-        name: row.get(3)?,
-    })
-}
-
-pub(super) fn environments(tx: &Connection) -> Result<Vec<EnvironmentInfo>> {
-    let mut statement = tx.prepare_cached(
-        "SELECT environment.id, environment.uuid, project.name, environment.name \
-         FROM environment JOIN project ON project.id = environment.project \
-         ORDER BY project.name, environment.name",
-    )?;
-    let found = statement.query_map((), environment_from)?.collect::<rusqlite::Result<_>>()?;
-    Ok(found)
 }
 
 pub(super) fn settings(

@@ -1,7 +1,7 @@
 //! The store in one SQLite file.
 //!
 //! One connection writes, under the lock of `crate::lock`; others read, each in a transaction of
-//! its own, and never block the writer. The methods of `Store` are in the modules below, as
+//! its own, and never block the writer. The methods of `Backend` are in the modules below, as
 //! functions on a connection that is in a transaction:
 //!
 //! | module | content |
@@ -26,7 +26,7 @@ mod retention;
 mod sql;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use orrery_base::lock::IgnorePoison;
@@ -36,11 +36,12 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::idempotency;
 use crate::lock::WriterLock;
 use crate::sql::Sql as _;
+use crate::store::backend::Backend;
 use crate::{
     Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PutOutcome,
     RenewalOutcome, RequestRecord, ResourceDiff, ResourceFilter, ResourceOverview, ResourcePage,
-    ResourceRow, Result, ResultBatch, StartedAction, StateRecord, StateRow, Store, StoreError,
+    ResourceRow, Result, ResultBatch, StartedAction, StateRecord, StateRow, StoreError,
     StoredParameter, UndefinedParameter, VersionInfo,
 };
 
@@ -65,7 +66,7 @@ fn commit<T>(
 
 /// A store in one SQLite file, or in memory.
 #[derive(Debug)]
-pub struct SqliteStore {
+pub(crate) struct SqliteStore {
     /// `None` in memory.
     path: Option<PathBuf>,
     /// Idle connections. Declared before the writer, because the last connection to close cleans up
@@ -85,7 +86,7 @@ impl SqliteStore {
     /// # Errors
     /// `Busy` if another process has it; `Newer`, `Foreign` or `Damaged` if it is not usable, in
     /// which case the file stays unchanged.
-    pub fn open(path: impl Into<PathBuf>, holder: &Holder) -> Result<Self> {
+    pub(crate) fn open(path: impl Into<PathBuf>, holder: &Holder) -> Result<Self> {
         let path = path.into();
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             std::fs::create_dir_all(parent).map_err(|error| StoreError::io(parent, error))?;
@@ -112,7 +113,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// `Missing` if it does not exist; otherwise as `open`, except `Busy`.
-    pub fn open_read_only(path: impl Into<PathBuf>) -> Result<Self> {
+    pub(crate) fn open_read_only(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         open::check_readable(&path)?;
         let reader = open::open_reader(&path)?;
@@ -124,13 +125,9 @@ impl SqliteStore {
     ///
     /// # Errors
     /// If memory cannot be allocated.
-    pub fn in_memory() -> Result<Self> {
+    pub(crate) fn in_memory() -> Result<Self> {
         let writer = Some(Mutex::new(open::open_memory()?));
         Ok(SqliteStore { path: None, writer, readers: Mutex::default(), _lock: None })
-    }
-
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
     }
 
     /// Runs `work` in a transaction that is committed if it succeeds.
@@ -245,7 +242,7 @@ fn allocate_id(tx: &Connection, table: &'static str) -> Result<i64> {
     Ok(statement.query_row((), |row| row.get(0))?)
 }
 
-impl Store for SqliteStore {
+impl Backend for SqliteStore {
     crate::shared_methods::impl_shared_methods!();
 
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {

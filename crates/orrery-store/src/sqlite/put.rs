@@ -26,6 +26,7 @@ pub(super) fn put_version(
     let given = SortedInput::new(new.resources)?;
     let files = intern_files(tx, new.resources)?;
     let mut delta = compare(tx, environment, &given, &files, new.scope)?;
+    delta.assert_disjoint(&given);
     write_sources(tx, environment, new.resources, &files, &delta.relocated)?;
     let newest = newest_version(tx, environment)?;
     check_base(new.base, newest.map(|(number, _)| number))?;
@@ -57,6 +58,7 @@ pub(super) fn put_version(
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let before = newest.map_or(0, |(_, total)| i64::try_from(total).unwrap_or(i64::MAX));
     let total = before + count(added) - count(delta.removed.len());
+    delta.assert_complete(new.scope, total);
     tx.execute(
         "INSERT INTO step (id, environment, first_revision, end_revision) VALUES (?1, ?2, ?3, ?4)",
         params![step, environment.0, revisions, end],

@@ -42,8 +42,7 @@ pub(super) fn release_with_request(
         Ok(()) | Err(StoreError::AlreadyReleased(_)) => {}
         Err(error) => return Err(error),
     }
-    let NewRequest { uuid, kind, payload } = *request;
-    insert_request(&mut SqliteTransaction(tx), environment, &uuid, kind, payload, now)
+    insert_request(&mut SqliteTransaction(tx), environment, request, now)
 }
 
 pub(super) fn newest_released(

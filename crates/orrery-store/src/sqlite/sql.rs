@@ -19,6 +19,7 @@ impl ToSql for SqlValue<'_> {
             SqlValue::Integer(value) => ValueRef::Integer(*value),
             SqlValue::Text(text) => ValueRef::Text(text.as_bytes()),
             SqlValue::Blob(bytes) => ValueRef::Blob(bytes),
+            SqlValue::Id(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }

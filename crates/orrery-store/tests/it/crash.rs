@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use orrery_model::{Change, Resource, Timestamp};
 use orrery_store::{
-    ActionKind, EnvironmentKey, Lease, LeaseRequest, PostgresStore, ResultRecord, SqliteStore,
-    StartedAction, Store, load_version,
+    ActionKind, EnvironmentKey, Lease, LeaseRequest, ResultRecord, StartedAction, Store,
 };
 use orrery_testing::TestDatabase;
 
@@ -59,9 +58,9 @@ impl StoreLocation {
     }
 
     /// A store for a reader.
-    fn open_reader(&self) -> Box<dyn Store> {
+    fn open_reader(&self) -> Store {
         match self {
-            StoreLocation::File(path) => Box::new(SqliteStore::open_read_only(path).unwrap()),
+            StoreLocation::File(path) => Store::open_read_only(path).unwrap(),
             StoreLocation::Database(_) => open(&self.name()),
         }
     }
@@ -79,20 +78,20 @@ impl StoreLocation {
     }
 }
 
-fn open(location: &Path) -> Box<dyn Store> {
+fn open(location: &Path) -> Store {
     match location.to_str() {
         Some(url) if url.starts_with("postgres://") => {
-            Box::new(PostgresStore::open(url, &holder("crash")).unwrap())
+            Store::connect(url, &holder("crash")).unwrap()
         }
-        _ => Box::new(SqliteStore::open(location, &holder("crash")).unwrap()),
+        _ => Store::open(location, &holder("crash")).unwrap(),
     }
 }
 
 /// A short lease, so that no test waits long for it to expire.
-fn short_lease(store: &dyn Store, environment: EnvironmentKey) -> Lease {
+fn short_lease(store: &Store, environment: EnvironmentKey) -> Lease {
     let (now, expires) = (Timestamp(0), Some(Timestamp(1)));
     let request = LeaseRequest { holder: holder("crash"), now, expires };
-    store.acquire_lease(environment, &request).unwrap()
+    store.leases().acquire(environment, &request).unwrap()
 }
 
 fn resources(generation: u32) -> Vec<Resource> {
@@ -104,14 +103,14 @@ fn resources(generation: u32) -> Vec<Resource> {
 }
 
 /// The newest version, and the time of all states: the number of the last batch.
-fn progress(store: &dyn Store, environment: EnvironmentKey) -> (u32, i64) {
-    let versions = store.versions(environment).unwrap();
+fn progress(store: &Store, environment: EnvironmentKey) -> (u32, i64) {
+    let versions = store.versions().list(environment).unwrap();
     let version = versions.last().map_or(0, |version| version.number.0);
     let mut times: Vec<i64> = Vec::new();
     let see = &mut |row: orrery_store::StateRow<'_>| {
         times.push(row.state.last_run_at.map_or(0, |at| at.0));
     };
-    store.read_states(environment, see).unwrap();
+    store.engine().read_states(environment, see).unwrap();
     times.dedup();
     assert!(times.len() <= 1, "a batch was stored in part: {times:?}");
     (version, times.first().copied().unwrap_or(0))
@@ -120,8 +119,8 @@ fn progress(store: &dyn Store, environment: EnvironmentKey) -> (u32, i64) {
 /// The child: puts a version and records batches for ever, and prints each acknowledgement.
 pub(crate) fn write_until_killed(location: &str) {
     let store = open(location.as_ref());
-    let store = &*store;
-    let environment = store.default_environment().unwrap();
+    let store = &store;
+    let environment = store.environments().ensure_default().unwrap();
     let lease = short_lease(store, environment);
     let (mut version, mut batch) = progress(store, environment);
     let change = Change::default();
@@ -130,7 +129,7 @@ pub(crate) fn write_until_killed(location: &str) {
         version += 1;
         let wanted = resources(version);
         let stored = put(store, environment, &wanted).unwrap();
-        store.process_version(&lease, stored.number, &[]).unwrap();
+        store.engine().process_version(&lease, stored.number, &[]).unwrap();
         writeln!(say, "version {}", stored.number).unwrap();
         for _ in 0..5 {
             batch += 1;
@@ -145,7 +144,7 @@ pub(crate) fn write_until_killed(location: &str) {
                     at,
                 })
                 .collect();
-            store.begin_actions(&lease, &starts).unwrap();
+            store.engine().begin_actions(&lease, &starts).unwrap();
             writeln!(say, "begun {batch}").unwrap();
             let states: Vec<_> = wanted.iter().map(|resource| deployed(resource, at)).collect();
             let results: Vec<ResultRecord<'_>> = stored
@@ -158,7 +157,7 @@ pub(crate) fn write_until_killed(location: &str) {
                     ..empty_result(*key)
                 })
                 .collect();
-            store.record_results(&lease, &results).unwrap();
+            store.engine().record_results(&lease, &results).unwrap();
             writeln!(say, "results {batch}").unwrap();
             say.flush().unwrap();
         }
@@ -211,11 +210,11 @@ fn nothing_acknowledged_is_lost(location: &StoreLocation) {
         // A reader may come before the next engine starts.
         let seen = (round % 2 == 0).then(|| {
             let reader = location.open_reader();
-            progress(&*reader, reader.default_environment().unwrap())
+            progress(&reader, reader.environments().ensure_default().unwrap())
         });
         let store = open(&location.name());
-        let store = &*store;
-        let environment = store.default_environment().unwrap();
+        let store = &store;
+        let environment = store.environments().ensure_default().unwrap();
         assert_eq!(store.check().unwrap(), [""; 0], "round {round}");
         let (version, batch) = progress(store, environment);
         assert!(seen.is_none_or(|seen| seen == (version, batch)), "{seen:?}");
@@ -228,7 +227,7 @@ fn nothing_acknowledged_is_lost(location: &StoreLocation) {
             "{batch} {acknowledged:?}"
         );
         let number = orrery_model::VersionNumber(version);
-        let loaded = load_version(store, environment, number).unwrap();
+        let loaded = store.versions().load(environment, number).unwrap();
         assert_eq!(loaded.resources, resources(version));
         interrupted_rounds += u32::from(check_marks(store, environment, &acknowledged, batch));
         last_batch = batch;
@@ -285,9 +284,9 @@ fn kill_during_creation(moment: impl FnOnce(&mut Child, &Path)) {
     moment(&mut child, &path);
     child.kill().unwrap();
     child.wait().unwrap();
-    let store = SqliteStore::open(&path, &holder("checker")).unwrap();
-    let environment = store.default_environment().unwrap();
-    let next = store.versions(environment).unwrap().len() + 1;
+    let store = Store::open(&path, &holder("checker")).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    let next = store.versions().list(environment).unwrap().len() + 1;
     let number = put(&store, environment, &resources(0)).unwrap().number;
     assert_eq!(usize::try_from(number.0).unwrap(), next);
     assert_eq!(store.check().unwrap(), [""; 0]);
@@ -295,20 +294,20 @@ fn kill_during_creation(moment: impl FnOnce(&mut Child, &Path)) {
 
 /// The next engine finds all begun actions without a result. Returns true if there were any.
 fn check_marks(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     acknowledged: &Acknowledged,
     batch: i64,
 ) -> bool {
     let lease = short_lease(store, environment);
-    let interrupted = store.recover_actions(&lease).unwrap();
+    let interrupted = store.engine().recover_actions(&lease).unwrap();
     if acknowledged.begun > batch {
         assert_eq!(interrupted.len(), RESOURCES);
     }
     for started in &interrupted {
         assert!(started.at.0 > batch, "{started:?} has its result in batch {batch}");
     }
-    let log = store.actions(environment, named("001").as_str(), None, 1000).unwrap();
+    let log = store.actions().of_resource(environment, named("001").as_str(), None, 1000).unwrap();
     let results: Vec<i64> = log
         .iter()
         .filter(|action| action.finished.is_some())
@@ -316,6 +315,6 @@ fn check_marks(
         .collect();
     let expected: Vec<i64> = (1..=batch).rev().take(results.len()).collect();
     assert_eq!(results, expected);
-    store.release_lease(&lease).unwrap();
+    store.leases().release(&lease).unwrap();
     !interrupted.is_empty()
 }

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, Holder, NewVersion, PutScope, ResultRecord, SqliteStore, Store, StoreError,
-    current_writer, load_version,
+    EnvironmentKey, Holder, NewVersion, PutScope, ResultRecord, Store, StoreError, current_writer,
 };
 use tempfile::TempDir;
 
@@ -44,16 +43,15 @@ fn temporary_path() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-fn open(path: &Path) -> (SqliteStore, EnvironmentKey) {
-    let store = SqliteStore::open(path, &holder("test")).unwrap();
-    let environment = store.default_environment().unwrap();
+fn open(path: &Path) -> (Store, EnvironmentKey) {
+    let store = Store::open(path, &holder("test")).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     (store, environment)
 }
 
 fn a_new_file_is_for_its_owner_only() {
     let (_directory, path) = temporary_path();
-    let (store, _) = open(&path);
-    assert_eq!(store.path(), Some(&*path));
+    let _opened = open(&path);
     for entry in fs::read_dir(path.parent().unwrap()).unwrap() {
         let entry = entry.unwrap();
         let mode = entry.metadata().unwrap().permissions().mode();
@@ -70,14 +68,14 @@ fn everything_is_there_when_opened_again() {
         let lease = lease(&store, environment);
         let stored = put(&store, environment, &resources).unwrap();
         let result = ResultRecord { state: Some(&state), ..empty_result(stored.keys[0]) };
-        store.record_results(&lease, &[result]).unwrap();
-        store.process_version(&lease, stored.number, &[]).unwrap();
+        store.engine().record_results(&lease, &[result]).unwrap();
+        store.engine().process_version(&lease, stored.number, &[]).unwrap();
         (stored, lease.epoch())
     };
     let (store, environment) = open(&path);
-    assert_eq!(load_version(&store, environment, stored.number).unwrap().resources, resources);
-    assert_eq!(store.processed_version(environment).unwrap(), Some(stored.number));
-    let found = store.find_resource(environment, named("a").as_str()).unwrap().unwrap();
+    assert_eq!(store.versions().load(environment, stored.number).unwrap().resources, resources);
+    assert_eq!(store.engine().processed_version(environment).unwrap(), Some(stored.number));
+    let found = store.resources().find(environment, named("a").as_str()).unwrap().unwrap();
     assert_eq!((found.key, found.state), (stored.keys[0], state));
     // The former process never released its lease, but it has ended.
     assert!(lease(&store, environment).epoch() > epoch);
@@ -85,7 +83,7 @@ fn everything_is_there_when_opened_again() {
 
 fn a_missing_file_cannot_be_read() {
     let (_directory, path) = temporary_path();
-    let error = SqliteStore::open_read_only(&path).unwrap_err();
+    let error = Store::open_read_only(&path).unwrap_err();
     assert!(matches!(error, StoreError::Missing { .. }), "{error}");
     assert!(!path.exists());
 }
@@ -93,7 +91,7 @@ fn a_missing_file_cannot_be_read() {
 /// Refused for writing and for reading, and not a byte of it changes.
 fn assert_refused(path: &Path, is_expected: fn(&StoreError) -> bool, words: &[&str]) {
     let before = fs::read(path).unwrap();
-    for opened in [SqliteStore::open(path, &holder("test")), SqliteStore::open_read_only(path)] {
+    for opened in [Store::open(path, &holder("test")), Store::open_read_only(path)] {
         let error = opened.err().unwrap();
         assert!(is_expected(&error), "{error:?}");
         let text = error.to_string();
@@ -145,7 +143,7 @@ fn an_older_file_keeps_its_versions() {
 
     let (store, environment) = open(&path);
     let values = |number| -> Vec<(String, String, Option<String>)> {
-        let version = load_version(&store, environment, VersionNumber(number)).unwrap();
+        let version = store.versions().load(environment, VersionNumber(number)).unwrap();
         let read = |resource: &orrery_model::Resource| {
             let set = resource.set.as_deref().map(str::to_owned);
             (resource.id.value().to_owned(), resource.attributes.as_str().to_owned(), set)
@@ -160,7 +158,7 @@ fn an_older_file_keeps_its_versions() {
     assert_eq!(values(2), [line("a", r#"{"v":2}"#, None), b]);
     let set: [orrery_model::SetName; 1] = [Some("s".into())];
     let emptied = NewVersion { scope: PutScope::Sets(&set), ..new_version(&[]) };
-    assert_eq!(store.put_version(environment, &emptied).unwrap().removed, 1);
+    assert_eq!(store.versions().put(environment, &emptied).unwrap().removed, 1);
     assert_eq!(values(3), [line("a", r#"{"v":2}"#, None)]);
     assert_eq!(store.check().unwrap(), [""; 0]);
 }
@@ -169,7 +167,7 @@ fn an_interrupted_creation_is_finished() {
     let directory = tempfile::tempdir().unwrap();
     let empty = directory.path().join("empty.db");
     fs::write(&empty, "").unwrap();
-    assert!(matches!(SqliteStore::open_read_only(&empty), Err(StoreError::Missing { .. })));
+    assert!(matches!(Store::open_read_only(&empty), Err(StoreError::Missing { .. })));
     drop(open(&empty));
     let bare = directory.path().join("bare.db");
     let connection = rusqlite::Connection::open(&bare).unwrap();
@@ -188,7 +186,7 @@ fn the_log_of_a_lost_file_is_kept() {
         if lost {
             fs::write(&path, "").unwrap();
         }
-        let error = SqliteStore::open(&path, &holder("test")).unwrap_err();
+        let error = Store::open(&path, &holder("test")).unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
         assert!(error.to_string().contains(log.to_str().unwrap()), "{error}");
         assert_eq!(fs::read(&log).unwrap(), b"rest");
@@ -218,23 +216,23 @@ fn damage_is_reported_and_the_file_is_unchanged() {
         assert!(text.contains(path.to_str().unwrap()), "{text}");
         assert!(text.contains("restore it from a backup"), "{text}");
     };
-    let opened = SqliteStore::open_read_only(&path).and_then(|store| {
-        let environment = store.default_environment()?;
-        load_version(&store, environment, number)
+    let opened = Store::open_read_only(&path).and_then(|store| {
+        let environment = store.environments().ensure_default()?;
+        store.versions().load(environment, number)
     });
     assert_damaged(opened.err().unwrap());
     assert_damaged(
-        SqliteStore::open(&path, &holder("test"))
-            .and_then(|store| store.default_environment())
+        Store::open(&path, &holder("test"))
+            .and_then(|store| store.environments().ensure_default())
             .unwrap_err(),
     );
     assert_eq!(fs::read(&path).unwrap(), damaged);
 
     // Truncated in the middle.
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    let opened = SqliteStore::open_read_only(&path).and_then(|store| {
-        let environment = store.default_environment()?;
-        load_version(&store, environment, number)
+    let opened = Store::open_read_only(&path).and_then(|store| {
+        let environment = store.environments().ensure_default()?;
+        store.versions().load(environment, number)
     });
     assert_damaged(opened.err().unwrap());
 
@@ -243,11 +241,11 @@ fn damage_is_reported_and_the_file_is_unchanged() {
     let middle = damaged.len() / 2 / 4096 * 4096;
     damaged[middle..middle + 4096].fill(0);
     fs::write(&path, &damaged).unwrap();
-    let problems = SqliteStore::open_read_only(&path).and_then(|store| store.check());
+    let problems = Store::open_read_only(&path).and_then(|store| store.check());
     assert!(!problems.unwrap().is_empty());
     fs::write(&path, &whole).unwrap();
     let (store, environment) = open(&path);
-    assert_eq!(load_version(&store, environment, number).unwrap().resources, resources);
+    assert_eq!(store.versions().load(environment, number).unwrap().resources, resources);
 }
 
 fn an_unusable_path_is_named() {
@@ -255,9 +253,9 @@ fn an_unusable_path_is_named() {
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     let path = file.join("store.db");
-    let error = SqliteStore::open(&path, &holder("test")).unwrap_err();
+    let error = Store::open(&path, &holder("test")).unwrap_err();
     assert!(matches!(&error, StoreError::Io { path, .. } if *path == file), "{error:?}");
-    let error = SqliteStore::open(directory.path(), &holder("test")).unwrap_err();
+    let error = Store::open(directory.path(), &holder("test")).unwrap_err();
     assert!(matches!(&error, StoreError::Io { path, .. } if path == directory.path()), "{error:?}");
 }
 
@@ -284,8 +282,8 @@ fn a_small_change_is_a_small_write() {
 fn readers_cannot_write() {
     let (_directory, path) = temporary_path();
     drop(open(&path));
-    let store = SqliteStore::open_read_only(&path).unwrap();
-    let environment = store.default_environment().unwrap();
+    let store = Store::open_read_only(&path).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let error = put(&store, environment, &[]).unwrap_err();
     assert!(matches!(error, StoreError::ReadOnly { .. }), "{error}");
     // A reader does not lock out a writer.
@@ -297,21 +295,21 @@ fn readers_see_one_state() {
     let (store, environment) = open(&path);
     let first = put(&store, environment, &simple(&["a", "b", "c"])).unwrap();
     let mut seen = Vec::new();
-    let reader = SqliteStore::open_read_only(&path).unwrap();
+    let reader = Store::open_read_only(&path).unwrap();
     let see = &mut |row: orrery_store::ResourceRow<'_>| {
         // The writer continues during the visit.
         put(&store, environment, &simple(&["d"])).unwrap();
         seen.push(row.id.to_owned());
     };
-    reader.read_version(environment, first.number, see).unwrap();
+    reader.versions().read(environment, first.number, see).unwrap();
     assert_eq!(seen.len(), 3);
-    assert_eq!(reader.versions(environment).unwrap().len(), 4);
+    assert_eq!(reader.versions().list(environment).unwrap().len(), 4);
 }
 
 /// The other process: holds the store until its input ends.
 pub(crate) fn hold(path: &Path) {
     let holder = Holder::this_process("orrery deploy", Timestamp(60_000_000));
-    let store = SqliteStore::open(path, &holder).unwrap();
+    let store = Store::open(path, &holder).unwrap();
     println!("ready");
     let mut rest = Vec::new();
     std::io::stdin().read_to_end(&mut rest).unwrap();
@@ -327,7 +325,7 @@ fn a_second_process_learns_the_holder() {
     BufReader::new(other.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
 
-    let error = SqliteStore::open(&path, &holder("second")).unwrap_err();
+    let error = Store::open(&path, &holder("second")).unwrap_err();
     let text = error.to_string();
     let StoreError::Busy { holder: Some(found), .. } = error else { panic!("{error:?}") };
     assert_eq!((found.pid, &*found.command), (other.id(), "orrery deploy"));
@@ -336,8 +334,8 @@ fn a_second_process_learns_the_holder() {
     }
     assert_eq!(current_writer(&path).unwrap(), Some(found));
     // Reading is possible meanwhile.
-    let reader = SqliteStore::open_read_only(&path).unwrap();
-    reader.default_environment().unwrap();
+    let reader = Store::open_read_only(&path).unwrap();
+    reader.environments().ensure_default().unwrap();
 
     other.kill().unwrap();
     other.wait().unwrap();

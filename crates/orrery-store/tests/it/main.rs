@@ -1,7 +1,7 @@
 //! Tests of the store.
 //!
 //! `conformance` is one suite for every implementation; `random` compares sequences of versions
-//! with a slow and obvious model; `files` and `crash` test the file of `SqliteStore`. Some tests
+//! with a slow and obvious model; `files` and `crash` test the file of `Store`. Some tests
 //! need a second process: this binary, started with a role.
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]

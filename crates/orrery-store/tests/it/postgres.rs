@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_store::sql::Database as _;
-use orrery_store::{
-    ChangeSeq, PostgresStore, ResultRecord, Store, StoreError, load_version, values,
-};
+use orrery_store::{ChangeSeq, ResultRecord, Store, StoreError};
 use orrery_testing::{Postgres, TestDatabase, TlsFiles};
 
 use crate::support::{
@@ -25,8 +22,6 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("a_database_in_another_encoding_is_refused", another_encoding_is_refused),
         ("a_wrong_address_is_explained", a_wrong_address_is_explained),
         ("lost_connections_are_replaced", lost_connections_are_replaced),
-        ("a_connection_lost_in_the_middle_is_an_error", a_connection_lost_in_the_middle),
-        ("a_read_sees_one_snapshot", a_read_sees_one_snapshot),
         ("connections_are_bounded", connections_are_bounded),
         ("unstorable_values_are_refused", unstorable_values_are_refused),
         ("encryption_checks_certificates", encryption_checks_certificates),
@@ -34,26 +29,25 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("puts_at_the_same_time_follow_each_other", puts_at_the_same_time),
         ("the_feed_waits_for_the_first_writer", the_feed_waits_for_the_first_writer),
         ("the_feed_misses_nothing_while_many_write", the_feed_misses_nothing),
-        ("records_changed_at_once_lose_nothing", records_changed_at_once_lose_nothing),
-        ("a_lock_on_a_name_is_exclusive", a_lock_on_a_name_is_exclusive),
     ]
 }
 
-fn open(database: &TestDatabase) -> PostgresStore {
-    PostgresStore::open(&database.url(), &holder("test")).unwrap()
+fn open(database: &TestDatabase) -> Store {
+    Store::connect(&database.url(), &holder("test")).unwrap()
 }
 
 fn everything_is_there_for_a_second_process() {
     let database = Postgres::shared().database();
     let first = open(&database);
-    let environment = first.default_environment().unwrap();
+    let environment = first.environments().ensure_default().unwrap();
     let resources = simple(&["a", "b"]);
     let stored = put(&first, environment, &resources).unwrap();
     let second = open(&database);
-    assert_eq!(second.default_environment().unwrap(), environment);
-    let loaded = load_version(&second, environment, stored.number).unwrap();
+    assert_eq!(second.environments().ensure_default().unwrap(), environment);
+    let loaded = second.versions().load(environment, stored.number).unwrap();
     assert_eq!(loaded.resources, resources);
-    assert!(second.database().contains(database.name()), "{}", second.database());
+    let name = second.database_name().unwrap();
+    assert!(name.contains(database.name()), "{name}");
 }
 
 fn the_schema_is_created_once() {
@@ -61,7 +55,7 @@ fn the_schema_is_created_once() {
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let database = Arc::clone(&database);
-            std::thread::spawn(move || open(&database).default_environment().unwrap())
+            std::thread::spawn(move || open(&database).environments().ensure_default().unwrap())
         })
         .collect();
     let keys: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -75,7 +69,7 @@ fn assert_refused(database: &TestDatabase, is_expected: fn(&StoreError) -> bool,
         database.connect().query_one(count, &[]).unwrap().get(0)
     };
     let before = tables();
-    let error = PostgresStore::open(&database.url(), &holder("test")).unwrap_err();
+    let error = Store::connect(&database.url(), &holder("test")).unwrap_err();
     assert!(is_expected(&error), "{error:?}");
     let text = error.to_string();
     assert!(text.contains(database.name()), "{text}");
@@ -105,7 +99,7 @@ fn another_encoding_is_refused() {
         "CREATE DATABASE {latin} ENCODING 'LATIN1' LOCALE 'C' LOCALE_PROVIDER libc TEMPLATE template0"
     ));
     let url = database.url().replace(database.name(), &latin);
-    let error = PostgresStore::open(&url, &holder("test")).unwrap_err();
+    let error = Store::connect(&url, &holder("test")).unwrap_err();
     assert!(matches!(error, StoreError::UnfitDatabase { .. }), "{error:?}");
     assert!(error.to_string().contains("LATIN1"), "{error}");
     database.server().run(&format!("DROP DATABASE {latin}"));
@@ -113,7 +107,7 @@ fn another_encoding_is_refused() {
 
 fn a_wrong_address_is_explained() {
     let open = |url: &str| {
-        let error = PostgresStore::open(url, &holder("test")).unwrap_err();
+        let error = Store::connect(url, &holder("test")).unwrap_err();
         let text = format!("{error} {error:?}");
         assert!(!text.contains("hunter2"), "{text}");
         (error.to_string(), error)
@@ -140,71 +134,19 @@ fn a_wrong_address_is_explained() {
 fn lost_connections_are_replaced() {
     let database = postgres_database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     for _ in 0..3 {
         database.cut_connections();
         put(&store, environment, &simple(&["a"])).unwrap();
         database.cut_connections();
-        assert_eq!(store.environments().unwrap().len(), 1);
-    }
-}
-
-fn a_connection_lost_in_the_middle() {
-    let database = postgres_database();
-    let store = open(&database);
-    let error = store
-        .write_transaction(&mut |sql| {
-            sql.run("INSERT INTO meta (name, value) VALUES ('a', 'b')", &[])?;
-            database.cut_connections();
-            sql.run("INSERT INTO meta (name, value) VALUES ('c', 'd')", &[]).map(drop)
-        })
-        .unwrap_err();
-    assert!(matches!(error, StoreError::ConnectionLost { .. }), "{error:?}");
-    assert!(error.to_string().contains("was lost"), "{error}");
-    let mut rows = 0;
-    store
-        .read_transaction(&mut |sql| {
-            sql.visit("SELECT 1 FROM meta", &[], &mut |_| {
-                rows += 1;
-                Ok(())
-            })
-        })
-        .unwrap();
-    assert_eq!(rows, 0);
-}
-
-fn a_read_sees_one_snapshot() {
-    let database = postgres_database();
-    let store = open(&database);
-    let mut writer = database.connect();
-    let mut next = 0;
-    // The first read does not know that there is a second statement; later ones do.
-    for _ in 0..3 {
-        let mut counts = Vec::new();
-        store
-            .read_transaction(&mut |sql| {
-                counts.clear();
-                for statement in ["SELECT count(*) FROM meta", "SELECT count(name) FROM meta"] {
-                    sql.visit(statement, &[], &mut |row| {
-                        counts.push(row.integer(0)?);
-                        Ok(())
-                    })?;
-                    next += 1;
-                    let insert = format!("INSERT INTO meta (name, value) VALUES ('{next}', '')");
-                    writer.batch_execute(&insert).unwrap();
-                }
-                Ok(())
-            })
-            .unwrap();
-        assert_eq!(counts.len(), 2);
-        assert_eq!(counts[0], counts[1], "a write happened in between");
+        assert_eq!(store.environments().list(None).unwrap().len(), 1);
     }
 }
 
 fn connections_are_bounded() {
     let database = postgres_database();
-    let store = PostgresStore::open_with_pool_size(&database.url(), &holder("bounded"), 2).unwrap();
-    let environment = store.default_environment().unwrap();
+    let store = Store::connect_with_pool_size(&database.url(), &holder("bounded"), 2).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let most = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -213,7 +155,7 @@ fn connections_are_bounded() {
                 for round in 0..5 {
                     let name = format!("setting {number}");
                     let value = serde_json::json!(round);
-                    store.set_setting(environment, &name, Some(&value)).unwrap();
+                    store.settings().set(environment, &name, Some(&value)).unwrap();
                 }
                 let count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                      AND application_name LIKE 'bounded%'";
@@ -222,7 +164,7 @@ fn connections_are_bounded() {
             });
         }
     });
-    assert_eq!(store.settings(environment).unwrap().len(), 8);
+    assert_eq!(store.settings().values(environment).unwrap().len(), 8);
     let most = most.into_inner();
     assert!((1..=2).contains(&most), "{most}");
 }
@@ -230,16 +172,16 @@ fn connections_are_bounded() {
 fn unstorable_values_are_refused() {
     let database = postgres_database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
-    let error = store.set_paused(environment, Some("nul\0"), true).unwrap_err();
+    let environment = store.environments().ensure_default().unwrap();
+    let error = store.agents().set_paused(environment, Some("nul\0"), true).unwrap_err();
     assert!(matches!(error, StoreError::Unstorable { .. }), "{error:?}");
-    assert!(store.agents(environment).unwrap().is_empty());
+    assert!(store.agents().states(environment).unwrap().is_empty());
 }
 
 /// The other process, which has trusted certificates: prints the result.
 pub(crate) fn connect(url: &str) {
-    match PostgresStore::open(url, &holder("test")) {
-        Ok(store) => println!("{:?}", store.default_environment().is_ok()),
+    match Store::connect(url, &holder("test")) {
+        Ok(store) => println!("{:?}", store.environments().ensure_default().is_ok()),
         Err(error) => println!("{error}"),
     }
 }
@@ -296,7 +238,7 @@ fn encryption_checks_certificates() {
 fn a_stale_owner_cannot_commit() {
     let database = postgres_database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let resources = simple(&["a"]);
     let stored = put(&store, environment, &resources).unwrap();
     let stale = lease(&store, environment);
@@ -307,7 +249,7 @@ fn a_stale_owner_cannot_commit() {
     std::thread::scope(|scope| {
         let late = scope.spawn(|| {
             let result = ResultRecord { state: Some(&state), ..empty_result(stored.keys[0]) };
-            store.record_results(&stale, &[result])
+            store.engine().record_results(&stale, &[result])
         });
         std::thread::sleep(Duration::from_millis(200));
         assert!(!late.is_finished(), "it did not wait for the outcome");
@@ -315,14 +257,14 @@ fn a_stale_owner_cannot_commit() {
         let error = late.join().unwrap().unwrap_err();
         assert!(matches!(error, StoreError::StaleEpoch { held: 1, current: 2 }), "{error:?}");
     });
-    let found = store.find_resource(environment, named("a").as_str()).unwrap().unwrap();
+    let found = store.resources().find(environment, named("a").as_str()).unwrap().unwrap();
     assert_eq!(found.state.last_run_at, None);
 }
 
 fn puts_at_the_same_time() {
     let database = postgres_database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     std::thread::scope(|scope| {
         for writer in 0..4_u32 {
             let other = open(&database);
@@ -334,39 +276,39 @@ fn puts_at_the_same_time() {
                     resources.push(resource(&named(&own), round, &[]));
                     resources[0] = resource(&resources[0].id.clone(), 100 * writer + round, &[]);
                     let stored = put(&other, environment, &resources).unwrap();
-                    let loaded = load_version(&other, environment, stored.number).unwrap();
+                    let loaded = other.versions().load(environment, stored.number).unwrap();
                     assert_eq!(loaded.resources, resources);
-                    other.retain_versions(environment, 3).unwrap();
+                    other.versions().retain(environment, 3).unwrap();
                 }
             });
         }
     });
     assert_eq!(store.check().unwrap(), [""; 0]);
-    let versions = store.versions(environment).unwrap();
+    let versions = store.versions().list(environment).unwrap();
     assert_eq!(versions.last().unwrap().number.0, 32);
     assert_eq!(versions.len(), 3);
 }
 
-fn subjects(store: &PostgresStore, after: ChangeSeq) -> Vec<String> {
-    let changes = store.records().changes(after, None, 100).unwrap();
+fn subjects(store: &Store, after: ChangeSeq) -> Vec<String> {
+    let changes = store.changes().list(after, None, 100).unwrap();
     changes.into_iter().map(|change| change.subject).collect()
 }
 
 fn the_feed_waits_for_the_first_writer() {
     let database = postgres_database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     for end in ["COMMIT", "ROLLBACK"] {
-        let begin = store.records().latest_change().unwrap();
+        let begin = store.changes().latest().unwrap();
         let mut slow = database.connect();
         slow.batch_execute(
             "BEGIN; SELECT note_changes(ARRAY[0], ARRAY['x'], ARRAY['slow'], ARRAY[1])",
         )
         .unwrap();
         // The transaction that began later commits first.
-        store.set_paused(environment, Some("fast"), true).unwrap();
+        store.agents().set_paused(environment, Some("fast"), true).unwrap();
         assert_eq!(subjects(&store, begin), [""; 0], "something before it may still come");
-        assert_eq!(store.records().latest_change().unwrap(), begin);
+        assert_eq!(store.changes().latest().unwrap(), begin);
         slow.batch_execute(end).unwrap();
         let expected: &[&str] = if end == "COMMIT" { &["slow", "fast"] } else { &["fast"] };
         assert_eq!(subjects(&store, begin), expected);
@@ -378,8 +320,8 @@ fn the_feed_misses_nothing() {
     const CHANGES: usize = 40;
     let database = postgres_database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
-    let begin = store.records().latest_change().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    let begin = store.changes().latest().unwrap();
     let (mut seen, mut after) = (Vec::new(), begin);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
@@ -387,13 +329,13 @@ fn the_feed_misses_nothing() {
             scope.spawn(move || {
                 for change in 0..CHANGES {
                     let name = format!("{writer}.{change}");
-                    other.set_setting(environment, &name, Some(&serde_json::json!(1))).unwrap();
+                    other.settings().set(environment, &name, Some(&serde_json::json!(1))).unwrap();
                 }
             });
         }
         let began = Instant::now();
         while seen.len() < WRITERS * CHANGES && began.elapsed() < Duration::from_secs(60) {
-            for change in store.records().changes(after, Some(environment), 7).unwrap() {
+            for change in store.changes().list(after, Some(environment), 7).unwrap() {
                 assert!(change.seq > after);
                 after = change.seq;
                 seen.push(change.subject);
@@ -401,55 +343,4 @@ fn the_feed_misses_nothing() {
         }
     });
     assert_eq!(seen.len(), WRITERS * CHANGES, "a change was missed");
-}
-
-/// Adds one to a number in a text.
-fn increment(store: &PostgresStore, claim: Option<&str>) -> orrery_store::Result<()> {
-    store.write_transaction(&mut |sql| {
-        if let Some(name) = claim {
-            sql.lock_name(name)?;
-        }
-        let mut found = 0_i64;
-        sql.visit("SELECT value FROM meta WHERE name = ?1", values!["count"], &mut |row| {
-            found = row.text(0)?.unwrap_or_default().parse().unwrap_or_default();
-            Ok(())
-        })?;
-        let next = (found + 1).to_string();
-        let update = "UPDATE meta SET value = ?2 WHERE name = ?1";
-        sql.run(update, values!["count", &next]).map(drop)
-    })
-}
-
-fn increment_in_threads(claim: Option<&str>) {
-    let database = postgres_database();
-    let store = open(&database);
-    let insert = "INSERT INTO meta (name, value) VALUES ('count', '0')";
-    store.write_transaction(&mut |sql| sql.run(insert, &[]).map(drop)).unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            let other = open(&database);
-            scope.spawn(move || {
-                for _ in 0..10 {
-                    // A conflict may be retried.
-                    while let Err(error) = increment(&other, claim) {
-                        assert!(matches!(error, StoreError::Contended { .. }), "{error:?}");
-                    }
-                }
-            });
-        }
-    });
-    let count: String = database.connect().query_one("SELECT value FROM meta", &[]).unwrap().get(0);
-    assert_eq!(count, "40");
-    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = \
-         (SELECT oid FROM pg_database WHERE datname = current_database())";
-    let remaining: i64 = database.connect().query_one(locks, &[]).unwrap().get(0);
-    assert_eq!(remaining, 0, "locks were left behind");
-}
-
-fn records_changed_at_once_lose_nothing() {
-    increment_in_threads(None);
-}
-
-fn a_lock_on_a_name_is_exclusive() {
-    increment_in_threads(Some("the count"));
 }

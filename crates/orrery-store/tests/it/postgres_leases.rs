@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_store::{LeaseRequest, NewParameter, ParameterSource, PostgresStore, Store, StoreError};
+use orrery_store::{LeaseRequest, Store, StoreError};
 use orrery_testing::TestDatabase;
 
 use crate::support::{holder, lease, postgres_database};
@@ -15,70 +15,27 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("a_lease_is_given_once", a_lease_is_given_once),
         ("leases_are_renewed_around_a_busy_one", leases_are_renewed_around_a_busy_one),
         ("every_lease_expires", every_lease_expires),
-        (
-            "a_holder_frozen_in_a_transaction_loses_its_lease",
-            a_holder_frozen_in_a_transaction_loses_its_lease,
-        ),
         ("lease_renewals_do_not_wait_for_other_work", lease_renewals_do_not_wait_for_other_work),
     ]
 }
 
-fn open(database: &TestDatabase) -> PostgresStore {
-    PostgresStore::open(&database.url(), &holder("test")).unwrap()
-}
-
-/// The database ends the transaction under the lease before the lease expires.
-fn a_holder_frozen_in_a_transaction_loses_its_lease() {
-    const LASTS: Duration = Duration::from_secs(3);
-    let database = postgres_database();
-    let (frozen, other) = (open(&database), open(&database));
-    let environment = frozen.default_environment().unwrap();
-    let request = || LeaseRequest {
-        holder: holder("engine"),
-        now: Timestamp(0),
-        expires: Some(Timestamp(3_000_000)),
-    };
-    let lease = frozen.acquire_lease(environment, &request()).unwrap();
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        let written = scope.spawn(|| {
-            let new = NewParameter {
-                name: "p",
-                value: "v",
-                resource: None,
-                source: ParameterSource::User,
-                expires: false,
-                metadata: None,
-            };
-            frozen.records().put_handler_parameter(&lease, &new, Timestamp(1), &|_, _| {
-                std::thread::sleep(LASTS * 5);
-                Ok(())
-            })
-        });
-        std::thread::sleep(LASTS / 10);
-        while let Err(error) = other.acquire_lease(environment, &request()) {
-            assert!(matches!(error, StoreError::Leased { .. }), "{error:?}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        let took = began.elapsed();
-        assert!(took < LASTS * 2, "it took {took:?} to take the environment over");
-        assert!(written.join().unwrap().is_err(), "what the frozen one wrote is kept");
-    });
+fn open(database: &TestDatabase) -> Store {
+    Store::connect(&database.url(), &holder("test")).unwrap()
 }
 
 /// Leases are renewed although all connections for other work are in use.
 fn lease_renewals_do_not_wait_for_other_work() {
     let database = postgres_database();
-    let store = PostgresStore::open_with_pool_size(&database.url(), &holder("test"), 1).unwrap();
-    let environment = store.default_environment().unwrap();
+    let store = Store::connect_with_pool_size(&database.url(), &holder("test"), 1).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let held = lease(&store, environment);
     let mut blocker = database.connect();
     blocker.batch_execute("BEGIN; LOCK TABLE environment IN ACCESS EXCLUSIVE MODE").unwrap();
     std::thread::scope(|scope| {
-        let busy = scope.spawn(|| store.environments());
+        let busy = scope.spawn(|| store.environments().list(None));
         std::thread::sleep(Duration::from_millis(200));
         let began = Instant::now();
-        let renewal = store.renew_leases(&[held], Timestamp(0)).unwrap();
+        let renewal = store.leases().renew(&[held], Timestamp(0)).unwrap();
         assert_eq!((renewal.lost, renewal.busy), (Vec::new(), Vec::new()));
         assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
         blocker.batch_execute("COMMIT").unwrap();
@@ -89,7 +46,7 @@ fn lease_renewals_do_not_wait_for_other_work() {
 fn a_lease_is_given_once() {
     let database = postgres_database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let winners = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -100,7 +57,7 @@ fn a_lease_is_given_once() {
                     now: Timestamp(0),
                     expires: Some(Timestamp(60_000_000)),
                 };
-                match other.acquire_lease(environment, &request) {
+                match other.leases().acquire(environment, &request) {
                     Ok(_) => winners.fetch_add(1, Ordering::Relaxed),
                     Err(StoreError::Leased { .. }) => 0,
                     Err(error) => panic!("{error:?}"),
@@ -117,7 +74,7 @@ fn leases_are_renewed_around_a_busy_one() {
     let database = postgres_database();
     let store = open(&database);
     let leases = ["a", "b"].map(|name| {
-        let environment = store.create_environment("project", name).unwrap().key;
+        let environment = store.environments().create("project", name).unwrap().key;
         lease(&store, environment)
     });
     let mut long = database.connect();
@@ -133,7 +90,7 @@ fn leases_are_renewed_around_a_busy_one() {
     };
     let mut client = database.connect();
     let before = ends(&mut client);
-    let renewal = store.renew_leases(&leases, Timestamp(0)).unwrap();
+    let renewal = store.leases().renew(&leases, Timestamp(0)).unwrap();
     assert_eq!((renewal.lost, renewal.busy), (Vec::new(), vec![leases[0]]));
     let after = ends(&mut client);
     assert!(after[0] == before[0] && after[1] > before[1], "{before:?} {after:?}");
@@ -143,7 +100,7 @@ fn leases_are_renewed_around_a_busy_one() {
             std::thread::sleep(Duration::from_millis(50));
             long.batch_execute("COMMIT").unwrap();
         });
-        let renewal = store.renew_leases(&leases, Timestamp(0)).unwrap();
+        let renewal = store.leases().renew(&leases, Timestamp(0)).unwrap();
         assert_eq!((renewal.lost, renewal.busy), (Vec::new(), Vec::new()));
     });
     assert!(ends(&mut client)[0] > before[0]);
@@ -153,12 +110,15 @@ fn leases_are_renewed_around_a_busy_one() {
 fn every_lease_expires() {
     let database = postgres_database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     // Its holder did not request a duration, and has ended.
     lease(&store, environment);
     let request = LeaseRequest { holder: holder("two"), now: Timestamp(0), expires: None };
-    assert!(matches!(store.acquire_lease(environment, &request), Err(StoreError::Leased { .. })));
+    assert!(matches!(
+        store.leases().acquire(environment, &request),
+        Err(StoreError::Leased { .. })
+    ));
     let pass = "UPDATE lease SET expires = expires - 60000000";
     database.connect().batch_execute(pass).unwrap();
-    store.acquire_lease(environment, &request).unwrap();
+    store.leases().acquire(environment, &request).unwrap();
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use orrery_model::{Resource, ResourceId, SetName, VersionNumber};
-use orrery_store::{EnvironmentKey, NewVersion, PutScope, ResourceDiff, Store, load_version};
+use orrery_store::{EnvironmentKey, NewVersion, PutScope, ResourceDiff, Store};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -121,12 +121,12 @@ impl Naive {
     }
 }
 
-fn apply(store: &dyn Store, environment: EnvironmentKey, naive: &mut Naive, step: &Step) {
+fn apply(store: &Store, environment: EnvironmentKey, naive: &mut Naive, step: &Step) {
     match step {
         Step::PutAll(drafts) => {
             let resources = realize(drafts, &Whole::new());
             let new = NewVersion { released: false, ..new_version(&resources) };
-            let number = store.put_version(environment, &new).unwrap().number;
+            let number = store.versions().put(environment, &new).unwrap().number;
             let whole = resources.into_iter().map(|one| (one.id.clone(), one)).collect();
             naive.versions.push((number, whole));
         }
@@ -150,7 +150,7 @@ fn apply(store: &dyn Store, environment: EnvironmentKey, naive: &mut Naive, step
             let resources = realize(&drafts, &staying);
             let scope = PutScope::Sets(&replaced);
             let new = NewVersion { released: false, scope, ..new_version(&resources) };
-            let stored = store.put_version(environment, &new).unwrap();
+            let stored = store.versions().put(environment, &new).unwrap();
             let mut whole = staying;
             whole.extend(resources.into_iter().map(|one| (one.id.clone(), one)));
             assert_eq!(stored.total, whole.len() as u64);
@@ -161,10 +161,10 @@ fn apply(store: &dyn Store, environment: EnvironmentKey, naive: &mut Naive, step
                 return;
             }
             let (number, _) = naive.versions.remove(index % naive.versions.len());
-            store.delete_version(environment, number).unwrap();
+            store.versions().delete(environment, number).unwrap();
         }
         Step::Keep(keep) => {
-            let deleted = store.retain_versions(environment, *keep).unwrap();
+            let deleted = store.versions().retain(environment, *keep).unwrap();
             let surplus = naive.versions.len().saturating_sub(*keep);
             let expected: Vec<_> =
                 naive.versions.drain(..surplus).map(|(number, _)| number).collect();
@@ -183,11 +183,11 @@ fn naive_difference(before: &Whole, after: &Whole) -> Vec<(Option<Resource>, Opt
         .collect()
 }
 
-fn compare(store: &dyn Store, environment: EnvironmentKey, naive: &Naive) {
-    let infos = store.versions(environment).unwrap();
+fn compare(store: &Store, environment: EnvironmentKey, naive: &Naive) {
+    let infos = store.versions().list(environment).unwrap();
     assert_eq!(infos.len(), naive.versions.len());
     for (number, whole) in &naive.versions {
-        let loaded = load_version(store, environment, *number).unwrap();
+        let loaded = store.versions().load(environment, *number).unwrap();
         let expected: Vec<&Resource> = whole.values().collect();
         assert_eq!(loaded.resources.iter().collect::<Vec<_>>(), expected, "version {number}");
         let info = infos.iter().find(|info| info.number == *number).unwrap();
@@ -202,7 +202,7 @@ fn compare(store: &dyn Store, environment: EnvironmentKey, naive: &Naive) {
                 }
                 found.push((difference.before, difference.after));
             };
-            store.diff_versions(environment, *from, *to, see).unwrap();
+            store.versions().diff(environment, *from, *to, see).unwrap();
             assert_eq!(found, naive_difference(before, after), "from {from} to {to}");
         }
     }
@@ -215,19 +215,19 @@ fn versions_equal_those_of_a_naive_store(backend: Backend) {
         TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let property = |steps: Vec<Step>| {
         let store = backend.fresh();
-        let environment = store.default_environment().unwrap();
+        let environment = store.environments().ensure_default().unwrap();
         // A neighbour with the same names, which must not matter.
-        let other = store.create_environment("p", "other").unwrap().key;
+        let other = store.environments().create("p", "other").unwrap().key;
         let mut naive = Naive::default();
         let mut neighbour = Naive::default();
         for (round, step) in steps.iter().enumerate() {
-            apply(&*store, environment, &mut naive, step);
+            apply(&store, environment, &mut naive, step);
             if round % 3 == 0 {
-                apply(&*store, other, &mut neighbour, step);
+                apply(&store, other, &mut neighbour, step);
             }
-            compare(&*store, environment, &naive);
+            compare(&store, environment, &naive);
         }
-        compare(&*store, other, &neighbour);
+        compare(&store, other, &neighbour);
         Ok(())
     };
     if let Err(failure) = runner.run(&steps(), property) {

@@ -7,18 +7,23 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use orrery_model::{
-    Attributes, Change, LastRunStatus, LogLine, OutcomeStatus, Resource, ResourceId, ResourceState,
-    Timestamp, VersionNumber,
+    Attributes, Change, Id, LastRunStatus, LogLine, OutcomeStatus, Resource, ResourceId,
+    ResourceState, Timestamp, VersionNumber,
 };
 use orrery_store::{
-    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion,
-    PostgresStore, PutOutcome, PutScope, Result, ResultRecord, SqliteStore, Store,
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutOutcome,
+    PutScope, Result, ResultRecord, Store,
 };
 use orrery_testing::{Postgres, TestDatabase};
 use tempfile::TempDir;
 
 /// First argument of this binary when it is started in a role instead of running tests.
 pub(crate) const ROLE: &str = "--role";
+
+/// An id of any kind.
+pub(crate) const fn id_of<K>(number: u8) -> Id<K> {
+    Id::from_bytes([number; 16])
+}
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug)]
@@ -46,17 +51,15 @@ impl Backend {
             Backend::SqliteFile => {
                 let directory = tempfile::tempdir().unwrap();
                 let path = directory.path().join("store.db");
-                let store = Box::new(SqliteStore::open(path, &holder("test")).unwrap());
+                let store = Store::open(path, &holder("test")).unwrap();
                 Fresh { store, _backing: Backing::Directory(directory) }
             }
-            Backend::SqliteMemory => Fresh {
-                store: Box::new(SqliteStore::in_memory().unwrap()),
-                _backing: Backing::Memory,
-            },
+            Backend::SqliteMemory => {
+                Fresh { store: Store::in_memory().unwrap(), _backing: Backing::Memory }
+            }
             Backend::Postgres => {
                 let database = postgres_database();
-                let store =
-                    Box::new(PostgresStore::open(&database.url(), &holder("test")).unwrap());
+                let store = Store::connect(&database.url(), &holder("test")).unwrap();
                 Fresh { store, _backing: Backing::Database(database) }
             }
         }
@@ -68,14 +71,14 @@ pub(crate) fn postgres_database() -> TestDatabase {
     static EMPTY: OnceLock<TestDatabase> = OnceLock::new();
     let empty = EMPTY.get_or_init(|| {
         let database = Postgres::shared().database();
-        PostgresStore::open(&database.url(), &holder("test")).unwrap();
+        Store::connect(&database.url(), &holder("test")).unwrap();
         database
     });
     Postgres::shared().copy_of(empty)
 }
 
 pub(crate) struct Fresh {
-    store: Box<dyn Store>,
+    store: Store,
     /// Declared after the store, which uses it.
     _backing: Backing,
 }
@@ -87,10 +90,10 @@ enum Backing {
 }
 
 impl Deref for Fresh {
-    type Target = dyn Store;
+    type Target = Store;
 
-    fn deref(&self) -> &(dyn Store + 'static) {
-        &*self.store
+    fn deref(&self) -> &Store {
+        &self.store
     }
 }
 
@@ -98,9 +101,9 @@ pub(crate) fn holder(command: &str) -> Holder {
     Holder::this_process(command, Timestamp(1_000_000))
 }
 
-pub(crate) fn lease(store: &dyn Store, environment: EnvironmentKey) -> Lease {
+pub(crate) fn lease(store: &Store, environment: EnvironmentKey) -> Lease {
     let request = LeaseRequest { holder: holder("test"), now: Timestamp(0), expires: None };
-    store.acquire_lease(environment, &request).unwrap()
+    store.leases().acquire(environment, &request).unwrap()
 }
 
 pub(crate) fn id(text: &str) -> ResourceId {
@@ -143,11 +146,11 @@ pub(crate) fn new_version(resources: &[Resource]) -> NewVersion<'_> {
 }
 
 pub(crate) fn put(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     resources: &[Resource],
 ) -> Result<PutOutcome> {
-    store.put_version(environment, &new_version(resources))
+    store.versions().put(environment, &new_version(resources))
 }
 
 pub(crate) fn deployed(resource: &Resource, at: Timestamp) -> ResourceState {

@@ -6,7 +6,6 @@ mod security;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_base::byte_size;
@@ -18,7 +17,7 @@ use orrery_server::{
     ContentLimits, GatewayError, GatewayOptions, Isolation, ProcessOptions, ProcessRole,
     ServerSettings, ServerState, Tls, inmanta_api, start_gateway,
 };
-use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
+use orrery_store::{Holder, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -177,7 +176,7 @@ fn is_postgres(database: &str) -> bool {
     database.starts_with("postgres://") || database.starts_with("postgresql://")
 }
 
-fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, ServerStartError> {
+fn open_store(options: &ServerOptions, data: &Path) -> Result<Store, ServerStartError> {
     let holder = Holder::this_process("orrery server", now());
     let connections = options.database_connections;
     if connections == Some(0) {
@@ -188,20 +187,18 @@ fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, Se
         return Err(ServerStartError::Connections("only for --database postgres://…"));
     }
     Ok(match database {
-        Some(url) if is_postgres(url) => Arc::new(match connections {
-            Some(connections) => {
-                PostgresStore::open_with_pool_size(url, &holder, connections.into())?
-            }
-            None => PostgresStore::open(url, &holder)?,
-        }),
+        Some(url) if is_postgres(url) => match connections {
+            Some(connections) => Store::connect_with_pool_size(url, &holder, connections.into())?,
+            None => Store::connect(url, &holder)?,
+        },
         Some(path) => {
             let path = path.strip_prefix("sqlite://").unwrap_or(path);
             if let Some((scheme, _)) = path.split_once("://") {
                 return Err(ServerStartError::Scheme { scheme: scheme.to_owned() });
             }
-            Arc::new(SqliteStore::open(path, &holder)?)
+            Store::open(path, &holder)?
         }
-        None => Arc::new(SqliteStore::open(data.join("server.db"), &holder)?),
+        None => Store::open(data.join("server.db"), &holder)?,
     })
 }
 
@@ -248,7 +245,7 @@ fn try_run(given: Server) -> Result<(), ServerStartError> {
     let program = std::env::current_exe().map_err(ServerStartError::Run)?;
     let runs_code = roles.contains(&Role::Process) && !rotate;
     let isolation = match runs_code {
-        true => Some(isolation::choose(&options, &program, &data, &config, &*store)?),
+        true => Some(isolation::choose(&options, &program, &data, &config, &store)?),
         false => None,
     };
     let settings = ServerSettings {

@@ -2,7 +2,7 @@
 
 use orrery_api::{Operation, SettleChoice, SettleRequest, UnknownEffect, UnknownEffects};
 use orrery_project::{MAIN_FILE, find_directory};
-use orrery_store::{EffectResolution, EffectVerdict, Store as _};
+use orrery_store::{EffectResolution, EffectVerdict};
 use serde_json::json;
 
 use super::deploy;
@@ -120,10 +120,10 @@ impl EffectStore for RemoteEnvironment {
 
 impl EffectStore for deploy::LocalStore {
     fn unknown(&self) -> Result<Vec<UnknownEffect>, CliError> {
-        let records = self.store.records();
+        let store = &self.store;
         // This process holds the lease: nothing is running.
-        records.recover_effects(&self.lease)?;
-        let found = records.unknown_effects(self.environment)?;
+        store.effects().recover(&self.lease)?;
+        let found = store.effects().unknown(self.environment)?;
         Ok(found.into_iter().map(effects::from_store).collect())
     }
 
@@ -132,8 +132,7 @@ impl EffectStore for deploy::LocalStore {
             SettleChoice::Done => EffectVerdict::Done,
             SettleChoice::Again => EffectVerdict::RunAgain,
         };
-        let decision =
-            self.store.records().resolve_effect_under_lease(&self.lease, resource, choice)?;
+        let decision = self.store.effects().resolve_under_lease(&self.lease, resource, choice)?;
         Ok(decision == EffectResolution::Deleted)
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use orrery_model::OutcomeStatus;
-use orrery_store::{SqliteStore, Store};
+use orrery_store::Store;
 use rustix::process::Signal;
 
 use crate::deploys::ids;
@@ -213,16 +213,16 @@ impl Done {
         if !file.exists() {
             return Ok(());
         }
-        let store = SqliteStore::open_read_only(file)?;
-        for environment in store.environments()? {
+        let store = Store::open_read_only(file)?;
+        for environment in store.environments().list(None)? {
             let mut commands = Vec::new();
-            store.read_states(environment.key, &mut |row| {
+            store.engine().read_states(environment.key, &mut |row| {
                 if row.id.starts_with("exec::Run[") {
                     commands.push(row.id.to_owned());
                 }
             })?;
             for id in commands {
-                let actions = store.actions(environment.key, &id, None, 100)?;
+                let actions = store.actions().of_resource(environment.key, &id, None, 100)?;
                 let deployed = Some(OutcomeStatus::Deployed);
                 if actions.iter().any(|action| action.outcome == deployed) {
                     let name = written_by(&id)?;

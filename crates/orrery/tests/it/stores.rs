@@ -10,7 +10,7 @@ use orrery_model::{
 };
 use orrery_store::{
     ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutOutcome,
-    PutScope, ResourceKey, ResultRecord, SqliteStore, StateRecord, Store,
+    PutScope, ResourceKey, ResultRecord, StateRecord, Store,
 };
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub(crate) fn at(seconds: f64) -> Timestamp {
 }
 
 pub(crate) struct Scene {
-    pub(crate) store: SqliteStore,
+    pub(crate) store: Store,
     environment: EnvironmentKey,
     lease: Lease,
 }
@@ -56,10 +56,10 @@ struct Run<'a> {
 impl Scene {
     pub(crate) fn open(file: &Path) -> Result<Self> {
         let holder = Holder { since: at(0.0), ..Holder::this_process("orrery deploy", at(0.0)) };
-        let store = SqliteStore::open(file, &holder)?;
-        let environment = store.default_environment()?;
+        let store = Store::open(file, &holder)?;
+        let environment = store.environments().ensure_default()?;
         let request = LeaseRequest { holder, now: at(0.0), expires: None };
-        let lease = store.acquire_lease(environment, &request)?;
+        let lease = store.leases().acquire(environment, &request)?;
         Ok(Scene { store, environment, lease })
     }
 
@@ -72,7 +72,7 @@ impl Scene {
     ) -> Result<PutOutcome> {
         let mut resources = resources.to_vec();
         resources.sort_by(|one, other| one.id.cmp(&other.id));
-        Ok(self.store.put_version(
+        Ok(self.store.versions().put(
             self.environment,
             &NewVersion {
                 number: None,
@@ -91,7 +91,7 @@ impl Scene {
     }
 
     fn key(&self, id: &ResourceId) -> Result<ResourceKey> {
-        let found = self.store.find_resource(self.environment, id.as_str())?;
+        let found = self.store.resources().find(self.environment, id.as_str())?;
         Ok(found.with_context(|| format!("there is no {id}"))?.key)
     }
 
@@ -103,7 +103,7 @@ impl Scene {
             .zip(states)
             .map(|(&resource, (_, state))| StateRecord { resource, state })
             .collect();
-        Ok(self.store.process_version(&self.lease, VersionNumber(version), &records)?)
+        Ok(self.store.engine().process_version(&self.lease, VersionNumber(version), &records)?)
     }
 
     /// Records the result of a run and the resulting state.
@@ -111,7 +111,7 @@ impl Scene {
         let finished = at(run.at + 0.012);
         let good = run.outcome == OutcomeStatus::Deployed;
         let waits = run.outcome == OutcomeStatus::SkippedForDependency;
-        let known = self.store.find_resource(self.environment, resource.id.as_str())?;
+        let known = self.store.resources().find(self.environment, resource.id.as_str())?;
         let before = known.map(|known| known.state);
         let mut state = ResourceState::new(resource.hash, false);
         state.blocked = if waits { Blocked::TemporarilyBlocked } else { Blocked::NotBlocked };
@@ -135,7 +135,7 @@ impl Scene {
         };
         let resource = self.key(&resource.id)?;
         let record = ResultRecord { resource, state: Some(&state), action: Some(action), facts };
-        self.store.record_results(&self.lease, &[record])?;
+        self.store.engine().record_results(&self.lease, &[record])?;
         Ok(())
     }
 }
@@ -252,7 +252,7 @@ fn shop(scene: &Scene) -> Result<()> {
         json!({"found": 600, "output": "first line\nsecond \u{1b}[31mline"}),
     )];
     scene.record(&motd, &run(7800.0, OutcomeStatus::Deployed, drift, &log), &[])?;
-    scene.store.set_paused(scene.environment, Some("db1"), true)?;
+    scene.store.agents().set_paused(scene.environment, Some("db1"), true)?;
     Ok(())
 }
 

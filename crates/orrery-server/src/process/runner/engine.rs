@@ -35,7 +35,7 @@ impl Runner {
     /// machine that joins requests a repair, which must not run on the former machine.
     pub(super) fn take_over(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         record: &EnvironmentRecord,
         newest: &VersionInfo,
         settings: Settings,
@@ -52,7 +52,7 @@ impl Runner {
 
     fn start_engine(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         record: &EnvironmentRecord,
         newest: &VersionInfo,
         (settings, paused): (Settings, BTreeSet<String>),
@@ -87,7 +87,7 @@ impl Runner {
         let mut start = recover(store, self.key, desired)?;
         start.recovery.reset = self.settings.reset_deploy_progress_on_start;
         let states = start.recovery.resources.iter().map(|one| (&one.intent.id, &one.state));
-        notify_missed(store.records().under_lease(&lease), self.key, states, self.app.now())?;
+        notify_missed(&store.under_lease(&lease), self.key, states, self.app.now())?;
         let (messages, app, key) = (self.messages.clone(), self.app.clone(), self.key);
         let listener = move |notice| match notice {
             // Fails only if the supervisor has ended.
@@ -99,7 +99,7 @@ impl Runner {
             registry: handlers.registry(),
             targets: Arc::clone(&router) as _,
             contents: Arc::new(StoredContents {
-                store: Arc::clone(self.app.store()),
+                store: self.app.store().clone(),
                 environment: self.key,
             }),
             secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.key, machine)),
@@ -107,7 +107,7 @@ impl Runner {
             workers: self.options.workers,
             log_level: LogLevel::Debug,
             store_handle: Some(StoreHandle {
-                store: Arc::clone(self.app.store()),
+                store: self.app.store().clone(),
                 lease,
                 permit: permit.clone(),
             }),
@@ -118,7 +118,8 @@ impl Runner {
         let (engine, request_ids) = Engine::start_with_requests(setup, start, events)?;
         let requests = pending_requests(requests, request_ids).collect();
         // A killed process may have stored a fact without requesting the compile for it.
-        if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
+        if store.versions().unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved)
+        {
             self.request_compile_for_facts(&lease)?;
         }
         let mut unknown_facts = UnknownFacts::default();
@@ -152,7 +153,7 @@ impl Runner {
     /// Applies newer versions and requests to the engine.
     pub(super) fn apply_versions(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         record: &EnvironmentRecord,
         released: &[VersionInfo],
         open: Vec<RequestRecord>,
@@ -186,7 +187,7 @@ impl Runner {
         }
         let Some(active) = &mut self.active else { return Ok(()) };
         let changes = update.len();
-        let agents = store.agents(self.key)?.into_iter().map(|agent| agent.name);
+        let agents = store.agents().states(self.key)?.into_iter().map(|agent| agent.name);
         // First: resources of the version are applied at the sites that it declares.
         active.update_declared_agents(agents, |known| {
             known.project_patterns = local_agents(&newest.info);

@@ -2,7 +2,7 @@
 
 use orrery_executor::DesiredState;
 use orrery_model::VersionNumber;
-use orrery_store::{EnvironmentKey, RequestRecord, Store, StoreError, VersionInfo, load_version};
+use orrery_store::{EnvironmentKey, RequestRecord, Store, StoreError, VersionInfo};
 
 /// Released versions and open requests of an environment.
 pub(super) struct EnvironmentSnapshot {
@@ -16,10 +16,10 @@ impl EnvironmentSnapshot {
     /// agent reaches an engine that knows the agent. A request that came with a release is not seen
     /// without the release, nor vice versa, since no version was released while the requests were
     /// read.
-    pub(super) fn read(store: &dyn Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
+    pub(super) fn read(store: &Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
         let mut released = released_versions(store, environment)?;
         loop {
-            let open = store.records().open_requests(environment)?;
+            let open = store.requests().open(environment)?;
             let again = released_versions(store, environment)?;
             let newest = |versions: &[VersionInfo]| versions.last().map(|version| version.number);
             if newest(&again) == newest(&released) {
@@ -31,22 +31,22 @@ impl EnvironmentSnapshot {
 }
 
 fn released_versions(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
 ) -> Result<Vec<VersionInfo>, StoreError> {
-    let mut versions = store.versions(environment)?;
+    let mut versions = store.versions().list(environment)?;
     versions.retain(|version| version.released);
     Ok(versions)
 }
 
 /// Reads all resources of a version.
 pub(in crate::process) fn read_desired(
-    store: &dyn Store,
+    store: &Store,
     environment: EnvironmentKey,
     number: VersionNumber,
 ) -> Result<DesiredState, StoreError> {
-    let loaded = load_version(store, environment, number)?;
+    let loaded = store.versions().load(environment, number)?;
     let mut keys = Vec::with_capacity(loaded.resources.len());
-    store.read_version(environment, number, &mut |row| keys.push(row.key))?;
+    store.versions().read(environment, number, &mut |row| keys.push(row.key))?;
     Ok(DesiredState { version: number, resources: loaded.resources, keys })
 }

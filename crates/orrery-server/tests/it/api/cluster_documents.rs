@@ -363,13 +363,13 @@ fn users_read_the_catalog_and_change_nothing(world: World) {
 }
 
 fn document_changes_reach_events_and_the_audit_log(world: World) {
-    let before = world.store().records().latest_change().unwrap();
+    let before = world.store().changes().latest().unwrap();
     let admin = world.admin();
     admin.put(&format!("{BASE}/service/a"), &json!({"name": "a"})).good();
     let at = format!("/api/v1/projects/{}/cluster-documents/service/b", world.project);
     admin.put(&at, &json!({"name": "b"})).good();
     admin.delete(&format!("{BASE}/service/a"));
-    let notes = world.store().records().changes(before, None, 10).unwrap();
+    let notes = world.store().changes().list(before, None, 10).unwrap();
     let told: Vec<(String, String)> =
         notes.into_iter().map(|note| (note.kind, note.subject)).collect();
     let note = |subject: String| ("cluster_document".to_owned(), subject);

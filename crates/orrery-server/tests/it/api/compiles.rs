@@ -20,7 +20,7 @@ on_both!(
 fn claim(world: &World) -> ClaimedCompile {
     let now = world.served.app.now();
     let until = Timestamp(now.0 + 60_000_000);
-    world.store().records().claim_compile(world.key(), now, until).unwrap().unwrap()
+    world.store().compiles().claim(world.key(), now, until).unwrap().unwrap()
 }
 
 fn a_compile_is_requested_and_queued(world: World) {
@@ -70,15 +70,15 @@ fn a_compile_shows_its_progress_and_result(world: World) {
         world.post("/compiles", &json!({"mergeable_environment_variables": {"A": "2"}})).good();
     let at = |id: &Value| format!("/compiles/{}", id.as_str().unwrap());
     let claimed = claim(&world);
-    let (records, now) = (world.store().records(), world.served.app.now());
-    records.begin_stage(&claimed.run, 0, "Init", "mkdir", now).unwrap();
-    records.add_output(&claimed.run, 0, &[(false, "one".to_owned())], now).unwrap();
+    let (records, now) = (world.store(), world.served.app.now());
+    records.compiles().begin_stage(&claimed.run, 0, "Init", "mkdir", now).unwrap();
+    records.compiles().add_output(&claimed.run, 0, &[(false, "one".to_owned())], now).unwrap();
     let shown = world.get(&at(&asked["id"])).good();
     assert_eq!((&shown["state"], &shown["stages"][0]["name"]), (&json!("running"), &json!("Init")));
     assert_eq!(shown["output"][0]["text"], "one");
     let next = shown["next"].as_i64().unwrap();
-    records.add_output(&claimed.run, 0, &[(true, "two".to_owned())], now).unwrap();
-    records.end_stage(&claimed.run, 0, 1, now).unwrap();
+    records.compiles().add_output(&claimed.run, 0, &[(true, "two".to_owned())], now).unwrap();
+    records.compiles().end_stage(&claimed.run, 0, 1, now).unwrap();
     // A merged request shows the same.
     let shown = world.get(&format!("{}?after={next}", at(&merged["id"]))).good();
     assert_eq!(shown["substitute"], asked["id"]);
@@ -92,7 +92,7 @@ fn a_compile_shows_its_progress_and_result(world: World) {
     let error = json!({"category": "runtime_error", "type": "X", "message": "wrong", "source": "x = 2",
         "location": {"uri": "main.cf", "range": {"start": {"line": 1, "character": 0}, "end": {"line": 1, "character": 2}}}});
     let failure = CompileFailure { data: json!({"errors": [error]}), notice: None };
-    records.complete_compile(&claimed.run, &Err(failure), now).unwrap();
+    records.compiles().complete(&claimed.run, &Err(failure), now).unwrap();
     let shown = world.get(&at(&asked["id"])).good();
     assert_eq!((&shown["state"], &shown["transitioning"]), (&json!("failed"), &json!("error")));
     assert_eq!(shown["errors"][0]["location"]["range"]["start"]["line"], 1);
@@ -112,7 +112,7 @@ fn a_compile_can_be_cancelled(world: World) {
     let claimed = claim(&world);
     let now = world.served.app.now();
     let outcome = Ok((Some(VersionNumber(3)), None));
-    world.store().records().complete_compile(&claimed.run, &outcome, now).unwrap();
+    world.store().compiles().complete(&claimed.run, &outcome, now).unwrap();
     let path = format!("/compiles/{}/cancel", other["id"].as_str().unwrap());
     refused(&world.post_empty(&path), 409, "conflict");
     let shown = world.get(path.trim_end_matches("/cancel")).good();
@@ -173,9 +173,9 @@ fn repositories_are_checked_and_shown_without_passwords(world: World) {
     // Sending back the redacted URL changes nothing.
     set(&json!({"repository": shown["repository"], "branch": "main"})).good();
     let id: uuid::Uuid = world.id.parse().unwrap();
-    let kept = world.store().records().environment(id.as_bytes()).unwrap();
+    let kept = world.store().environments().get(id.into()).unwrap();
     let hidden = "https://ada:***@git.example.org/model.git";
     assert_eq!((&*kept.repository, &*kept.branch), (hidden, "main"));
-    world.store().records().secret(Some(kept.key), "orrery/repository").unwrap();
+    world.store().secrets().get(Some(kept.key), "orrery/repository").unwrap();
     assert!(!world.get("").text.contains("s3cret"));
 }

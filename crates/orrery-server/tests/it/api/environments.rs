@@ -175,7 +175,7 @@ fn fill(world: &World) {
     let version = world.upload(&[("a", 2), ("c", 1)]);
     let lease = world.lease();
     world.deploy(&lease, version, &[("a", OutcomeStatus::Deployed), ("c", OutcomeStatus::Failed)]);
-    world.store().release_lease(&lease).unwrap();
+    world.store().leases().release(&lease).unwrap();
     world.put("/parameters/p", &json!({"value": "1", "recompile": true})).good();
     let fact = format!("{}/facts/f", super::path_of("a"));
     world.put(&fact, &json!({"value": "1"})).good();
@@ -186,9 +186,9 @@ fn fill(world: &World) {
 }
 
 fn erase(world: &World) {
-    let records = world.store().records();
+    let store = world.store();
     let mut steps = 0;
-    while !records.delete_environment_contents(world.key(), world.served.app.now()).unwrap() {
+    while !store.environments().delete_contents(world.key(), world.served.app.now()).unwrap() {
         steps += 1;
         assert!(steps < 100, "it never ends");
     }
@@ -224,7 +224,7 @@ fn deleting_leaves_nothing(world: World) {
     assert_eq!(world.delete("").status, 202);
     erase(&world);
     let id: uuid::Uuid = world.id.parse().unwrap();
-    world.store().records().delete_environment(id.as_bytes(), world.served.app.now()).unwrap();
+    world.store().environments().delete(id.into(), world.served.app.now()).unwrap();
     refused(&world.get(""), 404, "not-found");
     assert_eq!(world.store().check().unwrap(), Vec::<String>::new());
     let kept = world.admin().get(&format!("{other}/resources")).good();

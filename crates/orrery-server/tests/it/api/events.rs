@@ -76,7 +76,7 @@ fn changes_arrive_as_they_happen(world: World) {
     assert_eq!(all.next().unwrap().kind, "version");
     // Changes of another process are found without a wake-up.
     let now = world.served.app.now();
-    world.store().records().change_setting(world.key(), "auto_deploy", None, now).unwrap();
+    world.store().settings().change(world.key(), "auto_deploy", None, now).unwrap();
     assert_eq!(own.next().unwrap().kind, "setting");
 }
 
@@ -97,7 +97,7 @@ fn a_reconnecting_client_gets_missed_events(world: World) {
         let value = json!({"value": value % 2 == 0});
         let value = Some(&value["value"]);
         let now = world.served.app.now();
-        world.store().records().change_setting(world.key(), "auto_deploy", value, now).unwrap();
+        world.store().settings().change(world.key(), "auto_deploy", value, now).unwrap();
     }
     world.upload(&[("a", 2)]);
     let mut again = EventClient::to(world.admin(), &world.at("/events"), Some(last));

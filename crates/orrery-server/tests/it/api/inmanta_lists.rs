@@ -35,6 +35,7 @@ fn fill(world: &World) {
     let mut gone = Vec::new();
     let store = world.store();
     store
+        .engine()
         .read_states(world.key(), &mut |row| {
             if row.id.contains("=2]") || row.id.starts_with("u::Z") {
                 let state = orrery_model::ResourceState { intent: None, ..row.state.clone() };
@@ -46,7 +47,7 @@ fn fill(world: &World) {
         .iter()
         .map(|(key, state)| orrery_store::StateRecord { resource: *key, state })
         .collect();
-    store.process_version(&lease, orrery_model::VersionNumber(number), &states).unwrap();
+    store.engine().process_version(&lease, orrery_model::VersionNumber(number), &states).unwrap();
     let more: Vec<Value> = all.into_iter().chain([resource("t::R", "new")]).collect();
     world.post("/versions", &json!({"resources": more, "release": false})).good();
 }

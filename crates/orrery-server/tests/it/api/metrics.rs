@@ -24,7 +24,7 @@ fn metrics_have_equal_intervals(world: World) {
         metric(15, "failed", 1, 1_000, "resource.resource_count"),
         metric(40, "", 2, 6_000, "orchestrator.compile_time"),
     ];
-    world.store().records().add_metrics(world.key(), &given).unwrap();
+    world.store().metrics().add(world.key(), &given).unwrap();
     let (from, to) = (Timestamp(start), Timestamp(start + 60 * MINUTE));
     let found = world.get(&format!("/metrics?start={from}&end={to}&spans=2")).good();
     assert_eq!(found["timestamps"].as_array().unwrap().len(), 2);

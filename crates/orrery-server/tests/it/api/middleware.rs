@@ -140,7 +140,7 @@ fn a_request_with_an_effect_is_never_repeated() {
         refused(&send(path, body), 409, "request-under-way");
     }
     run("UPDATE idempotency SET at = at - 180000000");
-    let asked = || world.store().records().open_requests(world.key()).unwrap().len();
+    let asked = || world.store().requests().open(world.key()).unwrap().len();
     for (path, body) in &requests {
         for _ in 0..2 {
             let answer = send(path, body);

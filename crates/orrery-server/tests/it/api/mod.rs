@@ -18,16 +18,14 @@ mod resources;
 mod versions;
 mod webhooks;
 
-use std::sync::Arc;
-
 use orrery_model::{
     Change, ChangeKind, LastRunStatus, LogLine, OutcomeStatus, ResourceState, Timestamp,
     VersionNumber,
 };
 use orrery_server::{MasterKey, ServerSettings};
 use orrery_store::{
-    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, PostgresStore,
-    ResultRecord, SqliteStore, StateRecord, Store,
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, ResultRecord,
+    StateRecord, Store,
 };
 use orrery_testing::{Postgres, TestDatabase};
 use serde_json::{Value, json};
@@ -60,17 +58,17 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn sqlite() -> Self {
-        Self::on(Arc::new(SqliteStore::in_memory().unwrap()), None)
+        Self::on(Store::in_memory().unwrap(), None)
     }
 
     pub(crate) fn postgres() -> Self {
         let database = Postgres::shared().database();
         let holder = Holder::this_process("test", Timestamp(1));
-        let store = PostgresStore::open(&database.url(), &holder).unwrap();
-        Self::on(Arc::new(store), Some(database))
+        let store = Store::connect(&database.url(), &holder).unwrap();
+        Self::on(store, Some(database))
     }
 
-    fn on(store: Arc<dyn Store>, database: Option<TestDatabase>) -> Self {
+    fn on(store: Store, database: Option<TestDatabase>) -> Self {
         let keys = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Generated(keys.path().join("secret.key"));
         let settings = ServerSettings { master_key, ..ServerSettings::default() };
@@ -117,13 +115,13 @@ impl World {
         self.admin().delete(&self.at(path))
     }
 
-    pub(crate) fn store(&self) -> &dyn Store {
-        &**self.served.app.store()
+    pub(crate) fn store(&self) -> &Store {
+        self.served.app.store()
     }
 
     pub(crate) fn key(&self) -> EnvironmentKey {
         let id: uuid::Uuid = self.id.parse().unwrap();
-        self.store().records().environment(id.as_bytes()).unwrap().key
+        self.store().environments().get(id.into()).unwrap().key
     }
 
     /// Stores a full version of resources, each as `[name, value]`, and returns its number.
@@ -139,7 +137,7 @@ impl World {
         let now = self.served.app.now();
         let expires = Some(now + std::time::Duration::from_secs(600));
         let request = LeaseRequest { holder, now, expires };
-        self.store().acquire_lease(self.key(), &request).unwrap()
+        self.store().leases().acquire(self.key(), &request).unwrap()
     }
 
     /// Acts as an engine: processes a version, and records an outcome for each resource.
@@ -148,7 +146,8 @@ impl World {
         let number = VersionNumber(version);
         let mut states = Vec::new();
         store
-            .read_version(self.key(), number, &mut |row| {
+            .versions()
+            .read(self.key(), number, &mut |row| {
                 states.push((
                     row.id.to_owned(),
                     row.key,
@@ -158,7 +157,7 @@ impl World {
             .unwrap();
         let given: Vec<StateRecord<'_>> =
             states.iter().map(|(_, key, state)| StateRecord { resource: *key, state }).collect();
-        store.process_version(lease, number, &given).unwrap();
+        store.engine().process_version(lease, number, &given).unwrap();
         let now = self.served.app.now();
         for (name, outcome) in outcomes {
             let id = id_of(name);
@@ -193,7 +192,7 @@ impl World {
                 action: Some(action),
                 facts: &[],
             };
-            store.record_results(lease, &[record]).unwrap();
+            store.engine().record_results(lease, &[record]).unwrap();
         }
     }
 }

@@ -9,17 +9,17 @@ use super::{World, ids, on_both, refused};
 on_both!(notifications_are_read_and_cleared);
 
 fn notifications_are_read_and_cleared(world: World) {
-    let records = world.store().records();
+    let store = world.store();
     for (number, severity) in [(1_u8, "error"), (2, "info"), (3, "error")] {
         let new = NewNotification {
-            uuid: [number; 16],
+            uuid: orrery_model::Id::from_bytes([number; 16]),
             title: "a title",
             message: "a message",
             severity,
             uri: "",
             compile: None,
         };
-        records.add_notification(world.key(), &new, Timestamp(i64::from(number / 2))).unwrap();
+        store.notifications().add(world.key(), &new, Timestamp(i64::from(number / 2))).unwrap();
     }
     let list = |query: &str| ids(&world.get(&format!("/notifications?{query}")).good());
     let id = |number: u8| uuid::Uuid::from_bytes([number; 16]).to_string();

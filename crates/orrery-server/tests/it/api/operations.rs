@@ -323,15 +323,25 @@ fn deploys_are_requested_and_followed(world: World) {
     refused(&world.post("/deploy", &json!({"filter": {"status": ["odd"]}})), 422, "invalid");
     refused(&world.post("/deploy", &json!({"everything": true})), 422, "invalid");
 
-    let (records, now) = (world.store().records(), world.served.app.now());
-    let open = records.open_requests(world.key()).unwrap();
+    let (records, now) = (world.store(), world.served.app.now());
+    let open = records.requests().open(world.key()).unwrap();
     assert_eq!(open.len(), 2);
-    records.accept_request(open[0].key, now).unwrap();
+    records.requests().accept(open[0].key, now).unwrap();
     assert_eq!(world.admin().get(&path).good()["transitioning_message"], "under way");
-    records.finish_request(&open[0], &json!({"resources": 1}), now).unwrap();
+    records
+        .requests()
+        .finish(&open[0], &orrery_store::RequestResult::Other(json!({"resources": 1})), now)
+        .unwrap();
     let done = world.admin().get(&path).good();
     assert_eq!((&done["transitioning"], &done["outcome"]["resources"]), (&json!("no"), &json!(1)));
-    records.finish_request(&open[1], &json!({"error": "no engine"}), now).unwrap();
+    records
+        .requests()
+        .finish(
+            &open[1],
+            &orrery_store::RequestResult::Failed { error: "no engine".to_owned() },
+            now,
+        )
+        .unwrap();
     let list = world.get("/operations?limit=1").good();
     assert_eq!(list["items"][0]["transitioning"], "error");
     assert_eq!(list["items"][0]["transitioning_message"], "no engine");
@@ -377,14 +387,14 @@ fn dry_runs_are_counted_once(world: World) {
     ];
     let now = world.served.app.now();
     let request: uuid::Uuid = asked["id"].as_str().unwrap().parse().unwrap();
-    let request = world.store().records().request(request.as_bytes()).unwrap();
-    let claim = world.store().records().claim_request(&request, now).unwrap().unwrap();
+    let request = world.store().requests().get(request.into()).unwrap();
+    let claim = world.store().requests().claim(&request, now).unwrap().unwrap();
     // Repeated concurrently: each result counts once.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let records = world.store().records();
-                records.add_dry_run_results(&claim, uuid.as_bytes(), &results, now).unwrap()
+                let store = world.store();
+                store.dry_runs().add_results(&claim, uuid.into(), &results, now).unwrap()
             });
         }
     });
@@ -394,9 +404,12 @@ fn dry_runs_are_counted_once(world: World) {
         "failed",
         json!([{"name": "handler", "current": "FAILED", "desired": "boom"}]),
     )];
-    let records = world.store().records();
-    records.add_dry_run_results(&claim, uuid.as_bytes(), &last, now).unwrap();
-    records.finish_dry_run(&claim, uuid.as_bytes(), &json!({"done": true}), now).unwrap();
+    let store = world.store();
+    store.dry_runs().add_results(&claim, uuid.into(), &last, now).unwrap();
+    store
+        .dry_runs()
+        .finish(&claim, uuid.into(), &orrery_store::RequestResult::Done(None), now)
+        .unwrap();
     let done = world.get(&run).good();
     assert_eq!((&done["todo"], &done["transitioning"]), (&json!(0), &json!("no")));
     assert_eq!(done["by_status"], json!({"failed": 1, "modified": 1, "unmodified": 1}));

@@ -13,7 +13,7 @@ on_both!(
 
 fn compiles(world: &World) -> usize {
     let filter = orrery_store::CompileFilter::default();
-    world.store().records().compiles(world.key(), filter, None, 100).unwrap().len()
+    world.store().compiles().list(world.key(), filter, None, 100).unwrap().len()
 }
 
 /// Sets the repository; compiles need one.
@@ -106,18 +106,19 @@ fn a_missing_fact_is_refreshed_once_a_minute(world: World) {
         refused(&ask("a"), 404, "fact-requested");
     }
     refused(&ask("z"), 404, "not-found");
-    let open = world.store().records().open_requests(world.key()).unwrap();
+    let open = world.store().requests().open(world.key()).unwrap();
     assert_eq!(open.len(), 1);
-    assert_eq!((open[0].kind.as_str(), &open[0].payload), ("facts", &json!({"ids": [id_of("a")]})));
+    let asked = (open[0].kind.name(), open[0].kind.payload());
+    assert_eq!(asked, ("facts", json!({"ids": [id_of("a")]})));
     refused(&ask("b"), 404, "fact-requested");
-    assert_eq!(world.store().records().open_requests(world.key()).unwrap().len(), 2);
+    assert_eq!(world.store().requests().open(world.key()).unwrap().len(), 2);
     let refresh = world.post_empty(&format!("{}/refresh-facts", path_of("b")));
     assert_eq!(refresh.status, 204);
-    assert_eq!(world.store().records().open_requests(world.key()).unwrap().len(), 2);
-    let (records, pause) = (world.store().records(), std::time::Duration::from_secs(60));
+    assert_eq!(world.store().requests().open(world.key()).unwrap().len(), 2);
+    let (records, pause) = (world.store(), std::time::Duration::from_secs(60));
     let later = world.served.app.now() + pause;
-    assert!(records.request_facts(world.key(), &id_of("a"), pause, later).unwrap());
-    assert!(!records.request_facts(world.key(), &id_of("a"), pause, later).unwrap());
+    assert!(records.parameters().request_facts(world.key(), &id_of("a"), pause, later).unwrap());
+    assert!(!records.parameters().request_facts(world.key(), &id_of("a"), pause, later).unwrap());
 }
 
 fn a_resolved_unknown_triggers_a_compile(world: World) {

@@ -92,7 +92,7 @@ fn deploy_as(world: &World, version: &Value, kind: ChangeKind) {
     let (store, key) = (world.store(), world.key());
     let lease = world.lease();
     let mut states = Vec::new();
-    let loaded = orrery_store::load_version(store, key, number).unwrap();
+    let loaded = store.versions().load(key, number).unwrap();
     let keys = resource_keys(store, key, loaded.resources.iter().map(|one| &one.id)).unwrap();
     for resource in &loaded.resources {
         let state = ResourceState {
@@ -108,7 +108,7 @@ fn deploy_as(world: &World, version: &Value, kind: ChangeKind) {
     }
     let records: Vec<StateRecord<'_>> =
         states.iter().map(|(key, state)| StateRecord { resource: *key, state }).collect();
-    store.process_version(&lease, number, &records).unwrap();
+    store.engine().process_version(&lease, number, &records).unwrap();
     for resource in &loaded.resources {
         let wants_absence = orrery_model::wants_absence(&resource.attributes);
         let kind = if wants_absence { ChangeKind::Purged } else { kind };
@@ -125,9 +125,9 @@ fn deploy_as(world: &World, version: &Value, kind: ChangeKind) {
         };
         let resource = keys[&resource.id];
         let result = ResultRecord { resource, state: None, action: Some(action), facts: &[] };
-        store.record_results(&lease, &[result]).unwrap();
+        store.engine().record_results(&lease, &[result]).unwrap();
     }
-    store.release_lease(&lease).unwrap();
+    store.leases().release(&lease).unwrap();
 }
 
 fn adopted_resources_are_not_pruned(world: World) {

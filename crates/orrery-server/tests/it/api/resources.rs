@@ -133,6 +133,7 @@ fn each_resource_is_listed_once_and_orphans_on_request(world: World) {
     let store = world.store();
     let mut orphan = None;
     store
+        .engine()
         .read_states(world.key(), &mut |row| {
             if row.id == id_of("b") {
                 orphan = Some((
@@ -144,7 +145,7 @@ fn each_resource_is_listed_once_and_orphans_on_request(world: World) {
         .unwrap();
     let (key, state) = orphan.unwrap();
     let record = orrery_store::StateRecord { resource: key, state: &state };
-    store.process_version(&lease, orrery_model::VersionNumber(second), &[record]).unwrap();
+    store.engine().process_version(&lease, orrery_model::VersionNumber(second), &[record]).unwrap();
 
     assert_eq!(walk(&world, "limit=10"), [id_of("a")]);
     assert_eq!(walk(&world, "status=orphaned"), [id_of("b")]);

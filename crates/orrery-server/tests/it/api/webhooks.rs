@@ -1,9 +1,7 @@
 //! Environments that follow a repository: pushed versions, and webhooks.
 
-use std::sync::Arc;
-
 use orrery_server::{MasterKey, ServerSettings};
-use orrery_store::{SqliteStore, Store as _};
+use orrery_store::Store;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -94,7 +92,7 @@ fn signed(secret: &str, body: &[u8]) -> String {
 /// A server with an environment that follows the branch `main`, and webhook requests to it.
 struct WebhookWorld {
     served: Served,
-    store: Arc<SqliteStore>,
+    store: Store,
     environment: String,
     _directory: tempfile::TempDir,
 }
@@ -102,10 +100,10 @@ struct WebhookWorld {
 impl WebhookWorld {
     fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = Arc::new(SqliteStore::in_memory().unwrap());
+        let store = Store::in_memory().unwrap();
         let master_key = MasterKey::Generated(directory.path().join("secret.key"));
         let settings = ServerSettings { master_key, ..ServerSettings::default() };
-        let served = Served::with(Arc::clone(&store) as _, settings);
+        let served = Served::with(store.clone(), settings);
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
         let new = json!({
             "project": project["id"], "name": "e", "repository": "https://git.example.org/m.git",
@@ -133,10 +131,10 @@ impl WebhookWorld {
 
     /// True if a read of the branch is due; marks it as done.
     fn is_due(&self) -> bool {
-        let records = self.store.records();
-        let due = records.due_branches(self.served.app.now(), 9).unwrap();
+        let store = &self.store;
+        let due = store.branches().due(self.served.app.now(), 9).unwrap();
         for one in &due {
-            assert!(records.claim_branch(one, orrery_model::Timestamp(i64::MAX)).unwrap());
+            assert!(store.branches().claim(one, orrery_model::Timestamp(i64::MAX)).unwrap());
         }
         !due.is_empty()
     }

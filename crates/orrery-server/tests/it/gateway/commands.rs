@@ -1,6 +1,5 @@
 //! Commands from an engine to a remote agent and back, with failures on the way.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_agent::protocol::{
@@ -36,7 +35,7 @@ impl EngineWorld {
     /// Runs the process role in another process than the gateway.
     fn in_another_process() -> Self {
         let world = World::new();
-        let app = ServerState::new(Arc::clone(world.served.app.store()), world.settings.clone());
+        let app = ServerState::new(world.served.app.store().clone(), world.settings.clone());
         Self::with(world, app)
     }
 
@@ -376,15 +375,23 @@ fn a_server_that_was_killed_and_started_again_does_not_dial_itself() {
     let machine = working.world.enrolled(&["web1"]);
     // The state that a killed gateway leaves: a session in the store, at an address that is now
     // this gateway's.
-    let records = working.world.served.app.store().records();
+    let store = working.world.served.app.store();
     let now = working.world.served.app.now();
     let address = &*working.world.address;
-    let former = GatewayHeartbeat { uuid: [7; 16], address, peer_address: address };
-    records.record_gateway_heartbeat(&former, Duration::from_secs(3600)).unwrap();
+    let former = GatewayHeartbeat {
+        uuid: orrery_model::Id::from_bytes([7; 16]),
+        address,
+        peer_address: address,
+    };
+    store.gateways().record_heartbeat(&former, Duration::from_secs(3600)).unwrap();
     let facts = json!({});
-    let session =
-        NewAgentSession { gateway: [7; 16], boot: [7; 16], version: "test", facts: &facts };
-    records.open_agent_session(machine.agent.as_bytes(), &session, now).unwrap();
+    let session = NewAgentSession {
+        gateway: orrery_model::Id::from_bytes([7; 16]),
+        boot: orrery_model::Id::from_bytes([7; 16]),
+        version: "test",
+        facts: &facts,
+    };
+    store.remote_agents().open_session(machine.agent.into(), &session, now).unwrap();
     working.put("1");
     std::thread::sleep(Duration::from_millis(600));
     let (mut session, _) = machine.open(&working.world.address);
@@ -427,8 +434,11 @@ fn a_change_that_triggers_reloads_is_recorded_before_it_is_made() {
             other => panic!("{other:?}"),
         }
         let store = working.world.served.app.store();
-        let environment = store.environments().unwrap().pop().unwrap();
-        assert!(!store.running_actions(environment.key).unwrap().is_empty(), "it is noted");
+        let environment = store.environments().list(None).unwrap().pop().unwrap();
+        assert!(
+            !store.engine().running_actions(environment.key).unwrap().is_empty(),
+            "it is noted"
+        );
         session.send(&answer(&first, OutcomeStatus::Deployed));
         let second = session.command();
         assert_eq!(second.changed_dependencies, std::slice::from_ref(&first.resource.id));
@@ -457,8 +467,8 @@ fn unstorable_results_do_not_stop_an_environment() {
     let log = working.last_log();
     assert!(log.contains("dropped 1 of 2 facts"), "{log}");
     let store = working.world.served.app.store();
-    let environment = store.environments().unwrap().pop().unwrap();
-    let facts = store.facts(environment.key, FILE).unwrap();
+    let environment = store.environments().list(None).unwrap().pop().unwrap();
+    let facts = store.parameters().facts(environment.key, FILE).unwrap();
     assert_eq!((facts.len(), &*facts[0].name, &*facts[0].value), (1, "a\u{fffd}", "\u{fffd}"));
 }
 
@@ -471,12 +481,17 @@ fn a_session_that_exists_only_in_the_store_does_not_block_a_run() {
     drop(session);
     let world = &working.world;
     world.until("it is gone", |world| world.remote_agents()[0]["status"] == "disconnected");
-    let records = world.served.app.store().records();
-    let gateway = records.gateways(Duration::from_secs(3600)).unwrap().remove(0).uuid;
+    let store = world.served.app.store();
+    let gateway = store.gateways().list(Duration::from_secs(3600)).unwrap().remove(0).uuid;
     let facts = json!({});
-    let new = NewAgentSession { gateway, boot: [7; 16], version: "test", facts: &facts };
+    let new = NewAgentSession {
+        gateway,
+        boot: orrery_model::Id::from_bytes([7; 16]),
+        version: "test",
+        facts: &facts,
+    };
     let now = world.served.app.now();
-    records.open_agent_session(machine.agent.as_bytes(), &new, now).unwrap().unwrap();
+    store.remote_agents().open_session(machine.agent.into(), &new, now).unwrap().unwrap();
     // Takes longer than the reconnect timeout, and much less than the timeout of a run.
     working.until_status("failed");
     let log = working.last_log();

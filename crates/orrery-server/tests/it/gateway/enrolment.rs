@@ -166,9 +166,9 @@ fn a_revoked_agent_is_refused_even_after_its_record_is_deleted() {
     assert_eq!(revoked["actions"]["revoke"], format!("{one}/revoke"), "its agents wait");
     refused();
     assert_eq!(revoke("?release=true")["actions"], json!({}));
-    let records = world.served.app.store().records();
-    let environment = records.remote_agent(machine.agent.as_bytes()).unwrap().environment;
-    assert_eq!(records.delete_revoked_agents(environment, Timestamp(i64::MAX)).unwrap(), 1);
+    let store = world.served.app.store();
+    let environment = store.remote_agents().get(machine.agent.into()).unwrap().environment;
+    assert_eq!(store.remote_agents().delete_revoked(environment, Timestamp(i64::MAX)).unwrap(), 1);
     assert_eq!(world.served.admin.get(&one).status, 404);
     refused();
 }

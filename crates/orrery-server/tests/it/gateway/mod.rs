@@ -6,12 +6,11 @@ mod enrolment;
 mod sessions;
 mod test_client;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
 use orrery_server::{GatewayOptions, GatewayRole, MasterKey, ServerSettings, start_gateway};
-use orrery_store::{Holder, PostgresStore, SqliteStore, Store};
+use orrery_store::{Holder, Store};
 use orrery_testing::{Postgres, TestDatabase};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -36,7 +35,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::with(Arc::new(SqliteStore::in_memory().unwrap()), None)
+        Self::with(Store::in_memory().unwrap(), None)
     }
 
     fn on_postgres() -> Self {
@@ -47,12 +46,12 @@ impl World {
     fn on_postgres_after(statements: &str) -> Self {
         let database = Postgres::shared().database();
         let holder = Holder::this_process("test", Timestamp(0));
-        let store = PostgresStore::open(&database.url(), &holder).unwrap();
+        let store = Store::connect(&database.url(), &holder).unwrap();
         database.connect().batch_execute(statements).unwrap();
-        Self::with(Arc::new(store), Some(database))
+        Self::with(store, Some(database))
     }
 
-    fn with(store: Arc<dyn Store>, database: Option<TestDatabase>) -> Self {
+    fn with(store: Store, database: Option<TestDatabase>) -> Self {
         let data = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Generated(data.path().join("secret.key"));
         let settings = ServerSettings { master_key, ..ServerSettings::default() };
@@ -89,7 +88,7 @@ impl World {
         self.gateway = Some(gateway);
         let address = &self.address;
         let is_known = |world: &World| {
-            let known = world.served.app.store().records().gateways(PATIENCE).unwrap();
+            let known = world.served.app.store().gateways().list(PATIENCE).unwrap();
             known.iter().any(|known| known.address == *address)
         };
         self.until("the store knows the gateway", is_known);

@@ -161,19 +161,23 @@ fn liveness_uses_the_clock_of_the_database() {
         let machine = world.enrolled(&["web1"]);
         let (_session, _) = machine.open(&world.address);
         let within = Duration::from_secs(30);
-        let records = world.served.app.store().records();
-        let alive = records.gateways(within).unwrap();
+        let store = world.served.app.store();
+        let alive = store.gateways().list(within).unwrap();
         assert_eq!(alive.len(), 1, "{ahead}: {alive:?}");
         let difference = alive[0].seen.0 - world.served.app.now().0 - ahead;
         assert!(difference.abs() < HOUR / 2, "{ahead}: {difference}");
         assert_eq!(
-            records.gateway_of_agent(machine.agent.as_bytes(), within).unwrap(),
+            store.gateways().of_agent(machine.agent.into(), within).unwrap(),
             alive.first().cloned()
         );
         assert_eq!(world.remote_agents()[0]["status"], "connected", "{ahead}");
         // The heartbeat of another gateway must not expire this one.
-        let gateway = GatewayHeartbeat { uuid: [9; 16], address: "b:1", peer_address: "b:1" };
-        assert_eq!(records.record_gateway_heartbeat(&gateway, within).unwrap(), 0, "{ahead}");
+        let gateway = GatewayHeartbeat {
+            uuid: orrery_model::Id::from_bytes([9; 16]),
+            address: "b:1",
+            peer_address: "b:1",
+        };
+        assert_eq!(store.gateways().record_heartbeat(&gateway, within).unwrap(), 0, "{ahead}");
         assert_eq!(world.remote_agents()[0]["status"], "connected", "{ahead}");
     }
 }

@@ -24,10 +24,10 @@ fn an_environment_gets_its_own_contents_only(kind: Kind) {
     let content = b"door_pin=4711";
     let name = orrery_host::bundle::sha1_hex(content);
     let hash = ContentHash::from_hex(&name).unwrap();
-    let store = Arc::clone(world.app.store());
-    store.put_files(&[(hash, content)]).unwrap();
+    let store = world.app.store().clone();
+    store.contents().put(&[(hash, content)]).unwrap();
     let holder = ContentHolder::Environment(shop);
-    store.records().claim_contents(holder, &BTreeSet::from([hash]), world.app.now()).unwrap();
+    store.contents().claim(holder, &BTreeSet::from([hash]), world.app.now()).unwrap();
     let [own, guessed] = ["own", "guessed"].map(|name| directory.path().join(name));
     world.start();
     let (of_shop, of_lab) = (file(&own, &name), file(&guessed, &name));

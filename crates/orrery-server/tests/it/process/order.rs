@@ -76,11 +76,11 @@ fn a_release_precedes_the_rest_of_a_repair(kind: Kind) {
         let released = site.resources("new", Some("more"));
         if verifying {
             let other = world.put_and_verify(key, &released);
-            world.until("all is verified", |world| world.is_finished(&other));
+            world.until("all is verified", |world| world.is_finished(other));
         } else {
             world.put(key, &released);
         }
-        world.until("the repair is done", |world| world.is_finished(&asked));
+        world.until("the repair is done", |world| world.is_finished(asked));
         world.until_deployed(key, &released);
         let log = site.log();
         let late = log.iter().filter(|saw| *saw == "newmore").count();
@@ -92,13 +92,13 @@ fn a_release_precedes_the_rest_of_a_repair(kind: Kind) {
 
 fn notifications(world: &World, key: EnvironmentKey) -> Vec<(String, String)> {
     let filter = orrery_store::NotificationFilter::default();
-    let found = world.app.store().records().notifications(key, &filter, None, 50).unwrap();
+    let found = world.app.store().notifications().list(key, &filter, None, 50).unwrap();
     found.into_iter().map(|one| (one.title, one.message)).collect()
 }
 
 fn set(world: &World, environment: &EnvironmentRecord, name: &str, value: &Value) {
-    let records = world.app.store().records();
-    records.change_setting(environment.key, name, Some(value), world.app.now()).unwrap();
+    let store = world.app.store();
+    store.settings().change(environment.key, name, Some(value), world.app.now()).unwrap();
     world.app.wake_up();
 }
 
@@ -114,7 +114,7 @@ fn failed_resources_are_retried_at_the_interval(kind: Kind) {
     let began = Instant::now();
     world.until("it was tried six times", |world| world.runs(key, &fails) >= 6);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    let found = world.app.store().find_resource(key, fails.id.as_str()).unwrap().unwrap();
+    let found = world.app.store().resources().find(key, fails.id.as_str()).unwrap().unwrap();
     assert!(!found.state.parked && notifications(&world, key).is_empty());
 }
 
@@ -133,7 +133,7 @@ fn parked_resources_are_reported(kind: Kind) {
     assert_eq!(reported[0].0, "Resources were parked");
     assert!(reported[0].1.contains(&format!("{} failed 2 times", fails.id)), "{reported:?}");
     let parked = |world: &World| {
-        let found = world.app.store().find_resource(key, fails.id.as_str()).unwrap().unwrap();
+        let found = world.app.store().resources().find(key, fails.id.as_str()).unwrap().unwrap();
         found.state.parked
     };
     world.until("it is kept", parked);
@@ -144,7 +144,7 @@ fn parked_resources_are_reported(kind: Kind) {
     world.until_deployed(key, std::slice::from_ref(&other));
     assert_eq!(notifications(&world, key).len(), 1, "once is enough");
     world.stop();
-    world.app.store().records().expire_notifications(key, Timestamp(i64::MAX)).unwrap();
+    world.app.store().notifications().expire(key, Timestamp(i64::MAX)).unwrap();
     world.start();
     world.until("the notification is added again", |world| notifications(world, key) == reported);
     assert_eq!(world.runs(key, &fails), 2, "it was not tried again");

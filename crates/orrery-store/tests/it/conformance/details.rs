@@ -15,14 +15,13 @@ super::list_cases![
 
 fn details_of_many_come_in_their_order(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let ids: Vec<_> = (0..150).map(|number| named(&format!("{number:03}"))).collect();
     let wants = |number: usize| resource(&ids[number], u32::try_from(number).unwrap(), &[]);
     let all: Vec<_> = (0..ids.len()).map(wants).collect();
-    put(&*store, environment, &all).unwrap();
+    put(&store, environment, &all).unwrap();
     // The last ones are not managed any more, and never were deployed.
-    put(&*store, environment, &all[..140]).unwrap();
+    put(&store, environment, &all[..140]).unwrap();
     for count in [0, 1, 2, 3, 5, 64, 65, 150] {
         // Backwards, one of them twice, and with one that never existed in the middle.
         let mut asked: Vec<_> = (0..count).rev().map(Some).collect();
@@ -36,7 +35,7 @@ fn details_of_many_come_in_their_order(backend: Backend) {
                 (environment, number.map_or("t::R[agent,name=no]", |at| ids[at].as_str()))
             })
             .collect();
-        let found = records.resource_details(&names).unwrap();
+        let found = store.resources().details(&names).unwrap();
         assert_eq!(found.len(), asked.len());
         for (asked, found) in asked.iter().zip(&found) {
             let Some(number) = asked.filter(|number| *number < 140) else {
@@ -53,7 +52,7 @@ fn details_of_many_come_in_their_order(backend: Backend) {
 
 fn dependents_are_found(backend: Backend) {
     let store = backend.fresh();
-    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    let (records, environment) = (&store, store.environments().ensure_default().unwrap());
     // So many that the numbers of some are parts of those of others, and each with the three before
     // it.
     let ids: Vec<_> = (0..400).map(|number| named(&format!("{number:03}"))).collect();
@@ -62,11 +61,12 @@ fn dependents_are_found(backend: Backend) {
         resource(&ids[number], 1, &before)
     };
     let all: Vec<_> = (0..ids.len()).map(|number| requiring(number, 3)).collect();
-    put(&*store, environment, &all).unwrap();
+    put(&store, environment, &all).unwrap();
     let found = |number: usize, limit| {
-        let keys = records.dependents(environment, ids[number].as_str(), limit).unwrap();
+        let keys =
+            records.resources().dependents(environment, ids[number].as_str(), limit).unwrap();
         let mut found: Vec<String> =
-            records.statuses_of(&keys).unwrap().into_values().map(|(id, _)| id).collect();
+            records.resources().statuses(&keys).unwrap().into_values().map(|(id, _)| id).collect();
         found.sort_unstable();
         found
     };
@@ -80,16 +80,16 @@ fn dependents_are_found(backend: Backend) {
     assert_eq!(found(7, 2), names(8..10), "the first of them");
     // Removed resources, and dropped requirements, do not count.
     let fewer: Vec<_> = (0..200).map(|number| requiring(number, 1)).collect();
-    put(&*store, environment, &fewer).unwrap();
+    put(&store, environment, &fewer).unwrap();
     assert_eq!(found(7, 10), names(8..9));
     assert_eq!(found(199, 10), [""; 0]);
-    let unknown = records.dependents(environment, "t::R[agent,name=no]", 10);
+    let unknown = records.resources().dependents(environment, "t::R[agent,name=no]", 10);
     assert!(matches!(unknown, Err(StoreError::NoResource(_))));
 }
 
 fn dependents_come_in_pages(backend: Backend) {
     let store = backend.fresh();
-    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    let (records, environment) = (&store, store.environments().ensure_default().unwrap());
     // Every other one requires the first, whose number is the end of those of some that the others
     // require.
     let ids: Vec<_> = (0..1_200).map(|number| named(&format!("{number:04}"))).collect();
@@ -99,7 +99,7 @@ fn dependents_come_in_pages(backend: Backend) {
         resource(&ids[number], 1, &requires)
     };
     let all: Vec<_> = (0..ids.len()).map(wants).collect();
-    put(&*store, environment, &all).unwrap();
+    put(&store, environment, &all).unwrap();
     let wanted: Vec<String> = std::iter::once(1)
         .chain((2..ids.len()).step_by(2))
         .map(|number| ids[number].to_string())
@@ -107,8 +107,10 @@ fn dependents_come_in_pages(backend: Backend) {
     for limit in [1, 7, 300, 1_000] {
         let (mut found, mut after) = (Vec::new(), String::new());
         loop {
-            let page =
-                records.dependents_after(environment, ids[0].as_str(), &after, limit).unwrap();
+            let page = records
+                .resources()
+                .dependents_after(environment, ids[0].as_str(), &after, limit)
+                .unwrap();
             assert!(page.len() <= limit, "{} of {limit}", page.len());
             let is_last = page.len() < limit;
             found.extend(page.into_iter().map(|(_, id)| id));
@@ -119,88 +121,92 @@ fn dependents_come_in_pages(backend: Backend) {
         }
         assert!(found == wanted, "{limit}: {} of {}", found.len(), wanted.len());
     }
-    let none =
-        records.dependents_after(environment, ids[0].as_str(), wanted.last().unwrap(), 10).unwrap();
+    let none = records
+        .resources()
+        .dependents_after(environment, ids[0].as_str(), wanted.last().unwrap(), 10)
+        .unwrap();
     assert_eq!(none, [], "nothing follows the last");
 }
 
 fn resources_tell_their_history(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let (a, b) = (named("a"), named("b"));
     let first = [resource(&a, 1, &[]), resource(&b, 1, &[&a])];
-    let stored = put(&*store, environment, &first).unwrap();
-    put(&*store, environment, &[resource(&a, 2, &[]), first[1].clone()]).unwrap();
-    assert_eq!(records.newest_version(environment).unwrap(), Some(VersionNumber(2)));
-    let history = records.resource_history(environment, a.as_str()).unwrap();
+    let stored = put(&store, environment, &first).unwrap();
+    put(&store, environment, &[resource(&a, 2, &[]), first[1].clone()]).unwrap();
+    assert_eq!(store.versions().newest(environment).unwrap(), Some(VersionNumber(2)));
+    let history = store.resources().history(environment, a.as_str()).unwrap();
     let versions: Vec<u32> = history.iter().map(|entry| entry.version.0).collect();
     assert_eq!(versions.len(), 2, "{versions:?}");
-    let dependents = records.dependents(environment, a.as_str(), 10).unwrap();
-    let statuses = records.statuses_of(&dependents).unwrap();
+    let dependents = store.resources().dependents(environment, a.as_str(), 10).unwrap();
+    let statuses = store.resources().statuses(&dependents).unwrap();
     assert_eq!(statuses[&stored.keys[1]], (b.to_string(), Status::Available));
     let details =
-        records.resource_details(&[(environment, b.as_str())]).unwrap().remove(0).unwrap();
+        store.resources().details(&[(environment, b.as_str())]).unwrap().remove(0).unwrap();
     assert_eq!(details.line.summary.id, b);
     assert_eq!(details.requires, [stored.keys[0]]);
     assert_eq!(details.attributes, first[1].attributes);
-    let standings =
-        records.newest_revisions(environment, &[b.as_str(), "t::R[agent,name=no]"]).unwrap();
+    let standings = store
+        .versions()
+        .newest_revisions(environment, &[b.as_str(), "t::R[agent,name=no]"])
+        .unwrap();
     assert_eq!(standings.len(), 2);
     assert_eq!(standings[0].as_ref().unwrap().requires, [a.to_string()]);
     assert!(standings[1].is_none());
     let filter = ResourceFilter::default();
     let (old, next) =
-        records.version_resources(environment, stored.number, &filter, None, 1).unwrap();
+        store.versions().resources(environment, stored.number, &filter, None, 1).unwrap();
     assert_eq!((&*old[0].id, next.is_some()), (a.as_str(), true));
     assert!(old[0].attributes.contains('1'), "{}", old[0].attributes);
-    let line = records.resource_line(environment, a.as_str()).unwrap();
+    let line = store.resources().line(environment, a.as_str()).unwrap();
     assert_eq!(line.summary.status, Status::Available);
-    let counts = records.count_resources(environment).unwrap();
+    let counts = store.resources().count(environment).unwrap();
     assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 2);
 }
 
 fn a_pending_release_is_not_reported_as_deployed(backend: Backend) {
     let store = backend.fresh();
-    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    let (records, environment) = (&store, store.environments().ensure_default().unwrap());
     let ids = ["changed", "gone", "same", "vague"].map(named);
     let first: Vec<Resource> = ids.iter().map(|id| resource(id, 1, &[])).collect();
-    let stored = put(&*store, environment, &first).unwrap();
+    let stored = put(&store, environment, &first).unwrap();
     let states: Vec<_> = first.iter().map(|one| deployed(one, Timestamp(7))).collect();
     let records_of = |(resource, state)| StateRecord { resource, state };
     let states: Vec<_> = stored.keys.iter().copied().zip(&states).map(records_of).collect();
-    let lease = lease(&*store, environment);
-    store.process_version(&lease, stored.number, &states).unwrap();
+    let lease = lease(&store, environment);
+    store.engine().process_version(&lease, stored.number, &states).unwrap();
 
     // Through every query.
     let is_now = |expected: [Status; 4]| {
         let every = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
-        let listed = records.list_resources(environment, &every, None, 10).unwrap();
+        let listed = records.resources().list(environment, &every, None, 10).unwrap();
         let listed: Vec<Status> = listed.lines.iter().map(|line| line.summary.status).collect();
         assert_eq!(listed, expected, "listed");
         let filter = ResourceFilter { statuses: Status::ALL.to_vec(), ..ResourceFilter::default() };
-        let page = store.list_resources(environment, &filter, None, 10).unwrap();
+        let page = store.resources().overviews(environment, &filter, None, 10).unwrap();
         let listed: Vec<Status> = page.resources.iter().map(|one| one.status).collect();
         assert_eq!(listed, expected, "listed on the machine itself");
         let asked: Vec<_> = ids.iter().map(|id| (environment, id.as_str())).collect();
-        let details = records.resource_details(&asked).unwrap();
-        let statuses = records.statuses_of(&stored.keys).unwrap();
+        let details = records.resources().details(&asked).unwrap();
+        let statuses = records.resources().statuses(&stored.keys).unwrap();
         for (at, id) in ids.iter().enumerate() {
-            let line = records.resource_line(environment, id.as_str()).unwrap();
+            let line = records.resources().line(environment, id.as_str()).unwrap();
             assert_eq!(line.summary.status, expected[at], "{id}");
-            let found = store.find_resource(environment, id.as_str()).unwrap().unwrap();
+            let found = store.resources().find(environment, id.as_str()).unwrap().unwrap();
             assert_eq!(found.status, expected[at], "{id} on the machine itself");
             let details = details[at].as_ref().unwrap();
             assert_eq!(details.line.summary.status, expected[at], "details of {id}");
             assert_eq!(statuses[&stored.keys[at]].1, expected[at], "one of many: {id}");
         }
-        let counted = store.count_statuses(environment).unwrap();
+        let counted = store.resources().count_statuses(environment).unwrap();
         let mut counts = std::collections::BTreeMap::new();
         expected.iter().for_each(|status| *counts.entry(*status).or_insert(0) += 1);
         assert_eq!(counted, counts, "counted");
         let orphans = counts.get(&Status::Orphaned).copied().unwrap_or(0);
         let everything = [("", "u")];
-        let count = |orphans| records.count_listed(environment, &everything, orphans).unwrap();
+        let count =
+            |orphans| records.resources().count_listed(environment, &everything, orphans).unwrap();
         assert_eq!((count(false), count(true)), (4 - orphans, 4));
     };
     is_now([Status::Deployed; 4]);
@@ -209,13 +215,13 @@ fn a_pending_release_is_not_reported_as_deployed(backend: Backend) {
     vague.flags.undefined = true;
     let next = [resource(&ids[0], 2, &[]), first[2].clone(), vague];
     let candidate = NewVersion { released: false, ..new_version(&next) };
-    let candidate = store.put_version(environment, &candidate).unwrap();
+    let candidate = store.versions().put(environment, &candidate).unwrap();
     is_now([Status::Deployed; 4]);
-    store.release_version(environment, candidate.number, Timestamp(8)).unwrap();
+    store.versions().release(environment, candidate.number, Timestamp(8)).unwrap();
     let ahead = [Status::Available, Status::Orphaned, Status::Deployed, Status::Undefined];
     is_now(ahead);
 
     // The engine's state counts as soon as it has processed the version, even if it differs.
-    store.process_version(&lease, candidate.number, &[]).unwrap();
+    store.engine().process_version(&lease, candidate.number, &[]).unwrap();
     is_now([Status::Deployed; 4]);
 }

@@ -2,12 +2,11 @@
 
 use orrery_model::{Change, ResourceState, Timestamp};
 use orrery_store::{
-    ActionKind, EffectResolution, EffectVerdict, NewRequest, ResultBatch, ResultRecord,
-    StartedAction, StateRecord, StoreError,
+    ActionKind, EffectResolution, EffectVerdict, NewRequest, RequestKind, ResultBatch,
+    ResultRecord, StartedAction, StateRecord, StoreError,
 };
-use serde_json::json;
 
-use crate::support::{Backend, action, empty_result, lease, named, put, simple};
+use crate::support::{Backend, action, empty_result, id_of, lease, named, put, simple};
 
 super::list_cases![
     effects_are_unknown_until_resolved,
@@ -17,21 +16,21 @@ super::list_cases![
 
 fn effects_are_unknown_until_resolved(backend: Backend) {
     let store = backend.fresh();
-    let (records, environment) = (store.records(), store.default_environment().unwrap());
-    let first = lease(&*store, environment);
-    let stored = put(&*store, environment, &simple(&["a", "b", "c"])).unwrap();
+    let (records, environment) = (&store, store.environments().ensure_default().unwrap());
+    let first = lease(&store, environment);
+    let stored = put(&store, environment, &simple(&["a", "b", "c"])).unwrap();
     let started = |at: usize, time| StartedAction {
         resource: stored.keys[at],
         kind: ActionKind::Deploy,
         version: stored.number,
         at: Timestamp(time),
     };
-    records.begin_effects(&first, &[started(0, 10), started(1, 20), started(2, 30)]).unwrap();
-    assert!(records.unknown_effects(environment).unwrap().is_empty(), "they are under way");
+    records.effects().begin(&first, &[started(0, 10), started(1, 20), started(2, 30)]).unwrap();
+    assert!(records.effects().unknown(environment).unwrap().is_empty(), "they are under way");
     let choose = |name: &str| {
-        let request = NewRequest { uuid: [7; 16], kind: "deploy", payload: &json!({}) };
+        let request = NewRequest { uuid: id_of(7), kind: &RequestKind::deploy_all() };
         let id = named(name);
-        records.resolve_effect(
+        records.effects().resolve(
             environment,
             id.as_str(),
             EffectVerdict::Done,
@@ -44,40 +43,44 @@ fn effects_are_unknown_until_resolved(backend: Backend) {
     let ended = [(stored.keys[0], Timestamp(10)), (stored.keys[1], Timestamp(19))];
     let unknown = [stored.keys[2]];
     let recording = ResultBatch { ended: &ended, unknown: &unknown, ..ResultBatch::default() };
-    store.record_batch(&first, &recording).unwrap();
+    store.engine().record_batch(&first, &recording).unwrap();
     let names = || -> Vec<String> {
-        let found = records.unknown_effects(environment).unwrap();
+        let found = records.effects().unknown(environment).unwrap();
         found.into_iter().map(|effect| effect.name).collect()
     };
     assert_eq!(names(), [named("c").as_str()]);
     // The next holder has no runs in progress.
-    store.release_lease(&first).unwrap();
-    let second = lease(&*store, environment);
-    let error = records.begin_effects(&first, &[started(0, 40)]).unwrap_err();
+    store.leases().release(&first).unwrap();
+    let second = lease(&store, environment);
+    let error = records.effects().begin(&first, &[started(0, 40)]).unwrap_err();
     assert!(matches!(error, StoreError::StaleEpoch { .. }), "{error:?}");
-    assert_eq!(records.recover_effects(&second).unwrap(), [stored.keys[1], stored.keys[2]]);
+    assert_eq!(records.effects().recover(&second).unwrap(), [stored.keys[1], stored.keys[2]]);
     assert_eq!(names(), [named("b").as_str(), named("c").as_str()]);
     choose("b").unwrap();
-    let choice =
-        |at: usize| records.begun_effect(stored.keys[at]).unwrap().and_then(|effect| effect.choice);
+    let choice = |at: usize| {
+        records.effects().of_resource(stored.keys[at]).unwrap().and_then(|effect| effect.choice)
+    };
     assert_eq!((choice(1), choice(2)), (Some(EffectVerdict::Done), None));
     let again = EffectVerdict::RunAgain;
-    records.resolve_effect_under_lease(&second, named("c").as_str(), again).unwrap();
+    records.effects().resolve_under_lease(&second, named("c").as_str(), again).unwrap();
     assert_eq!(choice(2), Some(again));
     // An effect that is begun again is in progress.
-    records.begin_effects(&second, &[started(2, 50)]).unwrap();
+    records.effects().begin(&second, &[started(2, 50)]).unwrap();
     assert_eq!((names(), choice(2)), (vec![named("b").to_string()], None));
     let ended = [(stored.keys[1], Timestamp(20)), (stored.keys[2], Timestamp(50))];
-    store.record_batch(&second, &ResultBatch { ended: &ended, ..ResultBatch::default() }).unwrap();
-    assert!(records.recover_effects(&second).unwrap().is_empty());
+    store
+        .engine()
+        .record_batch(&second, &ResultBatch { ended: &ended, ..ResultBatch::default() })
+        .unwrap();
+    assert!(records.effects().recover(&second).unwrap().is_empty());
 }
 
 fn effects_of_unmanaged_resources_are_deleted(backend: Backend) {
     let store = backend.fresh();
-    let (records, environment) = (store.records(), store.default_environment().unwrap());
-    let lease = lease(&*store, environment);
+    let (records, environment) = (&store, store.environments().ensure_default().unwrap());
+    let lease = lease(&store, environment);
     let all = simple(&["a", "b", "c", "d"]);
-    let stored = put(&*store, environment, &all).unwrap();
+    let stored = put(&store, environment, &all).unwrap();
     let started = |at: usize| StartedAction {
         resource: stored.keys[at],
         kind: ActionKind::Deploy,
@@ -85,25 +88,28 @@ fn effects_of_unmanaged_resources_are_deleted(backend: Backend) {
         at: Timestamp(10),
     };
     let begun = [started(0), started(1), started(2), started(3)];
-    records.begin_effects(&lease, &begun).unwrap();
+    records.effects().begin(&lease, &begun).unwrap();
     // The engine has not processed the version without it.
     let state = ResourceState::new(all[3].hash, false);
     let kept = [StateRecord { resource: stored.keys[3], state: &state }];
-    store.process_version(&lease, stored.number, &kept).unwrap();
-    records.recover_effects(&lease).unwrap();
-    put(&*store, environment, &simple(&["a"])).unwrap();
+    store.engine().process_version(&lease, stored.number, &kept).unwrap();
+    records.effects().recover(&lease).unwrap();
+    put(&store, environment, &simple(&["a"])).unwrap();
     let done = EffectVerdict::Done;
-    let under = |name: &str| records.resolve_effect_under_lease(&lease, named(name).as_str(), done);
+    let under =
+        |name: &str| records.effects().resolve_under_lease(&lease, named(name).as_str(), done);
     assert_eq!(under("a").unwrap(), EffectResolution::Recorded);
     assert_eq!(under("d").unwrap(), EffectResolution::Recorded, "its engine still has it");
     assert_eq!(under("b").unwrap(), EffectResolution::Deleted);
     assert!(matches!(under("b"), Err(StoreError::NotFound { .. })));
-    let request = NewRequest { uuid: [7; 16], kind: "deploy", payload: &json!({}) };
+    let request = NewRequest { uuid: id_of(7), kind: &RequestKind::deploy_all() };
     let name = named("c");
-    let created =
-        records.resolve_effect(environment, name.as_str(), done, &request, Timestamp(20)).unwrap();
+    let created = records
+        .effects()
+        .resolve(environment, name.as_str(), done, &request, Timestamp(20))
+        .unwrap();
     assert_eq!(created.finished, Some(Timestamp(20)), "no engine has to act on it");
-    let remaining = records.unknown_effects(environment).unwrap();
+    let remaining = records.effects().unknown(environment).unwrap();
     let remaining: Vec<(&str, _)> =
         remaining.iter().map(|one| (one.name.as_str(), one.choice)).collect();
     assert_eq!(remaining, [(named("a").as_str(), Some(done)), (named("d").as_str(), Some(done))]);
@@ -111,22 +117,25 @@ fn effects_of_unmanaged_resources_are_deleted(backend: Backend) {
 
 fn repeated_batches_are_stored_once(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    let lease = lease(&*store, environment);
-    let stored = put(&*store, environment, &simple(&["a", "b"])).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    let lease = lease(&store, environment);
+    let stored = put(&store, environment, &simple(&["a", "b"])).unwrap();
     let change = Change::default();
     let of = |at: usize, time| ResultRecord {
         action: Some(action(stored.number, time, &change, &[])),
         ..empty_result(stored.keys[at])
     };
     let first = [of(0, 10)];
-    store.record_batch(&lease, &ResultBatch { results: &first, ..ResultBatch::default() }).unwrap();
+    store
+        .engine()
+        .record_batch(&lease, &ResultBatch { results: &first, ..ResultBatch::default() })
+        .unwrap();
     let both = [of(0, 10), of(0, 20), of(1, 10)];
     let again = ResultBatch { results: &both, is_retry: true, ..ResultBatch::default() };
-    store.record_batch(&lease, &again).unwrap();
-    store.record_batch(&lease, &again).unwrap();
+    store.engine().record_batch(&lease, &again).unwrap();
+    store.engine().record_batch(&lease, &again).unwrap();
     let starts = |name: &str| -> Vec<i64> {
-        let log = store.actions(environment, named(name).as_str(), None, 99).unwrap();
+        let log = store.actions().of_resource(environment, named(name).as_str(), None, 99).unwrap();
         log.iter().map(|action| action.started.0).collect()
     };
     assert_eq!((starts("a"), starts("b")), (vec![20, 10], vec![10]));

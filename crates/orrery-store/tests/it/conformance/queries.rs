@@ -30,15 +30,15 @@ const IDS: [&str; 7] = [
 
 fn stocked(backend: Backend) -> (Fresh, EnvironmentKey) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let mut resources: Vec<Resource> = IDS.iter().map(|text| resource(&id(text), 1, &[])).collect();
     resources.sort_by(|a, b| a.id.cmp(&b.id));
-    put(&*store, environment, &resources).unwrap();
+    put(&store, environment, &resources).unwrap();
     (store, environment)
 }
 
-fn listed(store: &dyn Store, environment: EnvironmentKey, filter: &ResourceFilter) -> Vec<String> {
-    let page = store.list_resources(environment, filter, None, 100).unwrap();
+fn listed(store: &Store, environment: EnvironmentKey, filter: &ResourceFilter) -> Vec<String> {
+    let page = store.resources().overviews(environment, filter, None, 100).unwrap();
     assert_eq!(page.next, None);
     page.resources.iter().map(|found| found.id.to_string()).collect()
 }
@@ -73,7 +73,7 @@ fn lists_are_filtered(backend: Backend) {
                     .collect();
                 expected.sort();
                 found_any += usize::from(!expected.is_empty());
-                assert_eq!(listed(&*store, environment, &filter), expected, "{filter:?}");
+                assert_eq!(listed(&store, environment, &filter), expected, "{filter:?}");
             }
         }
     }
@@ -84,12 +84,14 @@ fn pages_walk_over_everything(backend: Backend) {
     let (store, environment) = stocked(backend);
     for agent in [None, Some("one".to_owned())] {
         let filter = ResourceFilter { agent, ..ResourceFilter::default() };
-        let all = listed(&*store, environment, &filter);
+        let all = listed(&store, environment, &filter);
         for limit in 1..9 {
             let (mut walked, mut after) = (Vec::new(), None);
             loop {
-                let page =
-                    store.list_resources(environment, &filter, after.as_deref(), limit).unwrap();
+                let page = store
+                    .resources()
+                    .overviews(environment, &filter, after.as_deref(), limit)
+                    .unwrap();
                 assert!(page.resources.len() <= limit);
                 walked.extend(page.resources.iter().map(|found| found.id.to_string()));
                 after = page.next;
@@ -105,71 +107,71 @@ fn pages_walk_over_everything(backend: Backend) {
 
 fn statuses_are_derived_from_states(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    let lease = lease(&*store, environment);
+    let environment = store.environments().ensure_default().unwrap();
+    let lease = lease(&store, environment);
     let mut resources = simple(&["a", "b", "c"]);
     resources[2].flags.undefined = true;
-    let stored = put(&*store, environment, &resources).unwrap();
+    let stored = put(&store, environment, &resources).unwrap();
     let state = deployed(&resources[1], Timestamp(1));
     let result = ResultRecord { state: Some(&state), ..empty_result(stored.keys[1]) };
-    store.record_results(&lease, &[result]).unwrap();
-    let counts = store.count_statuses(environment).unwrap();
+    store.engine().record_results(&lease, &[result]).unwrap();
+    let counts = store.resources().count_statuses(environment).unwrap();
     let expected = [(Status::Deployed, 1), (Status::Available, 1), (Status::Undefined, 1)];
     assert_eq!(counts, expected.into_iter().collect());
     for (status, name) in
         [(Status::Deployed, "b"), (Status::Available, "a"), (Status::Undefined, "c")]
     {
         let filter = ResourceFilter { statuses: vec![status], ..ResourceFilter::default() };
-        assert_eq!(listed(&*store, environment, &filter), [named(name).to_string()]);
+        assert_eq!(listed(&store, environment, &filter), [named(name).to_string()]);
     }
     let filter = ResourceFilter {
         statuses: vec![Status::Deployed, Status::Available],
         ..ResourceFilter::default()
     };
-    assert_eq!(listed(&*store, environment, &filter).len(), 2);
+    assert_eq!(listed(&store, environment, &filter).len(), 2);
 }
 
 fn orphans_are_shown_on_request(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    let lease = lease(&*store, environment);
+    let environment = store.environments().ensure_default().unwrap();
+    let lease = lease(&store, environment);
     let resources = simple(&["a", "b"]);
-    let stored = put(&*store, environment, &resources).unwrap();
-    put(&*store, environment, &resources[..1]).unwrap();
+    let stored = put(&store, environment, &resources).unwrap();
+    put(&store, environment, &resources[..1]).unwrap();
     let orphan = ResourceState { intent: None, ..deployed(&resources[1], Timestamp(1)) };
     let result = ResultRecord { state: Some(&orphan), ..empty_result(stored.keys[1]) };
-    store.record_results(&lease, &[result]).unwrap();
-    let all = listed(&*store, environment, &ResourceFilter::default());
+    store.engine().record_results(&lease, &[result]).unwrap();
+    let all = listed(&store, environment, &ResourceFilter::default());
     assert_eq!(all, [named("a").to_string()]);
     let filter = ResourceFilter { statuses: vec![Status::Orphaned], ..ResourceFilter::default() };
-    assert_eq!(listed(&*store, environment, &filter), [named("b").to_string()]);
-    assert_eq!(store.count_statuses(environment).unwrap()[&Status::Orphaned], 1);
+    assert_eq!(listed(&store, environment, &filter), [named("b").to_string()]);
+    assert_eq!(store.resources().count_statuses(environment).unwrap()[&Status::Orphaned], 1);
 }
 
 fn one_resource_is_found_by_its_id(backend: Backend) {
     let (store, environment) = stocked(backend);
-    let found = store.find_resource(environment, IDS[1]).unwrap().unwrap();
+    let found = store.resources().find(environment, IDS[1]).unwrap().unwrap();
     assert_eq!((found.id.as_str(), found.status), (IDS[1], Status::Available));
-    assert!(store.find_resource(environment, "a::B[one,name=").unwrap().is_none());
-    assert!(store.find_resource(environment, "a::B[one,name=x]x").unwrap().is_none());
-    let keys = resource_keys(&*store, environment, [&id(IDS[1])]).unwrap();
+    assert!(store.resources().find(environment, "a::B[one,name=").unwrap().is_none());
+    assert!(store.resources().find(environment, "a::B[one,name=x]x").unwrap().is_none());
+    let keys = resource_keys(&store, environment, [&id(IDS[1])]).unwrap();
     assert_eq!(keys[&id(IDS[1])], found.key);
-    let missing = resource_keys(&*store, environment, [&id("a::B[no,name=x]")]).unwrap_err();
+    let missing = resource_keys(&store, environment, [&id("a::B[no,name=x]")]).unwrap_err();
     assert!(matches!(missing, StoreError::NoResource(_)));
 }
 
 fn the_desired_state_of_a_resource_is_read(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let mut first = vec![resource(&named("a"), 1, &[]), resource(&named("b"), 1, &[&named("a")])];
-    put(&*store, environment, &first).unwrap();
+    put(&store, environment, &first).unwrap();
     first[0] = resource(&named("a"), 2, &[]);
-    put(&*store, environment, &first).unwrap();
-    put(&*store, environment, &first[..1]).unwrap();
+    put(&store, environment, &first).unwrap();
+    put(&store, environment, &first[..1]).unwrap();
     // Also for a removed resource, as long as a version has it.
     for wanted in &first {
-        let found = store.read_resource(environment, wanted.id.as_str()).unwrap();
+        let found = store.resources().read(environment, wanted.id.as_str()).unwrap();
         assert_eq!(found.as_ref(), Some(wanted));
     }
-    assert_eq!(store.read_resource(environment, named("c").as_str()).unwrap(), None);
+    assert_eq!(store.resources().read(environment, named("c").as_str()).unwrap(), None);
 }

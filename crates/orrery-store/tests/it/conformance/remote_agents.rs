@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use orrery_model::Timestamp;
+use orrery_model::{RequestId, Timestamp};
 use orrery_store::{
     EnvironmentKey, GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession,
     NewInvitationRecord, RemoteAgentRecord, Store, StoreError,
 };
 use serde_json::json;
 
-use crate::support::Backend;
+use crate::support::{Backend, id_of};
 
 super::list_cases![
     an_invitation_lets_one_machine_join_once,
@@ -30,22 +30,22 @@ const NOW: Timestamp = Timestamp(1_000);
 const LONG: Duration = Duration::from_secs(3_600);
 const TOKEN: [u8; 32] = [7; 32];
 
-fn invite(store: &dyn Store, hash: [u8; 32], names: &[&str]) -> Result<(), StoreError> {
-    let environment = store.default_environment().unwrap();
+fn invite(store: &Store, hash: [u8; 32], names: &[&str]) -> Result<(), StoreError> {
+    let environment = store.environments().ensure_default().unwrap();
     let new = NewInvitationRecord {
-        uuid: [hash[0]; 16],
+        uuid: id_of(hash[0]),
         hash,
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         created: NOW,
         expires: Timestamp(2_000),
         token: None,
     };
-    store.records().create_invitation(environment, &new)
+    store.invitations().create(environment, &new)
 }
 
 fn joining(id: u8, key: u8, names: &[&str]) -> JoiningAgent {
     JoiningAgent {
-        uuid: [id; 16],
+        uuid: id_of(id),
         key: [key; 32],
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         facts: json!({"host": "web1"}),
@@ -53,8 +53,8 @@ fn joining(id: u8, key: u8, names: &[&str]) -> JoiningAgent {
     }
 }
 
-fn join(store: &dyn Store, hash: [u8; 32], joining: &JoiningAgent, at: i64) -> JoinOutcome {
-    store.records().join(&hash, joining, Timestamp(at)).unwrap()
+fn join(store: &Store, hash: [u8; 32], joining: &JoiningAgent, at: i64) -> JoinOutcome {
+    store.invitations().join(&hash, joining, Timestamp(at)).unwrap()
 }
 
 fn joined(join: JoinOutcome) -> RemoteAgentRecord {
@@ -65,261 +65,264 @@ fn joined(join: JoinOutcome) -> RemoteAgentRecord {
 }
 
 /// A remote agent for these names.
-fn enrolled(store: &dyn Store, id: u8, names: &[&str]) -> RemoteAgentRecord {
+fn enrolled(store: &Store, id: u8, names: &[&str]) -> RemoteAgentRecord {
     invite(store, [id; 32], names).unwrap();
     joined(join(store, [id; 32], &joining(id, id, &[]), 1_100))
 }
 
 /// Records the heartbeat of a gateway; returns the number of ended sessions of others.
-fn record_heartbeat(store: &dyn Store, id: u8, alive_for: Duration) -> usize {
+fn record_heartbeat(store: &Store, id: u8, alive_for: Duration) -> usize {
     let peer_address = format!("10.0.0.{id}:8889");
     let gateway = GatewayHeartbeat {
-        uuid: [id; 16],
+        uuid: id_of(id),
         address: "balancer.example.com:8889",
         peer_address: &peer_address,
     };
-    store.records().record_gateway_heartbeat(&gateway, alive_for).unwrap()
+    store.gateways().record_heartbeat(&gateway, alive_for).unwrap()
 }
 
-fn open(store: &dyn Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, bool)> {
+fn open(store: &Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, bool)> {
     record_heartbeat(store, gateway, LONG);
     let facts = json!({"host": "new"});
     let new = NewAgentSession {
-        gateway: [gateway; 16],
-        boot: [boot; 16],
+        gateway: id_of(gateway),
+        boot: id_of(boot),
         version: "0.2.0",
         facts: &facts,
     };
-    let opened = store.records().open_agent_session(&[agent; 16], &new, Timestamp(1_200)).unwrap();
+    let opened = store.remote_agents().open_session(id_of(agent), &new, Timestamp(1_200)).unwrap();
     opened.map(|opened| (opened.number, opened.from_another_process))
 }
 
 fn an_invitation_lets_one_machine_join_once(backend: Backend) {
     let store = backend.fresh();
-    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_100), JoinOutcome::Unknown);
-    invite(&*store, TOKEN, &["web2", "web1"]).unwrap();
-    let first = joined(join(&*store, TOKEN, &joining(1, 1, &[]), 1_100));
-    assert_eq!((first.uuid, first.names.clone()), ([1; 16], vec!["web1".into(), "web2".into()]));
+    assert_eq!(join(&store, TOKEN, &joining(1, 1, &[]), 1_100), JoinOutcome::Unknown);
+    invite(&store, TOKEN, &["web2", "web1"]).unwrap();
+    let first = joined(join(&store, TOKEN, &joining(1, 1, &[]), 1_100));
+    assert_eq!((first.uuid, first.names.clone()), (id_of(1), vec!["web1".into(), "web2".into()]));
     assert_eq!((first.joined, first.revoked, first.session), (Timestamp(1_100), None, 0));
     assert_eq!((first.facts.clone(), first.version.as_str()), (json!({"host": "web1"}), "0.1.0"));
-    let again = joined(join(&*store, TOKEN, &joining(2, 1, &[]), 1_150));
+    let again = joined(join(&store, TOKEN, &joining(2, 1, &[]), 1_150));
     assert_eq!(again, first, "the same key is the same agent");
-    assert_eq!(join(&*store, TOKEN, &joining(3, 9, &[]), 1_150), JoinOutcome::Used);
-    let environment = store.default_environment().unwrap();
-    store.records().revoke_remote_agent(environment, &[1; 16], None, NOW).unwrap();
-    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_160), JoinOutcome::Revoked);
+    assert_eq!(join(&store, TOKEN, &joining(3, 9, &[]), 1_150), JoinOutcome::Used);
+    let environment = store.environments().ensure_default().unwrap();
+    store.remote_agents().revoke(environment, id_of(1), None, NOW).unwrap();
+    assert_eq!(join(&store, TOKEN, &joining(1, 1, &[]), 1_160), JoinOutcome::Revoked);
 }
 
 fn invitations_expire_and_name_the_served_agents(backend: Backend) {
     let store = backend.fresh();
-    invite(&*store, TOKEN, &["web1", "web2"]).unwrap();
-    let other = join(&*store, TOKEN, &joining(1, 1, &["web1", "db1"]), 1_100);
+    invite(&store, TOKEN, &["web1", "web2"]).unwrap();
+    let other = join(&store, TOKEN, &joining(1, 1, &["web1", "db1"]), 1_100);
     assert_eq!(other, JoinOutcome::NotInvited("db1".to_owned()));
-    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 2_000), JoinOutcome::Expired);
-    let agent = joined(join(&*store, TOKEN, &joining(1, 1, &["web2"]), 1_999));
+    assert_eq!(join(&store, TOKEN, &joining(1, 1, &[]), 2_000), JoinOutcome::Expired);
+    let agent = joined(join(&store, TOKEN, &joining(1, 1, &["web2"]), 1_999));
     assert_eq!(agent.names, ["web2"]);
-    let environment = store.default_environment().unwrap();
-    let served = store.records().served_names(environment).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    let served = store.remote_agents().served_names(environment).unwrap();
     assert_eq!(served.len(), 1);
-    assert_eq!((served[0].name.as_str(), served[0].agent), ("web2", [1; 16]));
+    assert_eq!((served[0].name.as_str(), served[0].agent), ("web2", id_of(1)));
 }
 
 fn an_agent_is_served_by_one_remote_agent(backend: Backend) {
     let store = backend.fresh();
-    invite(&*store, [8; 32], &["web1"]).unwrap();
-    enrolled(&*store, 1, &["web1"]);
-    let error = invite(&*store, [9; 32], &["db1", "web1"]).unwrap_err();
+    invite(&store, [8; 32], &["web1"]).unwrap();
+    enrolled(&store, 1, &["web1"]);
+    let error = invite(&store, [9; 32], &["db1", "web1"]).unwrap_err();
     assert!(matches!(&error, StoreError::Conflict(text) if text.contains("\"web1\"")), "{error}");
-    let taken = JoinOutcome::Taken { name: "web1".to_owned(), by: [1; 16] };
-    assert_eq!(join(&*store, [8; 32], &joining(2, 2, &[]), 1_100), taken);
-    let environment = store.default_environment().unwrap();
-    store.records().revoke_remote_agent(environment, &[1; 16], None, NOW).unwrap();
-    joined(join(&*store, [8; 32], &joining(2, 2, &[]), 1_100));
-    assert_eq!(store.records().served_names(environment).unwrap()[0].agent, [2; 16]);
-    assert!(store.records().remote_agent(&[1; 16]).unwrap().names.is_empty());
+    let taken = JoinOutcome::Taken { name: "web1".to_owned(), by: id_of(1) };
+    assert_eq!(join(&store, [8; 32], &joining(2, 2, &[]), 1_100), taken);
+    let environment = store.environments().ensure_default().unwrap();
+    store.remote_agents().revoke(environment, id_of(1), None, NOW).unwrap();
+    joined(join(&store, [8; 32], &joining(2, 2, &[]), 1_100));
+    assert_eq!(store.remote_agents().served_names(environment).unwrap()[0].agent, id_of(2));
+    assert!(store.remote_agents().get(id_of(1)).unwrap().names.is_empty());
 }
 
 fn a_revoked_remote_agent_keeps_its_names_unless_they_are_released(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    let other = store.create_environment("p", "e").unwrap().key;
-    enrolled(&*store, 1, &["web1"]);
-    open(&*store, 1, 5, 5).unwrap();
-    let records = store.records();
-    let error = records.revoke_remote_agent(other, &[1; 16], None, NOW).unwrap_err();
+    let environment = store.environments().ensure_default().unwrap();
+    let other = store.environments().create("p", "e").unwrap().key;
+    enrolled(&store, 1, &["web1"]);
+    open(&store, 1, 5, 5).unwrap();
+    let error = store.remote_agents().revoke(other, id_of(1), None, NOW).unwrap_err();
     assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
-    records.revoke_remote_agent(environment, &[1; 16], None, Timestamp(1_300)).unwrap();
-    records.revoke_remote_agent(environment, &[1; 16], None, Timestamp(1_400)).unwrap();
-    let served = records.served_names(environment).unwrap();
+    store.remote_agents().revoke(environment, id_of(1), None, Timestamp(1_300)).unwrap();
+    store.remote_agents().revoke(environment, id_of(1), None, Timestamp(1_400)).unwrap();
+    let served = store.remote_agents().served_names(environment).unwrap();
     assert_eq!((served.len(), served[0].revoked, served[0].gateway), (1, true, None));
-    let agent = records.remote_agent(&[1; 16]).unwrap();
+    let agent = store.remote_agents().get(id_of(1)).unwrap();
     assert_eq!((agent.revoked, agent.gateway), (Some(Timestamp(1_300)), None));
-    assert_eq!(open(&*store, 1, 5, 5), None, "it gets no session");
-    assert!(records.sessions_of_gateway(&[5; 16]).unwrap().is_empty());
-    records.revoke_remote_agent(environment, &[1; 16], Some([8; 16]), NOW).unwrap();
-    assert!(records.served_names(environment).unwrap().is_empty());
-    records.revoke_remote_agent(environment, &[1; 16], Some([9; 16]), NOW).unwrap();
-    let requests = records.open_requests(environment).unwrap();
-    let requests: Vec<_> = requests.iter().map(|one| (one.kind.as_str(), &one.payload)).collect();
+    assert_eq!(open(&store, 1, 5, 5), None, "it gets no session");
+    assert!(store.gateways().sessions(id_of(5)).unwrap().is_empty());
+    store.remote_agents().revoke(environment, id_of(1), Some(id_of(8)), NOW).unwrap();
+    assert!(store.remote_agents().served_names(environment).unwrap().is_empty());
+    store.remote_agents().revoke(environment, id_of(1), Some(id_of(9)), NOW).unwrap();
+    let requests = store.requests().open(environment).unwrap();
+    let requests: Vec<_> =
+        requests.iter().map(|one| (one.kind.name(), one.kind.payload())).collect();
     let repair = json!({"agents": ["web1"]});
     assert_eq!(
         requests,
-        [("repair", &repair), ("repair", &repair)],
+        [("repair", repair.clone()), ("repair", repair)],
         "when it came, and when it went"
     );
 }
 
 fn revoked_remote_agents_are_deleted_unless_their_agents_wait(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    let other = store.create_environment("p", "e").unwrap().key;
+    let environment = store.environments().ensure_default().unwrap();
+    let other = store.environments().create("p", "e").unwrap().key;
     for (id, name) in [(1, "released"), (2, "waits"), (3, "taken over"), (4, "late"), (5, "good")] {
-        enrolled(&*store, id, &[name]);
+        enrolled(&store, id, &[name]);
     }
-    let revoke = |id: u8, release: Option<[u8; 16]>, at: i64| {
-        records.revoke_remote_agent(environment, &[id; 16], release, Timestamp(at)).unwrap();
+    let revoke = |id: u8, release: Option<RequestId>, at: i64| {
+        store.remote_agents().revoke(environment, id_of(id), release, Timestamp(at)).unwrap();
     };
-    revoke(1, Some([11; 16]), 1_300);
+    revoke(1, Some(id_of(11)), 1_300);
     revoke(2, None, 1_300);
     revoke(3, None, 1_300);
-    revoke(4, Some([14; 16]), 1_400);
-    enrolled(&*store, 6, &["taken over"]);
+    revoke(4, Some(id_of(14)), 1_400);
+    enrolled(&store, 6, &["taken over"]);
     let serving = |name: &str| {
-        records.remote_agent_serving(environment, name).unwrap().map(|agent| agent.uuid[0])
+        store
+            .remote_agents()
+            .serving(environment, name)
+            .unwrap()
+            .map(|agent| agent.uuid.into_bytes()[0])
     };
     let served = || ["released", "waits", "taken over", "late", "good"].map(serving);
     assert_eq!(served(), [None, Some(2), Some(6), None, Some(5)]);
-    assert_eq!(records.remote_agent_serving(other, "good").unwrap(), None);
+    assert_eq!(store.remote_agents().serving(other, "good").unwrap(), None);
 
-    assert_eq!(records.delete_revoked_agents(other, Timestamp(1_400)).unwrap(), 0);
-    assert_eq!(records.delete_revoked_agents(environment, Timestamp(1_400)).unwrap(), 2);
+    assert_eq!(store.remote_agents().delete_revoked(other, Timestamp(1_400)).unwrap(), 0);
+    assert_eq!(store.remote_agents().delete_revoked(environment, Timestamp(1_400)).unwrap(), 2);
     assert_eq!(served(), [None, Some(2), Some(6), None, Some(5)]);
-    let remaining = records.remote_agents(environment, None, 10).unwrap();
-    assert_eq!(remaining.iter().map(|agent| agent.uuid[0]).collect::<Vec<_>>(), [2, 4, 5, 6]);
+    let remaining = store.remote_agents().list(environment, None, 10).unwrap();
+    assert_eq!(
+        remaining.iter().map(|agent| agent.uuid.into_bytes()[0]).collect::<Vec<_>>(),
+        [2, 4, 5, 6]
+    );
     // A machine that reconnects with its old key is not an agent any more.
-    assert_eq!(open(&*store, 1, 5, 5), None);
-    assert_eq!(join(&*store, [1; 32], &joining(1, 1, &[]), 1_500), JoinOutcome::Used);
+    assert_eq!(open(&store, 1, 5, 5), None);
+    assert_eq!(join(&store, [1; 32], &joining(1, 1, &[]), 1_500), JoinOutcome::Used);
 }
 
 fn the_newest_session_counts(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    assert_eq!(open(&*store, 1, 5, 1), None, "the agent is unknown");
-    enrolled(&*store, 1, &["web1"]);
-    assert_eq!(open(&*store, 1, 5, 1), Some((1, false)));
-    assert_eq!(open(&*store, 1, 6, 1), Some((2, false)), "the same process came elsewhere");
-    assert_eq!(open(&*store, 1, 6, 2), Some((3, true)), "a second one has its key");
-    assert!(records.sessions_of_gateway(&[5; 16]).unwrap().is_empty());
-    assert_eq!(records.sessions_of_gateway(&[6; 16]).unwrap(), [([1; 16], 3)]);
-    records.close_agent_session(&[1; 16], 2, Timestamp(1_500)).unwrap();
-    let agent = records.remote_agent(&[1; 16]).unwrap();
-    assert_eq!((agent.session, agent.gateway), (3, Some([6; 16])), "an old end changes nothing");
+    assert_eq!(open(&store, 1, 5, 1), None, "the agent is unknown");
+    enrolled(&store, 1, &["web1"]);
+    assert_eq!(open(&store, 1, 5, 1), Some((1, false)));
+    assert_eq!(open(&store, 1, 6, 1), Some((2, false)), "the same process came elsewhere");
+    assert_eq!(open(&store, 1, 6, 2), Some((3, true)), "a second one has its key");
+    assert!(store.gateways().sessions(id_of(5)).unwrap().is_empty());
+    assert_eq!(store.gateways().sessions(id_of(6)).unwrap(), [(id_of(1), 3)]);
+    store.remote_agents().close_session(id_of(1), 2, Timestamp(1_500)).unwrap();
+    let agent = store.remote_agents().get(id_of(1)).unwrap();
+    assert_eq!((agent.session, agent.gateway), (3, Some(id_of(6))), "an old end changes nothing");
     assert_eq!((agent.version.as_str(), agent.facts), ("0.2.0", json!({"host": "new"})));
-    let seen = records.latest_change().unwrap();
-    records.close_agent_session(&[1; 16], 3, Timestamp(1_600)).unwrap();
-    let agent = records.remote_agent(&[1; 16]).unwrap();
+    let seen = store.changes().latest().unwrap();
+    store.remote_agents().close_session(id_of(1), 3, Timestamp(1_600)).unwrap();
+    let agent = store.remote_agents().get(id_of(1)).unwrap();
     assert_eq!((agent.gateway, agent.seen), (None, Some(Timestamp(1_600))));
-    let changes = records.changes(seen, None, 10).unwrap();
+    let changes = store.changes().list(seen, None, 10).unwrap();
     assert_eq!(changes.len(), 1);
     assert_eq!(changes[0].kind, "remote_agent");
-    assert_eq!(open(&*store, 1, 6, 3), Some((4, false)), "no session was displaced");
+    assert_eq!(open(&store, 1, 6, 3), Some((4, false)), "no session was displaced");
 }
 
 fn a_gateway_without_heartbeat_has_no_sessions(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    enrolled(&*store, 1, &["web1"]);
-    enrolled(&*store, 2, &["web2"]);
-    open(&*store, 1, 5, 1).unwrap();
-    open(&*store, 2, 6, 1).unwrap();
-    let known = records.gateways(LONG).unwrap();
-    let of = |id: u8| known.iter().find(|gateway| gateway.uuid == [id; 16]).unwrap();
+    enrolled(&store, 1, &["web1"]);
+    enrolled(&store, 2, &["web2"]);
+    open(&store, 1, 5, 1).unwrap();
+    open(&store, 2, 6, 1).unwrap();
+    let known = store.gateways().list(LONG).unwrap();
+    let of = |id: u8| known.iter().find(|gateway| gateway.uuid == id_of(id)).unwrap();
     assert_eq!(known.len(), 2);
     assert_eq!(of(5).address, "balancer.example.com:8889");
     assert_eq!(of(5).peer_address, "10.0.0.5:8889");
     // It is seen when its gateway is.
-    assert_eq!(records.remote_agent(&[1; 16]).unwrap().seen, Some(of(5).seen));
-    assert_eq!(records.agent_session(&[1; 16]).unwrap().seen, Some(of(5).seen));
-    let gateway = records.gateway_of_agent(&[1; 16], LONG).unwrap().unwrap();
+    assert_eq!(store.remote_agents().get(id_of(1)).unwrap().seen, Some(of(5).seen));
+    assert_eq!(store.remote_agents().session(id_of(1)).unwrap().seen, Some(of(5).seen));
+    let gateway = store.gateways().of_agent(id_of(1), LONG).unwrap().unwrap();
     assert_eq!(&gateway, of(5));
     // With a zero lifetime, every other gateway is dead.
     std::thread::sleep(Duration::from_millis(3));
-    assert!(records.gateways(Duration::ZERO).unwrap().is_empty());
-    assert_eq!(records.gateway_of_agent(&[1; 16], Duration::ZERO).unwrap(), None);
-    let latest = records.latest_change().unwrap();
-    assert_eq!(record_heartbeat(&*store, 6, Duration::ZERO), 1);
-    let changes = records.changes(latest, None, 10).unwrap();
+    assert!(store.gateways().list(Duration::ZERO).unwrap().is_empty());
+    assert_eq!(store.gateways().of_agent(id_of(1), Duration::ZERO).unwrap(), None);
+    let latest = store.changes().latest().unwrap();
+    assert_eq!(record_heartbeat(&store, 6, Duration::ZERO), 1);
+    let changes = store.changes().list(latest, None, 10).unwrap();
     assert_eq!(changes.len(), 1);
     assert_eq!(changes[0].kind, "remote_agent");
-    let agent = records.remote_agent(&[1; 16]).unwrap();
+    let agent = store.remote_agents().get(id_of(1)).unwrap();
     assert_eq!((agent.gateway, agent.seen), (None, Some(of(5).seen)), "it was seen no later");
-    assert_eq!(records.remote_agent(&[2; 16]).unwrap().gateway, Some([6; 16]));
-    assert_eq!(records.gateway_of_agent(&[1; 16], LONG).unwrap(), None);
-    records.delete_gateway(&[6; 16]).unwrap();
-    assert_eq!(records.agent_session(&[2; 16]).unwrap().gateway, None);
-    assert!(records.gateways(LONG).unwrap().is_empty());
+    assert_eq!(store.remote_agents().get(id_of(2)).unwrap().gateway, Some(id_of(6)));
+    assert_eq!(store.gateways().of_agent(id_of(1), LONG).unwrap(), None);
+    store.gateways().delete(id_of(6)).unwrap();
+    assert_eq!(store.remote_agents().session(id_of(2)).unwrap().gateway, None);
+    assert!(store.gateways().list(LONG).unwrap().is_empty());
 }
 
 fn sessions_need_a_registered_gateway(backend: Backend) {
     let store = backend.fresh();
-    enrolled(&*store, 1, &["web1"]);
+    enrolled(&store, 1, &["web1"]);
     let facts = json!({});
-    let new = NewAgentSession { gateway: [5; 16], boot: [1; 16], version: "", facts: &facts };
-    let opened = store.records().open_agent_session(&[1; 16], &new, NOW);
+    let new = NewAgentSession { gateway: id_of(5), boot: id_of(1), version: "", facts: &facts };
+    let opened = store.remote_agents().open_session(id_of(1), &new, NOW);
     assert!(matches!(opened, Err(StoreError::Conflict(_))), "{opened:?}");
-    assert_eq!(store.records().agent_session(&[1; 16]).unwrap().number, 0);
+    assert_eq!(store.remote_agents().session(id_of(1)).unwrap().number, 0);
 }
 
 fn remote_agents_are_listed_in_the_order_in_which_they_joined(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     for id in 1..=3 {
-        enrolled(&*store, id, &[&format!("web{id}"), &format!("app{id}")]);
+        enrolled(&store, id, &[&format!("web{id}"), &format!("app{id}")]);
     }
-    let page = store.records().remote_agents(environment, None, 2).unwrap();
-    assert_eq!(page.iter().map(|agent| agent.uuid[0]).collect::<Vec<_>>(), [1, 2]);
+    let page = store.remote_agents().list(environment, None, 2).unwrap();
+    assert_eq!(page.iter().map(|agent| agent.uuid.into_bytes()[0]).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(page[1].names, ["app2", "web2"]);
     let last = (page[1].joined, page[1].uuid);
-    let page = store.records().remote_agents(environment, Some(last), 2).unwrap();
-    assert_eq!(page.iter().map(|agent| agent.uuid[0]).collect::<Vec<_>>(), [3]);
-    let other = store.create_environment("p", "e").unwrap().key;
-    assert!(store.records().remote_agents(other, None, 9).unwrap().is_empty());
+    let page = store.remote_agents().list(environment, Some(last), 2).unwrap();
+    assert_eq!(page.iter().map(|agent| agent.uuid.into_bytes()[0]).collect::<Vec<_>>(), [3]);
+    let other = store.environments().create("p", "e").unwrap().key;
+    assert!(store.remote_agents().list(other, None, 9).unwrap().is_empty());
 }
 
 fn a_deleted_environment_takes_its_remote_agents_along(backend: Backend) {
     let store = backend.fresh();
-    enrolled(&*store, 1, &["web1"]);
-    invite(&*store, TOKEN, &["db1"]).unwrap();
-    let environment = store.environments().unwrap().remove(0);
-    while !store.records().delete_environment_contents(environment.key, NOW).unwrap() {}
-    assert!(store.records().remote_agent(&[1; 16]).is_ok(), "clearing keeps them");
-    store.records().delete_environment(&environment.uuid, NOW).unwrap();
-    let error = store.records().remote_agent(&[1; 16]).unwrap_err();
+    enrolled(&store, 1, &["web1"]);
+    invite(&store, TOKEN, &["db1"]).unwrap();
+    let environment = store.environments().list(None).unwrap().remove(0);
+    while !store.environments().delete_contents(environment.key, NOW).unwrap() {}
+    assert!(store.remote_agents().get(id_of(1)).is_ok(), "clearing keeps them");
+    store.environments().delete(environment.uuid, NOW).unwrap();
+    let error = store.remote_agents().get(id_of(1)).unwrap_err();
     assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
-    assert_eq!(join(&*store, TOKEN, &joining(2, 2, &[]), 1_100), JoinOutcome::Unknown);
+    assert_eq!(join(&store, TOKEN, &joining(2, 2, &[]), 1_100), JoinOutcome::Unknown);
 }
 
 fn an_installation_secret_is_stored_once(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    let records = store.records();
+    let environment = store.environments().ensure_default().unwrap();
     let known = |_: &[u8]| true;
-    let kept = records.put_own_secret_if_absent("ca", b"first", &known, NOW).unwrap();
+    let kept = store.secrets().put_own_if_absent("ca", b"first", &known, NOW).unwrap();
     assert_eq!(
         (kept.environment, &*kept.sealed),
         (Some(EnvironmentKey::INSTALLATION), &b"first"[..])
     );
     let again =
-        records.put_own_secret_if_absent("ca", b"second", &known, Timestamp(2_000)).unwrap();
+        store.secrets().put_own_if_absent("ca", b"second", &known, Timestamp(2_000)).unwrap();
     assert_eq!(again, kept, "the second caller gets the first value");
     for environment_or_all in [None, Some(environment)] {
-        assert!(records.secrets(environment_or_all).unwrap().is_empty());
-        assert!(records.secret(environment_or_all, "ca").is_err());
-        assert!(records.delete_secret(environment_or_all, "ca", NOW).is_err());
+        assert!(store.secrets().list(environment_or_all).unwrap().is_empty());
+        assert!(store.secrets().get(environment_or_all, "ca").is_err());
+        assert!(store.secrets().delete(environment_or_all, "ca", NOW).is_err());
     }
-    assert_eq!(records.all_secrets().unwrap(), std::slice::from_ref(&kept));
+    assert_eq!(store.secrets().all().unwrap(), std::slice::from_ref(&kept));
     let foreign = |sealed: &[u8]| sealed != b"first";
-    let error = records.put_own_secret_if_absent("ca", b"third", &foreign, NOW).unwrap_err();
+    let error = store.secrets().put_own_if_absent("ca", b"third", &foreign, NOW).unwrap_err();
     assert!(matches!(error, StoreError::OtherKey), "{error}");
 }

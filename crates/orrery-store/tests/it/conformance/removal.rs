@@ -24,25 +24,25 @@ super::list_cases![
 
 fn the_first_project_binds_an_environment(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    let bound = || store.records().environment_by_key(environment).unwrap().model_project;
-    let revision = store.records().environment_by_key(environment).unwrap().revision;
+    let environment = store.environments().ensure_default().unwrap();
+    let bound = || store.environments().by_key(environment).unwrap().model_project;
+    let revision = store.environments().by_key(environment).unwrap().revision;
     let resources = file("/a", false, &[]);
     let resources = std::slice::from_ref(&resources);
     let with = |project| {
         let new =
             NewVersion { project: Some(project), only_if_changed: true, ..new_version(resources) };
-        store.put_version(environment, &new)
+        store.versions().put(environment, &new)
     };
     let refused = |project, declared: &str, by: &str| {
-        let before = store.versions(environment).unwrap().len();
+        let before = store.versions().list(environment).unwrap().len();
         match with(project).unwrap_err() {
             StoreError::OtherProject { bound, declared: actual } => {
                 assert_eq!((bound.as_str(), actual.as_str()), (by, declared));
             }
             error => panic!("{error:?}"),
         }
-        assert_eq!(store.versions(environment).unwrap().len(), before, "nothing is stored");
+        assert_eq!(store.versions().list(environment).unwrap().len(), before, "nothing is stored");
     };
     with(ProjectBinding::Check("notes")).unwrap();
     assert_eq!(bound(), "");
@@ -55,34 +55,33 @@ fn the_first_project_binds_an_environment(backend: Backend) {
     refused(ProjectBinding::Bind(""), "", "notes");
     assert_eq!(bound(), "notes");
     // Clients without projects continue to work.
-    put(&*store, environment, resources).unwrap();
+    put(&store, environment, resources).unwrap();
     assert_eq!(bound(), "notes");
     with(ProjectBinding::Rebind("fleet")).unwrap();
     assert_eq!(bound(), "fleet");
     refused(ProjectBinding::Bind("notes"), "notes", "fleet");
     with(ProjectBinding::Unbind).unwrap();
     assert_eq!(bound(), "");
-    let after = store.records().environment_by_key(environment).unwrap().revision;
+    let after = store.environments().by_key(environment).unwrap().revision;
     assert_eq!(after, revision, "people did not change the environment");
     // Other environments are not affected.
-    let other = store.create_environment("p", "other").unwrap();
+    let other = store.environments().create("p", "other").unwrap();
     let new = NewVersion { project: Some(ProjectBinding::Bind("a")), ..new_version(resources) };
-    store.put_version(other.key, &new).unwrap();
+    store.versions().put(other.key, &new).unwrap();
     assert_eq!(bound(), "");
 }
 
 fn a_binding_ends_with_what_it_was_for(backend: Backend) {
     let store = backend.fresh();
-    let created = store.create_environment("p", "e").unwrap();
-    let records = store.records();
-    let bound = || records.environment(&created.uuid).unwrap().model_project;
+    let created = store.environments().create("p", "e").unwrap();
+    let bound = || store.environments().get(created.uuid).unwrap().model_project;
     let bind = || {
         let new = NewVersion { project: Some(ProjectBinding::Bind("a")), ..new_version(&[]) };
-        store.put_version(created.key, &new).unwrap();
+        store.versions().put(created.key, &new).unwrap();
         assert_eq!(bound(), "a");
     };
     let change = |change: EnvironmentChange<'_>| {
-        records.update_environment(&created.uuid, None, &change, Timestamp(1)).unwrap();
+        store.environments().update(created.uuid, None, &change, Timestamp(1)).unwrap();
     };
     bind();
     change(EnvironmentChange { description: Some("d"), ..EnvironmentChange::default() });
@@ -96,7 +95,7 @@ fn a_binding_ends_with_what_it_was_for(backend: Backend) {
     assert_eq!(bound(), "b");
     change(EnvironmentChange { model_project: Some(""), ..EnvironmentChange::default() });
     bind();
-    while !records.delete_environment_contents(created.key, Timestamp(2)).unwrap() {}
+    while !store.environments().delete_contents(created.key, Timestamp(2)).unwrap() {}
     assert_eq!(bound(), "");
 }
 
@@ -107,7 +106,7 @@ fn file(path: &str, purged: bool, requires: &[&str]) -> Resource {
 
 /// An engine that processes versions and records outcomes of runs.
 struct Engine<'a> {
-    store: &'a dyn Store,
+    store: &'a Store,
     environment: EnvironmentKey,
     lease: Lease,
 }
@@ -122,7 +121,7 @@ impl Engine<'_> {
         // An unmanaged resource has a key as well.
         let key = keys.unwrap()[&resource.id];
         let records = [StateRecord { resource: key, state }];
-        self.store.process_version(&self.lease, version, &records).unwrap();
+        self.store.engine().process_version(&self.lease, version, &records).unwrap();
     }
 
     fn run(&self, version: VersionNumber, resource: &Resource, outcome: OutcomeStatus) {
@@ -136,7 +135,7 @@ impl Engine<'_> {
     }
 
     fn found(&self, scope: RemovalScope) -> Vec<DeployedResource> {
-        self.store.records().unmanaged_resources(self.environment, scope).unwrap()
+        self.store.resources().unmanaged(self.environment, scope).unwrap()
     }
 
     fn names(&self, scope: RemovalScope) -> Vec<String> {
@@ -144,15 +143,15 @@ impl Engine<'_> {
     }
 }
 
-fn engine(store: &dyn Store) -> Engine<'_> {
-    let environment = store.default_environment().unwrap();
+fn engine(store: &Store) -> Engine<'_> {
+    let environment = store.environments().ensure_default().unwrap();
     Engine { store, environment, lease: lease(store, environment) }
 }
 
 fn unmanaged_resources_are_listed_until_removed(backend: Backend) {
     use OutcomeStatus::{Deployed, Failed, SkippedForDependency, Unavailable};
     let store = backend.fresh();
-    let engine = engine(&*store);
+    let engine = engine(&store);
     let mut in_set = file("/set", false, &["/d"]);
     in_set.set = Some("s".into());
     let all = [
@@ -200,9 +199,9 @@ fn unmanaged_resources_are_listed_until_removed(backend: Backend) {
     // A candidate without it changes nothing, whether it stays or not.
     let gone = [file("/d/a", true, &[]), all[3].clone()];
     let candidate = NewVersion { released: false, ..new_version(&gone) };
-    let candidate = store.put_version(engine.environment, &candidate).unwrap().number;
+    let candidate = store.versions().put(engine.environment, &candidate).unwrap().number;
     assert_eq!(engine.names(RemovalScope::All), deployed);
-    store.delete_version(engine.environment, candidate).unwrap();
+    store.versions().delete(engine.environment, candidate).unwrap();
     assert_eq!(engine.found(RemovalScope::All)[0], expected);
 
     let third = engine.put(&gone);
@@ -226,7 +225,7 @@ fn alone(resource: &Resource) -> Resource {
 
 fn an_interrupted_removal_is_found_again(backend: Backend) {
     let store = backend.fresh();
-    let engine = engine(&*store);
+    let engine = engine(&store);
     let all = [file("/d", false, &[]), file("/d/a", false, &["/d"])];
     let first = engine.put(&all);
     for resource in &all {
@@ -247,14 +246,14 @@ fn an_interrupted_removal_is_found_again(backend: Backend) {
     assert_eq!(engine.names(RemovalScope::All), ["/d"]);
     // In an environment without older versions, only the removal is stored.
     for old in [1, 2] {
-        store.delete_version(engine.environment, VersionNumber(old)).unwrap();
+        store.versions().delete(engine.environment, VersionNumber(old)).unwrap();
     }
     engine.run(third, &removal[0], OutcomeStatus::Failed);
     let found = engine.found(RemovalScope::All);
     assert_eq!(found.len(), 1);
     assert!(found[0].is_removal);
     let empty = NewVersion { scope: PutScope::All, ..new_version(&[]) };
-    store.put_version(engine.environment, &empty).unwrap();
+    store.versions().put(engine.environment, &empty).unwrap();
     assert_eq!(engine.names(RemovalScope::Unmanaged), ["/d"]);
 }
 
@@ -286,7 +285,7 @@ impl Engine<'_> {
             ResultRecord { state: Some(&state), ..empty_result(key) },
             ResultRecord { action: Some(action), ..empty_result(key) },
         ];
-        self.store.record_results(&self.lease, &results).unwrap();
+        self.store.engine().record_results(&self.lease, &results).unwrap();
     }
 
     fn adopted(&self) -> Vec<String> {
@@ -298,7 +297,7 @@ impl Engine<'_> {
 
 fn resources_not_created_by_a_deploy_are_adopted(backend: Backend) {
     let store = backend.fresh();
-    let engine = engine(&*store);
+    let engine = engine(&store);
     let all = ["/created", "/found", "/updated"].map(|path| file(path, false, &[]));
     let version = engine.put(&all);
     engine.change(version, &all[0], ChangeKind::Created);
@@ -311,7 +310,7 @@ fn resources_not_created_by_a_deploy_are_adopted(backend: Backend) {
     engine.change(version, &all[0], ChangeKind::Updated);
     engine.put_state(version, &all[0], &ResourceState::new(all[0].hash, false));
     engine.change(version, &all[0], ChangeKind::NoChange);
-    store.expire_actions(&engine.lease, Timestamp(i64::MAX)).unwrap();
+    store.engine().expire_actions(&engine.lease, Timestamp(i64::MAX)).unwrap();
     assert_eq!(engine.adopted(), ["/found", "/updated"]);
     // A resource that was lost and created again is no longer adopted.
     engine.change(version, &all[1], ChangeKind::Created);
@@ -336,7 +335,7 @@ fn resources_not_created_by_a_deploy_are_adopted(backend: Backend) {
 
 fn removed_resources_are_not_listed(backend: Backend) {
     let store = backend.fresh();
-    let engine = engine(&*store);
+    let engine = engine(&store);
     let all = ["/purged", "/gone", "/left"].map(|path| file(path, false, &[]));
     let version = engine.put(&all);
     all.iter().for_each(|one| engine.change(version, one, ChangeKind::Created));
@@ -350,34 +349,34 @@ fn removed_resources_are_not_listed(backend: Backend) {
         let state = ResourceState { intent: None, ..deployed(resource, Timestamp(7)) };
         engine.put_state(version, resource, &state);
     }
-    let counts = store.count_statuses(engine.environment).unwrap();
+    let counts = store.resources().count_statuses(engine.environment).unwrap();
     assert_eq!(counts, [(Status::Orphaned, 1)].into());
     let statuses = vec![Status::Orphaned];
     let filter = ResourceFilter { statuses: statuses.clone(), ..ResourceFilter::default() };
-    let listed = store.list_resources(engine.environment, &filter, None, 10).unwrap();
+    let listed = store.resources().overviews(engine.environment, &filter, None, 10).unwrap();
     assert_eq!(listed.resources.iter().map(|one| one.id.value()).collect::<Vec<_>>(), ["/left"]);
     let query = ResourceQuery { statuses, ..ResourceQuery::default() };
-    let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
+    let listed = store.resources().list(engine.environment, &query, None, 10).unwrap();
     assert_eq!(listed.lines.len(), 1);
     // Listed on request.
     let query = ResourceQuery { removed: true, ..query };
-    let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
+    let listed = store.resources().list(engine.environment, &query, None, 10).unwrap();
     let stages: Vec<_> =
         listed.lines.iter().map(|line| (line.summary.id.value(), line.removal)).collect();
     let done = Some(RemovalStage::Done);
     assert_eq!(stages, [("/gone", done), ("/left", None), ("/purged", done)]);
     let all_ids = [("", "\u{10ffff}")];
-    let count = store.records().count_listed(engine.environment, &all_ids, true).unwrap();
+    let count = store.resources().count_listed(engine.environment, &all_ids, true).unwrap();
     assert_eq!(count, 1);
     // Its history can still be read.
-    let gone = store.find_resource(engine.environment, removal[0].id.as_str()).unwrap();
+    let gone = store.resources().find(engine.environment, removal[0].id.as_str()).unwrap();
     assert_eq!(gone.map(|one| one.status), Some(Status::Orphaned));
 }
 
 /// Resources of a removing version report their stage as soon as it is released.
 fn removal_stages_are_reported(backend: Backend) {
     let store = backend.fresh();
-    let engine = engine(&*store);
+    let engine = engine(&store);
     let all = ["/a", "/b", "/c"].map(|path| file(path, false, &[]));
     // A resource that the model itself declares absent is deployed, not removed.
     let absent = file("/absent", true, &[]);
@@ -394,28 +393,29 @@ fn removal_stages_are_reported(backend: Backend) {
     let new = NewVersion { info: &info, released: false, ..new_version(&removal) };
     let stages = || {
         let query = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
-        let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
+        let listed = store.resources().list(engine.environment, &query, None, 10).unwrap();
         let stages: Vec<_> = listed.lines.iter().map(|line| line.removal).collect();
         for line in listed.lines {
             let id = line.summary.id.as_str();
-            let same = store.records().resource_line(engine.environment, id).unwrap();
+            let same = store.resources().line(engine.environment, id).unwrap();
             assert_eq!(same.removal, line.removal);
-            let details = store.records().resource_details(&[(engine.environment, id)]).unwrap();
+            let details = store.resources().details(&[(engine.environment, id)]).unwrap();
             assert_eq!(details[0].as_ref().unwrap().line.removal, line.removal);
         }
         stages
     };
     let counts = || {
-        let counts = store.records().count_resources(engine.environment).unwrap();
+        let counts = store.resources().count(engine.environment).unwrap();
         let of = |status| counts.iter().filter(move |one| one.status == status);
         let sum = |status| of(status).fold((0, 0), |(a, b), one| (a + one.count, b + one.removals));
         (sum(Status::Deployed), sum(Status::Failed), sum(Status::Available))
     };
-    let candidate = store.put_version(engine.environment, &new).unwrap().number;
+    let candidate = store.versions().put(engine.environment, &new).unwrap().number;
     assert_eq!(stages(), [None; 4], "it is not released");
-    store.delete_version(engine.environment, candidate).unwrap();
+    store.versions().delete(engine.environment, candidate).unwrap();
     let version = store
-        .put_version(engine.environment, &NewVersion { released: true, ..new })
+        .versions()
+        .put(engine.environment, &NewVersion { released: true, ..new })
         .unwrap()
         .number;
     let (pending, done) = (Some(RemovalStage::Pending), Some(RemovalStage::Done));

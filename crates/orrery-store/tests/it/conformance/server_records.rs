@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_model::{Change, Timestamp, VersionNumber};
+use orrery_model::{Change, CompileId, Timestamp, VersionNumber};
 use orrery_store::{
     DryRunResult, EnvironmentKey, IdempotentRequest, KeyState, MetricRecord, NewDiscovered,
-    NewEnvironmentRecord, NewNotification, NewParameter, NotificationFilter, ParameterFilter,
-    ParameterSource, Records, ResultRecord, StoreError, StoredResponse, with_idempotency,
+    NewEnvironmentRecord, NewNotification, NewParameter, NotificationFilter, OnParameterChanged,
+    ParameterFilter, ParameterSource, RequestResult, ResultRecord, Store, StoreError,
+    StoredResponse, with_idempotency,
 };
 
-use crate::support::{Backend, action, deployed, empty_result, lease, named, put, simple};
+use crate::support::{Backend, action, deployed, empty_result, id_of, lease, named, put, simple};
 
 super::list_cases![
     dry_runs_count_down,
@@ -30,11 +31,7 @@ super::list_cases![
     an_environment_goes_with_all_that_is_in_it,
 ];
 
-const COMPILE: [u8; 16] = id(7);
-
-const fn id(number: u8) -> [u8; 16] {
-    [number; 16]
-}
+const COMPILE: CompileId = id_of(7);
 
 fn at(time: i64) -> Timestamp {
     Timestamp(time)
@@ -47,104 +44,108 @@ fn result(name: &str, status: &str) -> DryRunResult {
 
 fn dry_runs_count_down(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    let version = put(&*store, environment, &simple(&["a", "b", "c"])).unwrap().number;
-    let missing = records.create_dry_run(environment, (id(9), id(8)), VersionNumber(99), at(1));
+    let environment = store.environments().ensure_default().unwrap();
+    let version = put(&store, environment, &simple(&["a", "b", "c"])).unwrap().number;
+    let missing =
+        store.dry_runs().create(environment, (id_of(9), id_of(8)), VersionNumber(99), at(1));
     assert!(matches!(missing, Err(StoreError::NoVersion(_))));
     let (run, request) =
-        records.create_dry_run(environment, (id(1), id(2)), version, at(1)).unwrap();
-    assert_eq!((run.total, run.todo, request.uuid), (3, 3, id(2)));
+        store.dry_runs().create(environment, (id_of(1), id_of(2)), version, at(1)).unwrap();
+    assert_eq!((run.total, run.todo, request.uuid), (3, 3, id_of(2)));
     let some = [result("a", "updated"), result("b", "unmodified")];
-    let claim = records.claim_request(&request, at(2)).unwrap().unwrap();
-    assert_eq!(records.add_dry_run_results(&claim, &id(1), &some, at(2)).unwrap().todo, 1);
-    assert_eq!(records.add_dry_run_results(&claim, &id(1), &some[..1], at(2)).unwrap().todo, 1);
-    records.add_dry_run_results(&claim, &id(1), &[result("c", "updated")], at(3)).unwrap();
-    let done = serde_json::json!({"done": true});
-    let ended = records.finish_dry_run(&claim, &id(1), &done, at(4)).unwrap();
-    let request = records.request(&id(2)).unwrap();
-    assert_eq!((request.finished, request.outcome), (Some(at(4)), Some(done)));
+    let claim = store.requests().claim(&request, at(2)).unwrap().unwrap();
+    assert_eq!(store.dry_runs().add_results(&claim, id_of(1), &some, at(2)).unwrap().todo, 1);
+    assert_eq!(store.dry_runs().add_results(&claim, id_of(1), &some[..1], at(2)).unwrap().todo, 1);
+    store.dry_runs().add_results(&claim, id_of(1), &[result("c", "updated")], at(3)).unwrap();
+    let done = RequestResult::Done(None);
+    let ended = store.dry_runs().finish(&claim, id_of(1), &done, at(4)).unwrap();
+    let request = store.requests().get(id_of(2)).unwrap();
+    assert_eq!((request.finished, request.result), (Some(at(4)), Some(done)));
     assert_eq!((ended.todo, ended.finished), (0, Some(at(4))));
-    let counts = records.dry_run_counts(&id(1)).unwrap();
+    let counts = store.dry_runs().counts(id_of(1)).unwrap();
     assert_eq!(counts, [("unmodified".to_owned(), 1), ("updated".to_owned(), 2)]);
-    let updated = records.dry_run_results(&id(1), Some("updated"), "", 10).unwrap();
+    let updated = store.dry_runs().results(id_of(1), Some("updated"), "", 10).unwrap();
     assert_eq!(updated, [result("a", "updated"), result("c", "updated")]);
-    let rest = records.dry_run_results(&id(1), None, named("a").as_str(), 1).unwrap();
+    let rest = store.dry_runs().results(id_of(1), None, named("a").as_str(), 1).unwrap();
     assert_eq!(rest, [result("b", "unmodified")]);
-    assert_eq!(records.dry_runs(environment, version, 10).unwrap(), std::slice::from_ref(&ended));
-    assert_eq!(records.dry_run(environment, &id(1)).unwrap(), ended);
-    assert_eq!(records.expire_dry_runs(environment).unwrap(), 0, "its version is there");
+    assert_eq!(
+        store.dry_runs().list(environment, version, 10).unwrap(),
+        std::slice::from_ref(&ended)
+    );
+    assert_eq!(store.dry_runs().get(environment, id_of(1)).unwrap(), ended);
+    assert_eq!(store.dry_runs().expire(environment).unwrap(), 0, "its version is there");
 }
 
 /// Writes of a former holder of a dry run, and of an environment, are refused.
 fn dry_runs_are_fenced(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    let version = put(&*store, environment, &simple(&["a", "b"])).unwrap().number;
-    let (_, request) = records.create_dry_run(environment, (id(1), id(2)), version, at(1)).unwrap();
-    let first = records.claim_request(&request, at(2)).unwrap().unwrap();
-    assert_eq!(records.claim_request(&request, at(2)).unwrap(), None, "it is taken");
-    let taken = records.request(&id(2)).unwrap();
-    let second = records.claim_request(&taken, at(2)).unwrap().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    let version = put(&store, environment, &simple(&["a", "b"])).unwrap().number;
+    let (_, request) =
+        store.dry_runs().create(environment, (id_of(1), id_of(2)), version, at(1)).unwrap();
+    let first = store.requests().claim(&request, at(2)).unwrap().unwrap();
+    assert_eq!(store.requests().claim(&request, at(2)).unwrap(), None, "it is taken");
+    let taken = store.requests().get(id_of(2)).unwrap();
+    let second = store.requests().claim(&taken, at(2)).unwrap().unwrap();
     let results = [result("a", "updated")];
-    let done = serde_json::json!({"done": true});
+    let done = RequestResult::Done(None);
     let stale = |refused: orrery_store::Result<_>| {
         assert!(matches!(refused, Err(StoreError::StaleEpoch { .. })), "{refused:?}");
     };
-    stale(records.add_dry_run_results(&first, &id(1), &results, at(3)));
-    stale(records.finish_dry_run(&first, &id(1), &done, at(3)));
-    let run = records.dry_run(environment, &id(1)).unwrap();
+    stale(store.dry_runs().add_results(&first, id_of(1), &results, at(3)));
+    stale(store.dry_runs().finish(&first, id_of(1), &done, at(3)));
+    let run = store.dry_runs().get(environment, id_of(1)).unwrap();
     assert_eq!((run.todo, run.finished), (2, None));
-    let old = lease(&*store, environment);
-    store.release_lease(&old).unwrap();
-    let new = lease(&*store, environment);
-    stale(store.records().under_lease(&old).add_dry_run_results(&second, &id(1), &results, at(4)));
-    stale(store.records().under_lease(&old).finish_dry_run(&second, &id(1), &done, at(4)));
-    let under = store.records().under_lease(&new);
-    assert_eq!(under.add_dry_run_results(&second, &id(1), &results, at(5)).unwrap().todo, 1);
-    under.finish_dry_run(&second, &id(1), &done, at(6)).unwrap();
-    stale(records.add_dry_run_results(&second, &id(1), &results, at(7)));
+    let old = lease(&store, environment);
+    store.leases().release(&old).unwrap();
+    let new = lease(&store, environment);
+    stale(store.under_lease(&old).dry_runs().add_results(&second, id_of(1), &results, at(4)));
+    stale(store.under_lease(&old).dry_runs().finish(&second, id_of(1), &done, at(4)));
+    let under = store.under_lease(&new);
+    assert_eq!(under.dry_runs().add_results(&second, id_of(1), &results, at(5)).unwrap().todo, 1);
+    under.dry_runs().finish(&second, id_of(1), &done, at(6)).unwrap();
+    stale(store.dry_runs().add_results(&second, id_of(1), &results, at(7)));
 }
 
 fn notifications_are_read_and_cleared(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     for (number, severity) in [(1, "error"), (2, "message"), (3, "error")] {
         let new = NewNotification {
-            uuid: id(number),
+            uuid: id_of(number),
             title: "A title",
             message: "A message",
             severity,
             uri: "/api",
-            compile: (number == 1).then_some(&COMPILE),
+            compile: (number == 1).then_some(COMPILE),
         };
-        records.add_notification(environment, &new, at(number.into())).unwrap();
+        store.notifications().add(environment, &new, at(number.into())).unwrap();
     }
     let list = |filter: NotificationFilter<'_>, after| -> Vec<u8> {
-        let found = records.notifications(environment, &filter, after, 10).unwrap();
-        found.into_iter().map(|one| one.uuid[0]).collect()
+        let found = store.notifications().list(environment, &filter, after, 10).unwrap();
+        found.into_iter().map(|one| one.uuid.into_bytes()[0]).collect()
     };
     assert_eq!(list(NotificationFilter::default(), None), [3, 2, 1], "newest first");
-    assert_eq!(list(NotificationFilter::default(), Some((at(3), id(3)))), [2, 1]);
+    assert_eq!(list(NotificationFilter::default(), Some((at(3), id_of(3)))), [2, 1]);
     let errors = NotificationFilter { severity: Some("error"), ..NotificationFilter::default() };
     assert_eq!(list(errors, None), [3, 1]);
     let changed =
-        records.update_notification(environment, &id(1), Some(true), None, at(5)).unwrap();
-    assert_eq!((changed.read, changed.cleared, changed.compile), (true, false, Some(id(7))));
+        store.notifications().update(environment, id_of(1), Some(true), None, at(5)).unwrap();
+    assert_eq!((changed.read, changed.cleared, changed.compile), (true, false, Some(id_of(7))));
     let unread = NotificationFilter { read: Some(false), ..NotificationFilter::default() };
     assert_eq!(list(unread, None), [3, 2]);
-    let missing = records.update_notification(environment, &id(9), None, Some(true), at(5));
+    let missing = store.notifications().update(environment, id_of(9), None, Some(true), at(5));
     assert!(matches!(missing, Err(StoreError::NotFound { .. })));
-    assert_eq!(records.expire_notifications(environment, at(2)).unwrap(), 1);
-    assert!(matches!(records.notification(environment, &id(1)), Err(StoreError::NotFound { .. })));
+    assert_eq!(store.notifications().expire(environment, at(2)).unwrap(), 1);
+    assert!(matches!(
+        store.notifications().get(environment, id_of(1)),
+        Err(StoreError::NotFound { .. })
+    ));
 }
 
 fn measurements_are_summed_up(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let metric = |category: &str, time, value| MetricRecord {
         name: "m".to_owned(),
         category: category.to_owned(),
@@ -153,29 +154,27 @@ fn measurements_are_summed_up(backend: Backend) {
         value,
     };
     let all = [metric("a", 1, 10), metric("b", 1, 20), metric("a", 2, 30)];
-    records.add_metrics(environment, &all).unwrap();
-    records.add_metrics(environment, &[metric("a", 2, 31)]).unwrap();
-    let found = records.metrics(environment, "m", at(1), at(3)).unwrap();
+    store.metrics().add(environment, &all).unwrap();
+    store.metrics().add(environment, &[metric("a", 2, 31)]).unwrap();
+    let found = store.metrics().list(environment, "m", at(1), at(3)).unwrap();
     assert_eq!(found.iter().map(|one| one.value).sum::<i64>(), 10 + 20 + 31);
-    assert_eq!(records.metrics(environment, "other", at(0), at(9)).unwrap(), []);
-    assert_eq!(records.compile_times(environment, at(0), at(9)).unwrap(), (0, 0, 0));
-    assert_eq!(records.expire_metrics(environment, at(2)).unwrap(), 2);
-    assert_eq!(records.expire_action_logs(environment, at(2)).unwrap(), 0);
-    assert_eq!(records.expire_requests(environment, at(2)).unwrap(), 0);
+    assert_eq!(store.metrics().list(environment, "other", at(0), at(9)).unwrap(), []);
+    assert_eq!(store.metrics().compile_times(environment, at(0), at(9)).unwrap(), (0, 0, 0));
+    assert_eq!(store.metrics().expire(environment, at(2)).unwrap(), 2);
+    assert_eq!(store.actions().expire_logs(environment, at(2)).unwrap(), 0);
+    assert_eq!(store.requests().expire(environment, at(2)).unwrap(), 0);
 }
 
 fn turns_are_claimed_once(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let take = |time| records.claim_turn("cleaning", at(time)).unwrap();
+    let take = |time| store.meta().claim_turn("cleaning", at(time)).unwrap();
     assert_eq!([take(10), take(10), take(9), take(11)], [true, false, false, true]);
 }
 
 fn discoveries_know_what_is_managed(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    put(&*store, environment, &simple(&["a"])).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    put(&store, environment, &simple(&["a"])).unwrap();
     let attributes = serde_json::json!({"size": 1});
     let (a, b) = (named("a"), named("b"));
     let found = [a.as_str(), b.as_str()].map(|name| NewDiscovered {
@@ -183,60 +182,60 @@ fn discoveries_know_what_is_managed(backend: Backend) {
         attributes: &attributes,
         discovery_resource: "t::Discovery[agent,name=d]",
     });
-    records.put_discovered(environment, &found, at(1)).unwrap();
-    records.put_discovered(environment, &found[..1], at(2)).unwrap();
+    store.discovered().put(environment, &found, at(1)).unwrap();
+    store.discovered().put(environment, &found[..1], at(2)).unwrap();
     let list = |managed, after: &str| -> Vec<(String, bool)> {
-        let found = records.discovered(environment, managed, after, 10).unwrap();
+        let found = store.discovered().list(environment, managed, after, 10).unwrap();
         found.into_iter().map(|one| (one.name, one.managed)).collect()
     };
     assert_eq!(list(None, ""), [(a.to_string(), true), (b.to_string(), false)]);
     assert_eq!(list(Some(false), ""), [(b.to_string(), false)]);
     assert_eq!(list(None, a.as_str()).len(), 1);
-    let one = records.discovered_resource(environment, a.as_str()).unwrap();
+    let one = store.discovered().get(environment, a.as_str()).unwrap();
     assert_eq!((one.attributes, one.discovered_at), (attributes, at(2)));
-    records.delete_discovered(environment, a.as_str(), at(3)).unwrap();
-    let gone = records.discovered_resource(environment, a.as_str());
+    store.discovered().delete(environment, a.as_str(), at(3)).unwrap();
+    let gone = store.discovered().get(environment, a.as_str());
     assert!(matches!(gone, Err(StoreError::NotFound { .. })));
 }
 
 fn repeated_requests_get_one_response(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
     let begin = |request: &[u8], now| {
         let attempt = IdempotentRequest::new("me", "key", at(now));
-        (records.begin_idempotent(&attempt, request, at(now - 100)).unwrap(), attempt)
+        (store.idempotency().begin(&attempt, request, at(now - 100)).unwrap(), attempt)
     };
     let (first, attempt) = begin(b"one", 1000);
     assert_eq!(first, KeyState::First);
     assert_eq!(begin(b"one", 1001).0, KeyState::InProgress);
     assert_eq!(begin(b"two", 1002).0, KeyState::Other);
     let answer = StoredResponse { status: 201, headers: "{}".to_owned(), body: b"\0body".to_vec() };
-    records.finish_idempotent(&attempt, Some(&answer)).unwrap();
+    store.idempotency().finish(&attempt, Some(&answer)).unwrap();
     assert_eq!(begin(b"one", 1003).0, KeyState::Answered(answer));
-    records.finish_idempotent(&attempt, None).unwrap();
+    store.idempotency().finish(&attempt, None).unwrap();
     let (again, second) = begin(b"two", 1004);
     assert_eq!(again, KeyState::First);
     // Its response is lost, and it had no effect.
     let (again, third) = begin(b"two", 1105);
     assert_eq!(again, KeyState::First);
-    records.finish_idempotent(&second, None).unwrap();
+    store.idempotency().finish(&second, None).unwrap();
     assert_eq!(begin(b"two", 1106).0, KeyState::InProgress, "only the holder of the key frees it");
-    records.finish_idempotent(&third, None).unwrap();
+    store.idempotency().finish(&third, None).unwrap();
     assert_eq!(begin(b"two", 1107).0, KeyState::First);
-    assert_eq!(records.expire_idempotency_keys(at(2000)).unwrap(), 1);
+    assert_eq!(store.idempotency().expire(at(2000)).unwrap(), 1);
 }
 
 fn requests_with_an_effect_are_never_executed_again(backend: Backend) {
     let store = backend.fresh();
-    let (store, records) = (&*store, store.records());
-    let environment = store.default_environment().unwrap();
+    let store = &*store;
+    let environment = store.environments().ensure_default().unwrap();
     let begin = |key: &str, now| {
         let attempt = Arc::new(IdempotentRequest::new("me", key, at(now)));
-        let known = records.begin_idempotent(&attempt, b"request", at(now - 100)).unwrap();
+        let known = store.idempotency().begin(&attempt, b"request", at(now - 100)).unwrap();
         (known, attempt)
     };
-    let pause = |name: &'static str| move || store.set_paused(environment, Some(name), true);
-    let project = |id: u8| move || records.create_project([id; 16], "name", "", at(1)).map(drop);
+    let pause =
+        |name: &'static str| move || store.agents().set_paused(environment, Some(name), true);
+    let project = |id: u8| move || store.projects().create(id_of(id), "name", "", at(1)).map(drop);
     // Both ways to change something, each followed by a kill before there is a response.
     let effects: [(&str, &dyn Fn() -> orrery_store::Result<()>); 2] =
         [("pause", &pause("x")), ("project", &project(1))];
@@ -255,7 +254,7 @@ fn requests_with_an_effect_are_never_executed_again(backend: Backend) {
     let (_, failed) = begin("failed", 1000);
     with_idempotency(Some(Arc::clone(&failed)), pause("y")).unwrap();
     with_idempotency(Some(Arc::clone(&failed)), pause("z")).unwrap();
-    records.finish_idempotent(&failed, None).unwrap();
+    store.idempotency().finish(&failed, None).unwrap();
     assert_eq!(begin("failed", 1001).0, KeyState::Acted(at(1000)));
     // A process that was declared dead too early cannot act any more.
     let (_, slow) = begin("slow", 1000);
@@ -263,13 +262,13 @@ fn requests_with_an_effect_are_never_executed_again(backend: Backend) {
     let late = with_idempotency(Some(slow), pause("late"));
     assert!(matches!(late, Err(StoreError::Conflict(_))), "{late:?}");
     let is_late = |agent: &orrery_store::AgentState| agent.name == "late";
-    assert!(!store.agents(environment).unwrap().iter().any(is_late));
+    assert!(!store.agents().states(environment).unwrap().iter().any(is_late));
     // Other requests on the same thread are not affected.
     pause("others")().unwrap();
     assert_eq!(begin("slow", 5001).0, KeyState::InProgress);
 }
 
-fn set(records: &Records<'_>, environment: EnvironmentKey, name: &str, resource: Option<&str>) {
+fn set(store: &Store, environment: EnvironmentKey, name: &str, resource: Option<&str>) {
     let new = NewParameter {
         metadata: None,
         name,
@@ -278,19 +277,18 @@ fn set(records: &Records<'_>, environment: EnvironmentKey, name: &str, resource:
         source: if resource.is_some() { ParameterSource::Fact } else { ParameterSource::User },
         expires: resource.is_some(),
     };
-    records.put_parameter(environment, &new, at(5), &|_, _| Ok(())).unwrap();
+    store.parameters().put(environment, &new, at(5), OnParameterChanged::Nothing).unwrap();
 }
 
 fn metadata_of_parameters_stays_until_it_is_replaced(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    put(&*store, environment, &simple(&["a"])).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    put(&store, environment, &simple(&["a"])).unwrap();
     let a = named("a").to_string();
     let about = serde_json::json!({"owner": "ada", "rooms": [1, {"x": null}]});
     let about = about.as_object().unwrap();
     let of = |name: &str, resource: Option<&str>| {
-        records.parameter(environment, name, resource).unwrap().metadata
+        store.parameters().get(environment, name, resource).unwrap().metadata
     };
     for (name, resource) in [("size", None), ("ip", Some(&*a))] {
         let new = NewParameter {
@@ -301,36 +299,39 @@ fn metadata_of_parameters_stays_until_it_is_replaced(backend: Backend) {
             expires: false,
             metadata: Some(about),
         };
-        records.put_parameter(environment, &new, at(5), &|_, _| Ok(())).unwrap();
+        store.parameters().put(environment, &new, at(5), OnParameterChanged::Nothing).unwrap();
         assert_eq!(&of(name, resource), about);
         // A write without metadata leaves it unchanged.
-        set(&records, environment, name, resource);
+        set(&store, environment, name, resource);
         assert_eq!(&of(name, resource), about);
     }
-    let listed = records.list_parameters(environment, &ParameterFilter::default(), "", 9).unwrap();
+    let listed = store.parameters().list(environment, &ParameterFilter::default(), "", 9).unwrap();
     assert_eq!(&listed[0].metadata, about);
-    let listed =
-        records.list_facts(environment, &ParameterFilter::default(), &(0, String::new()), 9);
+    let listed = store.parameters().list_facts(
+        environment,
+        &ParameterFilter::default(),
+        &(0, String::new()),
+        9,
+    );
     assert_eq!(&listed.unwrap()[0].1.metadata, about);
     // Values of the engine have no metadata.
-    store.set_parameter(environment, "size", "2", ParameterSource::User, at(6)).unwrap();
+    store.parameters().set(environment, "size", "2", ParameterSource::User, at(6)).unwrap();
     assert!(of("size", None).is_empty());
 }
 
 fn parameters_and_facts_are_listed(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    put(&*store, environment, &simple(&["a", "b"])).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    put(&store, environment, &simple(&["a", "b"])).unwrap();
     let (a, b) = (named("a").to_string(), named("b").to_string());
     for (name, resource) in
         [("x", None), ("y", None), ("ip", Some(&a)), ("mac", Some(&a)), ("ip", Some(&b))]
     {
-        set(&records, environment, name, resource.map(String::as_str));
+        set(&store, environment, name, resource.map(String::as_str));
     }
     let all = ParameterFilter::default();
     let names = |filter: &ParameterFilter<'_>, after: &str| -> Vec<String> {
-        let found = records.list_parameters(environment, filter, after, 10).unwrap();
+        let found = store.parameters().list(environment, filter, after, 10).unwrap();
         found.into_iter().map(|one| one.name).collect()
     };
     assert_eq!(names(&all, ""), ["x", "y"]);
@@ -339,7 +340,7 @@ fn parameters_and_facts_are_listed(backend: Backend) {
         let mut seen = Vec::new();
         let mut after = (0, String::new());
         loop {
-            let page = records.list_facts(environment, filter, &after, 2).unwrap();
+            let page = store.parameters().list_facts(environment, filter, &after, 2).unwrap();
             let Some((cursor, _)) = page.last() else { return seen };
             after = cursor.clone();
             seen.extend(page.into_iter().map(|(_, fact)| {
@@ -353,88 +354,88 @@ fn parameters_and_facts_are_listed(backend: Backend) {
     assert_eq!(facts(&ips).len(), 2);
     let of_a = ParameterFilter { resource: Some(&a), ..ParameterFilter::default() };
     assert_eq!(facts(&of_a).len(), 2);
-    assert_eq!(records.parameter(environment, "mac", Some(&a)).unwrap().value, "1");
-    records.delete_parameter(environment, "mac", Some(&a), at(6), &|_| Ok(())).unwrap();
-    let gone = records.delete_parameter(environment, "mac", Some(&a), at(6), &|_| Ok(()));
+    assert_eq!(store.parameters().get(environment, "mac", Some(&a)).unwrap().value, "1");
+    store
+        .parameters()
+        .delete(environment, "mac", Some(&a), at(6), OnParameterChanged::Nothing)
+        .unwrap();
+    let gone =
+        store.parameters().delete(environment, "mac", Some(&a), at(6), OnParameterChanged::Nothing);
     assert!(matches!(gone, Err(StoreError::NotFound { .. })));
-    let nothing = records.parameter(environment, "x", Some("t::R[agent,name=none]"));
+    let nothing = store.parameters().get(environment, "x", Some("t::R[agent,name=none]"));
     assert!(nothing.is_err());
 }
 
 fn facts_are_requested_at_most_once_per_pause(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    put(&*store, environment, &simple(&["a"])).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    put(&store, environment, &simple(&["a"])).unwrap();
     let ask = |time| {
         let pause = Duration::from_secs(60);
-        records.request_facts(environment, named("a").as_str(), pause, at(time)).unwrap()
+        store.parameters().request_facts(environment, named("a").as_str(), pause, at(time)).unwrap()
     };
     assert_eq!([ask(1_000_000), ask(2_000_000), ask(90_000_000)], [true, false, true]);
-    assert_eq!(records.open_requests(environment).unwrap().len(), 2);
+    assert_eq!(store.requests().open(environment).unwrap().len(), 2);
 }
 
 fn protected_settings_stay(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let (one, two) = (serde_json::json!(1), serde_json::json!(2));
-    records.change_setting(environment, "free", Some(&one), at(1)).unwrap();
+    store.settings().change(environment, "free", Some(&one), at(1)).unwrap();
     let protected = [("kept", one.clone())];
-    records.protect_settings(environment, &protected, "project.yml", at(2)).unwrap();
-    let error = records.change_setting(environment, "kept", Some(&two), at(3)).unwrap_err();
+    store.settings().protect(environment, &protected, "project.yml", at(2)).unwrap();
+    let error = store.settings().change(environment, "kept", Some(&two), at(3)).unwrap_err();
     assert!(matches!(error, StoreError::Protected { .. }), "{error}");
     let names = || -> Vec<(String, bool)> {
-        let all = records.settings(environment).unwrap();
+        let all = store.settings().list(environment).unwrap();
         all.into_iter().map(|one| (one.name, one.protected_by.is_some())).collect()
     };
     assert_eq!(names(), [("free".to_owned(), false), ("kept".to_owned(), true)]);
-    records.protect_settings(environment, &[], "project.yml", at(4)).unwrap();
-    records.change_setting(environment, "kept", None, at(5)).unwrap();
+    store.settings().protect(environment, &[], "project.yml", at(4)).unwrap();
+    store.settings().change(environment, "kept", None, at(5)).unwrap();
     assert_eq!(names(), [("free".to_owned(), false)]);
 }
 
 fn agents_are_paused_unless_halted(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    put(&*store, environment, &simple(&["a"])).unwrap();
-    let uuid = records.environment_by_key(environment).unwrap().uuid;
-    records.pause_agent(environment, Some("agent"), true, at(1)).unwrap();
-    assert!(records.agent(environment, "agent").unwrap().paused);
-    let missing = records.pause_agent(environment, Some("nobody"), true, at(1));
+    let environment = store.environments().ensure_default().unwrap();
+    put(&store, environment, &simple(&["a"])).unwrap();
+    let uuid = store.environments().by_key(environment).unwrap().uuid;
+    store.agents().pause(environment, Some("agent"), true, at(1)).unwrap();
+    assert!(store.agents().get(environment, "agent").unwrap().paused);
+    let missing = store.agents().pause(environment, Some("nobody"), true, at(1));
     assert!(matches!(missing, Err(StoreError::NotFound { .. })));
-    let early = records.set_on_resume(environment, None, true, at(2));
+    let early = store.agents().set_on_resume(environment, None, true, at(2));
     assert!(matches!(early, Err(StoreError::Conflict(_))));
-    records.set_halted(&uuid, true, at(3)).unwrap();
-    let halted = records.pause_agent(environment, None, false, at(4));
+    store.environments().set_halted(uuid, true, at(3)).unwrap();
+    let halted = store.agents().pause(environment, None, false, at(4));
     assert!(matches!(halted, Err(StoreError::Conflict(_))));
-    records.set_on_resume(environment, Some("agent"), true, at(5)).unwrap();
-    records.set_halted(&uuid, false, at(6)).unwrap();
-    let agents = records.agents(environment, "", 10).unwrap();
+    store.agents().set_on_resume(environment, Some("agent"), true, at(5)).unwrap();
+    store.environments().set_halted(uuid, false, at(6)).unwrap();
+    let agents = store.agents().list(environment, "", 10).unwrap();
     assert_eq!(agents.len(), 1);
     assert!(!agents[0].paused);
 }
 
 fn an_environment_goes_with_all_that_is_in_it(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    records.create_project(id(1), "p", "", at(1)).unwrap();
+    store.projects().create(id_of(1), "p", "", at(1)).unwrap();
     let new = NewEnvironmentRecord {
-        uuid: id(2),
-        project: &id(1),
+        uuid: id_of(2),
+        project: id_of(1),
         name: "e",
         description: "",
         icon: "",
         repository: "",
         branch: "",
     };
-    let environment = records.add_environment(&new, at(1)).unwrap().key;
-    let stays = store.default_environment().unwrap();
+    let environment = store.environments().add(&new, at(1)).unwrap().key;
+    let stays = store.environments().ensure_default().unwrap();
     let resources = simple(&["a", "b"]);
-    put(&*store, stays, &resources).unwrap();
-    let version = put(&*store, environment, &resources).unwrap();
-    let lease = lease(&*store, environment);
+    put(&store, stays, &resources).unwrap();
+    let version = put(&store, environment, &resources).unwrap();
+    let lease = lease(&store, environment);
     let state = deployed(&resources[0], at(3));
     let change = Change::default();
     let result = ResultRecord {
@@ -442,31 +443,32 @@ fn an_environment_goes_with_all_that_is_in_it(backend: Backend) {
         action: Some(action(version.number, 3, &change, &[])),
         ..empty_result(version.keys[0])
     };
-    store.record_results(&lease, &[result]).unwrap();
-    store.process_version(&lease, version.number, &[]).unwrap();
-    store.release_lease(&lease).unwrap();
-    set(&records, environment, "x", None);
-    set(&records, environment, "ip", Some(named("a").as_str()));
-    store.set_setting(environment, "s", Some(&serde_json::json!(1))).unwrap();
+    store.engine().record_results(&lease, &[result]).unwrap();
+    store.engine().process_version(&lease, version.number, &[]).unwrap();
+    store.leases().release(&lease).unwrap();
+    set(&store, environment, "x", None);
+    set(&store, environment, "ip", Some(named("a").as_str()));
+    store.settings().set(environment, "s", Some(&serde_json::json!(1))).unwrap();
     let (_, request) =
-        records.create_dry_run(environment, (id(3), id(4)), version.number, at(4)).unwrap();
-    let claim = records.claim_request(&request, at(4)).unwrap().unwrap();
-    records.add_dry_run_results(&claim, &id(3), &[self::result("a", "updated")], at(4)).unwrap();
-    records.begin_deletion(&id(2), at(5)).unwrap();
+        store.dry_runs().create(environment, (id_of(3), id_of(4)), version.number, at(4)).unwrap();
+    let claim = store.requests().claim(&request, at(4)).unwrap().unwrap();
+    store.dry_runs().add_results(&claim, id_of(3), &[self::result("a", "updated")], at(4)).unwrap();
+    store.environments().begin_deletion(id_of(2), at(5)).unwrap();
     let mut rounds = 0;
-    while !records.delete_environment_contents(environment, at(6)).unwrap() {
+    while !store.environments().delete_contents(environment, at(6)).unwrap() {
         rounds += 1;
         assert!(rounds < 100);
     }
-    assert!(store.versions(environment).unwrap().is_empty());
-    assert!(store.parameters(environment).unwrap().is_empty());
-    records.delete_environment(&id(2), at(7)).unwrap();
-    assert!(matches!(records.environment(&id(2)), Err(StoreError::NotFound { .. })));
-    records.delete_project(&id(1), None, at(8)).unwrap();
-    assert_eq!(store.versions(stays).unwrap().len(), 1);
+    assert!(store.versions().list(environment).unwrap().is_empty());
+    assert!(store.parameters().all(environment).unwrap().is_empty());
+    store.environments().delete(id_of(2), at(7)).unwrap();
+    assert!(matches!(store.environments().get(id_of(2)), Err(StoreError::NotFound { .. })));
+    store.projects().delete(id_of(1), None, at(8)).unwrap();
+    assert_eq!(store.versions().list(stays).unwrap().len(), 1);
     assert_eq!(store.check().unwrap(), [""; 0]);
-    let names: Vec<String> = records
-        .list_environments(None)
+    let names: Vec<String> = store
+        .environments()
+        .list(None)
         .unwrap()
         .into_iter()
         .map(|environment| environment.name)

@@ -7,7 +7,7 @@ use orrery_store::{
     ContentHash, ContentHolder, ContentView, NewVersion, ParameterSource, StoreError,
 };
 
-use crate::support::{Backend, id, new_version, put, resource};
+use crate::support::{Backend, id, id_of, new_version, put, resource};
 
 super::list_cases![
     environments_have_names,
@@ -22,63 +22,63 @@ super::list_cases![
 
 fn environments_have_names(backend: Backend) {
     let store = backend.fresh();
-    let default = store.default_environment().unwrap();
-    assert_eq!(store.default_environment().unwrap(), default);
-    let created = store.create_environment("shop", "live").unwrap();
-    store.create_environment("shop", "test").unwrap();
-    let error = store.create_environment("shop", "live").unwrap_err();
+    let default = store.environments().ensure_default().unwrap();
+    assert_eq!(store.environments().ensure_default().unwrap(), default);
+    let created = store.environments().create("shop", "live").unwrap();
+    store.environments().create("shop", "test").unwrap();
+    let error = store.environments().create("shop", "live").unwrap_err();
     assert!(matches!(error, StoreError::EnvironmentExists { .. }), "{error}");
-    let all = store.environments().unwrap();
-    let names: Vec<(&str, &str)> = all.iter().map(|one| (&*one.project, &*one.name)).collect();
+    let all = store.environments().list(None).unwrap();
+    let names: Vec<(&str, &str)> = all.iter().map(|one| (&*one.project_name, &*one.name)).collect();
     assert_eq!(names, [("default", "default"), ("shop", "live"), ("shop", "test")]);
-    assert_eq!(all[1], created);
+    assert_eq!((all[1].key, all[1].uuid), (created.key, created.uuid));
     assert_ne!(all[1].uuid, all[2].uuid);
 }
 
 fn settings_are_stored_and_reset(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    let other = store.create_environment("p", "e").unwrap().key;
+    let environment = store.environments().ensure_default().unwrap();
+    let other = store.environments().create("p", "e").unwrap().key;
     let (first, second) = (serde_json::json!("600"), serde_json::json!({"a": [true, null]}));
-    store.set_setting(environment, "interval", Some(&first)).unwrap();
-    store.set_setting(environment, "interval", Some(&second)).unwrap();
-    store.set_setting(environment, "gone", Some(&first)).unwrap();
-    store.set_setting(environment, "gone", None).unwrap();
-    let settings = store.settings(environment).unwrap();
+    store.settings().set(environment, "interval", Some(&first)).unwrap();
+    store.settings().set(environment, "interval", Some(&second)).unwrap();
+    store.settings().set(environment, "gone", Some(&first)).unwrap();
+    store.settings().set(environment, "gone", None).unwrap();
+    let settings = store.settings().values(environment).unwrap();
     assert_eq!(settings.into_iter().collect::<Vec<_>>(), [("interval".to_owned(), second)]);
-    assert!(store.settings(other).unwrap().is_empty());
+    assert!(store.settings().values(other).unwrap().is_empty());
 }
 
 fn agents_come_with_resources_and_stay_paused(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    store.set_paused(environment, Some("early"), true).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    store.agents().set_paused(environment, Some("early"), true).unwrap();
     let resources = [
         resource(&id("t::R[early,name=a]"), 1, &[]),
         resource(&id("t::R[late,name=a]"), 1, &[]),
         resource(&id("t::R[late,name=b]"), 1, &[]),
     ];
-    put(&*store, environment, &resources).unwrap();
+    put(&store, environment, &resources).unwrap();
     let agents = || -> Vec<(String, bool)> {
-        let agents = store.agents(environment).unwrap();
+        let agents = store.agents().states(environment).unwrap();
         agents.into_iter().map(|agent| (agent.name, agent.paused)).collect()
     };
     assert_eq!(agents(), [("early".to_owned(), true), ("late".to_owned(), false)]);
-    store.set_paused(environment, None, true).unwrap();
+    store.agents().set_paused(environment, None, true).unwrap();
     assert!(agents().iter().all(|(_, paused)| *paused));
-    store.set_paused(environment, Some("late"), false).unwrap();
+    store.agents().set_paused(environment, Some("late"), false).unwrap();
     assert_eq!(agents(), [("early".to_owned(), true), ("late".to_owned(), false)]);
 }
 
 fn parameters_have_one_value(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
+    let environment = store.environments().ensure_default().unwrap();
     let set = |value, at| {
         let user = ParameterSource::User;
-        store.set_parameter(environment, "size", value, user, Timestamp(at)).unwrap().changed
+        store.parameters().set(environment, "size", value, user, Timestamp(at)).unwrap().changed
     };
     assert_eq!((set("1", 1), set("1", 2), set("2", 3)), (1, 0, 1));
-    let all = store.parameters(environment).unwrap();
+    let all = store.parameters().all(environment).unwrap();
     assert_eq!(all.len(), 1);
     assert_eq!((&*all[0].name, &*all[0].value, all[0].updated), ("size", "2", Timestamp(3)));
     assert_eq!((all[0].source, all[0].expires), (ParameterSource::User, false));
@@ -87,26 +87,27 @@ fn parameters_have_one_value(backend: Backend) {
 fn contents_are_stored_by_hash(backend: Backend) {
     let store = backend.fresh();
     let hashes = [1, 2, 3].map(|byte| ContentHash([byte; 20]));
-    assert_eq!(store.missing_files(&hashes).unwrap(), hashes);
+    assert_eq!(store.contents().missing(&hashes).unwrap(), hashes);
     let large = vec![7; 100_000];
-    store.put_files(&[(hashes[0], b"\0text"), (hashes[2], &large)]).unwrap();
-    store.put_files(&[(hashes[0], b"\0text")]).unwrap();
-    assert_eq!(store.missing_files(&hashes).unwrap(), [hashes[1]]);
-    assert_eq!(store.file(&hashes[0]).unwrap().as_deref(), Some(&b"\0text"[..]));
-    assert_eq!(store.file(&hashes[2]).unwrap(), Some(large));
-    assert_eq!(store.file(&hashes[1]).unwrap(), None);
+    store.contents().put(&[(hashes[0], b"\0text"), (hashes[2], &large)]).unwrap();
+    store.contents().put(&[(hashes[0], b"\0text")]).unwrap();
+    assert_eq!(store.contents().missing(&hashes).unwrap(), [hashes[1]]);
+    assert_eq!(store.contents().get(&hashes[0]).unwrap().as_deref(), Some(&b"\0text"[..]));
+    assert_eq!(store.contents().get(&hashes[2]).unwrap(), Some(large));
+    assert_eq!(store.contents().get(&hashes[1]).unwrap(), None);
     // Two contents with one SHA-1: the second is refused, the first stays.
-    let refused = store.put_files(&[(hashes[1], b"new"), (hashes[0], b"\0other")]).unwrap_err();
+    let refused =
+        store.contents().put(&[(hashes[1], b"new"), (hashes[0], b"\0other")]).unwrap_err();
     assert!(matches!(refused, StoreError::ContentCollision(_)), "{refused}");
     assert!(refused.to_string().contains(&hashes[0].to_hex()), "{refused}");
-    assert_eq!(store.file(&hashes[0]).unwrap().as_deref(), Some(&b"\0text"[..]));
-    assert_eq!(store.missing_files(&hashes).unwrap(), [hashes[1]]);
+    assert_eq!(store.contents().get(&hashes[0]).unwrap().as_deref(), Some(&b"\0text"[..]));
+    assert_eq!(store.contents().missing(&hashes).unwrap(), [hashes[1]]);
 }
 
 fn a_whole_store_has_no_problems(backend: Backend) {
     let store = backend.fresh();
-    let environment = store.default_environment().unwrap();
-    put(&*store, environment, &[resource(&id("t::R[a,name=a]"), 1, &[])]).unwrap();
+    let environment = store.environments().ensure_default().unwrap();
+    put(&store, environment, &[resource(&id("t::R[a,name=a]"), 1, &[])]).unwrap();
     assert!(store.check().unwrap().is_empty());
 }
 
@@ -120,24 +121,24 @@ fn hash(byte: u8) -> ContentHash {
 /// code; so does one that was uploaded or requested recently.
 fn contents_that_nothing_refers_to_are_collected(backend: Backend) {
     let store = backend.fresh();
-    let (records, environment) = (store.records(), store.default_environment().unwrap());
-    let ada = ContentHolder::Account([1; 16]);
+    let (records, environment) = (&store, store.environments().ensure_default().unwrap());
+    let ada = ContentHolder::Account(id_of(1));
     let claim = |numbers: &[u8], at: i64| {
         let hashes: BTreeSet<ContentHash> = numbers.iter().map(|byte| hash(*byte)).collect();
-        records.claim_contents(ada, &hashes, Timestamp(at)).unwrap();
+        records.contents().claim(ada, &hashes, Timestamp(at)).unwrap();
     };
     let there = || -> Vec<u8> {
         let all: Vec<ContentHash> = (1..=9).map(hash).collect();
-        let missing = store.missing_files(&all).unwrap();
+        let missing = store.contents().missing(&all).unwrap();
         (1..=9).filter(|byte| !missing.contains(&hash(*byte))).collect()
     };
     // 1 in an attribute, 2 code, 3 a file of the code, 4 by another id, 5 and 6 nowhere, 7 and 8
     // from before claims, 9 touched.
     let bundle = format!(r#"{{"files": {{"a.py": "{}"}}}}"#, hash(3).to_hex());
     for byte in [1, 3, 4, 5, 6, 7, 8, 9] {
-        store.put_files(&[(hash(byte), &[byte; 100])]).unwrap();
+        store.contents().put(&[(hash(byte), &[byte; 100])]).unwrap();
     }
-    store.put_files(&[(hash(2), bundle.as_bytes())]).unwrap();
+    store.contents().put(&[(hash(2), bundle.as_bytes())]).unwrap();
     claim(&[1, 2, 3, 4, 5, 9], HOUR);
     claim(&[6], 20 * HOUR);
     let text = format!(r#"{{"hash": "{}", "other": "x{}"}}"#, hash(1).to_hex(), hash(7).to_hex());
@@ -145,49 +146,48 @@ fn contents_that_nothing_refers_to_are_collected(backend: Backend) {
     let resources = [Resource::new(id("t::R[a,name=a]"), attributes, Vec::new())];
     let info = serde_json::json!({"code": hash(2).to_hex(), "files": {"x": hash(4).to_hex()}});
     let first = NewVersion { info: &info, ..new_version(&resources) };
-    let first = store.put_version(environment, &first).unwrap().number;
-    records.touch_contents(&BTreeSet::from([hash(9)]), Timestamp(12 * HOUR)).unwrap();
-    let unused = records.unused_contents(&[1; 16]).unwrap();
+    let first = store.versions().put(environment, &first).unwrap().number;
+    records.contents().touch(&BTreeSet::from([hash(9)]), Timestamp(12 * HOUR)).unwrap();
+    let unused = records.contents().unused(id_of(1)).unwrap();
     assert_eq!((unused.of_account, unused.of_all), (600 + bundle.len() as u64, unused.of_account));
 
     let collect =
-        |before: i64| records.collect_contents(Timestamp(before), Timestamp(before + 24 * HOUR));
+        |before: i64| records.contents().collect(Timestamp(before), Timestamp(before + 24 * HOUR));
     let collected = collect(10 * HOUR).unwrap();
     assert_eq!((collected.deleted, collected.bytes), (1, 100), "{collected:?}");
     assert_eq!(there(), [1, 2, 3, 4, 6, 7, 8, 9]);
     // A content that the environment uses is not an upload any more; an unused one ages from the
     // first collection on.
-    assert_eq!(records.unused_contents(&[1; 16]).unwrap().of_account, 200);
+    assert_eq!(records.contents().unused(id_of(1)).unwrap().of_account, 200);
     assert_eq!(collect(33 * HOUR).unwrap().deleted, 2);
     assert_eq!(there(), [1, 2, 3, 4, 7, 8]);
     assert_eq!(collect(60 * HOUR).unwrap().deleted, 1);
     assert_eq!(there(), [1, 2, 3, 4, 7]);
     // Contents that only the version referred to are deleted with it.
-    put(&*store, environment, &[resource(&id("t::R[a,name=a]"), 1, &[])]).unwrap();
-    store.delete_version(environment, first).unwrap();
+    put(&store, environment, &[resource(&id("t::R[a,name=a]"), 1, &[])]).unwrap();
+    store.versions().delete(environment, first).unwrap();
     assert_eq!(collect(90 * HOUR).unwrap().deleted, 5);
     assert_eq!(there(), [] as [u8; 0]);
 }
 
 fn contents_are_visible_to_their_claimants(backend: Backend) {
     let store = backend.fresh();
-    let records = store.records();
-    let here = store.default_environment().unwrap();
-    let there = store.create_environment("p", "e").unwrap().key;
+    let here = store.environments().ensure_default().unwrap();
+    let there = store.environments().create("p", "e").unwrap().key;
     let all: Vec<ContentHash> = (1..=4).map(hash).collect();
     for one in &all {
-        store.put_files(&[(*one, &one.0)]).unwrap();
+        store.contents().put(&[(*one, &one.0)]).unwrap();
     }
     let one = |byte: u8| BTreeSet::from([hash(byte)]);
-    records.claim_contents(ContentHolder::Account([1; 16]), &one(1), Timestamp(1)).unwrap();
-    records.claim_contents(ContentHolder::Account([2; 16]), &one(1), Timestamp(1)).unwrap();
-    records.claim_contents(ContentHolder::Account([2; 16]), &one(2), Timestamp(1)).unwrap();
-    records.use_contents(there, Some(&[1; 16]), &one(1), Timestamp(2)).unwrap();
-    records.use_contents(here, None, &one(3), Timestamp(2)).unwrap();
+    store.contents().claim(ContentHolder::Account(id_of(1)), &one(1), Timestamp(1)).unwrap();
+    store.contents().claim(ContentHolder::Account(id_of(2)), &one(1), Timestamp(1)).unwrap();
+    store.contents().claim(ContentHolder::Account(id_of(2)), &one(2), Timestamp(1)).unwrap();
+    store.contents().record_use(there, Some(id_of(1)), &one(1), Timestamp(2)).unwrap();
+    store.contents().record_use(here, None, &one(3), Timestamp(2)).unwrap();
     let known = |account: u8, environments: Option<&[orrery_store::EnvironmentKey]>| -> Vec<u8> {
         let environments = environments.map(|keys| keys.iter().copied().collect());
-        let view = ContentView { account: Some([account; 16]), environments };
-        let known = records.visible_contents(&view, &all).unwrap();
+        let view = ContentView { account: Some(id_of(account)), environments };
+        let known = store.contents().visible(&view, &all).unwrap();
         known.into_iter().map(|hash| hash.0[0]).collect()
     };
     assert_eq!(known(1, Some(&[])), [] as [u8; 0], "it is a matter of the environment now");
@@ -197,15 +197,15 @@ fn contents_are_visible_to_their_claimants(backend: Backend) {
     assert_eq!(known(1, None), [1, 3]);
     let foreign = |account: u8, environments: &[orrery_store::EnvironmentKey]| -> Vec<u8> {
         let environments = Some(environments.iter().copied().collect());
-        let view = ContentView { account: Some([account; 16]), environments };
-        let foreign = records.foreign_contents(&view, &all).unwrap();
+        let view = ContentView { account: Some(id_of(account)), environments };
+        let foreign = store.contents().foreign(&view, &all).unwrap();
         foreign.into_iter().map(|hash| hash.0[0]).collect()
     };
     assert_eq!(foreign(1, &[]), [1, 2, 3], "nothing is known of the fourth");
     assert_eq!(foreign(2, &[]), [3]);
     assert_eq!(foreign(2, &[here]), [] as [u8; 0]);
     let content =
-        |environment, byte: u8| records.content_of_environment(environment, &hash(byte)).unwrap();
+        |environment, byte: u8| store.contents().of_environment(environment, &hash(byte)).unwrap();
     assert_eq!(content(there, 1), Some(hash(1).0.to_vec()));
     assert_eq!(content(here, 1), None, "another environment uses it");
     assert_eq!(content(here, 2), None, "an account has uploaded it, for nothing yet");

@@ -6,7 +6,7 @@ use orrery_api::{RemovalPlan, UploadBinding, VersionSummary, VersionUpload};
 use orrery_executor::{declared_address, recover_with};
 use orrery_handlers::HandlerCapabilities;
 use orrery_model::{Removal, plan_removal};
-use orrery_store::{ProjectBinding, Store as _, StoreError, local_agents};
+use orrery_store::{ProjectBinding, StoreError, local_agents};
 
 use crate::cli::deploy::{Destroy, Selection, Takeover};
 use crate::commands::export::{info, refuse_other_project, store};
@@ -95,14 +95,14 @@ fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {
     if let Some(name) = orrery_project::declared_name(&project) {
         super::check_project(&opened, &name, Takeover::default())?;
     }
-    let bound = opened.store.records().environment_by_key(opened.environment)?.model_project;
+    let bound = opened.store.environments().by_key(opened.environment)?.model_project;
     let name = if bound.is_empty() { orrery_project::name_of(&project) } else { bound };
     let Destroy { run, state, json, .. } = options;
     let paths = LocalPaths { project: &project, state, run, opened: Some(&opened) };
     let hosted =
         paths.stored_handler_entities().map_err(|error| DestroyError::Failed(Box::new(error)))?;
     // Agents are resolved as for the version that is removed.
-    let newest = opened.store.versions(opened.environment)?.pop();
+    let newest = opened.store.versions().list(opened.environment)?.pop();
     let local_agents = newest.as_ref().map(|newest| local_agents(&newest.info)).unwrap_or_default();
     let known =
         removal::with_adopted(removal::deployed_remnants(&opened)?, options.include_adopted);
@@ -116,7 +116,7 @@ fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {
         if !plan.kept.is_empty() {
             removal::show(&plan, &Edits::default());
         }
-        opened.store.release_lease(&opened.lease)?;
+        opened.store.leases().release(&opened.lease)?;
         Exit::Done
     } else {
         let edits =
@@ -164,7 +164,7 @@ fn remove_here(
     let code = handlers.code.as_deref();
     let purpose = Purpose { message: MESSAGE, removes: removed.len() };
     let (desired, _) = opened.put(resources, &[], code, local_agents, purpose, None)?;
-    let start = recover_with(&*opened.store, opened.environment, desired, states)?;
+    let start = recover_with(&opened.store, opened.environment, desired, states)?;
     let (selection, unmanaged) = (Selection::default(), Unmanaged::default());
     let local_run = LocalRun {
         selection: &selection,

@@ -7,7 +7,6 @@ use orrery_executor::{DesiredState, EngineSetup, PlanEntry, plan};
 use orrery_model::{
     ChangeKind, Inventory, Outcome, Removal, Resource, ResourceState, VersionNumber,
 };
-use orrery_store::Store as _;
 use rustc_hash::FxHashMap;
 
 use crate::cli::deploy::RunOptions;
@@ -42,7 +41,7 @@ impl Edits {
             return Ok(Edits::default());
         }
         let mut known: FxHashMap<String, ResourceState> = FxHashMap::default();
-        opened.store.read_states(opened.environment, &mut |row| {
+        opened.store.engine().read_states(opened.environment, &mut |row| {
             known.insert(row.id.to_owned(), row.state.clone());
         })?;
         let states = resources.iter().map(|one| known.remove(one.id.as_str())).collect();

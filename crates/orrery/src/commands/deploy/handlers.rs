@@ -120,7 +120,7 @@ impl LocalPaths<'_> {
         let project = absolute(self.project);
         let parameters: Arc<dyn Parameters> = match self.opened {
             Some(LocalStore { store, environment, lease }) => {
-                let store: Arc<dyn Store> = Arc::clone(store) as _;
+                let store: Store = store.clone();
                 let (environment, lease) = (*environment, Some(*lease));
                 let hooks = Arc::new(NoParameterHooks);
                 Arc::new(StoredParameters { store, environment, lease, clock: now, hooks })
@@ -145,7 +145,7 @@ impl LocalPaths<'_> {
     /// Removes unused code sets and virtualenvs. Failures are ignored.
     pub(super) fn remove_unused(&self, current: Option<&str>) {
         let Some(opened) = self.opened else { return };
-        let Ok(versions) = opened.store.versions(opened.environment) else { return };
+        let Ok(versions) = opened.store.versions().list(opened.environment) else { return };
         let named = versions.iter().filter_map(|version| version.info.get("code")?.as_str());
         let needed: BTreeSet<String> = named.chain(current).map(str::to_owned).collect();
         let now = orrery_base::clock::wall();

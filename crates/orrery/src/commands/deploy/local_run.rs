@@ -64,7 +64,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
     }
     let opened = opened.unwrap_or_else(|| {
         let opened = open(state, &project, "deploy")?;
-        let states = StoredStates::read(&*opened.store, opened.environment)?;
+        let states = StoredStates::read(&opened.store, opened.environment)?;
         Ok((opened, states))
     });
     let (opened, states) = match opened {
@@ -84,7 +84,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         opened.put(resources, &unknowns, code, &local_agents, Purpose::deploy(message), binding);
     let start = put.and_then(|(desired, created)| {
         let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
-        let start = recover_with(&*opened.store, opened.environment, desired, states)?;
+        let start = recover_with(&opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     });
     let (start, created, unmanaged) = match start {
@@ -169,7 +169,7 @@ impl LocalRun<'_> {
             Ok(tally) => tally,
             Err(error) => return failed(&error),
         };
-        if let Err(error) = orrery_store::Store::release_lease(&*opened.store, &opened.lease) {
+        if let Err(error) = opened.store.leases().release(&opened.lease) {
             return failed(&error);
         }
         let end = RunSummary { tally, unknown, problems: self.problems, interrupted };

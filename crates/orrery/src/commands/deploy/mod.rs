@@ -45,7 +45,7 @@ use orrery_project::{
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
     EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, PutScope,
-    REMOVAL_COUNT, SqliteStore, Store, StoreError, UndefinedParameter,
+    REMOVAL_COUNT, Store, StoreError, UndefinedParameter,
 };
 
 pub(super) use destroy::run as destroy;
@@ -158,7 +158,7 @@ fn prepare_found(
 
 /// The open local store, its only environment, and the lease.
 pub(super) struct LocalStore {
-    pub(super) store: Arc<SqliteStore>,
+    pub(super) store: Store,
     pub(super) environment: EnvironmentKey,
     pub(super) lease: Lease,
 }
@@ -169,13 +169,13 @@ pub(super) fn open(
     command: &str,
 ) -> Result<LocalStore, orrery_store::StoreError> {
     let store = state.open(project, command)?;
-    let environment = store.default_environment()?;
+    let environment = store.environments().ensure_default()?;
     let holder = orrery_store::Holder::this_process(format!("orrery {command}"), now());
     let request = LeaseRequest { holder, now: now(), expires: None };
-    let lease = store.acquire_lease(environment, &request)?;
+    let lease = store.leases().acquire(environment, &request)?;
     let interrupted = orrery_executor::record_interrupted(&store, &lease, now())?;
     tracing::debug!(interrupted, "the state is open");
-    Ok(LocalStore { store: Arc::new(store), environment, lease })
+    Ok(LocalStore { store, environment, lease })
 }
 
 /// Rejects a project that the state is not bound to.
@@ -185,12 +185,12 @@ fn check_project(opened: &LocalStore, project: &str, takeover: Takeover) -> Resu
 
 /// Checks the binding without the right to write.
 fn compare_projects(
-    store: &SqliteStore,
+    store: &Store,
     environment: EnvironmentKey,
     project: &str,
     takeover: Takeover,
 ) -> Result<(), StoreError> {
-    let bound = store.records().environment_by_key(environment)?.model_project;
+    let bound = store.environments().by_key(environment)?.model_project;
     match bound.is_empty() || bound == project || takeover.rebind {
         true => Ok(()),
         false => Err(StoreError::OtherProject { bound, declared: project.to_owned() }),
@@ -217,7 +217,7 @@ pub(super) fn prepare_and_open(
         let opening = existing.and_then(|project| {
             let read = move || {
                 let opened = open(state, &project, command)?;
-                let states = StoredStates::read(&*opened.store, opened.environment)?;
+                let states = StoredStates::read(&opened.store, opened.environment)?;
                 Ok((opened, states))
             };
             // Without a thread, the store is opened later.
@@ -264,7 +264,7 @@ impl LocalStore {
             info[LOCAL_AGENTS] = local_agents.into();
         }
         // Placement and removals are part of the desired state.
-        let newest = self.store.versions(self.environment)?.pop();
+        let newest = self.store.versions().list(self.environment)?.pop();
         let only_if_changed = newest.is_none_or(|newest| {
             orrery_store::local_agents(&newest.info) == local_agents
                 && (orrery_store::removal_count(&newest.info) > 0) == (purpose.removes > 0)
@@ -272,7 +272,7 @@ impl LocalStore {
         if let Some(code) = code {
             info["code"] = code.into();
         }
-        let put = self.store.put_version(
+        let put = self.store.versions().put(
             self.environment,
             &NewVersion {
                 number: None,
@@ -294,7 +294,7 @@ impl LocalStore {
     pub(super) fn store_handle(&self) -> StoreHandle {
         // The file lock is the lease here: no other process can take over while this one lives.
         let permit = Permit::unlimited();
-        StoreHandle { store: Arc::clone(&self.store) as Arc<dyn Store>, lease: self.lease, permit }
+        StoreHandle { store: self.store.clone(), lease: self.lease, permit }
     }
 }
 
@@ -307,7 +307,7 @@ fn setup(
 ) -> EngineSetup {
     let contents: Arc<dyn Contents> = match opened {
         Some(opened) => Arc::new(StoredContents {
-            store: Arc::clone(&opened.store) as Arc<dyn Store>,
+            store: opened.store.clone(),
             environment: opened.environment,
         }),
         None => Arc::new(orrery_handlers::NoContents),

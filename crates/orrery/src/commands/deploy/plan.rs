@@ -6,7 +6,7 @@ use orrery_model::{
     ResourceState, VersionNumber,
 };
 use orrery_scheduler::DryRunSkip;
-use orrery_store::{BegunEffect, EffectVerdict, RemovalScope, Store, StoreError};
+use orrery_store::{BegunEffect, EffectVerdict, RemovalScope, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::Exit;
@@ -169,17 +169,17 @@ fn read_history(
         Err(StoreError::Missing { .. }) => return Ok(known),
         Err(error) => return Err(error),
     };
-    let environments = store.environments()?;
+    let environments = store.environments().list(None)?;
     let Some(environment) = environments.first() else { return Ok(known) };
     compare_projects(&store, environment.key, name, options.takeover)?;
-    store.read_states(environment.key, &mut |row| {
+    store.engine().read_states(environment.key, &mut |row| {
         known.states.insert(row.id.to_owned(), row.state.clone());
     })?;
-    let begun = store.records().begun_effects(environment.key)?;
+    let begun = store.effects().begun(environment.key)?;
     known.effects = begun.into_iter().map(|effect| (effect.name.clone(), effect)).collect();
     known.remnants = match options.prune {
         true => with_adopted(
-            store.records().unmanaged_resources(environment.key, RemovalScope::All)?,
+            store.resources().unmanaged(environment.key, RemovalScope::All)?,
             options.include_adopted,
         ),
         false => Vec::new(),

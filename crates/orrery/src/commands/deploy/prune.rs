@@ -135,7 +135,7 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
             Some(binding),
         )?;
         let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
-        let start = recover_with(&*opened.store, opened.environment, desired, states)?;
+        let start = recover_with(&opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     };
     let (start, created, unmanaged) = match started() {

@@ -10,7 +10,7 @@ use orrery_executor::StoredStates;
 use orrery_handlers::clock::now;
 use orrery_model::{DeployedResource, Removal, Resource, ResourceState, RetainReason, Status};
 use orrery_store::{
-    LeaseRequest, ProjectBinding, RemovalScope, ResourceKey, StateRecord, Store, StoreError,
+    LeaseRequest, ProjectBinding, RemovalScope, ResourceKey, StateRecord, StoreError,
     UndefinedParameter,
 };
 
@@ -102,7 +102,7 @@ pub(super) fn report_remaining(left: usize, again: &str) {
 
 /// Deployed resources that may still exist.
 pub(super) fn deployed_remnants(opened: &LocalStore) -> Result<Vec<DeployedResource>, StoreError> {
-    opened.store.records().unmanaged_resources(opened.environment, RemovalScope::All)
+    opened.store.resources().unmanaged(opened.environment, RemovalScope::All)
 }
 
 /// The same, with adopted resources treated as created.
@@ -144,8 +144,8 @@ impl FollowUpVersion<'_> {
     ) -> Result<(), StoreError> {
         let holder = orrery_store::Holder::this_process(format!("orrery {command}"), now());
         let request = LeaseRequest { holder, now: now(), expires: None };
-        let lease = opened.store.acquire_lease(opened.environment, &request)?;
-        let store = std::sync::Arc::clone(&opened.store);
+        let lease = opened.store.leases().acquire(opened.environment, &request)?;
+        let store = opened.store.clone();
         let opened = LocalStore { store, environment: opened.environment, lease };
         let deploy_options: BTreeSet<String> =
             self.resources.iter().map(|resource| resource.id.to_string()).collect();
@@ -158,21 +158,21 @@ impl FollowUpVersion<'_> {
             Some(self.project),
         )?;
         let mut gone: Vec<(ResourceKey, ResourceState)> = Vec::new();
-        opened.store.read_states(opened.environment, &mut |row| {
+        opened.store.engine().read_states(opened.environment, &mut |row| {
             if row.state.intent.is_some() && !deploy_options.contains(row.id) {
                 gone.push((row.key, ResourceState { intent: None, ..row.state.clone() }));
             }
         })?;
         let records: Vec<StateRecord<'_>> =
             gone.iter().map(|(key, state)| StateRecord { resource: *key, state }).collect();
-        opened.store.process_version(&opened.lease, desired.version, &records)?;
-        opened.store.release_lease(&opened.lease)
+        opened.store.engine().process_version(&opened.lease, desired.version, &records)?;
+        opened.store.leases().release(&opened.lease)
     }
 }
 
 /// States that a local engine starts from.
 pub(super) fn states(opened: &LocalStore) -> Result<StoredStates, StoreError> {
-    StoredStates::read(&*opened.store, opened.environment)
+    StoredStates::read(&opened.store, opened.environment)
 }
 
 /// A removing version on a server, before its release.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use orrery_executor::{DesiredState, recover};
-use orrery_store::{Store, StoreError, VersionInfo, load_version, local_agents};
+use orrery_store::{StoreError, VersionInfo, local_agents};
 
 use crate::cli::deploy::Repair;
 use crate::commands::inspect::unfinished_removal::unfinished_removal;
@@ -62,7 +62,7 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         }
         Err(error) => return failed(&error),
     };
-    let start = match recover(&*opened.store, opened.environment, desired) {
+    let start = match recover(&opened.store, opened.environment, desired) {
         Ok(start) => start,
         Err(error) => return failed(&error),
     };
@@ -104,7 +104,7 @@ fn check_agents_exist(of: &RemoteEnvironment, names: &[String]) -> Result<(), Cl
 
 /// The newest released version.
 fn newest(opened: &LocalStore) -> Result<Option<VersionInfo>, StoreError> {
-    let versions = opened.store.versions(opened.environment)?;
+    let versions = opened.store.versions().list(opened.environment)?;
     Ok(versions.into_iter().rev().find(|version| version.released))
 }
 
@@ -113,10 +113,10 @@ fn load(
     opened: &LocalStore,
     version: &VersionInfo,
 ) -> Result<(DesiredState, Vec<String>), StoreError> {
-    let store = &*opened.store;
-    let loaded = load_version(store, opened.environment, version.number)?;
+    let store = &opened.store;
+    let loaded = store.versions().load(opened.environment, version.number)?;
     let mut keys = Vec::with_capacity(loaded.resources.len());
-    store.read_version(opened.environment, version.number, &mut |row| keys.push(row.key))?;
+    store.versions().read(opened.environment, version.number, &mut |row| keys.push(row.key))?;
     let desired = DesiredState { version: version.number, resources: loaded.resources, keys };
     Ok((desired, local_agents(&version.info)))
 }

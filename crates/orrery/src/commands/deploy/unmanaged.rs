@@ -5,7 +5,7 @@ use orrery_compiler::export::ExcludedResources;
 use orrery_executor::{DesiredState, declared_addresses};
 use orrery_handlers::HandlerCapabilities;
 use orrery_model::{PathIndex, wants_absence};
-use orrery_store::{RemovalScope, Store as _, StoreError};
+use orrery_store::{RemovalScope, StoreError};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -31,7 +31,7 @@ impl Unmanaged {
         left_out: &ExcludedResources,
     ) -> Result<Self, StoreError> {
         let scope = RemovalScope::Unmanaged;
-        let mut found = opened.store.records().unmanaged_resources(opened.environment, scope)?;
+        let mut found = opened.store.resources().unmanaged(opened.environment, scope)?;
         found.retain(|remnant| !left_out.may_have(&remnant.resource.id));
         if found.is_empty() {
             return Ok(Unmanaged::default());

@@ -93,7 +93,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         .put(resources, &unknowns, code, &local_agents, Purpose::deploy("orrery deploy"), binding)
         .and_then(|(desired, _)| {
             let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
-            Ok((recover(&*opened.store, opened.environment, desired)?, unmanaged))
+            Ok((recover(&opened.store, opened.environment, desired)?, unmanaged))
         });
     let start = match start {
         Ok((start, unmanaged)) => {
@@ -133,7 +133,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     run_until_interrupted(&engine, files, &interrupt);
     let ended = engine.finish();
     handlers.close();
-    let released = orrery_store::Store::release_lease(&*opened.store, &opened.lease);
+    let released = opened.store.leases().release(&opened.lease);
     match (ended, released) {
         (Err(error), _) => failed(&error),
         (_, Err(error)) => failed(&error),

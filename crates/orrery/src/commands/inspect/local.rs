@@ -12,8 +12,7 @@ use orrery_model::{ResourceId, Status, VersionNumber};
 use orrery_project::{MAIN_FILE, find_directory};
 use orrery_scheduler::{Event, Interval, ResourceIndex, Scheduler, Settings, StateReason};
 use orrery_store::{
-    AgentState, EnvironmentKey, Holder, SqliteStore, Store, StoreError, current_writer,
-    load_version, local_agents,
+    AgentState, EnvironmentKey, Holder, Store, StoreError, current_writer, local_agents,
 };
 use serde_json::{Map, Value, json};
 
@@ -36,7 +35,7 @@ const PAGE: usize = 5000;
 
 pub(crate) struct Local {
     file: PathBuf,
-    store: SqliteStore,
+    store: Store,
     environment: EnvironmentKey,
 }
 
@@ -53,7 +52,7 @@ impl Local {
         };
         let file = options.state.file(&project);
         let store = options.state.open_read_only(&project)?;
-        let environment = store.default_environment().map_err(|error| match error {
+        let environment = store.environments().ensure_default().map_err(|error| match error {
             // There is no state, and a reader does not create one.
             StoreError::ReadOnly { .. } => nothing_deployed(&file),
             error => error.into(),
@@ -68,9 +67,11 @@ impl Local {
     /// A scheduler that knows what the engine would know at its start. It is halted, and without intervals:
     /// those are for an engine that stays.
     fn scheduler(&self, version: &VersionView) -> Result<Scheduler, CliError> {
-        let resources = load_version(&self.store, self.environment, version.number)?.resources;
+        let resources = self.store.versions().load(self.environment, version.number)?.resources;
         let mut keys = Vec::with_capacity(resources.len());
-        self.store.read_version(self.environment, version.number, &mut |row| keys.push(row.key))?;
+        self.store
+            .versions()
+            .read(self.environment, version.number, &mut |row| keys.push(row.key))?;
         let desired = DesiredState { version: version.number, resources, keys };
         let mut start = recover(&self.store, self.environment, desired)?;
         start.recovery.halted = true;
@@ -95,11 +96,11 @@ impl Local {
         id: &ResourceId,
         version: VersionNumber,
     ) -> Result<Option<String>, CliError> {
-        let resources = load_version(&self.store, self.environment, version)?.resources;
+        let resources = self.store.versions().load(self.environment, version)?.resources;
         let Some(found) = resources.iter().find(|resource| resource.id == *id) else {
             return Ok(None);
         };
-        let unknowns = self.store.unknowns(self.environment, version)?;
+        let unknowns = self.store.versions().unknowns(self.environment, version)?;
         // Local unknowns are named by their attribute; the fact has no name.
         let waiting = unknowns.iter().filter(|(_, resolved)| !resolved);
         let mut missing: Vec<String> = waiting
@@ -169,22 +170,22 @@ impl Deployment for Local {
     }
 
     fn versions(&self) -> Result<Vec<VersionView>, CliError> {
-        let found = self.store.versions(self.environment)?;
+        let found = self.store.versions().list(self.environment)?;
         Ok(found.into_iter().map(VersionView::from).collect())
     }
 
     fn processed(&self) -> Result<Option<VersionNumber>, CliError> {
-        Ok(self.store.processed_version(self.environment)?)
+        Ok(self.store.engine().processed_version(self.environment)?)
     }
 
     fn unknown_effects(&self) -> Result<Vec<UnknownEffect>, CliError> {
-        let found = self.store.records().unknown_effects(self.environment)?;
+        let found = self.store.effects().unknown(self.environment)?;
         Ok(found.into_iter().map(effects::from_store).collect())
     }
 
     fn counts(&self) -> Result<Counts, CliError> {
         let mut counts = Counts::default();
-        for group in self.store.records().count_resources(self.environment)? {
+        for group in self.store.resources().count(self.environment)? {
             *counts.by_status.entry(group.status).or_default() += group.count;
             if group.status == Status::Deployed {
                 counts.removed += group.removals;
@@ -199,19 +200,19 @@ impl Deployment for Local {
     }
 
     fn agents(&self) -> Result<Vec<AgentView>, CliError> {
-        let found = self.store.agents(self.environment)?;
-        let versions = self.store.versions(self.environment)?;
+        let found = self.store.agents().states(self.environment)?;
+        let versions = self.store.versions().list(self.environment)?;
         let released = versions.iter().rfind(|version| version.released);
         let patterns = released.map(|one| local_agents(&one.info)).unwrap_or_default();
         let mut addresses = BTreeMap::new();
         for agent in &found {
             let id = format!("std::AgentConfig[internal,agentname={}]", agent.name);
-            if let Some(resource) = self.store.read_resource(self.environment, &id)? {
+            if let Some(resource) = self.store.resources().read(self.environment, &id)? {
                 addresses.extend(declared_address(&resource));
             }
         }
         let inventory = inventory_here(addresses, &patterns);
-        let counts = self.store.records().count_resources(self.environment)?;
+        let counts = self.store.resources().count(self.environment)?;
         let refused: BTreeSet<&str> = counts
             .iter()
             .filter(|count| count.status == Status::Unavailable && count.count > 0)
@@ -249,8 +250,8 @@ impl Deployment for Local {
         let mut after = after.map(str::to_owned);
         let batch = batch.clamp(1, PAGE);
         loop {
-            let records = self.store.records();
-            let page = records.list_resources(self.environment, &query, after.as_deref(), batch)?;
+            let store = &self.store;
+            let page = store.resources().list(self.environment, &query, after.as_deref(), batch)?;
             for line in page.lines {
                 if !visit(line.into())? {
                     return Ok(());
@@ -264,7 +265,7 @@ impl Deployment for Local {
     }
 
     fn find(&self, id: &str) -> Result<Option<ResourceView>, CliError> {
-        match self.store.records().resource_line(self.environment, id) {
+        match self.store.resources().line(self.environment, id) {
             Ok(line) => Ok(Some(line.into())),
             Err(StoreError::NoResource(_)) => Ok(None),
             Err(error) => Err(error.into()),
@@ -272,13 +273,13 @@ impl Deployment for Local {
     }
 
     fn actions(&self, id: &str, limit: usize) -> Result<Vec<ActionView>, CliError> {
-        let found = self.store.actions(self.environment, id, None, limit)?;
+        let found = self.store.actions().of_resource(self.environment, id, None, limit)?;
         Ok(found.into_iter().map(ActionView::from).collect())
     }
 
     fn facts(&self, of: Option<&str>) -> Result<Vec<FactView>, CliError> {
         let facts_of = |id: &str| -> Result<Vec<FactView>, CliError> {
-            let found = self.store.facts(self.environment, id)?;
+            let found = self.store.parameters().facts(self.environment, id)?;
             Ok(found.into_iter().map(FactView::from).collect())
         };
         if let Some(id) = of {
@@ -298,7 +299,7 @@ impl Deployment for Local {
         to: VersionNumber,
         visit: &mut dyn FnMut(Changed),
     ) -> Result<(), CliError> {
-        self.store.diff_versions(self.environment, from, to, &mut |difference| {
+        self.store.versions().diff(self.environment, from, to, &mut |difference| {
             let (before, after) = (difference.before, difference.after);
             let change = match (&before, &after) {
                 (None, _) => DifferenceKind::Added,
@@ -319,7 +320,7 @@ impl Deployment for Local {
         to: VersionNumber,
     ) -> Result<Option<Vec<String>>, CliError> {
         let mut found = None;
-        let read = self.store.diff_versions(self.environment, from, to, &mut |difference| {
+        let read = self.store.versions().diff(self.environment, from, to, &mut |difference| {
             if difference.id != *id {
                 return;
             }
@@ -338,11 +339,11 @@ impl Deployment for Local {
     }
 
     fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, CliError> {
-        let versions = self.store.versions(self.environment)?;
+        let versions = self.store.versions().list(self.environment)?;
         let Some(version) = versions.iter().rfind(|version| version.released) else {
             return Ok(None);
         };
-        let resources = load_version(&self.store, self.environment, version.number)?.resources;
+        let resources = self.store.versions().load(self.environment, version.number)?.resources;
         let found = resources.iter().find(|resource| resource.id == *id);
         Ok(found.and_then(|resource| resource.attributes.read().ok()))
     }

@@ -14,7 +14,7 @@ pub(super) fn choose(
     program: &Path,
     data: &Path,
     config: &Path,
-    store: &dyn Store,
+    store: &Store,
 ) -> Result<Isolation, StoreError> {
     if options.unsafe_shared_identity.unwrap_or(false) {
         tracing::warn!(

@@ -10,17 +10,16 @@ mod unattended;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::Trial;
-use orrery_model::Timestamp;
+use orrery_model::{CompileId, ProjectId, Timestamp};
 use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::{Isolation, MasterKey, ServerSettings, ServerState, load_uid_base};
 use orrery_store::{
     CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompileRecord,
-    NewEnvironmentRecord, SqliteStore, Store,
+    NewEnvironmentRecord, Store,
 };
 use uuid::Uuid;
 
@@ -126,8 +125,7 @@ impl World {
     pub(crate) fn new() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let holder = Holder::this_process("test", Timestamp(1));
-        let store: Arc<dyn Store> =
-            Arc::new(SqliteStore::open(directory.path().join("state.db"), &holder)?);
+        let store: Store = Store::open(directory.path().join("state.db"), &holder)?;
         let master_key = MasterKey::Generated(directory.path().join("secret.key"));
         let settings =
             ServerSettings { local_repositories: true, master_key, ..ServerSettings::default() };
@@ -140,7 +138,7 @@ impl World {
             None => match Isolation::detect(Path::new(BINARY), directory.path()) {
                 // The process limit is per user.
                 Isolation::Sandboxed(sandboxing) => {
-                    let base = load_uid_base(&**app.store())?;
+                    let base = load_uid_base(app.store())?;
                     Isolation::Sandboxed(Box::new(sandboxing.uid_base(base)))
                 }
                 isolation => isolation,
@@ -160,8 +158,8 @@ impl World {
         self.service = None;
     }
 
-    fn store(&self) -> &dyn Store {
-        &**self.app.store()
+    fn store(&self) -> &Store {
+        self.app.store()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -199,21 +197,21 @@ impl World {
     }
 
     fn environment(&self, repository: &str, branch: &str) -> Result<EnvironmentRecord> {
-        let records = self.store().records();
-        let project = [7; 16];
-        let _ = records.create_project(project, "project", "", Timestamp(1));
+        let store = self.store();
+        let project = ProjectId::from_bytes([7; 16]);
+        let _ = store.projects().create(project, "project", "", Timestamp(1));
         let uuid = Uuid::new_v4();
         let name = uuid.to_string();
         let new = NewEnvironmentRecord {
-            uuid: uuid.into_bytes(),
-            project: &project,
+            uuid: uuid.into(),
+            project,
             name: &name,
             description: "",
             icon: "",
             repository,
             branch,
         };
-        let made = records.add_environment(&new, Timestamp(1))?;
+        let made = store.environments().add(&new, Timestamp(1))?;
         // Background polling is enabled only by tests about it.
         self.poll_every(&made, 0.0)?;
         Ok(made)
@@ -221,24 +219,24 @@ impl World {
 
     fn poll_every(&self, environment: &EnvironmentRecord, seconds: f64) -> Result<()> {
         let (value, now) = (serde_json::json!(seconds), self.app.now());
-        let records = self.store().records();
+        let store = self.store();
         let name = "repository_poll_interval";
-        Ok(records.change_setting(environment.key, name, Some(&value), now)?)
+        Ok(store.settings().change(environment.key, name, Some(&value), now)?)
     }
 
-    fn ask(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<[u8; 16]> {
-        let id = Uuid::new_v4().into_bytes();
+    fn ask(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<CompileId> {
+        let id = Uuid::new_v4().into();
         let new = NewCompileRecord { id, request };
-        self.store().records().add_compile(of.key, &new, self.app.now())?;
+        self.store().compiles().add(of.key, &new, self.app.now())?;
         self.app.wake_up();
         Ok(id)
     }
 
-    fn find(&self, of: &EnvironmentRecord, id: &[u8; 16]) -> Result<CompileRecord> {
-        Ok(self.store().records().compile(of.key, id)?)
+    fn find(&self, of: &EnvironmentRecord, id: CompileId) -> Result<CompileRecord> {
+        Ok(self.store().compiles().get(of.key, id)?)
     }
 
-    fn await_compile(&self, of: &EnvironmentRecord, id: &[u8; 16]) -> Result<CompileRecord> {
+    fn await_compile(&self, of: &EnvironmentRecord, id: CompileId) -> Result<CompileRecord> {
         wait_for("the compile ends", || {
             Ok(Some(self.find(of, id)?).filter(|one| one.completed.is_some()))
         })
@@ -246,7 +244,7 @@ impl World {
 
     fn compile(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<CompileRecord> {
         let id = self.ask(of, request)?;
-        self.await_compile(of, &id)
+        self.await_compile(of, id)
     }
 
     fn succeed(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<CompileRecord> {
@@ -256,20 +254,20 @@ impl World {
     }
 
     fn stages(&self, compile: &CompileRecord) -> Result<Vec<String>> {
-        let stages = self.store().records().stages(&compile.serving_compile())?;
+        let stages = self.store().compiles().stages(compile.serving_compile())?;
         Ok(stages.into_iter().map(|stage| stage.name).collect())
     }
 
     fn output(&self, compile: &CompileRecord) -> Result<String> {
-        let pieces = self.store().records().output(&compile.serving_compile(), 0, 10_000)?;
+        let pieces = self.store().compiles().output(compile.serving_compile(), 0, 10_000)?;
         Ok(pieces.into_iter().map(|piece| piece.text).collect())
     }
 
     /// The content of the only file in the newest version.
     fn newest_content(&self, of: &EnvironmentRecord) -> Result<String> {
-        let versions = self.store().versions(of.key)?;
+        let versions = self.store().versions().list(of.key)?;
         let newest = versions.last().context("there is no version")?;
-        let version = orrery_store::load_version(self.store(), of.key, newest.number)?;
+        let version = self.store().versions().load(of.key, newest.number)?;
         let mut files =
             version.resources.iter().filter(|one| one.id.entity() != "std::AgentConfig");
         let file = files.next().context("there is no resource")?;
@@ -312,8 +310,8 @@ fn update() -> CompileRequest {
 impl World {
     /// Halts all environments, so that nothing starts any more.
     fn stop_without_drop(&self) {
-        for one in self.store().records().list_environments(None).unwrap_or_default() {
-            let _ = self.store().records().set_halted(&one.uuid, true, self.app.now());
+        for one in self.store().environments().list(None).unwrap_or_default() {
+            let _ = self.store().environments().set_halted(one.uuid, true, self.app.now());
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use uuid::Uuid;
 
 use super::{World, model, text, update};
 
@@ -35,7 +34,7 @@ pub(super) fn models_know_where_they_are_compiled_for(world: &mut World) -> Resu
     let repository = world.repository("model", &asking)?;
     let environment = world.environment(&text(&repository), "main")?;
     world.succeed(&environment, &update())?;
-    let id = Uuid::from_bytes(environment.uuid);
+    let id = environment.uuid.uuid();
     let wanted = world.newest_content(&environment)?;
     ensure!(wanted == format!("{id} {} 192.0.2.7 4711 False  ", environment.name), "{wanted}");
     // Module code gets the same values.
@@ -70,7 +69,7 @@ pub(super) fn facts_are_asked_of_what_is_exported(world: &mut World) -> Result<(
     let environment = world.environment(&text(&repository), "main")?;
     let done = world.succeed(&environment, &update())?;
     let number = done.version.context("a version")?;
-    let unknowns = world.store().unknowns(environment.key, number)?;
+    let unknowns = world.store().versions().unknowns(environment.key, number)?;
     let mut asked: Vec<String> = unknowns
         .iter()
         .filter_map(|(of, _)| Some(format!("{} {}", of.name, of.resource.as_ref()?)))
@@ -83,7 +82,7 @@ pub(super) fn facts_are_asked_of_what_is_exported(world: &mut World) -> Result<(
         "d asked::Thing[internal,name=four]",
     ];
     ensure!(asked == wanted, "{asked:?}");
-    let version = orrery_store::load_version(world.store(), environment.key, number)?;
+    let version = world.store().versions().load(environment.key, number)?;
     for name in wanted {
         let (_, id) = name.split_once(' ').context("an id")?;
         ensure!(version.resources.iter().any(|one| one.id.as_str() == id), "{id}");
@@ -107,14 +106,15 @@ pub(super) fn settings_of_pip_travel_with_the_code(world: &mut World) -> Result<
     world.commit(&repository, "import coded\ncoded::Thing(name=\"one\")\n")?;
     let environment = world.environment(&text(&repository), "main")?;
     let done = world.succeed(&environment, &update())?;
-    let versions = world.store().versions(environment.key)?;
+    let versions = world.store().versions().list(environment.key)?;
     let version = versions.iter().find(|one| Some(one.number) == done.version);
     let code = version.context("a version")?.info["code"].as_str().context("code")?.to_owned();
     let mut hash = [0; 20];
     for (at, byte) in hash.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&code[2 * at..2 * at + 2], 16)?;
     }
-    let bundle = world.store().file(&orrery_store::ContentHash(hash))?.context("a bundle")?;
+    let bundle =
+        world.store().contents().get(&orrery_store::ContentHash(hash))?.context("a bundle")?;
     let bundle: serde_json::Value = serde_json::from_slice(&bundle)?;
     let wanted = serde_json::json!({
         "index-url": "https://index.example/simple",

@@ -19,7 +19,7 @@ use super::{World, model, text, update, wait_for};
 const A_WHILE: Duration = Duration::from_secs(4);
 
 fn compiles(world: &World, of: &EnvironmentRecord) -> Result<Vec<CompileRecord>> {
-    Ok(world.store().records().compiles(of.key, Default::default(), None, 999)?)
+    Ok(world.store().compiles().list(of.key, Default::default(), None, 999)?)
 }
 
 fn head(repository: &Path) -> Result<String> {
@@ -30,7 +30,7 @@ fn head(repository: &Path) -> Result<String> {
 
 fn until_wanted(world: &World, of: &EnvironmentRecord, content: &str) -> Result<()> {
     wait_for(&format!("{content:?} is wanted"), || {
-        let any = !world.store().versions(of.key)?.is_empty();
+        let any = !world.store().versions().list(of.key)?.is_empty();
         Ok((any && world.newest_content(of)? == content).then_some(()))
     })
 }
@@ -73,12 +73,12 @@ pub(super) fn a_new_commit_is_compiled(world: &mut World) -> Result<()> {
     until_wanted(world, &environment, "four")?;
     // Nothing is followed while halted or disabled.
     let now = world.app.now();
-    world.store().records().set_halted(&environment.uuid, true, now)?;
+    world.store().environments().set_halted(environment.uuid, true, now)?;
     std::thread::sleep(A_WHILE);
     world.commit(&repository, &model("\"five\""))?;
     std::thread::sleep(A_WHILE);
     ensure!(world.newest_content(&environment)? == "four");
-    world.store().records().set_halted(&environment.uuid, false, now)?;
+    world.store().environments().set_halted(environment.uuid, false, now)?;
     until_wanted(world, &environment, "five")?;
     world.poll_every(&environment, 0.0)?;
     std::thread::sleep(A_WHILE);
@@ -94,24 +94,24 @@ pub(super) fn a_missing_repository_is_reported_once(world: &mut World) -> Result
     let environment = world.environment(&format!("file://{}", repository.display()), "main")?;
     world.poll_every(&environment, 0.5)?;
     until_wanted(world, &environment, "one")?;
-    let records = world.store().records();
+    let store = world.store();
     let away = world.path("away");
     std::fs::rename(&repository, &away)?;
     let failed = wait_for("several attempts have failed", || {
-        Ok(records.followed_branch(environment.key)?.filter(|known| known.failures >= 4))
+        Ok(store.branches().get(environment.key)?.filter(|known| known.failures >= 4))
     })?;
     ensure!(failed.error.contains("model"), "{failed:?}");
     // With growing intervals.
     let pause = failed.due.0 - failed.checked.context("it was read once")?.0;
     ensure!(pause > 6_000_000, "{failed:?}");
-    let notices = records.notifications(environment.key, &Default::default(), None, 99)?;
+    let notices = store.notifications().list(environment.key, &Default::default(), None, 99)?;
     let told = notices.iter().filter(|one| one.title == "Repository not readable").count();
     ensure!(told == 1, "{notices:?}");
     ensure!(compiles(world, &environment)?.len() == 1, "nothing is compiled because of it");
     std::fs::rename(&away, &repository)?;
     world.commit(&repository, &model("\"two\""))?;
     until_wanted(world, &environment, "two")?;
-    let well = records.followed_branch(environment.key)?.context("it is followed")?;
+    let well = store.branches().get(environment.key)?.context("it is followed")?;
     ensure!(well.error.is_empty() && well.failures == 0, "{well:?}");
     Ok(())
 }
@@ -153,18 +153,18 @@ pub(super) fn a_thousand_branches_are_followed(world: &mut World) -> Result<()> 
     }
     world.start()?;
     let before = threads()?;
-    let records = world.store().records();
+    let store = world.store();
     wait_for("all branches are known", || {
-        Ok((records.followed_branches()?.len() == COUNT).then_some(()))
+        Ok((store.branches().list()?.len() == COUNT).then_some(()))
     })?;
     for one in &all {
         // As after a compile: nothing new.
-        records.record_compiled_commit(one.key, Some(&commit), None)?;
+        store.branches().record_compiled_commit(one.key, Some(&commit), None)?;
         world.poll_every(one, 60.0)?;
     }
     let now = world.app.now();
     let rows = wait_for("all have a time", || {
-        let rows = records.followed_branches()?;
+        let rows = store.branches().list()?;
         Ok(rows.iter().all(|row| row.due.0 != i64::MAX).then_some(rows))
     })?;
     let mut by_second = BTreeMap::new();
@@ -175,12 +175,12 @@ pub(super) fn a_thousand_branches_are_followed(world: &mut World) -> Result<()> 
     ensure!(most < 150 && by_second.len() > 20, "{by_second:?}");
     // All due at once, as after an outage.
     for row in &rows {
-        records.claim_branch(row, now)?;
+        store.branches().claim(row, now)?;
     }
     let mut threads_most = 0;
     wait_for("some hundred are read", || {
         threads_most = threads_most.max(threads()?);
-        let read = records.followed_branches()?.iter().filter(|row| row.checked.is_some()).count();
+        let read = store.branches().list()?.iter().filter(|row| row.checked.is_some()).count();
         Ok((read > 100).then_some(()))
     })?;
     // Each running program has a few reader threads.
@@ -235,7 +235,7 @@ pub(super) fn commit_statuses_are_reported_to_forges(world: &mut World) -> Resul
         master_key: MasterKey::Generated(world.path("secret.key")),
         ..ServerSettings::default()
     };
-    world.app = ServerState::new(Arc::clone(world.app.store()), settings);
+    world.app = ServerState::new(world.app.store().clone(), settings);
     world.start()?;
     let repository = world.repository("shop/model", &model("\"one\""))?;
     let url = format!("file://localhost{}", repository.display());
@@ -243,7 +243,7 @@ pub(super) fn commit_statuses_are_reported_to_forges(world: &mut World) -> Resul
     let (key, now) = (environment.key, world.app.now());
     world.app.vault().put(Some(key), "commit-status-token", &SecretText::new("a-token"), now)?;
     let set = |name: &str, value: &str| {
-        world.store().records().change_setting(key, name, Some(&json!(value)), now)
+        world.store().settings().change(key, name, Some(&json!(value)), now)
     };
     set("commit_status", "gitea")?;
     set("commit_status_url", &format!("http://{address}/api/v1/"))?;
@@ -271,6 +271,6 @@ pub(super) fn commit_statuses_are_reported_to_forges(world: &mut World) -> Resul
     ensure!(target.starts_with("http://192.0.2.7:4711/api/v1/environments/"), "{body}");
     ensure!(last(&good).1["description"] == "version 1", "{:?}", last(&good));
     wait_for("nothing is left to tell", || {
-        Ok(world.store().records().commit_statuses(key)?.is_empty().then_some(()))
+        Ok(world.store().commit_statuses().list(key)?.is_empty().then_some(()))
     })
 }

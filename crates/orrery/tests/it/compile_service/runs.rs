@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use orrery_store::CompileRequest;
-use uuid::Uuid;
+use orrery_store::{CompileRequest, NewCompileRecord, OnParameterChanged};
 
 use super::{World, git, model, text, update, wait_for};
 
@@ -24,14 +23,14 @@ pub(super) fn errors_are_structured_and_reported(world: &mut World) -> Result<()
     ensure!(error["location"]["range"]["start"]["line"] == 3, "{data}");
     ensure!(error["source"] == "x = 2", "{data}");
     ensure!(world.output(&failed)?.contains("x = 2"), "{}", world.output(&failed)?);
-    ensure!(world.store().versions(environment.key)?.is_empty());
+    ensure!(world.store().versions().list(environment.key)?.is_empty());
     let filter = orrery_store::NotificationFilter::default();
-    let told = world.store().records().notifications(environment.key, &filter, None, 10)?;
+    let told = world.store().notifications().list(environment.key, &filter, None, 10)?;
     ensure!(told.len() == 1 && told[0].compile == Some(failed.id), "{told:?}");
     let first =
         error["message"].as_str().and_then(|text| text.lines().next()).context("no text")?;
     ensure!(told[0].message.contains(first), "{first:?} is not in {told:?}");
-    ensure!(told[0].uri.ends_with(&Uuid::from_bytes(failed.id).to_string()), "{told:?}");
+    ensure!(told[0].uri.ends_with(&failed.id.uuid().to_string()), "{told:?}");
     world.commit(&repository, "entity X\n")?;
     let failed = world.compile(&environment, &update())?;
     let data = failed.data.context("errors")?;
@@ -45,11 +44,11 @@ pub(super) fn a_check_stores_nothing(world: &mut World) -> Result<()> {
     let environment = world.environment(&text(&repository), "main")?;
     let check = CompileRequest { export: false, ..update() };
     let done = world.succeed(&environment, &check)?;
-    ensure!(done.version.is_none() && world.store().versions(environment.key)?.is_empty());
+    ensure!(done.version.is_none() && world.store().versions().list(environment.key)?.is_empty());
     world.commit(&repository, "x = y\n")?;
     ensure!(world.compile(&environment, &check)?.success == Some(false));
     let filter = orrery_store::NotificationFilter::default();
-    let told = world.store().records().notifications(environment.key, &filter, None, 10)?;
+    let told = world.store().notifications().list(environment.key, &filter, None, 10)?;
     ensure!(told.is_empty(), "{told:?}");
     Ok(())
 }
@@ -68,16 +67,16 @@ pub(super) fn equal_requests_share_a_run(world: &mut World) -> Result<()> {
     let two = world.ask(&environment, &with("b", &[]))?;
     world.start()?;
     let (one, two) =
-        (world.await_compile(&environment, &one)?, world.await_compile(&environment, &two)?);
-    let other = world.await_compile(&environment, &other)?;
+        (world.await_compile(&environment, one)?, world.await_compile(&environment, two)?);
+    let other = world.await_compile(&environment, other)?;
     ensure!(two.substitute == Some(one.id) && one.substitute.is_none(), "{two:?}");
     ensure!(one.version == two.version && other.substitute.is_none(), "{other:?}");
     ensure!(other.started >= one.completed, "one at a time: {other:?} {one:?}");
     let first = one.version.context("a version")?;
-    let version = orrery_store::load_version(world.store(), environment.key, first)?;
+    let version = world.store().versions().load(environment.key, first)?;
     let wants = format!("{:?}", version.resources);
     ensure!(wants.contains("a b"), "{wants}");
-    ensure!(world.store().versions(environment.key)?.len() == 2);
+    ensure!(world.store().versions().list(environment.key)?.len() == 2);
     // Variables of the server are not visible to models.
     world.commit(&repository, &model("std::get_env(\"CARGO_MANIFEST_DIR\", \"hidden\")"))?;
     world.succeed(&environment, &update())?;
@@ -126,15 +125,15 @@ pub(super) fn a_stopped_compile_is_done_again(world: &mut World) -> Result<()> {
     let id = world.ask(&environment, &update())?;
     wait_until_started(world, 1)?;
     world.stop();
-    let left = world.find(&environment, &id)?;
+    let left = world.find(&environment, id)?;
     ensure!(left.started.is_some() && left.completed.is_none(), "{left:?}");
     ensure!(running_in(world.directory.path())?.is_empty(), "something still runs");
     world.start()?;
     wait_until_started(world, 2)?;
     release(world)?;
-    let done = world.await_compile(&environment, &id)?;
+    let done = world.await_compile(&environment, id)?;
     ensure!(done.success == Some(true), "{done:?}\n{}", world.output(&done)?);
-    ensure!(world.store().versions(environment.key)?.len() == 1);
+    ensure!(world.store().versions().list(environment.key)?.len() == 1);
     Ok(())
 }
 
@@ -193,7 +192,7 @@ pub(super) fn a_cancelled_compile_ends(world: &mut World) -> Result<()> {
     let id = world.ask(&environment, &update())?;
     wait_until_started(world, 1)?;
     let now = world.app.now();
-    world.store().records().cancel_compile(environment.key, &id, "ada", now)?;
+    world.store().compiles().cancel(environment.key, id, "ada", now)?;
     wait_for("all processes are gone", || {
         Ok(running_in(world.directory.path())?.is_empty().then_some(()))
     })?;
@@ -211,7 +210,7 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
     let environment = world.environment(&text(&repository), "main")?;
     let first = world.succeed(&environment, &update())?;
     let number = first.version.context("a version")?;
-    let unknowns = world.store().unknowns(environment.key, number)?;
+    let unknowns = world.store().versions().unknowns(environment.key, number)?;
     ensure!(unknowns.len() == 1 && unknowns[0].0.name == "size", "{unknowns:?}");
     let resource = unknowns[0].0.resource.clone().context("a fact")?;
     let new = orrery_store::NewParameter {
@@ -224,20 +223,20 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
     };
     let (key, now) = (environment.key, world.app.now());
     let trigger = orrery_server::compile_service::Trigger::Fact;
-    world.store().records().put_parameter(key, &new, now, &|sql, effect| {
-        orrery_server::compile_service::request_for_values(sql, key, trigger, effect, false, now)?;
-        Ok(())
-    })?;
+    let (id, request) = trigger.to_compile();
+    let compile = NewCompileRecord { id, request: &request };
+    let then = OnParameterChanged::EnqueueCompile { compile, if_changed: false };
+    world.store().parameters().put(key, &new, now, then)?;
     world.app.wake_up();
     let next = wait_for("a second version", || {
-        Ok(world.store().versions(key)?.into_iter().find(|one| one.number > number))
+        Ok(world.store().versions().list(key)?.into_iter().find(|one| one.number > number))
     })?;
-    let version = orrery_store::load_version(world.store(), key, next.number)?;
+    let version = world.store().versions().load(key, next.number)?;
     let wants = format!("{:?}", version.resources);
     ensure!(wants.contains("42"), "{wants}");
     ensure!(next.info["export_metadata"]["type"] == "fact", "{next:?}");
     // Setting a parameter: only a change with `recompile` triggers a compile.
-    let count = || Ok::<_, anyhow::Error>(world.store().records().compile_queue(key)?.len());
+    let count = || Ok::<_, anyhow::Error>(world.store().compiles().queue(key)?.len());
     let set = |value: &str, wanted: bool| {
         let new = orrery_store::NewParameter {
             metadata: None,
@@ -248,12 +247,10 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
             expires: false,
         };
         let trigger = orrery_server::compile_service::Trigger::Parameter;
-        world.store().records().put_parameter(key, &new, now, &|sql, effect| {
-            orrery_server::compile_service::request_for_values(
-                sql, key, trigger, effect, wanted, now,
-            )?;
-            Ok(())
-        })
+        let (id, request) = trigger.to_compile();
+        let compile = NewCompileRecord { id, request: &request };
+        let then = OnParameterChanged::EnqueueCompile { compile, if_changed: wanted };
+        world.store().parameters().put(key, &new, now, then)
     };
     // The version exists a moment before its compile ends.
     wait_for("no compile is left", || Ok((count()? == 0).then_some(())))?;
@@ -272,19 +269,19 @@ pub(super) fn schedules_make_compiles(world: &mut World) -> Result<()> {
     let environment = world.environment(&text(&repository), "main")?;
     let every_second = serde_json::json!("* * * * * * *");
     let now = world.app.now();
-    let records = world.store().records();
-    records.change_setting(environment.key, "auto_full_compile", Some(&every_second), now)?;
+    let store = world.store();
+    store.settings().change(environment.key, "auto_full_compile", Some(&every_second), now)?;
     world.app.wake_up();
     let done = wait_for("a scheduled compile has ended", || {
-        let all = records.compiles(environment.key, Default::default(), None, 10)?;
+        let all = store.compiles().list(environment.key, Default::default(), None, 10)?;
         Ok(all.into_iter().find(|one| one.completed.is_some()))
     })?;
     ensure!(done.request.metadata["type"] == "schedule", "{done:?}");
-    records.change_setting(environment.key, "auto_full_compile", None, world.app.now())?;
+    store.settings().change(environment.key, "auto_full_compile", None, world.app.now())?;
     world.app.wake_up();
     let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
     wait_for("nothing is scheduled any more", || {
-        let all = records.compiles(environment.key, Default::default(), None, 999)?;
+        let all = store.compiles().list(environment.key, Default::default(), None, 999)?;
         let times = seen.entry(all.len()).or_default();
         *times += 1;
         // Unchanged for two seconds.
@@ -299,15 +296,15 @@ pub(super) fn switched_off(world: &mut World) -> Result<()> {
     world.start()?;
     // Compiles fail at once, so that no wake-up follows.
     let environment = world.environment("/nowhere", "main")?;
-    let records = world.store().records();
+    let store = world.store();
     let set = |name: &str, value: Option<serde_json::Value>| {
         let now = world.app.now();
-        records.change_setting(environment.key, name, value.as_ref(), now)?;
+        store.settings().change(environment.key, name, value.as_ref(), now)?;
         world.app.wake_up();
         anyhow::Ok(now)
     };
     let requested = || -> Result<Vec<orrery_model::Timestamp>> {
-        let all = records.compiles(environment.key, Default::default(), None, 999)?;
+        let all = store.compiles().list(environment.key, Default::default(), None, 999)?;
         let scheduled = all.iter().filter(|one| one.request.metadata["type"] == "schedule");
         Ok(scheduled.map(|one| one.requested).collect())
     };

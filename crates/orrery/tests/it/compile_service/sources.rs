@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, ensure};
 use orrery_server::compile_service::CompileService;
 use orrery_server::{ServerSettings, ServerState};
 use orrery_store::{CompileRecord, CompileRequest, EnvironmentChange, EnvironmentRecord};
-use uuid::Uuid;
 
 use super::{World, git, model, text, update, wait_for};
 
@@ -25,10 +24,10 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
         "{stages:?}"
     );
     ensure!(world.newest_content(&environment)? == "one");
-    let versions = world.store().versions(environment.key)?;
+    let versions = world.store().versions().list(environment.key)?;
     let version = &versions[0];
     ensure!(Some(version.number) == first.version && version.released, "{version:?}");
-    ensure!(version.info["compile"] == Uuid::from_bytes(first.id).to_string(), "{version:?}");
+    ensure!(version.info["compile"] == first.id.uuid().to_string(), "{version:?}");
     ensure!(version.info["export_metadata"]["message"] == "a test", "{version:?}");
     ensure!(version.info["commit"].as_str().is_some_and(|hash| hash.len() == 40), "{version:?}");
     world.commit(&repository, &model("\"two\""))?;
@@ -41,10 +40,10 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
     let expected = ["Init", "Fetching new branch heads", "Pulling updates", "Updating modules"];
     ensure!(stages == [&expected[..], &[model_stage]].concat(), "{stages:?}");
     let settings = serde_json::json!(false);
-    world.store().set_setting(environment.key, "auto_deploy", Some(&settings))?;
+    world.store().settings().set(environment.key, "auto_deploy", Some(&settings))?;
     world.commit(&repository, &model("\"not yet\""))?;
     world.succeed(&environment, &update())?;
-    let versions = world.store().versions(environment.key)?;
+    let versions = world.store().versions().list(environment.key)?;
     ensure!(!versions.last().context("a version")?.released);
     // Rewritten history is followed, too.
     std::fs::write(repository.join("main.cf"), model("\"three\""))?;
@@ -82,7 +81,7 @@ pub(super) fn another_repository_is_cloned_anew(world: &mut World) -> Result<()>
     let repository = text(&second);
     let change = EnvironmentChange { repository: Some(&repository), ..Default::default() };
     let now = world.app.now();
-    world.store().records().update_environment(&environment.uuid, None, &change, now)?;
+    world.store().environments().update(environment.uuid, None, &change, now)?;
     let done = world.succeed(&environment, &CompileRequest::default())?;
     ensure!(world.stages(&done)?.contains(&"Cloning repository".to_owned()));
     ensure!(world.newest_content(&environment)? == "second");
@@ -101,12 +100,12 @@ pub(super) fn a_branch_is_followed(world: &mut World) -> Result<()> {
     world.commit(&repository, &model("\"feature\""))?;
     let change = EnvironmentChange { branch: Some("feature/x"), ..Default::default() };
     let now = world.app.now();
-    world.store().records().update_environment(&environment.uuid, None, &change, now)?;
+    world.store().environments().update(environment.uuid, None, &change, now)?;
     let done = world.succeed(&environment, &CompileRequest::default())?;
     ensure!(world.stages(&done)?.contains(&"Switching branch".to_owned()));
     ensure!(world.newest_content(&environment)? == "feature");
     let change = EnvironmentChange { branch: Some("nowhere"), ..Default::default() };
-    world.store().records().update_environment(&environment.uuid, None, &change, now)?;
+    world.store().environments().update(environment.uuid, None, &change, now)?;
     let failed = world.compile(&environment, &update())?;
     ensure!(failed.success == Some(false), "{failed:?}");
     let data = failed.data.context("errors")?.to_string();
@@ -120,7 +119,7 @@ pub(super) fn a_branch_is_followed(world: &mut World) -> Result<()> {
 }
 
 pub(super) fn repositories_need_permission(world: &mut World) -> Result<()> {
-    world.app = ServerState::new(Arc::clone(world.app.store()), ServerSettings::default());
+    world.app = ServerState::new(world.app.store().clone(), ServerSettings::default());
     world.start()?;
     let repository = world.repository("model", &model("\"one\""))?;
     for url in [text(&repository), format!("file://{}", repository.display())] {
@@ -214,7 +213,7 @@ pub(super) fn credentials_are_used_and_never_shown(world: &mut World) -> Result<
     let data = failed.data.clone().context("errors")?.to_string();
     ensure!(data.contains("Authentication failed"), "{data}");
     let filter = orrery_store::NotificationFilter::default();
-    let told = world.store().records().notifications(wrong.key, &filter, None, 10)?;
+    let told = world.store().notifications().list(wrong.key, &filter, None, 10)?;
     ensure!(told[0].message.contains("could not be fetched"), "{told:?}");
     // In the URL, and from git's credential file.
     let right =
@@ -240,7 +239,7 @@ pub(super) fn credentials_are_used_and_never_shown(world: &mut World) -> Result<
     ensure!(looks > 0, "git was never seen");
     ensure!(!seen.load(Ordering::Relaxed), "the password is an argument of a program");
     ensure!(world.newest_content(&right)? == "private");
-    let config = world.path("data/environments").join(orrery_store::uuid_text(&right.uuid));
+    let config = world.path("data/environments").join(right.uuid.to_string());
     let config = std::fs::read_to_string(config.join("project/.git/config"))?;
     ensure!(config.contains("model.git") && !config.contains("s3cret"), "{config}");
     // A password that an older release stored in plain text is sealed at the next start, and still
@@ -249,7 +248,7 @@ pub(super) fn credentials_are_used_and_never_shown(world: &mut World) -> Result<
     world.start()?;
     let sealed = format!("http://ada:***@{address}/model.git");
     wait_for("the password is sealed", || {
-        let kept = world.store().records().environment(&right.uuid)?.repository;
+        let kept = world.store().environments().get(right.uuid)?.repository;
         Ok((kept == sealed).then_some(()))
     })?;
     world.succeed(&right, &update())?;
@@ -260,9 +259,9 @@ pub(super) fn credentials_are_used_and_never_shown(world: &mut World) -> Result<
     let mut kept = data;
     for (environment, compile) in [(&wrong, &failed), (&right, &done)] {
         kept.push_str(&world.output(compile)?);
-        kept.push_str(&format!("{:?}", world.store().records().stages(&compile.id)?));
-        kept.push_str(&format!("{:?}", world.store().versions(environment.key)?));
-        kept.push_str(&format!("{:?}", world.find(environment, &compile.id)?));
+        kept.push_str(&format!("{:?}", world.store().compiles().stages(compile.id)?));
+        kept.push_str(&format!("{:?}", world.store().versions().list(environment.key)?));
+        kept.push_str(&format!("{:?}", world.find(environment, compile.id)?));
     }
     ensure!(!kept.contains("s3cret") && !kept.contains("wr0ng"), "{kept}");
     Ok(())
@@ -288,13 +287,13 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
     }
     world.stop();
     let now = world.app.now();
-    world.store().records().set_halted(&halted.uuid, true, now)?;
+    world.store().environments().set_halted(halted.uuid, true, now)?;
     std::fs::remove_dir_all(world.path("data"))?;
     // Compiled without a request.
     world.commit(&repository, &model("\"two\""))?;
     let is_recovery = |one: &CompileRecord| one.request.metadata["type"] == "recovery";
     let recovered = |of: &EnvironmentRecord| {
-        let all = world.app.store().records().compiles(of.key, Default::default(), None, 10)?;
+        let all = world.app.store().compiles().list(of.key, Default::default(), None, 10)?;
         Ok::<_, anyhow::Error>(
             all.into_iter().find(|one| is_recovery(one) && one.completed.is_some()),
         )
@@ -305,13 +304,13 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
     let wanted = world.newest_content(&here)?;
     ensure!(wanted.contains("one"), "a commit that nobody asked for: {wanted}");
     ensure!(recovered(&halted)?.is_none());
-    world.store().records().set_halted(&halted.uuid, false, now)?;
+    world.store().environments().set_halted(halted.uuid, false, now)?;
     world.app.wake_up();
     wait_for("the checkout is made again after the halt", || recovered(&halted))?;
     // Unchanged checkouts are kept.
     drop(service);
     let count = || {
-        let all = world.app.store().records().compiles(here.key, Default::default(), None, 99);
+        let all = world.app.store().compiles().list(here.key, Default::default(), None, 99);
         all.map(|all| all.len())
     };
     let before = count()?;

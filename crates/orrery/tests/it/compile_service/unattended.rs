@@ -17,10 +17,10 @@ pub(super) fn a_schedule_fetches_first(world: &mut World) -> Result<()> {
     let environment = world.environment(&text(&repository), "main")?;
     world.succeed(&environment, &CompileRequest::default())?;
     world.commit(&repository, &model("\"two\""))?;
-    let records = world.store().records();
+    let store = world.store();
     let every_second = json!("* * * * * * *");
     let now = world.app.now();
-    records.change_setting(environment.key, "auto_full_compile", Some(&every_second), now)?;
+    store.settings().change(environment.key, "auto_full_compile", Some(&every_second), now)?;
     world.app.wake_up();
     wait_for("the schedule has compiled the new commit", || {
         Ok((world.newest_content(&environment)? == "two").then_some(()))
@@ -35,7 +35,7 @@ pub(super) fn an_unchanged_result_stores_no_version(world: &mut World) -> Result
     let environment = world.environment(&text(&repository), "main")?;
     let first = world.succeed(&environment, &update())?;
     let again = world.succeed(&environment, &update())?;
-    let versions = || world.store().versions(environment.key);
+    let versions = || world.store().versions().list(environment.key);
     ensure!(versions()?.len() == 1, "{:?}", versions()?);
     ensure!(again.version == first.version, "{again:?}");
     ensure!(again.data == Some(json!({"unchanged": true})), "{again:?}");
@@ -50,12 +50,7 @@ pub(super) fn an_unchanged_result_stores_no_version(world: &mut World) -> Result
     // A stored, unreleased version is released if the setting has changed meanwhile.
     let set = |value: bool| {
         let now = world.app.now();
-        world.store().records().change_setting(
-            environment.key,
-            "auto_deploy",
-            Some(&json!(value)),
-            now,
-        )
+        world.store().settings().change(environment.key, "auto_deploy", Some(&json!(value)), now)
     };
     set(false)?;
     world.commit(&repository, &model("\"three\""))?;

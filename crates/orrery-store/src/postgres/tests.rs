@@ -1,0 +1,200 @@
+//! Transactions of a shared database: lost connections, snapshots, conflicts and locks.
+
+use std::time::Duration;
+
+use orrery_model::Timestamp;
+use orrery_testing::{Postgres, TestDatabase};
+
+use super::PostgresStore;
+use crate::records::put_then;
+use crate::sql::{Database as _, values};
+use crate::sqlite::SqliteStore;
+use crate::store::backend::Backend;
+use crate::{Holder, LeaseRequest, NewParameter, ParameterSource, StoreError};
+
+fn open(database: &TestDatabase) -> PostgresStore {
+    PostgresStore::open(&database.url(), &holder()).unwrap()
+}
+
+fn holder() -> Holder {
+    Holder::this_process("test", Timestamp(1_000_000))
+}
+
+#[test]
+fn a_connection_lost_in_the_middle_is_an_error() {
+    let database = Postgres::shared().database();
+    let store = open(&database);
+    let error = store
+        .write_transaction(&mut |sql| {
+            sql.run("INSERT INTO meta (name, value) VALUES ('a', 'b')", &[])?;
+            database.cut_connections();
+            sql.run("INSERT INTO meta (name, value) VALUES ('c', 'd')", &[]).map(drop)
+        })
+        .unwrap_err();
+    assert!(matches!(error, StoreError::ConnectionLost { .. }), "{error:?}");
+    assert!(error.to_string().contains("was lost"), "{error}");
+    let mut rows = 0;
+    store
+        .read_transaction(&mut |sql| {
+            sql.visit("SELECT 1 FROM meta", &[], &mut |_| {
+                rows += 1;
+                Ok(())
+            })
+        })
+        .unwrap();
+    assert_eq!(rows, 0);
+}
+
+#[test]
+fn a_read_sees_one_snapshot() {
+    let database = Postgres::shared().database();
+    let store = open(&database);
+    let mut writer = database.connect();
+    let mut next = 0;
+    // The first read does not know that there is a second statement; later ones do.
+    for _ in 0..3 {
+        let mut counts = Vec::new();
+        store
+            .read_transaction(&mut |sql| {
+                counts.clear();
+                for statement in ["SELECT count(*) FROM meta", "SELECT count(name) FROM meta"] {
+                    sql.visit(statement, &[], &mut |row| {
+                        counts.push(row.integer(0)?);
+                        Ok(())
+                    })?;
+                    next += 1;
+                    let insert = format!("INSERT INTO meta (name, value) VALUES ('{next}', '')");
+                    writer.batch_execute(&insert).unwrap();
+                }
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(counts.len(), 2);
+        assert_eq!(counts[0], counts[1], "a write happened in between");
+    }
+}
+
+/// Adds one to a number in a text.
+fn increment(store: &PostgresStore, claim: Option<&str>) -> crate::Result<()> {
+    store.write_transaction(&mut |sql| {
+        if let Some(name) = claim {
+            sql.lock_name(name)?;
+        }
+        let mut found = 0_i64;
+        sql.visit("SELECT value FROM meta WHERE name = ?1", values!["count"], &mut |row| {
+            found = row.text(0)?.unwrap_or_default().parse().unwrap_or_default();
+            Ok(())
+        })?;
+        let next = (found + 1).to_string();
+        let update = "UPDATE meta SET value = ?2 WHERE name = ?1";
+        sql.run(update, values!["count", &next]).map(drop)
+    })
+}
+
+fn increment_in_threads(claim: Option<&str>) {
+    let database = Postgres::shared().database();
+    let store = open(&database);
+    let insert = "INSERT INTO meta (name, value) VALUES ('count', '0')";
+    store.write_transaction(&mut |sql| sql.run(insert, &[]).map(drop)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let other = open(&database);
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    // A conflict may be retried.
+                    while let Err(error) = increment(&other, claim) {
+                        assert!(matches!(error, StoreError::Contended { .. }), "{error:?}");
+                    }
+                }
+            });
+        }
+    });
+    let count: String = database.connect().query_one("SELECT value FROM meta", &[]).unwrap().get(0);
+    assert_eq!(count, "40");
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = \
+         (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let remaining: i64 = database.connect().query_one(locks, &[]).unwrap().get(0);
+    assert_eq!(remaining, 0, "locks were left behind");
+}
+
+#[test]
+fn records_changed_at_once_lose_nothing() {
+    increment_in_threads(None);
+}
+
+#[test]
+fn a_lock_on_a_name_is_exclusive() {
+    increment_in_threads(Some("the count"));
+}
+
+/// The database ends the transaction under the lease before the lease expires.
+#[test]
+fn a_holder_frozen_in_a_transaction_loses_its_lease() {
+    const LASTS: Duration = Duration::from_secs(3);
+    let database = Postgres::shared().database();
+    let (frozen, other) = (open(&database), open(&database));
+    let environment = frozen.default_environment().unwrap();
+    let request = || LeaseRequest {
+        holder: holder(),
+        now: Timestamp(0),
+        expires: Some(Timestamp(3_000_000)),
+    };
+    let lease = frozen.acquire_lease(environment, &request()).unwrap();
+    let began = orrery_base::clock::monotonic();
+    std::thread::scope(|scope| {
+        let written = scope.spawn(|| {
+            let new = NewParameter {
+                name: "p",
+                value: "v",
+                resource: None,
+                source: ParameterSource::User,
+                expires: false,
+                metadata: None,
+            };
+            let now = Timestamp(1);
+            frozen.write_transaction(&mut |sql| {
+                sql.check_lease(&lease)?;
+                put_then(sql, environment, &new, None, now, &mut |_, _| {
+                    std::thread::sleep(LASTS * 5);
+                    Ok(())
+                })
+                .map(drop)
+            })
+        });
+        std::thread::sleep(LASTS / 10);
+        while let Err(error) = other.acquire_lease(environment, &request()) {
+            assert!(matches!(error, StoreError::Leased { .. }), "{error:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let took = began.elapsed();
+        assert!(took < LASTS * 2, "it took {took:?} to take the environment over");
+        assert!(written.join().unwrap().is_err(), "what the frozen one wrote is kept");
+    });
+}
+
+/// The consequences of a value are committed with it or not at all.
+fn assert_atomic_consequence(backend: &dyn Backend) {
+    let environment = backend.default_environment().unwrap();
+    let new = NewParameter {
+        name: "p",
+        value: "v",
+        resource: None,
+        source: ParameterSource::User,
+        expires: false,
+        metadata: None,
+    };
+    let refused = backend.write_transaction(&mut |sql| {
+        put_then(sql, environment, &new, None, Timestamp(1), &mut |_, _| {
+            Err(StoreError::NoResource("x".to_owned()))
+        })
+        .map(drop)
+    });
+    assert!(matches!(refused, Err(StoreError::NoResource(_))), "{refused:?}");
+    assert!(backend.parameters(environment).unwrap().is_empty());
+}
+
+#[test]
+fn the_consequence_of_a_value_is_committed_with_it() {
+    assert_atomic_consequence(&SqliteStore::in_memory().unwrap());
+    assert_atomic_consequence(&open(&Postgres::shared().database()));
+}

@@ -1,0 +1,41 @@
+//! Leases: the exclusive right of one process to act for an environment.
+
+use orrery_model::Timestamp;
+
+use crate::records::{Leases, Transactions as _};
+use crate::{EnvironmentKey, Holder, Lease, LeaseRequest, RenewalOutcome, Result};
+
+impl Leases<'_> {
+    /// Acquires the lease, with a new epoch.
+    ///
+    /// # Errors
+    /// `Leased` if another process holds it.
+    pub fn acquire(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
+        self.backend().acquire_lease(environment, request)
+    }
+
+    /// Renews leases that expire, all in one step; returns those that are not renewed.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn renew(&self, leases: &[Lease], expires: Timestamp) -> Result<RenewalOutcome> {
+        self.backend().renew_leases(leases, expires)
+    }
+
+    /// Releases the lease. Later writes under it are refused. A power failure right afterwards may
+    /// undo the release, but then the holder has ended, too.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn release(&self, lease: &Lease) -> Result<()> {
+        self.backend().release_lease(lease)
+    }
+
+    /// Current holder of the lease.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>> {
+        self.backend().lease_holder(environment)
+    }
+}
