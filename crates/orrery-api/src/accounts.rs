@@ -5,6 +5,27 @@ use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::Time;
+use crate::string_enum::string_enums;
+
+string_enums! {
+    /// Name of a role, from the weakest to the strongest.
+    pub enum RoleName {
+        Viewer = "viewer",
+        Operator = "operator",
+        Developer = "developer",
+        Admin = "admin",
+    }
+
+    /// Name of a right, from the weakest to the strongest.
+    pub enum RightName {
+        View = "view",
+        Operate = "operate",
+        Develop = "develop",
+        Administer = "administer",
+    }
+}
+
 /// Serializes a secret into a request. The only function that does.
 pub(crate) fn serialize_secret<S: Serializer>(
     secret: &SecretText,
@@ -49,7 +70,7 @@ pub struct Session {
     #[schema(value_type = Option<String>)]
     pub token: Option<SecretText>,
     /// Expiry time, unless the session is renewed before.
-    pub expires: String,
+    pub expires: Time,
     pub user: Me,
 }
 
@@ -71,8 +92,7 @@ pub struct Setup {
 /// A role and the scope in which it applies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Granted {
-    /// `viewer`, `operator`, `developer` or `admin`.
-    pub role: String,
+    pub role: RoleName,
     /// The project to which the role is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Uuid>,
@@ -103,7 +123,7 @@ pub struct User {
     /// Name of the identity provider, for an account without a password here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    pub created: String,
+    pub created: Time,
 }
 
 /// An account to create: with a password, or with the name of its identity provider.
@@ -155,9 +175,9 @@ pub struct PasswordChange {
 /// Definition of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Role {
-    pub name: String,
+    pub name: RoleName,
     /// The strongest right of the role. It includes the weaker ones.
-    pub right: String,
+    pub right: RightName,
     pub description: String,
 }
 
@@ -177,7 +197,5 @@ pub struct NewRoleAssignment {
     /// Name of the user.
     #[schema(max_length = 255)]
     pub user: String,
-    /// `viewer`, `operator`, `developer` or `admin`.
-    #[schema(max_length = 32)]
-    pub role: String,
+    pub role: RoleName,
 }

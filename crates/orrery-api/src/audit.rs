@@ -4,12 +4,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::Time;
+
 /// One request that changed something, or tried to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     /// Consecutive number, from 1.
     pub id: i64,
-    pub at: String,
+    pub at: Time,
     /// `user:NAME`, `token:NAME` or `anonymous`.
     pub actor: String,
     /// Client address of the request.

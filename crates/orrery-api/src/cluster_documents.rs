@@ -8,11 +8,39 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::Time;
+use crate::string_enum::string_enums;
+
+string_enums! {
+    /// Kind of a cluster document.
+    pub enum ClusterDocumentKind {
+        Provider = "provider",
+        Hardware = "hardware",
+        Image = "image",
+        Service = "service",
+        Partial = "partial",
+        Template = "template",
+        Tenant = "tenant",
+    }
+
+    /// Severity of a problem in a document.
+    pub enum DocumentSeverity {
+        Error = "error",
+        Warning = "warning",
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the macro of these enums derives no default")]
+impl Default for DocumentSeverity {
+    fn default() -> Self {
+        DocumentSeverity::Error
+    }
+}
+
 /// One revision of a cluster document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterDocument {
-    /// `provider`, `hardware`, `image`, `service`, `partial`, `template` or `tenant`.
-    pub kind: String,
+    pub kind: ClusterDocumentKind,
     pub name: String,
     /// Project of the document. Absent for documents of the installation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,9 +52,9 @@ pub struct ClusterDocument {
     #[schema(value_type = Option<Object>)]
     pub content: Option<Value>,
     /// Time of the first revision since the document was last created.
-    pub created: String,
+    pub created: Time,
     /// Time of this revision.
-    pub changed: String,
+    pub changed: Time,
     /// Author of this revision, as in the audit log.
     pub changed_by: String,
 }
@@ -45,8 +73,7 @@ pub struct DocumentChanges {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewClusterDocument {
-    /// `provider`, `hardware`, `image`, `service`, `partial`, `template` or `tenant`.
-    pub kind: String,
+    pub kind: ClusterDocumentKind,
     /// The document, including its name.
     #[schema(value_type = Object)]
     pub content: Box<RawValue>,
@@ -71,7 +98,7 @@ pub struct DocumentsApplied {
 /// Change of one document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DocumentChange {
-    pub kind: String,
+    pub kind: ClusterDocumentKind,
     pub name: String,
     pub change: DocumentChangeKind,
     /// Newest revision: after the change, or before it in a dry run. 0 if there is none.
@@ -100,8 +127,7 @@ pub enum DocumentChangeKind {
 pub struct DocumentProblem {
     /// Id of the diagnostic; `orrery explain ID` shows its page.
     pub id: String,
-    /// `error` or `warning`.
-    pub severity: String,
+    pub severity: DocumentSeverity,
     pub message: String,
     pub place: DocumentPlace,
     /// Related locations.

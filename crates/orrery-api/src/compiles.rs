@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::Time;
+use crate::string_enum::string_enums;
+
 /// A compile request. Equal requests are merged into one run that satisfies all of them.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -76,6 +79,26 @@ impl Default for NewCompile {
     }
 }
 
+string_enums! {
+    /// Category of a compile error.
+    pub enum ProblemCategory {
+        Parse = "parse_error",
+        Runtime = "runtime_error",
+        Plugin = "plugin_exception",
+        Export = "export_error",
+        Stage = "stage_error",
+        Limit = "limit",
+        Cancelled = "cancelled",
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the macro of these enums derives no default")]
+impl Default for ProblemCategory {
+    fn default() -> Self {
+        ProblemCategory::Stage
+    }
+}
+
 /// State of a compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -102,11 +125,11 @@ pub struct Compile {
     /// Available actions.
     pub actions: crate::Actions,
     /// Time of the request.
-    pub requested: String,
+    pub requested: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<String>,
+    pub started: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub completed: Option<String>,
+    pub completed: Option<Time>,
     /// Absent until the compile has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
@@ -155,9 +178,9 @@ pub struct CompileStage {
     pub position: i64,
     pub name: String,
     pub command: String,
-    pub started: String,
+    pub started: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub completed: Option<String>,
+    pub completed: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returncode: Option<i64>,
 }
@@ -183,8 +206,7 @@ pub enum OutputStream {
 /// An error of a compile: of the model, or before it was evaluated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CompileProblem {
-    /// `parse_error`, `runtime_error`, `plugin_exception`, `export_error`, `stage_error`, `limit` or `cancelled`.
-    pub category: String,
+    pub category: ProblemCategory,
     /// Class of the error.
     pub r#type: String,
     pub message: String,

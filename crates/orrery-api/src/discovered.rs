@@ -4,13 +4,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::Time;
+
 /// A resource that was found on a target, managed or not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DiscoveredResource {
     /// Id that it has, or would have, as a managed resource.
     pub id: String,
     pub attributes: Map<String, Value>,
-    pub discovered_at: String,
+    pub discovered_at: Time,
     /// Resource with the handler that found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discovery_resource: Option<String>,

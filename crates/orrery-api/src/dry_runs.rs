@@ -6,22 +6,60 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Actions, AttributeChange, SourceLocation, Transitioning};
+use crate::string_enum::string_enums;
+use crate::{Actions, AttributeChange, SourceLocation, Time, Transitioning, counts};
+
+string_enums! {
+    /// Predicted status of a resource.
+    pub enum DryRunStatus {
+        Added = "added",
+        Deleted = "deleted",
+        Modified = "modified",
+        Unmodified = "unmodified",
+        AgentDown = "agent_down",
+        Undefined = "undefined",
+        SkippedForUndefined = "skipped_for_undefined",
+        Failed = "failed",
+    }
+
+    /// Reason of a predicted change.
+    pub enum DryRunCause {
+        New = "new",
+        Model = "changed in the model",
+        Drift = "drift",
+        Failed = "failed before",
+        Dependency = "dependency",
+        /// A command without a condition.
+        EveryDeploy = "runs at every deploy",
+        /// A command with a condition.
+        Condition = "its condition holds",
+        Existing = "exists already",
+        Edited = "edited since it was deployed",
+    }
+
+    /// Risk of a predicted change.
+    pub enum DryRunRisk {
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+    }
+}
 
 /// A dry run of a version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DryRun {
     pub id: Uuid,
     pub version: u32,
-    pub created: String,
+    pub created: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished: Option<String>,
+    pub finished: Option<Time>,
     /// Number of resources of the version.
     pub total: u64,
     /// Number of pending results.
     pub todo: u64,
     /// Number of results by status.
-    pub by_status: BTreeMap<String, u64>,
+    #[serde(serialize_with = "counts::serialize")]
+    pub by_status: BTreeMap<DryRunStatus, u64>,
     /// `yes` while in progress.
     pub transitioning: Transitioning,
     /// Current activity.
@@ -36,17 +74,14 @@ pub struct DryRun {
 pub struct DryRunChange {
     /// Resource id.
     pub resource: String,
-    /// `added`, `deleted`, `modified`, `unmodified`, `agent_down`, `undefined`, `skipped_for_undefined`, `failed`
-    pub status: String,
+    pub status: DryRunStatus,
     /// Differing attributes. For `failed`, the attribute `handler` contains the reason.
     pub changes: Vec<AttributeChange>,
-    /// Reason of the change: `new`, `changed in the model`, `drift`, `failed before`, `dependency`,
-    /// and for commands `runs at every deploy` or `its condition holds`.
+    /// Reason of the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<String>,
-    /// Risk: `low`, `medium` or `high`.
+    pub cause: Option<DryRunCause>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub risk: Option<String>,
+    pub risk: Option<DryRunRisk>,
     /// Source location of its definition in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceLocation>,

@@ -5,7 +5,32 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Actions, FollowedBranch, Transitioning};
+use crate::string_enum::string_enums;
+use crate::{Actions, FollowedBranch, Time, Transitioning};
+
+string_enums! {
+    /// Type of the value of a setting.
+    pub enum SettingType {
+        Bool = "bool",
+        Integer = "integer",
+        Number = "number",
+        Interval = "interval",
+        Cron = "cron",
+        Patterns = "patterns",
+        Choice = "choice",
+        Text = "text",
+    }
+
+    /// Topic of a setting.
+    pub enum SettingSection {
+        Deploy = "deploy",
+        Agent = "agent",
+        Scheduler = "scheduler",
+        Compiler = "compiler",
+        Storage = "storage",
+        Environment = "environment",
+    }
+}
 
 /// A desired state and its history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -33,7 +58,7 @@ pub struct Environment {
     #[serde(default)]
     pub model_project: String,
     /// Creation time.
-    pub created: String,
+    pub created: Time,
     /// True if all deploys and compiles are halted.
     pub halted: bool,
     /// True if the environment cannot be cleared or deleted.
@@ -120,10 +145,10 @@ pub struct Setting {
     pub default: Value,
     /// True if the value was set explicitly.
     pub set: bool,
-    /// Type of the value: `bool`, `integer`, `number`, `interval`, `cron`, `choice`, `text`.
-    pub r#type: String,
-    /// Topic: `deploy`, `agent`, `scheduler`, `compiler`, `storage`, `environment`.
-    pub section: String,
+    /// Type of the value.
+    pub r#type: SettingType,
+    /// Topic.
+    pub section: SettingSection,
     /// Description of its effect.
     pub doc: String,
     /// True if the setting cannot be changed through this API.

@@ -2,7 +2,7 @@
 //!
 //! The server, the command line and tests share these types.
 //!
-//! Conventions: ids are UUIDs, times are RFC 3339 in UTC, lists are paginated ([`Page`]), and
+//! Conventions: ids are UUIDs, times are RFC 3339 in UTC ([`Time`]), closed sets of words are enums, lists are paginated ([`Page`]), and
 //! errors are [`Problem`]s. [`client`] is a client for them.
 
 mod accounts;
@@ -10,6 +10,7 @@ mod audit;
 pub mod client;
 mod cluster_documents;
 mod compiles;
+mod counts;
 mod discovered;
 mod dry_runs;
 mod environments;
@@ -25,6 +26,9 @@ mod projects;
 mod remote_agents;
 mod resources;
 mod secrets;
+mod status_condition;
+mod string_enum;
+mod time;
 mod tokens;
 mod transitioning;
 mod versions;
@@ -49,6 +53,9 @@ pub use projects::*;
 pub use remote_agents::*;
 pub use resources::*;
 pub use secrets::*;
+pub use status_condition::StatusCondition;
+pub use string_enum::UnknownValue;
+pub use time::Time;
 pub use tokens::*;
 pub use transitioning::*;
 pub use versions::*;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::Time;
+
 /// A time series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MetricSeries {
@@ -17,6 +19,6 @@ pub struct MetricSeries {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Metrics {
     /// End of each interval.
-    pub timestamps: Vec<String>,
+    pub timestamps: Vec<Time>,
     pub metrics: Vec<MetricSeries>,
 }

@@ -4,15 +4,28 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::Time;
+use crate::string_enum::string_enums;
+
+string_enums! {
+    /// Severity of a notification.
+    pub enum NotificationSeverity {
+        Message = "message",
+        Info = "info",
+        Success = "success",
+        Warning = "warning",
+        Error = "error",
+    }
+}
+
 /// A message to the users of an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Notification {
     pub id: Uuid,
-    pub created: String,
+    pub created: Time,
     pub title: String,
     pub message: String,
-    /// `message`, `info`, `success`, `warning`, `error`
-    pub severity: String,
+    pub severity: NotificationSeverity,
     /// Path of the object of the notification, or empty.
     pub uri: String,
     /// Compile of the notification.

@@ -2,27 +2,43 @@
 
 use std::collections::BTreeMap;
 
+use orrery_model::Status;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Actions, ResourceAction, Transitioning};
+use crate::string_enum::string_enums;
+use crate::{Actions, ResourceAction, Time, Transitioning, counts};
+
+string_enums! {
+    /// Kind of an operation.
+    pub enum OperationKind {
+        Deploy = "deploy",
+        Repair = "repair",
+        DryRun = "dry_run",
+        Facts = "facts",
+        Clear = "clear",
+        Delete = "delete",
+        Cancel = "cancel",
+        /// A request of a newer program.
+        Unknown = "unknown",
+    }
+}
 
 /// A request to the engine that runs in the background.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
     pub id: uuid::Uuid,
-    /// Kind: `deploy`, `repair`, `dry_run`, `facts`, `clear`, `delete`.
-    pub kind: String,
+    pub kind: OperationKind,
     /// Parameters of the request. A deploy with `verify` checks all resources, as a repair does.
     pub request: serde_json::Value,
     /// Time of the request.
-    pub created: String,
+    pub created: Time,
     /// Time at which the engine accepted the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken: Option<String>,
+    pub taken: Option<Time>,
     /// End time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished: Option<String>,
+    pub finished: Option<Time>,
     /// Result: for deploys and repairs, counts of the selected resources. Before the end, the
     /// agents that the operation waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +73,8 @@ pub struct OperationReport {
     /// Number of selected resources.
     pub total: u64,
     /// Selected resources by their current status.
-    pub by_status: BTreeMap<String, u64>,
+    #[serde(serialize_with = "counts::serialize")]
+    pub by_status: BTreeMap<Status, u64>,
     /// Resources that it created and that are deployed.
     pub created: u64,
     /// Resources that it changed in another way and that are deployed.
@@ -99,7 +116,7 @@ pub struct UnknownEffect {
     /// Version of the run.
     pub version: u32,
     /// Start time.
-    pub started: String,
+    pub started: Time,
     /// Decision of the operator, until the engine has applied it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<SettleChoice>,

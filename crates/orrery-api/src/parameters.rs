@@ -4,6 +4,19 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::Time;
+use crate::string_enum::string_enums;
+
+string_enums! {
+    /// Source of a value.
+    pub enum ValueSource {
+        Fact = "fact",
+        Plugin = "plugin",
+        User = "user",
+        Report = "report",
+    }
+}
+
 /// A parameter of an environment, or a fact of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Parameter {
@@ -12,10 +25,9 @@ pub struct Parameter {
     /// Resource of the fact. Absent for a parameter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// Source: `fact`, `plugin`, `user`, `report`.
-    pub source: String,
+    pub source: ValueSource,
     /// Time of the last update.
-    pub updated: String,
+    pub updated: Time,
     /// True if the value expires without periodic updates.
     pub expires: bool,
     /// True if it has expired.
@@ -29,7 +41,7 @@ pub struct ParameterUpdate {
     pub value: String,
     /// Source; default: `user`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
+    pub source: Option<ValueSource>,
     /// Requests a compile if the value is new or changed. A value that resolves an unknown always
     /// does.
     #[serde(default)]

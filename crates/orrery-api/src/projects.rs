@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::Time;
+
 /// The owner of environments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Project {
@@ -11,7 +13,7 @@ pub struct Project {
     pub name: String,
     pub description: String,
     /// Creation time.
-    pub created: String,
+    pub created: Time,
 }
 
 /// A project to create.

@@ -6,7 +6,17 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::accounts::serialize_secret;
-use crate::{Actions, Transitioning};
+use crate::string_enum::string_enums;
+use crate::{Actions, Time, Transitioning};
+
+string_enums! {
+    /// Status of a remote agent.
+    pub enum RemoteAgentStatus {
+        Connected = "connected",
+        Disconnected = "disconnected",
+        Revoked = "revoked",
+    }
+}
 
 /// A remote agent: a process on another machine, and the agents that it serves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -14,22 +24,21 @@ pub struct RemoteAgent {
     pub id: Uuid,
     /// Agents that it serves.
     pub names: Vec<String>,
-    /// `connected`, `disconnected` or `revoked`.
-    pub status: String,
+    pub status: RemoteAgentStatus,
     /// Machine information that it reported.
     #[schema(value_type = Object)]
     pub machine: serde_json::Value,
     /// Version of its program; empty before its first session.
     pub program_version: String,
-    pub joined: String,
+    pub joined: Time,
     /// Start time of its newest session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connected: Option<String>,
+    pub connected: Option<Time>,
     /// Time of its last heartbeat, with a precision of about ten seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_seen: Option<String>,
+    pub last_seen: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revoked: Option<String>,
+    pub revoked: Option<Time>,
     /// Number of its newest session; increases with each.
     pub session: i64,
     /// `yes` before its first connection, `error` after it disconnected.
@@ -64,7 +73,7 @@ pub struct Invitation {
     #[schema(value_type = String)]
     pub token: SecretText,
     pub names: Vec<String>,
-    pub expires: String,
+    pub expires: Time,
     /// Address to join, as `host:port`.
     pub gateway: String,
 }

@@ -2,13 +2,54 @@
 
 use std::collections::BTreeMap;
 
-use orrery_model::Attributes;
+use orrery_model::{
+    Attributes, Blocked, ChangeKind, Compliance, LastRunStatus, LogLevel, OutcomeStatus, Status,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Actions, SourceLocation, Transitioning};
+use crate::string_enum::string_enums;
+use crate::{Actions, SourceLocation, StatusCondition, Time, Transitioning, counts};
+
+string_enums! {
+    /// Progress of the removal of a resource.
+    pub enum RemovalState {
+        /// The newest version removes it, and the removal is not confirmed.
+        Pending = "pending",
+        /// It was removed.
+        Done = "done",
+    }
+
+    /// Kind of an action on a resource.
+    pub enum ResourceActionKind {
+        Deploy = "deploy",
+        DryRun = "dry_run",
+        GetFacts = "get_facts",
+        Other = "other",
+    }
+
+    /// Kind of a placement. `local`: on the machine that runs the server's handlers. `remote`: on
+    /// that of a remote agent. `ssh`: the agent has an address, which only Python handlers can
+    /// reach. `revoked`: its remote agent was revoked. `unknown`: its machine is not known.
+    pub enum PlacementKind {
+        Local = "local",
+        Remote = "remote",
+        Ssh = "ssh",
+        Revoked = "revoked",
+        Unknown = "unknown",
+    }
+
+    /// Status of an agent. `unavailable`: its resources need a machine and there is none. `up`: an
+    /// engine works for the environment and can reach the agent's machine. `down`: otherwise.
+    pub enum AgentStatus {
+        Paused = "paused",
+        Unavailable = "unavailable",
+        Up = "up",
+        Down = "down",
+    }
+}
 
 /// An entry of a list of resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -20,18 +61,17 @@ pub struct ResourceSummary {
     pub agent: String,
     /// Identifying value, unique for its type and agent.
     pub value: String,
-    /// Summary of its state: `available`, `deploying`, `deployed`, `failed`, `skipped`,
-    /// `unavailable`, `non_compliant`, `undefined`, `skipped_for_undefined`, `orphaned`.
-    pub status: String,
+    /// Summary of its state.
+    pub status: Status,
     /// Absent for the shared set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
     /// End time of its last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_run_at: Option<String>,
+    pub last_run_at: Option<Time>,
     /// Outcome of its last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_outcome: Option<String>,
+    pub last_outcome: Option<OutcomeStatus>,
     /// Failed runs since the last successful one.
     pub attempts: u32,
     /// True if it is not retried any more, after too many attempts.
@@ -39,7 +79,7 @@ pub struct ResourceSummary {
     /// `pending` if the newest version removes it and the removal is not confirmed, `done` if it
     /// was removed. Absent if nothing removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub removal: Option<String>,
+    pub removal: Option<RemovalState>,
     /// Source location of its definition in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceLocation>,
@@ -50,13 +90,12 @@ pub struct ResourceSummary {
 /// The state of a resource, on its independent axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceAxes {
-    /// `compliant`, `has_update`, `non_compliant`, `undefined`. Absent for an orphan.
+    /// Absent for an orphan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compliance: Option<String>,
-    /// Result of its last run: `new`, `successful`, `failed`, `skipped`.
-    pub last_handler_run: String,
-    /// `not_blocked`, `blocked`, `temporarily_blocked`
-    pub blocked: String,
+    pub compliance: Option<Compliance>,
+    /// Result of its last run.
+    pub last_handler_run: LastRunStatus,
+    pub blocked: Blocked,
     /// True while its handler runs.
     pub is_deploying: bool,
     /// True if the last run left it compliant.
@@ -64,10 +103,10 @@ pub struct ResourceAxes {
     pub last_run_compliant: Option<bool>,
     /// End time of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_run_at: Option<String>,
+    pub last_run_at: Option<Time>,
     /// Start time of the last successful run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_success: Option<String>,
+    pub last_success: Option<Time>,
     /// Failed runs since the last successful one.
     pub attempts: u32,
     /// True if it is not retried any more, after too many attempts.
@@ -89,7 +128,7 @@ pub struct ResourceDetails {
     /// worker is free. Absent if no run is planned: it is compliant or parked, or no interval is
     /// set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_run_at: Option<String>,
+    pub next_run_at: Option<Time>,
     /// Current activity, or the error.
     pub transitioning_message: String,
     /// Available actions.
@@ -100,7 +139,7 @@ pub struct ResourceDetails {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RelatedResource {
     pub id: String,
-    pub status: String,
+    pub status: Status,
 }
 
 /// Numbers of resources by status.
@@ -109,9 +148,10 @@ pub struct ResourceCounts {
     /// Number of resources, without orphans.
     pub total: u64,
     /// Number of resources by status.
-    pub by_status: BTreeMap<String, u64>,
+    #[serde(serialize_with = "counts::serialize")]
+    pub by_status: BTreeMap<Status, u64>,
     /// Time of the count; cached in large environments.
-    pub counted_at: String,
+    pub counted_at: Time,
     /// Number of parked resources: they failed too often and run again only on request.
     #[serde(default)]
     pub parked: u64,
@@ -120,7 +160,7 @@ pub struct ResourceCounts {
     pub removed: u64,
     /// Oldest last run among the resources that have run: each was verified since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verified_since: Option<String>,
+    pub verified_since: Option<Time>,
 }
 
 /// Desired state of a resource, from one version on.
@@ -129,7 +169,7 @@ pub struct ResourceHistoryEntry {
     /// First version with this desired state.
     pub version: u32,
     /// Creation time of that version.
-    pub at: String,
+    pub at: Time,
     /// Hash of the intent.
     pub hash: String,
     pub attributes: Map<String, Value>,
@@ -139,15 +179,14 @@ pub struct ResourceHistoryEntry {
 /// A log line of a resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceLogLine {
-    /// Kind of action: `deploy`, `dry_run`, `get_facts`, `other`.
-    pub action: String,
+    /// Kind of action.
+    pub action: ResourceActionKind,
     /// Number of the action; the same for all its lines.
     pub action_id: i64,
     /// Version of the action.
     pub version: u32,
-    pub at: String,
-    /// `debug`, `info`, `warning`, `error`, `critical`
-    pub level: String,
+    pub at: Time,
+    pub level: LogLevel,
     pub message: String,
     /// Values that the message refers to.
     pub values: Map<String, Value>,
@@ -158,18 +197,17 @@ pub struct ResourceLogLine {
 pub struct ResourceAction {
     /// Increasing number.
     pub id: i64,
-    /// Kind of action: `deploy`, `dry_run`, `get_facts`, `other`.
-    pub action: String,
+    /// Kind of action.
+    pub action: ResourceActionKind,
     pub version: u32,
-    pub started: String,
+    pub started: Time,
     /// Absent if it was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished: Option<String>,
+    pub finished: Option<Time>,
     /// Outcome of the handler. Absent if it was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<String>,
-    /// `nochange`, `created`, `updated`, `purged`
-    pub change: String,
+    pub outcome: Option<OutcomeStatus>,
+    pub change: ChangeKind,
     /// Changed attributes.
     pub changes: Vec<AttributeChange>,
     /// Number of log lines of the handler.
@@ -212,9 +250,9 @@ pub struct ResourceSelection {
     /// Part of the identifying value; with `*` or `?`, a pattern for the whole value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Any of these statuses.
+    /// Any of these statuses; or, with a `!` before each, none of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub status: Vec<String>,
+    pub status: Vec<StatusCondition>,
     /// Name of a resource set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
@@ -223,10 +261,7 @@ pub struct ResourceSelection {
 /// Placement of an agent: the machine on which its resources are applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentPlacement {
-    /// `local`: on the machine that runs the server's handlers. `remote`: on that of a remote
-    /// agent. `ssh`: the agent has an address, which only Python handlers can reach. `revoked`: its
-    /// remote agent was revoked. `unknown`: its machine is not known.
-    pub kind: String,
+    pub kind: PlacementKind,
     /// True if resources that act on a machine, such as files and commands, can be applied. Other
     /// resources do not need a machine.
     pub has_machine: bool,
@@ -263,9 +298,7 @@ pub struct PlacementAnswer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Agent {
     pub name: String,
-    /// `paused`; `unavailable` if its resources need a machine and there is none; `up` if an engine
-    /// works for the environment and can reach the agent's machine; otherwise `down`.
-    pub status: String,
+    pub status: AgentStatus,
     /// Placement of its resources.
     pub placement: AgentPlacement,
     /// Remote agent that serves it.
@@ -278,7 +311,8 @@ pub struct Agent {
     /// Number of its resources, without orphans.
     pub resources: u64,
     /// Number of its resources by status.
-    pub by_status: BTreeMap<String, u64>,
+    #[serde(serialize_with = "counts::serialize")]
+    pub by_status: BTreeMap<Status, u64>,
     /// `yes` until a pause takes effect, `error` if it cannot be reached.
     #[serde(default)]
     pub transitioning: Transitioning,

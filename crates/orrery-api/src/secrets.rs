@@ -4,6 +4,7 @@ use orrery_model::SecretText;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::Time;
 use crate::accounts::serialize_secret;
 
 /// A secret, without its value.
@@ -11,7 +12,7 @@ use crate::accounts::serialize_secret;
 pub struct Secret {
     pub name: String,
     /// Time at which the value was set.
-    pub updated: String,
+    pub updated: Time,
     /// Increases with each change. Sent in quotes as `If-Match`, it limits a change to this
     /// revision.
     #[serde(default)]

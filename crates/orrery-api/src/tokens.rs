@@ -6,6 +6,19 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::accounts::serialize_secret;
+use crate::string_enum::string_enums;
+use crate::{RoleName, Time};
+
+string_enums! {
+    /// HTTP method that a token may use, in uppercase.
+    pub enum Verb {
+        Get = "GET",
+        Post = "POST",
+        Put = "PUT",
+        Patch = "PATCH",
+        Delete = "DELETE",
+    }
+}
 
 /// An API token. Its rights never exceed those of its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -14,8 +27,8 @@ pub struct Token {
     pub name: String,
     /// Id of the owner.
     pub user: Uuid,
-    /// Maximum role: `viewer`, `operator`, `developer` or `admin`.
-    pub role: String,
+    /// Maximum role.
+    pub role: RoleName,
     /// The project to which the token is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Uuid>,
@@ -24,18 +37,18 @@ pub struct Token {
     pub environment: Option<Uuid>,
     /// Allowed methods; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verbs: Option<Vec<String>>,
+    pub verbs: Option<Vec<Verb>>,
     /// Allowed groups of routes, as in the paths, such as `versions` or `compiles`; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
-    pub created: String,
+    pub created: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires: Option<String>,
+    pub expires: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revoked: Option<String>,
+    pub revoked: Option<Time>,
     /// Time of the last use, to the minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_used: Option<String>,
+    pub last_used: Option<Time>,
 }
 
 /// A token to create for the caller.
@@ -44,16 +57,14 @@ pub struct Token {
 pub struct NewToken {
     #[schema(min_length = 1, max_length = 255)]
     pub name: String,
-    /// `viewer`, `operator`, `developer` or `admin`.
-    #[schema(max_length = 32)]
-    pub role: String,
+    pub role: RoleName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 8)]
-    pub verbs: Option<Vec<String>>,
+    pub verbs: Option<Vec<Verb>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 64)]
     pub groups: Option<Vec<String>>,

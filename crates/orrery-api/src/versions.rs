@@ -7,7 +7,26 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::Operation;
+use crate::string_enum::string_enums;
+use crate::{Operation, Time};
+
+string_enums! {
+    /// Status of a version. `candidate`: newer than the deployed version. `skipped_candidate`:
+    /// older and never released.
+    pub enum VersionStatus {
+        Candidate = "candidate",
+        Active = "active",
+        Retired = "retired",
+        SkippedCandidate = "skipped_candidate",
+    }
+
+    /// Kind of a difference between two versions.
+    pub enum DifferenceKind {
+        Added = "added",
+        Deleted = "deleted",
+        Modified = "modified",
+    }
+}
 
 /// A version to store. The command line uploads it, or a compile on the server produces it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -165,14 +184,12 @@ pub struct VersionSummary {
     /// Increasing; gaps are normal.
     pub number: u32,
     /// Creation time.
-    pub created: String,
-    /// `candidate` (newer than the deployed version), `active`, `retired`, or `skipped_candidate`
-    /// (older and never released).
-    pub status: String,
+    pub created: Time,
+    pub status: VersionStatus,
     pub released: bool,
     /// Release time. Absent if it is not released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub released_at: Option<String>,
+    pub released_at: Option<Time>,
     /// Origin of the version.
     pub info: Value,
     /// Number of resources.
@@ -300,8 +317,7 @@ pub struct VersionResource {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceDifference {
     pub id: String,
-    /// `added`, `deleted`, `modified`
-    pub status: String,
+    pub status: DifferenceKind,
     /// Differing attributes: `current` is the value in the first version, `desired` that in the
     /// second.
     pub changes: Vec<crate::AttributeChange>,

@@ -4,7 +4,18 @@ use orrery_model::SecretText;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::Time;
 use crate::accounts::serialize_secret;
+use crate::string_enum::string_enums;
+
+string_enums! {
+    /// Effect of a webhook request. `pong` answers a test of the forge.
+    pub enum WebhookEffect {
+        Accepted = "accepted",
+        Ignored = "ignored",
+        Pong = "pong",
+    }
+}
 
 /// The webhook of an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -15,7 +26,7 @@ pub struct Webhook {
     pub enabled: bool,
     /// Creation time of the secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub updated: Option<String>,
+    pub updated: Option<Time>,
 }
 
 /// A new webhook secret. Returned only once.
@@ -32,8 +43,7 @@ pub struct NewWebhookSecret {
 /// Effect of a webhook request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WebhookReceived {
-    /// `accepted`, `ignored` or `pong`.
-    pub result: String,
+    pub result: WebhookEffect,
     /// Reason.
     pub detail: String,
 }
@@ -49,10 +59,10 @@ pub struct FollowedBranch {
     pub compiled: Option<String>,
     /// Time of the last read of the branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checked: Option<String>,
+    pub checked: Option<Time>,
     /// Time of the next read. Absent if only webhooks trigger reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_check: Option<String>,
+    pub next_check: Option<Time>,
     /// Error of the last read, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

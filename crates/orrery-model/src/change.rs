@@ -12,6 +12,7 @@ pub struct AttributeDiff {
 
 /// Kind of change of the resource as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
     #[default]

@@ -6,6 +6,7 @@ use crate::{Change, Timestamp};
 
 /// The handler's verdict on one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeStatus {
     Deployed,
@@ -43,6 +44,7 @@ impl OutcomeStatus {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     Debug,
@@ -53,6 +55,9 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
+    pub const ALL: [LogLevel; 5] =
+        [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
+
     pub fn as_str(self) -> &'static str {
         match self {
             LogLevel::Debug => "debug",

@@ -6,6 +6,7 @@ use crate::{AttributeHash, OutcomeStatus, Timestamp};
 
 /// Compliance of the actual state with the intent, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Compliance {
     Compliant,
@@ -18,6 +19,7 @@ pub enum Compliance {
 
 /// Result of the handler's last run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LastRunStatus {
     #[default]
@@ -29,6 +31,7 @@ pub enum LastRunStatus {
 
 /// Permission to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Blocked {
     #[default]
@@ -41,6 +44,7 @@ pub enum Blocked {
 
 /// Status for display, derived from the axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Deployed,

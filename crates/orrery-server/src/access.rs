@@ -8,6 +8,7 @@ mod table;
 use std::sync::LazyLock;
 
 use axum::http::Method;
+use orrery_api::{RightName, RoleName};
 use rustc_hash::FxHashMap;
 
 pub(crate) use table::{OWN, WEBHOOK};
@@ -30,21 +31,32 @@ impl Right {
         [Right::View, Right::Operate, Right::Develop, Right::Administer];
 
     /// Returns the role that grants this right and the weaker ones.
-    pub(crate) fn role(self) -> &'static str {
+    pub(crate) fn role(self) -> RoleName {
         match self {
-            Right::View => "viewer",
-            Right::Operate => "operator",
-            Right::Develop => "developer",
-            Right::Administer => "admin",
+            Right::View => RoleName::Viewer,
+            Right::Operate => RoleName::Operator,
+            Right::Develop => RoleName::Developer,
+            Right::Administer => RoleName::Admin,
         }
     }
 
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> RightName {
         match self {
-            Right::View => "view",
-            Right::Operate => "operate",
-            Right::Develop => "develop",
-            Right::Administer => "administer",
+            Right::View => RightName::View,
+            Right::Operate => RightName::Operate,
+            Right::Develop => RightName::Develop,
+            Right::Administer => RightName::Administer,
+        }
+    }
+}
+
+impl From<RoleName> for Right {
+    fn from(role: RoleName) -> Self {
+        match role {
+            RoleName::Viewer => Right::View,
+            RoleName::Operator => Right::Operate,
+            RoleName::Developer => Right::Develop,
+            RoleName::Admin => Right::Administer,
         }
     }
 }
@@ -122,7 +134,7 @@ impl RouteRules {
                 Access::Environment(right) => ("environment", Some(right)),
                 Access::Header(right) => ("header", Some(right)),
             };
-            RouteAccess { method, path, place, role: right.map(Right::role) }
+            RouteAccess { method, path, place, role: right.map(|right| right.role().as_str()) }
         })
     }
 }

@@ -63,7 +63,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<Body<T>, ServerError> {
         return Err(ServerError::field("body", "text must not contain NUL characters"));
     }
     serde_json::from_slice(bytes).map(Body).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => ServerError::field("body", error.to_string()),
+        serde_json::error::Category::Data => match input_errors::invalid_value::<T>(bytes) {
+            Some((field, reason)) => ServerError::field(field, reason),
+            None => ServerError::field("body", error.to_string()),
+        },
         _ => ServerError::BadRequest(format!("the body is not JSON: {error}")),
     })
 }

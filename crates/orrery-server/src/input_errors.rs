@@ -28,6 +28,35 @@ pub(crate) fn path_error(message: &str) -> String {
     }
 }
 
+/// Finds the field of a JSON body with a value outside of its closed set, or an unreadable time.
+///
+/// Parses again with a record of the path, which a valid body does not pay for.
+pub(crate) fn invalid_value<T: serde::de::DeserializeOwned>(
+    body: &[u8],
+) -> Option<(String, String)> {
+    let error = axum::Json::<T>::from_bytes(body).err()?.body_text();
+    let text = error
+        .strip_prefix("Failed to deserialize the JSON body into the target type: ")
+        .unwrap_or(&error);
+    let (field, reason) = text.split_once(": ")?;
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "_.[]".contains(c);
+    if !field.chars().all(is_path) {
+        return None;
+    }
+    let reason = match reason.rsplit_once(" at line ") {
+        Some((reason, place)) if place.contains(" column ") => reason,
+        _ => reason,
+    };
+    let has = |sign: &str| reason.contains(sign);
+    if parse_unknown_variant(reason).is_some() {
+        Some((field.to_owned(), describe_constraint(reason)))
+    } else if has(" is none of ") || has(" is not a time such as ") {
+        Some((field.to_owned(), reason.to_owned()))
+    } else {
+        None
+    }
+}
+
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
 }
@@ -63,6 +92,22 @@ fn describe_constraint(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_outside_of_a_closed_set_name_their_field() {
+        let invalid = |body: &str| invalid_value::<orrery_api::NewToken>(body.as_bytes());
+        let role = invalid(r#"{"name": "ci", "role": "boss"}"#);
+        let known = r#""boss" is none of viewer, operator, developer, admin"#;
+        assert_eq!(role, Some(("role".to_owned(), known.to_owned())));
+        let verb = invalid(r#"{"name": "ci", "role": "admin", "verbs": ["GET", "get"]}"#);
+        let known = r#""get" is none of GET, POST, PUT, PATCH, DELETE"#;
+        assert_eq!(verb, Some(("verbs[1]".to_owned(), known.to_owned())));
+        assert_eq!(invalid(r#"{"name": 1, "role": "admin"}"#), None);
+        let choice = r#"{"resource": "a", "choice": "maybe"}"#.as_bytes();
+        let known = "must be one of done, again, and is maybe";
+        let choice = invalid_value::<orrery_api::SettleRequest>(choice);
+        assert_eq!(choice, Some(("choice".to_owned(), known.to_owned())));
+    }
 
     #[test]
     fn library_errors_are_translated() {

@@ -23,10 +23,17 @@ pub fn document() -> Value {
     complete(routes::all().into_openapi())
 }
 
-/// Adds the common parts of operations: problems, idempotency keys, media types.
+/// Component of times. References to it are replaced by its content, as generated clients expect.
+const TIME: &str = "Time";
+
+/// Adds the common parts of operations: names, problems, idempotency keys, media types.
 pub(crate) fn complete(described: utoipa::openapi::OpenApi) -> Value {
     let mut document = serde_json::to_value(described).unwrap_or_default();
     let table = AccessTable::new([]);
+    inline_times(&mut document);
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        schemas.shift_remove(TIME);
+    }
     if let Some(paths) = document["paths"].as_object_mut() {
         for (path, item) in paths {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
@@ -43,6 +50,38 @@ pub(crate) fn complete(described: utoipa::openapi::OpenApi) -> Value {
     document
 }
 
+/// Replaces references to times by their type and format.
+fn inline_times(value: &mut Value) {
+    let is_time = |reference: Option<&Value>| {
+        let path = reference.and_then(Value::as_str);
+        path.and_then(|path| path.rsplit('/').next()) == Some(TIME)
+    };
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(inline_times),
+        Value::Object(fields) => {
+            let choices = fields.get("oneOf").and_then(Value::as_array);
+            if choices.is_some_and(|choices| choices.iter().any(|one| is_time(one.get("$ref")))) {
+                fields.shift_remove("oneOf");
+                fields.insert("type".to_owned(), json!(["string", "null"]));
+                fields.insert("format".to_owned(), json!("date-time"));
+            } else if is_time(fields.get("$ref")) {
+                fields.shift_remove("$ref");
+                fields.insert("type".to_owned(), json!("string"));
+                fields.insert("format".to_owned(), json!("date-time"));
+            }
+            fields.values_mut().for_each(inline_times);
+        }
+        _ => {}
+    }
+}
+
+/// Returns the name of an operation: its group and its function, `dry_runs_list`.
+fn operation_name(operation: &Value) -> Option<String> {
+    let group = operation["tags"].get(0)?.as_str()?.replace([' ', '-'], "_");
+    let function = operation["operationId"].as_str()?;
+    Some(format!("{group}_{function}"))
+}
+
 fn add_parameter(operation: &mut Value, parameter: Value) {
     let parameters = operation
         .as_object_mut()
@@ -54,6 +93,9 @@ fn add_parameter(operation: &mut Value, parameter: Value) {
 
 fn complete_operation(table: &AccessTable, (path, method): (&str, &str), operation: &mut Value) {
     let has_body = operation.get("requestBody").is_some();
+    if let Some(name) = operation_name(operation) {
+        operation["operationId"] = json!(name);
+    }
     let access = method.to_ascii_uppercase().parse().ok();
     let access = access.and_then(|method| table.required_access(&method, path));
     operation["security"] = match access {

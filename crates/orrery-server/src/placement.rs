@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use orrery_api::PlacementKind;
 use orrery_executor::declared_address;
 use orrery_handlers::target::host_name;
 use orrery_model::{Enrolment, Inventory, Placement};
@@ -85,7 +86,13 @@ fn read_declared(
 /// Converts a placement to its API view.
 pub(crate) fn to_view(agent: &str, placement: &Placement) -> orrery_api::AgentPlacement {
     orrery_api::AgentPlacement {
-        kind: placement.as_str().to_owned(),
+        kind: match placement {
+            Placement::Local(_) => PlacementKind::Local,
+            Placement::Remote => PlacementKind::Remote,
+            Placement::Revoked => PlacementKind::Revoked,
+            Placement::Address(_) => PlacementKind::Ssh,
+            Placement::Unknown { .. } => PlacementKind::Unknown,
+        },
         has_machine: placement.has_machine(),
         reason: placement.reason(agent),
         help: placement.help(agent, orrery_model::Deployer::Server),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use orrery_api::{SettingSection, SettingType};
 use orrery_scheduler::{Cron, Interval, Retry, Settings};
 use orrery_store::SettingRecord;
 use serde_json::{Value, json};
@@ -29,16 +30,16 @@ pub(crate) enum ValueType {
 }
 
 impl ValueType {
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> SettingType {
         match self {
-            ValueType::Bool => "bool",
-            ValueType::Integer => "integer",
-            ValueType::Number => "number",
-            ValueType::Interval => "interval",
-            ValueType::Cron => "cron",
-            ValueType::Patterns => "patterns",
-            ValueType::Choice(_) => "choice",
-            ValueType::Text => "text",
+            ValueType::Bool => SettingType::Bool,
+            ValueType::Integer => SettingType::Integer,
+            ValueType::Number => SettingType::Number,
+            ValueType::Interval => SettingType::Interval,
+            ValueType::Cron => SettingType::Cron,
+            ValueType::Patterns => SettingType::Patterns,
+            ValueType::Choice(_) => SettingType::Choice,
+            ValueType::Text => SettingType::Text,
         }
     }
 }
@@ -48,7 +49,7 @@ impl ValueType {
 pub(crate) struct Definition {
     pub(crate) name: &'static str,
     pub(crate) form: ValueType,
-    pub(crate) section: &'static str,
+    pub(crate) section: SettingSection,
     pub(crate) doc: &'static str,
     /// Default as JSON.
     default: &'static str,
@@ -73,7 +74,7 @@ const fn define(
     name: &'static str,
     form: ValueType,
     default: &'static str,
-    section: &'static str,
+    section: SettingSection,
     doc: &'static str,
 ) -> Definition {
     Definition { name, form, section, doc, default }
@@ -85,28 +86,28 @@ pub(crate) const DEFINITIONS: [Definition; 20] = [
         "allow_push",
         ValueType::Bool,
         "false",
-        "environment",
+        SettingSection::Environment,
         "Accepts pushed versions in an environment with a repository. Only administrators can change this.",
     ),
     define(
         "auto_deploy",
         ValueType::Bool,
         "true",
-        "deploy",
+        SettingSection::Deploy,
         "Releases each version when it is stored.",
     ),
     define(
         "auto_full_compile",
         ValueType::Cron,
         r#""""#,
-        "compiler",
+        SettingSection::Compiler,
         "Schedule of full compiles, as a cron expression in UTC. Empty: never.",
     ),
     define(
         "autostart_agent_deploy_interval",
         ValueType::Interval,
         r#""600""#,
-        "agent",
+        SettingSection::Agent,
         "Interval for retrying resources that are not compliant: seconds after their last run at the latest (and up to a tenth \
          earlier, to spread retries), or a cron expression in UTC. 0: never.",
     ),
@@ -114,56 +115,56 @@ pub(crate) const DEFINITIONS: [Definition; 20] = [
         "autostart_agent_repair_interval",
         ValueType::Interval,
         r#""86400""#,
-        "agent",
+        SettingSection::Agent,
         "Interval for repairs, which verify every resource: seconds after its last run, or a cron expression in UTC. 0: never.",
     ),
     define(
         "autostart_on_start",
         ValueType::Bool,
         "true",
-        "agent",
+        SettingSection::Agent,
         "For compatibility: environments are always active when a server starts.",
     ),
     define(
         "available_versions_to_keep",
         ValueType::Integer,
         "100",
-        "storage",
+        SettingSection::Storage,
         "Number of versions to keep in addition to the deployed one.",
     ),
     define(
         "commit_status",
         ValueType::Choice(&["off", "github", "gitlab", "gitea"]),
         r#""off""#,
-        "compiler",
+        SettingSection::Compiler,
         "Forge that receives the status of compiled commits: off, github, gitlab or gitea.",
     ),
     define(
         "commit_status_secret",
         ValueType::Text,
         r#""commit-status-token""#,
-        "compiler",
+        SettingSection::Compiler,
         "Name of the secret with the token for commit_status.",
     ),
     define(
         "commit_status_url",
         ValueType::Text,
         r#""""#,
-        "compiler",
+        SettingSection::Compiler,
         "Base URL of the forge's API. Empty: derived from the address of the repository.",
     ),
     define(
         "environment_metrics_retention",
         ValueType::Integer,
         "336",
-        "storage",
+        SettingSection::Storage,
         "Retention of metrics in hours. 0: unlimited.",
     ),
     define(
         "local_agents",
         ValueType::Patterns,
         "[]",
-        "agent",
+        SettingSection::Agent,
         "Agents that are the machine on which the server runs handlers: names, with * and ? as wildcards. Their \
          files, commands and other machine resources are applied there, as for localhost, internal and the host's own name.",
     ),
@@ -171,14 +172,14 @@ pub(crate) const DEFINITIONS: [Definition; 20] = [
         "notification_retention",
         ValueType::Integer,
         "365",
-        "storage",
+        SettingSection::Storage,
         "Retention of notifications in days.",
     ),
     define(
         "park_after_attempts",
         ValueType::Integer,
         "0",
-        "scheduler",
+        SettingSection::Scheduler,
         "Number of consecutive failures after which a resource is parked, with a notification: it is not retried until a deploy, \
          a repair or a new desired state requests it. 0: never, it is retried at each deploy interval.",
     ),
@@ -186,42 +187,42 @@ pub(crate) const DEFINITIONS: [Definition; 20] = [
         "protected_environment",
         ValueType::Bool,
         "false",
-        "environment",
+        SettingSection::Environment,
         "Protects the environment from being cleared, destroyed or deleted. Only administrators can change this.",
     ),
     define(
         "recompile_backoff",
         ValueType::Number,
         "0.1",
-        "compiler",
+        SettingSection::Compiler,
         "Minimum time between two compiles in seconds.",
     ),
     define(
         "repository_poll_interval",
         ValueType::Number,
         "60.0",
-        "compiler",
+        SettingSection::Compiler,
         "Interval in seconds for polling the branch of the repository; a new commit is compiled. 0: never.",
     ),
     define(
         "reset_deploy_progress_on_start",
         ValueType::Bool,
         "false",
-        "scheduler",
+        SettingSection::Scheduler,
         "Ignores the recorded states of resources when the environment is loaded, and deploys everything again.",
     ),
     define(
         "resource_action_logs_retention",
         ValueType::Integer,
         "7",
-        "storage",
+        SettingSection::Storage,
         "Retention of resource logs in days.",
     ),
     define(
         "server_compile",
         ValueType::Bool,
         "true",
-        "compiler",
+        SettingSection::Compiler,
         "Allows compiles on the server. Otherwise, requests to compile have no effect.",
     ),
 ];

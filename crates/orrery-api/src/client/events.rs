@@ -21,7 +21,8 @@ const LINE_MAX: u64 = 1 << 20;
 pub struct Event {
     /// Position of the event; passed as `last`, the stream resumes after it.
     pub id: Option<String>,
-    /// The change; `None` if too many happened and the client must read everything again.
+    /// The change; `None` if too many happened, or one of a kind that a newer server knows: the
+    /// client must read everything again.
     pub change: Option<ChangeEvent>,
 }
 
@@ -137,16 +138,24 @@ fn read_event(reader: &mut impl BufRead) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ObjectKind;
 
     #[test]
     fn events_are_read_between_comments() {
-        let text = ": hello\n\nid: 7\nevent: change\ndata: {\"kind\": \"agent\",\ndata: \"subject\": \"a\", \"at\": \"t\"}\n\n: still here\n\nid: 8\ndata: gap\n\n";
+        let text = ": hello\n\nid: 7\nevent: change\ndata: {\"kind\": \"agent\",\ndata: \"subject\": \"a\", \"at\": \"2026-11-16T09:30:00Z\"}\n\n: still here\n\nid: 8\ndata: gap\n\n";
         let mut reader = text.as_bytes();
         let first = read_event(&mut reader).unwrap();
         assert_eq!(first.id.as_deref(), Some("7"));
-        assert_eq!(first.change.unwrap().kind, "agent");
+        assert_eq!(first.change.unwrap().kind, ObjectKind::Agent);
         let second = read_event(&mut reader).unwrap();
         assert_eq!((second.id.as_deref(), second.change), (Some("8"), None));
         assert_eq!(read_event(&mut reader), None);
+    }
+
+    #[test]
+    fn a_kind_of_a_newer_server_makes_the_client_read_everything_again() {
+        let mut reader = "id: 9\ndata: {\"kind\": \"moon\", \"subject\": \"a\", \"at\": \"2026-11-16T09:30:00Z\"}\n\n".as_bytes();
+        let event = read_event(&mut reader).unwrap();
+        assert_eq!((event.id.as_deref(), event.change), (Some("9"), None));
     }
 }

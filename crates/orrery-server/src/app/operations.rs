@@ -1,6 +1,6 @@
 //! Operations: requests to the engine of an environment, such as deploys and repairs.
 
-use orrery_api::{DeployRequest, ResourceSelection};
+use orrery_api::{DeployRequest, ResourceSelection, StatusCondition, UnknownValue};
 use orrery_model::{ResourceId, Status};
 use orrery_store::{
     EnvironmentRecord, NewRequest, RequestKind, RequestRecord, Selection, SelectionFilter,
@@ -84,7 +84,7 @@ fn selection(request: DeployRequest) -> Result<Selection, ServerError> {
     }
     let filter = match request.filter {
         Some(ResourceSelection { agent, r#type, value, status, set }) => {
-            let statuses = parse_statuses(&status.join(","))
+            let statuses = select_statuses(&status)
                 .map_err(|reason| ServerError::field("filter.status", reason))?;
             Some(SelectionFilter { agent, entity: r#type, value, statuses, set })
         }
@@ -95,14 +95,19 @@ fn selection(request: DeployRequest) -> Result<Selection, ServerError> {
 
 /// Parses a list of statuses; `!` selects all others.
 pub(crate) fn parse_statuses(text: &str) -> Result<Vec<Status>, String> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let conditions: Result<Vec<StatusCondition>, UnknownValue> = parts.map(str::parse).collect();
+    select_statuses(&conditions.map_err(|error| error.to_string())?)
+}
+
+/// Returns the statuses that conditions select.
+fn select_statuses(conditions: &[StatusCondition]) -> Result<Vec<Status>, String> {
     let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (name, list) = match part.strip_prefix('!') {
-            Some(name) => (name, &mut unwanted),
-            None => (part, &mut wanted),
-        };
-        let status = Status::ALL.into_iter().find(|status| status.as_str() == name);
-        list.push(status.ok_or_else(|| format!("there is no status {name:?}"))?);
+    for condition in conditions {
+        match *condition {
+            StatusCondition::Is(status) => wanted.push(status),
+            StatusCondition::IsNot(status) => unwanted.push(status),
+        }
     }
     if !unwanted.is_empty() {
         if wanted.is_empty() {

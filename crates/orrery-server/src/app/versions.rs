@@ -1,7 +1,7 @@
 //! Versions: their status, and rules for pushed ones. `crate::versions` stores them.
 
 use axum::http::StatusCode;
-use orrery_api::{ReleaseRequest, VersionUpload};
+use orrery_api::{ReleaseRequest, VersionStatus, VersionUpload};
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{EnvironmentRecord, Store, VersionInfo};
 
@@ -16,17 +16,17 @@ use crate::versions::{self, ReleaseOperation, StoredVersion};
 use super::environments::{check_not_deleting, protected};
 
 /// Returns the status of a version, given the one that the engine has accepted.
-pub(crate) fn status(version: &VersionInfo, processed: Option<VersionNumber>) -> &'static str {
+pub(crate) fn status(version: &VersionInfo, processed: Option<VersionNumber>) -> VersionStatus {
     match processed {
-        Some(processed) if processed == version.number => "active",
+        Some(processed) if processed == version.number => VersionStatus::Active,
         Some(processed) if processed > version.number => {
             if version.released {
-                "retired"
+                VersionStatus::Retired
             } else {
-                "skipped_candidate"
+                VersionStatus::SkippedCandidate
             }
         }
-        _ => "candidate",
+        _ => VersionStatus::Candidate,
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
-use orrery_api::Granted;
+use orrery_api::{Granted, RoleName};
 use orrery_model::{Timestamp, TokenId};
 use orrery_store::{EnvironmentRecord, Identity, RoleScope, TokenRecord};
 use serde::{Deserialize, Serialize};
@@ -47,17 +47,17 @@ pub(crate) fn scope_of(
 
 /// Returns the right of a role.
 pub(crate) fn role_right(role: &str) -> Option<Right> {
-    Right::ALL.into_iter().find(|right| right.role() == role)
+    role.parse::<RoleName>().ok().map(Right::from)
 }
 
 /// Converts a role in a scope to its API form.
-pub(crate) fn granted(scope: Scope, role: impl Into<String>) -> Granted {
+pub(crate) fn granted(scope: Scope, role: RoleName) -> Granted {
     let (project, environment) = match scope {
         Scope::Everywhere => (None, None),
         Scope::Project(id) => (Some(id), None),
         Scope::Environment(id) => (None, Some(id)),
     };
-    Granted { role: role.into(), project, environment }
+    Granted { role, project, environment }
 }
 
 /// Authentication method.
@@ -242,7 +242,7 @@ impl Caller {
 
     /// True if the caller has the right in any scope.
     pub(crate) fn may_somewhere(&self, right: Right) -> bool {
-        self.roles().iter().any(|held| role_right(&held.role).is_some_and(|held| held >= right))
+        self.roles().iter().any(|held| Right::from(held.role) >= right)
     }
 
     pub(crate) fn need_somewhere(&self, right: Right) -> Result<(), ServerError> {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orrery_api::{
-    DocumentChange, DocumentChangeKind, DocumentChanges, DocumentProblem, DocumentsApplied,
-    NewClusterDocument,
+    DocumentChange, DocumentChangeKind, DocumentChanges, DocumentProblem, DocumentSeverity,
+    DocumentsApplied, NewClusterDocument,
 };
 use orrery_cluster::document::DocumentKind;
 use orrery_store::{ClusterDocumentRecord, DocumentSnapshot, DocumentWrite, Store, StoreError};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::solvable::unsolvable;
 use super::view::{CatalogView, Change, SentDocuments};
-use super::{Scope, kind_of};
+use super::{Scope, kind_from_api, kind_to_api};
 use crate::error::ServerError;
 use crate::services::Services;
 
@@ -161,7 +161,7 @@ fn admit(
         return Err(ServerError::field("documents", reason));
     }
     let admit = |document: NewClusterDocument| {
-        let kind = kind_of(&document.kind)?;
+        let kind = kind_from_api(document.kind);
         if kind == DocumentKind::Tenant && scope.is_some() {
             let reason = "tenants belong to the installation: a project does not set its quotas";
             return Err(ServerError::field("kind", reason));
@@ -211,7 +211,7 @@ fn problems(
             }
         }
     }
-    all.into_iter().partition(|problem| problem.severity == "error")
+    all.into_iter().partition(|problem| problem.severity == DocumentSeverity::Error)
 }
 
 fn compute_change(
@@ -247,7 +247,7 @@ fn compute_change(
         };
         let is_changed = kind_of_change != DocumentChangeKind::Unchanged;
         changes.push(DocumentChange {
-            kind: kind.id().to_owned(),
+            kind: kind_to_api(*kind),
             name: name.to_owned(),
             change: kind_of_change,
             revision: current,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_api::{DocumentPlace, DocumentProblem, NewClusterDocument};
+use orrery_api::{DocumentPlace, DocumentProblem, DocumentSeverity, NewClusterDocument};
 use orrery_cluster::document::{Catalog, DocumentKind};
 use orrery_cluster::solver::{
     Infeasible, LayoutRequest, SearchLimits, SolveError, smallest_size, solve,
@@ -89,7 +89,7 @@ fn to_api_problem(
     let advice = infeasible.advice();
     DocumentProblem {
         id: "unsolvable-template".to_owned(),
-        severity: "warning".to_owned(),
+        severity: DocumentSeverity::Warning,
         message: format!(
             "template {name} has no layout with {} {nodes}, nor with any other number",
             infeasible.size

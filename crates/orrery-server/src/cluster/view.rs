@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use orrery_api::{DocumentPlace, DocumentProblem, NewClusterDocument};
+use orrery_api::{DocumentPlace, DocumentProblem, DocumentSeverity, NewClusterDocument};
 use orrery_cluster::document::{
     Catalog, CatalogProblem, DocumentFileId, DocumentKind, DocumentLocation, ProblemSeverity,
     line_column,
@@ -164,10 +164,9 @@ impl CatalogView {
         DocumentProblem {
             id: problem.kind.diagnostic_id().to_owned(),
             severity: match problem.severity {
-                ProblemSeverity::Error => "error",
-                ProblemSeverity::Warning => "warning",
-            }
-            .to_owned(),
+                ProblemSeverity::Error => DocumentSeverity::Error,
+                ProblemSeverity::Warning => DocumentSeverity::Warning,
+            },
             message: problem.message.clone(),
             place: self.location(&problem.location, &problem.label),
             related: related.map(|(place, label)| self.location(place, label)).collect(),

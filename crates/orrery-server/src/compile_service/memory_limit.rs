@@ -1,6 +1,6 @@
 //! Reports the memory limit as the cause of failures, in whichever program it strikes.
 
-use orrery_api::CompileProblem;
+use orrery_api::{CompileProblem, ProblemCategory};
 use orrery_base::byte_size;
 
 /// Messages about exhausted memory: of this program, Python, git, and the system.
@@ -24,7 +24,7 @@ pub(super) fn is_exhausted(text: &str) -> bool {
 /// Builds the problem of a compile that needed more than `limit` bytes.
 pub(super) fn limit_problem(limit: u64) -> CompileProblem {
     CompileProblem {
-        category: "limit".to_owned(),
+        category: ProblemCategory::Limit,
         r#type: "Memory".to_owned(),
         message: format!(
             "the compile exceeded its memory limit of {}",
@@ -47,7 +47,7 @@ fn help(limit: u64) -> String {
 pub(super) fn explain(problems: Vec<CompileProblem>, limit: Option<u64>) -> Vec<CompileProblem> {
     let Some(limit) = limit else { return problems };
     let mut explained = Vec::with_capacity(problems.len() + 1);
-    let is_explained = problems.iter().any(|one| one.category == "limit");
+    let is_explained = problems.iter().any(|one| one.category == ProblemCategory::Limit);
     if !is_explained && problems.iter().any(|one| is_exhausted(&one.message)) {
         explained.push(limit_problem(limit));
     }
@@ -74,7 +74,7 @@ mod tests {
         let limit = Some(700 << 20);
         let python =
             explain(vec![of("Exception in plugin std::sequence\nMemoryError:", None)], limit);
-        assert_eq!((python.len(), &*python[0].category), (2, "limit"));
+        assert_eq!((python.len(), python[0].category), (2, ProblemCategory::Limit));
         assert!(python[0].message.contains("700 MiB"), "{python:?}");
         assert!(python[0].help.as_ref().unwrap().contains("--compile-memory"), "{python:?}");
         let own = explain(vec![of("too large", Some("a higher limit: --max-memory MIB"))], limit);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use orrery_api::{UploadScope, VersionUpload};
+use orrery_api::{ProblemCategory, UploadScope, VersionUpload};
 use orrery_model::VersionNumber;
 use orrery_store::{
     CompileFailure, CompileRequest, ContentHash, ContentHolder, ContentView, EnvironmentKey,
@@ -161,11 +161,11 @@ fn to_run_error(error: ServerError) -> RunError {
                 "the environment is bound to the project {bound:?}, and the repository has the project \
                  {declared:?}; to rebind it: orrery environment update --model-project {declared}"
             );
-            RunError::failed("export_error", "other-project", text)
+            RunError::failed(ProblemCategory::Export, "other-project", text)
         }
         error => {
             let problem = error.problem();
-            RunError::failed("export_error", &problem.code, problem.to_string())
+            RunError::failed(ProblemCategory::Export, &problem.code, problem.to_string())
         }
     }
 }
@@ -201,7 +201,7 @@ fn version_info(run: &Run<'_>, upload: &VersionUpload) -> Map<String, Value> {
 /// Stores the contents that the environment does not have yet. Contents of other environments are
 /// handed over like new ones.
 fn store_contents(run: &mut Run<'_>, contents: &BTreeMap<String, u64>) -> Result<(), RunError> {
-    let wrong = |text: String| RunError::failed("stage_error", "Contents", text);
+    let wrong = |text: String| RunError::failed(ProblemCategory::Stage, "Contents", text);
     let mut hashes = Vec::with_capacity(contents.len());
     for name in contents.keys() {
         hashes.push(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orrery_api::CompileProblem;
+use orrery_api::{CompileProblem, ProblemCategory};
 use orrery_base::clock::monotonic;
 use orrery_sandbox::{Confinement, LIMIT_EXCEEDED, MESSAGE_PREFIX};
 use orrery_store::{
@@ -56,9 +56,13 @@ impl From<StoreError> for RunError {
 }
 
 impl RunError {
-    pub(super) fn failed(category: &str, r#type: &str, message: impl Into<String>) -> Self {
+    pub(super) fn failed(
+        category: ProblemCategory,
+        r#type: &str,
+        message: impl Into<String>,
+    ) -> Self {
         let problem = CompileProblem {
-            category: category.to_owned(),
+            category,
             r#type: r#type.to_owned(),
             message: message.into(),
             ..CompileProblem::default()
@@ -228,8 +232,9 @@ impl Run<'_> {
             return Ok(Some(ExportedVersion { number, unchanged: false }));
         }
         let confinement = self.options.isolation.confinement(self.environment.key);
-        self.confinement = confinement
-            .map_err(|error| RunError::failed("stage_error", "Isolation", error.to_string()))?;
+        self.confinement = confinement.map_err(|error| {
+            RunError::failed(ProblemCategory::Stage, "Isolation", error.to_string())
+        })?;
         self.init()?;
         let installing = self.fetch_sources()?;
         self.check_links()?;
@@ -245,7 +250,7 @@ impl Run<'_> {
         }
         let Some(upload) = result.upload else {
             let text = "the compiler succeeded without a result; see its output";
-            return Err(RunError::failed("stage_error", "NoResult", text));
+            return Err(RunError::failed(ProblemCategory::Stage, "NoResult", text));
         };
         if !self.request.export {
             return Ok(None);
@@ -265,7 +270,7 @@ impl Run<'_> {
             self.recorder.record_line(true, &error.to_string());
         }
         self.recorder.end(i64::from(done.is_err()))?;
-        done.map_err(|error| RunError::failed("stage_error", name, error.to_string()))
+        done.map_err(|error| RunError::failed(ProblemCategory::Stage, name, error.to_string()))
     }
 
     /// Runs a stage as a child process.
@@ -289,18 +294,18 @@ impl Run<'_> {
                 // The sandbox names the limit in its output.
                 let detail = tail.lines().find_map(|line| line.strip_prefix(MESSAGE_PREFIX));
                 let detail = detail.unwrap_or("a limit was exceeded");
-                (code, Some(RunError::failed("limit", "Sandbox", detail)))
+                (code, Some(RunError::failed(ProblemCategory::Limit, "Sandbox", detail)))
             }
             Ok(End::Exit(code)) => {
                 let detail = last_lines(&tail);
                 let text = format!("{shown} failed (exit status {code}){detail}");
-                (code, Some(RunError::failed("stage_error", name, text)))
+                (code, Some(RunError::failed(ProblemCategory::Stage, name, text)))
             }
             Ok(End::TimedOut) => {
                 let seconds = self.options.time_max.as_secs();
                 let text = format!("the compile took longer than {seconds} s and was ended");
                 self.recorder.record_line(true, &text);
-                (-1, Some(RunError::failed("limit", "Timeout", text)))
+                (-1, Some(RunError::failed(ProblemCategory::Limit, "Timeout", text)))
             }
             Ok(End::Stopped) => {
                 self.recorder.check()?;
@@ -309,7 +314,7 @@ impl Run<'_> {
             Err(error) => {
                 let text = format!("{shown} could not be started: {error}");
                 self.recorder.record_line(true, &text);
-                (-1, Some(RunError::failed("stage_error", name, text)))
+                (-1, Some(RunError::failed(ProblemCategory::Stage, name, text)))
             }
         };
         self.recorder.end(returncode)?;
@@ -367,7 +372,7 @@ impl Run<'_> {
 
     /// Rejects sources with symbolic links to files of the server.
     fn check_links(&self) -> Result<(), RunError> {
-        let failed = |text: String| RunError::failed("stage_error", "EscapingLink", text);
+        let failed = |text: String| RunError::failed(ProblemCategory::Stage, "EscapingLink", text);
         let project = self.workdir.project();
         match symlinks::find_escaping(&project) {
             Ok(None) => Ok(()),
@@ -400,14 +405,14 @@ impl Run<'_> {
         if !self.workdir.has_checkout_of(&origin) {
             // Another repository, or an incomplete clone.
             self.workdir.wipe().map_err(|error| {
-                RunError::failed("stage_error", "Cloning repository", error.to_string())
+                RunError::failed(ProblemCategory::Stage, "Cloning repository", error.to_string())
             })?;
             let command = repository.clone_into(&project);
             let branch = repository.branch.clone();
             self.stage("Cloning repository", &command)
                 .map_err(|stop| stop.while_fetching().with_missing_branch(&branch))?;
             self.workdir.record_origin(&origin).map_err(|error| {
-                RunError::failed("stage_error", "Cloning repository", error.to_string())
+                RunError::failed(ProblemCategory::Stage, "Cloning repository", error.to_string())
             })?;
             self.fetched = self.pinned_commit.is_none();
             self.restore_commit(&repository)?;
@@ -502,14 +507,17 @@ impl Run<'_> {
             // Errors of the compiler take precedence over its exit status, unless a limit caused
             // it.
             (Err(RunError::Failed(failed)), Ok(mut result)) if !result.errors.is_empty() => {
-                let limits = failed.problems.into_iter().filter(|one| one.category == "limit");
+                let limits = failed
+                    .problems
+                    .into_iter()
+                    .filter(|one| one.category == ProblemCategory::Limit);
                 result.errors.splice(0..0, limits);
                 Ok(result)
             }
             (Err(stop), _) => Err(stop),
             (Ok(()), Err(error)) => {
                 let text = format!("the compiler's result cannot be read: {error}");
-                Err(RunError::failed("stage_error", name, text))
+                Err(RunError::failed(ProblemCategory::Stage, name, text))
             }
         }
     }
@@ -538,13 +546,13 @@ impl Run<'_> {
             memory_max: self.options.memory_max,
         };
         let mut input = serde_json::to_vec(&job)
-            .map_err(|error| RunError::failed("stage_error", name, error.to_string()))?;
+            .map_err(|error| RunError::failed(ProblemCategory::Stage, name, error.to_string()))?;
         input.push(b'\n');
         let program = self.options.program.clone();
         // A new checkout has removed them.
         self.workdir
             .make_writable(self.confinement.as_ref())
-            .map_err(|error| RunError::failed("stage_error", name, error.to_string()))?;
+            .map_err(|error| RunError::failed(ProblemCategory::Stage, name, error.to_string()))?;
         let confinement = self.confinement.clone().and_then(|confinement| {
             confinement::for_task(task, confinement, &self.workdir, self.options)
         });

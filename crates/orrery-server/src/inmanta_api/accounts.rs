@@ -254,7 +254,7 @@ pub(super) async fn roles(request: InmantaRequest) -> ApiResult {
 
 pub(super) async fn change_roles(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["name"])?;
-    let names: Vec<&str> = Right::ALL.into_iter().map(Right::role).collect();
+    let names: Vec<&str> = Right::ALL.into_iter().map(|right| right.role().as_str()).collect();
     Err(bad_request(format!(
         "the roles are {}; they are neither made nor deleted",
         names.join(", ")
@@ -330,7 +330,7 @@ async fn create_environment_token(
 ) -> Result<SecretText, ServerError> {
     request.caller.need_interactive_login()?;
     let account = request.caller.need_account()?;
-    let role = token_role(client_types)?.role().to_owned();
+    let role = token_role(client_types)?.role().to_string();
     let grants = TokenGrants { role, verbs: None, groups: None };
     let grants = serde_json::to_value(grants)
         .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;

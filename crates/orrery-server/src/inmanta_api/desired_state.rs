@@ -45,7 +45,7 @@ pub(super) async fn list(request: InmantaRequest) -> ApiResult {
         let number = Key::Number(i64::from(version.number.0));
         let fits = wanted.in_ranges("version", Form::Number, &number)?
             && wanted.in_ranges("date", Form::Time, &Key::Time(version.made_at))?
-            && wanted.matches("status", status(version, processed))
+            && wanted.matches("status", status(version, processed).as_str())
             && released.is_none_or(|released| released == version.released);
         if !fits {
             continue;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use orrery_api::{Actions, Agent, Page, PlacementAnswer, PlacementRequest, Transitioning};
+use orrery_api::{
+    Actions, Agent, AgentStatus, Page, PlacementAnswer, PlacementRequest, Transitioning,
+};
 use orrery_model::{Inventory, Status};
 use orrery_store::{AgentRecord, EnvironmentKey, EnvironmentRecord, ServedName, Store, StoreError};
 use serde::Deserialize;
@@ -42,25 +44,27 @@ fn agent_view(
     }
     let actions = permitted_actions(caller, environment, actions);
     let own = counted.counts.iter().filter(|count| count.agent == record.name);
-    let by_status: BTreeMap<String, u64> =
-        own.clone().map(|count| (count.status.as_str().to_owned(), count.count)).collect();
+    let by_status: BTreeMap<Status, u64> =
+        own.clone().map(|count| (count.status, count.count)).collect();
     let is_reachable = served.is_none_or(|served| served.gateway.is_some());
     let placement = around.inventory.placement_of(&record.name);
     // An agent without machine resources is only a queue, which needs no machine.
     let lacks_machine = !placement.has_machine()
-        && by_status.get(Status::Unavailable.as_str()).is_some_and(|count| *count > 0);
+        && by_status.get(&Status::Unavailable).is_some_and(|count| *count > 0);
     let placement = placement::to_view(&record.name, &placement);
     let status = match (record.paused, around.has_engine && is_reachable) {
-        (true, _) => "paused",
-        (false, _) if lacks_machine => "unavailable",
-        (false, true) => "up",
-        (false, false) => "down",
+        (true, _) => AgentStatus::Paused,
+        (false, _) if lacks_machine => AgentStatus::Unavailable,
+        (false, true) => AgentStatus::Up,
+        (false, false) => AgentStatus::Down,
     };
-    let runs = by_status.get(Status::Deploying.as_str()).is_some_and(|count| *count > 0);
+    let runs = by_status.get(&Status::Deploying).is_some_and(|count| *count > 0);
     let (transitioning, message) = match status {
-        "paused" if runs => (Transitioning::Yes, "finishing running handlers before the pause"),
-        "unavailable" => (Transitioning::Error, &*placement.reason),
-        "down" if !is_reachable => {
+        AgentStatus::Paused if runs => {
+            (Transitioning::Yes, "finishing running handlers before the pause")
+        }
+        AgentStatus::Unavailable => (Transitioning::Error, &*placement.reason),
+        AgentStatus::Down if !is_reachable => {
             (Transitioning::Error, "the remote agent that serves it is not connected")
         }
         _ => (Transitioning::No, ""),
@@ -70,7 +74,7 @@ fn agent_view(
         transitioning,
         transitioning_message,
         placement,
-        status: status.to_owned(),
+        status,
         remote_agent: served.map(|served| served.agent.uuid()),
         paused: record.paused,
         unpause_on_resume: record.unpause_on_resume,

@@ -47,8 +47,10 @@ pub(super) struct AuditParameters {
     /// Method and route, such as `POST /api/v1/projects`.
     action: Option<String>,
     /// Start time, inclusive (RFC 3339).
+    #[param(format = DateTime)]
     since: Option<String>,
     /// End time, exclusive (RFC 3339).
+    #[param(format = DateTime)]
     until: Option<String>,
     /// Cursor: end of the previous page.
     after: Option<i64>,

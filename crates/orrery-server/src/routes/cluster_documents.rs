@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{
-    ClusterDocument, DocumentChangeKind, DocumentChanges, DocumentsApplied, NewClusterDocument,
-    Page, Problem, SolveAnswer, SolveRequest,
+    ClusterDocument, ClusterDocumentKind, DocumentChangeKind, DocumentChanges, DocumentsApplied,
+    NewClusterDocument, Page, Problem, SolveAnswer, SolveRequest,
 };
 use orrery_cluster::document::DocumentKind;
 use orrery_model::ProjectId;
@@ -18,12 +18,12 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::auth::{Caller, WithAuditDetail};
-use crate::cluster::{self, Author, Scope, content_of, kind_of};
+use crate::cluster::{self, Author, Scope, content_of, kind_of, kind_to_api};
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, Query, etag, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
 
-use super::time;
+use super::{parse_stored, time};
 
 /// Maximum number of document names in an audit entry.
 const AUDITED_NAMES_MAX: usize = 20;
@@ -32,7 +32,8 @@ const AUDITED_NAMES_MAX: usize = 20;
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListFilter {
-    /// Kind: `provider`, `hardware`, `image`, `service`, `partial`, `template` or `tenant`.
+    /// Kind.
+    #[param(value_type = Option<ClusterDocumentKind>)]
     kind: Option<String>,
     /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
@@ -61,7 +62,10 @@ pub(super) struct Section {
 /// Settings of providers may be credentials and are for administrators.
 const FOR_ADMINISTRATORS: &str = "provisioner";
 
-fn document_view(caller: &Caller, record: ClusterDocumentRecord) -> ClusterDocument {
+fn document_view(
+    caller: &Caller,
+    record: ClusterDocumentRecord,
+) -> Result<ClusterDocument, StoreError> {
     let mut content = content_of(&record);
     let project = record.project.map(Uuid::from);
     let is_partly_hidden = record.kind == DocumentKind::Provider.id()
@@ -69,8 +73,8 @@ fn document_view(caller: &Caller, record: ClusterDocumentRecord) -> ClusterDocum
     if let (true, Some(Value::Object(fields))) = (is_partly_hidden, &mut content) {
         fields.shift_remove(FOR_ADMINISTRATORS);
     }
-    ClusterDocument {
-        kind: record.kind,
+    Ok(ClusterDocument {
+        kind: parse_stored("kind of a document", &record.kind)?,
         name: record.name,
         project,
         revision: record.revision,
@@ -78,7 +82,7 @@ fn document_view(caller: &Caller, record: ClusterDocumentRecord) -> ClusterDocum
         created: time(record.created),
         changed: time(record.changed),
         changed_by: record.changed_by,
-    }
+    })
 }
 
 fn has_right(caller: &Caller, right: Right, scope: Scope) -> bool {
@@ -114,7 +118,8 @@ async fn list(
         .await?;
     let (found, next) = take_page(found, limit, |one| (one.kind.clone(), one.name.clone()));
     let visible = found.into_iter().filter(|one| is_visible(&caller, &one.kind));
-    Ok(Json(Page { items: visible.map(|one| document_view(&caller, one)).collect(), next }))
+    let items = visible.map(|one| document_view(&caller, one)).collect::<Result<_, _>>()?;
+    Ok(Json(Page { items, next }))
 }
 
 /// Finds a document in a project, then in the installation.
@@ -150,7 +155,7 @@ async fn show(
             .get(DocumentName { project, kind: kind.id(), name: &name }, revision)
     })
     .await?;
-    Ok((etag(found.revision), Json(document_view(&caller, found))))
+    Ok((etag(found.revision), Json(document_view(&caller, found)?)))
 }
 
 async fn put(
@@ -168,6 +173,7 @@ async fn put(
         let reason = format!("is {other} in the document, and {name} in the address");
         return Err(ServerError::field("name", reason));
     }
+    let kind = kind_to_api(known);
     let document = NewClusterDocument { kind, content, revision: expected };
     let author = Author { name: caller.name.clone(), scope };
     let changes = DocumentChanges { documents: vec![document], dry_run: false };
@@ -175,7 +181,7 @@ async fn put(
     let change = applied.documents.into_iter().next();
     let change = change.ok_or_else(|| ServerError::Internal("no change".to_owned()))?;
     let revision = change.revision;
-    let stored = find(&app, scope, move |records, project| {
+    let kept = find(&app, scope, move |records, project| {
         let name = DocumentName { project, kind: known.id(), name: &name };
         records.cluster_documents().get(name, Some(revision))
     })
@@ -185,7 +191,7 @@ async fn put(
         DocumentChangeKind::Updated | DocumentChangeKind::Unchanged => StatusCode::OK,
     };
     let detail = format!("{} {}: revision {revision}", change.kind, change.name);
-    Ok(WithAuditDetail(detail, (status, etag(revision), Json(document_view(&caller, stored)))))
+    Ok(WithAuditDetail(detail, (status, etag(revision), Json(document_view(&caller, kept)?))))
 }
 
 async fn delete(
@@ -221,10 +227,8 @@ async fn history(
     })
     .await?;
     let (found, next) = take_page(found, limit, |one| one.revision);
-    Ok(Json(Page {
-        items: found.into_iter().map(|one| document_view(&caller, one)).collect(),
-        next,
-    }))
+    let items = found.into_iter().map(|one| document_view(&caller, one));
+    Ok(Json(Page { items: items.collect::<Result<_, _>>()?, next }))
 }
 
 async fn apply(

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
     Actions, Compile, CompileDetails, CompileOutput, CompileProblem, CompileStage, CompileState,
-    NewCompile, OutputStream, Page, Transitioning,
+    NewCompile, OutputStream, Page, ProblemCategory, Transitioning,
 };
 use orrery_model::{CompileId, Timestamp};
 use orrery_store::{
@@ -39,7 +39,15 @@ fn path_of(environment: &EnvironmentRecord, id: CompileId) -> String {
 
 fn problems(record: &CompileRecord) -> Vec<CompileProblem> {
     let errors = record.data.as_ref().and_then(|data| data.get("errors")).cloned();
-    errors.and_then(|errors| serde_json::from_value(errors).ok()).unwrap_or_default()
+    let read = errors.map_or_else(|| Ok(Vec::new()), serde_json::from_value);
+    read.unwrap_or_else(|error| {
+        vec![CompileProblem {
+            category: ProblemCategory::Stage,
+            r#type: "UnreadableErrors".to_owned(),
+            message: format!("the stored errors cannot be read: {error}"),
+            ..CompileProblem::default()
+        }]
+    })
 }
 
 fn compile_view(
@@ -59,7 +67,9 @@ fn compile_view(
             let problems = problems(&record);
             let first = problems.first();
             let state = match first {
-                Some(problem) if problem.category == "cancelled" => CompileState::Cancelled,
+                Some(problem) if problem.category == ProblemCategory::Cancelled => {
+                    CompileState::Cancelled
+                }
                 _ => CompileState::Failed,
             };
             let text = first.map(|problem| problem.message.clone());

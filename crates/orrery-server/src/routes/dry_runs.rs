@@ -1,10 +1,13 @@
 //! Dry runs: predicted changes of a version.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{
-    Actions, AttributeChange, DryRun, DryRunChange, Operation, Page, SourceLocation, Transitioning,
+    Actions, AttributeChange, DryRun, DryRunCause, DryRunChange, DryRunRisk, DryRunStatus,
+    Operation, Page, SourceLocation, Transitioning,
 };
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{DryRunRecord, DryRunResult, EnvironmentRecord, StoreError};
@@ -20,14 +23,14 @@ use crate::extract::{InEnvironment, Path, Query, page_limit, parse_cursor, take_
 use crate::state::ServerState;
 use crate::versions::version_info;
 
-use super::{environments, operations, permitted_actions, time};
+use super::{environments, operations, parse_filter, parse_stored, permitted_actions, time};
 
 fn dry_run_view(
     caller: &Caller,
     environment: &EnvironmentRecord,
     record: DryRunRecord,
     counts: Vec<(String, u64)>,
-) -> DryRun {
+) -> Result<DryRun, StoreError> {
     let mut actions = Actions::new();
     if record.finished.is_some() && !environment.halted && !environment.deleting {
         // Repeats the dry run, to see the current differences.
@@ -40,18 +43,22 @@ fn dry_run_view(
         Some(_) => (Transitioning::No, String::new()),
         None => (Transitioning::Yes, format!("{} of {} to do", record.todo, record.total)),
     };
-    DryRun {
+    let mut by_status = BTreeMap::new();
+    for (status, count) in counts {
+        by_status.insert(parse_stored("status of a dry run", &status)?, count);
+    }
+    Ok(DryRun {
         id: record.uuid.uuid(),
         version: record.version.0,
         created: time(record.created),
         finished: record.finished.map(time),
         total: record.total,
         todo: record.todo,
-        by_status: counts.into_iter().collect(),
+        by_status,
         transitioning,
         transitioning_message: message,
         actions,
-    }
+    })
 }
 
 /// Starts a dry run of a version. The outcome of the operation contains its id.
@@ -101,7 +108,7 @@ pub(super) async fn list(
             let mut items = Vec::with_capacity(found.len());
             for record in found {
                 let counts = store.dry_runs().counts(record.uuid)?;
-                items.push(dry_run_view(&caller, &environment, record, counts));
+                items.push(dry_run_view(&caller, &environment, record, counts)?);
             }
             Ok((items, next))
         })
@@ -124,7 +131,7 @@ pub(super) async fn get(
             let record = store.dry_runs().get(environment.key, id.into())?;
             check_version(&record, number)?;
             let counts = store.dry_runs().counts(id.into())?;
-            Ok(dry_run_view(&caller, &environment, record, counts))
+            dry_run_view(&caller, &environment, record, counts)
         })
         .await?;
     Ok(Json(found))
@@ -142,8 +149,8 @@ fn check_version(record: &DryRunRecord, number: u32) -> Result<(), StoreError> {
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ChangesFilter {
-    /// Status: `added`, `deleted`, `modified`, `unmodified`, `agent_down`, `undefined`,
-    /// `skipped_for_undefined`, `failed`.
+    /// Status.
+    #[param(value_type = Option<DryRunStatus>)]
     status: Option<String>,
     /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
@@ -152,28 +159,19 @@ pub(super) struct ChangesFilter {
     after: Option<String>,
 }
 
-const STATUSES: [&str; 8] = [
-    "added",
-    "deleted",
-    "modified",
-    "unmodified",
-    "agent_down",
-    "undefined",
-    "skipped_for_undefined",
-    "failed",
-];
-
 /// Data of a resource as a whole, beside its attributes.
 #[derive(Debug, Default, Deserialize)]
 struct ResourcePrediction {
-    cause: Option<String>,
-    risk: Option<String>,
+    cause: Option<DryRunCause>,
+    risk: Option<DryRunRisk>,
     source: Option<SourceLocation>,
 }
 
 /// Parses attributes in both stored forms: a list, or an object by name. A list entry without a
 /// name describes the resource as a whole.
-fn changes(value: Value) -> (Vec<AttributeChange>, ResourcePrediction) {
+fn changes(value: Value) -> Result<(Vec<AttributeChange>, ResourcePrediction), StoreError> {
+    let unreadable =
+        |error: serde_json::Error| StoreError::Unreadable(format!("result of a dry run: {error}"));
     let mut whole = ResourcePrediction::default();
     let attributes = match value {
         Value::Object(object) => object
@@ -188,18 +186,19 @@ fn changes(value: Value) -> (Vec<AttributeChange>, ResourcePrediction) {
             let (named, other): (Vec<Value>, Vec<Value>) =
                 list.into_iter().partition(|one| one.get("name").is_some());
             if let Some(other) = other.into_iter().next() {
-                whole = serde_json::from_value(other).unwrap_or_default();
+                whole = serde_json::from_value(other).map_err(unreadable)?;
             }
-            serde_json::from_value(Value::Array(named)).unwrap_or_default()
+            serde_json::from_value(Value::Array(named)).map_err(unreadable)?
         }
         _ => Vec::new(),
     };
-    (attributes, whole)
+    Ok((attributes, whole))
 }
 
-fn change_view(result: DryRunResult) -> DryRunChange {
-    let (changes, ResourcePrediction { cause, risk, source }) = changes(result.changes);
-    DryRunChange { resource: result.resource, status: result.status, changes, cause, risk, source }
+fn change_view(result: DryRunResult) -> Result<DryRunChange, StoreError> {
+    let (changes, ResourcePrediction { cause, risk, source }) = changes(result.changes)?;
+    let status = parse_stored("status of a dry run", &result.status)?;
+    Ok(DryRunChange { resource: result.resource, status, changes, cause, risk, source })
 }
 
 /// Lists the results of a dry run by resource id.
@@ -214,18 +213,16 @@ pub(super) async fn results(
 ) -> Result<Json<Page<DryRunChange>>, ServerError> {
     let limit = page_limit(filter.limit)?;
     let after: String = filter.after.as_deref().map(parse_cursor).transpose()?.unwrap_or_default();
-    if let Some(status) = filter.status.as_deref().filter(|status| !STATUSES.contains(status)) {
-        let text = format!("status: {status:?} is none of {}", STATUSES.join(", "));
-        return Err(ServerError::rule("bad-filter", text));
-    }
+    let status: Option<DryRunStatus> = parse_filter("status", filter.status.as_deref())?;
     let found = app
         .with_store(move |store| {
             let record = store.dry_runs().get(environment.key, id.into())?;
             check_version(&record, number)?;
-            let status = filter.status.as_deref();
+            let status = status.map(DryRunStatus::as_str);
             store.dry_runs().results(id.into(), status, &after, limit + 1)
         })
         .await?;
     let (found, next) = take_page(found, limit, |result| result.resource.clone());
-    Ok(Json(Page { items: found.into_iter().map(change_view).collect(), next }))
+    let items = found.into_iter().map(change_view).collect::<Result<_, _>>()?;
+    Ok(Json(Page { items, next }))
 }

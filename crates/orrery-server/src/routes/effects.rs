@@ -14,7 +14,7 @@ use crate::state::ServerState;
 use super::{operations, time};
 
 /// Lists unknown effects: non-repeatable, begun, and with a lost outcome.
-#[utoipa::path(get, path = "/api/v1/environments/{environment}/unknown-effects", tag = "operations",
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/unknown-effects", tag = "operations", operation_id = "unknown_effects",
     params(("environment" = Uuid, Path)),
     responses((status = 200, description = "All items", body = UnknownEffects)))]
 pub(super) async fn list(

@@ -92,12 +92,9 @@ impl View {
                 Some(visible?)
             }
         };
-        Some(ChangeEvent {
-            environment,
-            kind: note.kind.clone(),
-            subject: note.subject.clone(),
-            at: time(note.at),
-        })
+        // A kind that this program does not know was written by a newer one, for newer clients.
+        let kind = note.kind.parse().ok()?;
+        Some(ChangeEvent { environment, kind, subject: note.subject.clone(), at: time(note.at) })
     }
 
     fn environment(&self) -> Option<EnvironmentKey> {

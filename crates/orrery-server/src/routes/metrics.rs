@@ -35,8 +35,10 @@ pub(super) struct Filter {
     /// `orchestrator.compile_rate`. Default: all.
     metrics: Option<String>,
     /// Start time (RFC 3339). Default: an hour ago.
+    #[param(format = DateTime)]
     start: Option<String>,
     /// End time, exclusive (RFC 3339). Default: now.
+    #[param(format = DateTime)]
     end: Option<String>,
     /// Number of intervals.
     #[param(minimum = 1, maximum = 1000)]

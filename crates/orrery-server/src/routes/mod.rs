@@ -31,9 +31,11 @@ pub(crate) mod users;
 mod versions;
 mod webhooks;
 
-use orrery_api::{Actions, ChangeEvent, Problem};
+use std::str::FromStr;
+
+use orrery_api::{Actions, ChangeEvent, Problem, Time, UnknownValue};
 use orrery_model::Timestamp;
-use orrery_store::EnvironmentRecord;
+use orrery_store::{EnvironmentRecord, StoreError};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -42,9 +44,23 @@ use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::state::ServerState;
 
-/// Formats a time for the API.
-pub(crate) fn time(at: orrery_model::Timestamp) -> String {
-    at.to_string()
+/// Converts a time for the API.
+pub(crate) fn time(at: Timestamp) -> Time {
+    Time(at)
+}
+
+/// Parses a value of a closed set that the store holds as text.
+fn parse_stored<T: FromStr<Err = UnknownValue>>(name: &str, text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(|error| StoreError::Unreadable(format!("{name}: {error}")))
+}
+
+/// Parses a filter that is a value of a closed set.
+fn parse_filter<T: FromStr<Err = UnknownValue>>(
+    name: &str,
+    text: Option<&str>,
+) -> Result<Option<T>, ServerError> {
+    let read = text.map(str::parse).transpose();
+    read.map_err(|error: UnknownValue| ServerError::rule("bad-filter", format!("{name}: {error}")))
 }
 
 /// Parses a time of a request.

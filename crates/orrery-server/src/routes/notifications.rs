@@ -2,9 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
-use orrery_api::{Notification, NotificationUpdate, Page};
+use orrery_api::{Notification, NotificationSeverity, NotificationUpdate, Page};
 use orrery_model::Timestamp;
-use orrery_store::{NotificationFilter, NotificationRecord};
+use orrery_store::{NotificationFilter, NotificationRecord, StoreError};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -13,22 +13,20 @@ use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
 
-use super::time;
+use super::{parse_filter, parse_stored, time};
 
-const SEVERITIES: [&str; 5] = ["message", "info", "success", "warning", "error"];
-
-fn notification_view(record: NotificationRecord) -> Notification {
-    Notification {
+fn notification_view(record: NotificationRecord) -> Result<Notification, StoreError> {
+    Ok(Notification {
         id: record.uuid.uuid(),
         created: time(record.created),
         title: record.title,
         message: record.message,
-        severity: record.severity,
+        severity: parse_stored("severity", &record.severity)?,
         uri: record.uri,
         compile: record.compile.map(Uuid::from),
         read: record.read,
         cleared: record.cleared,
-    }
+    })
 }
 
 /// Filter of the list of notifications.
@@ -39,7 +37,8 @@ pub(super) struct Filter {
     read: Option<bool>,
     /// Cleared, or not.
     cleared: Option<bool>,
-    /// Severity: `message`, `info`, `success`, `warning`, `error`.
+    /// Severity.
+    #[param(value_type = Option<NotificationSeverity>)]
     severity: Option<String>,
     /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
@@ -59,23 +58,22 @@ pub(super) async fn list(
 ) -> Result<Json<Page<Notification>>, ServerError> {
     let limit = page_limit(filter.limit)?;
     let after: Option<(i64, Uuid)> = filter.after.as_deref().map(parse_cursor).transpose()?;
-    if let Some(severity) = filter.severity.as_deref().filter(|name| !SEVERITIES.contains(name)) {
-        let text = format!("severity: {severity:?} is none of {}", SEVERITIES.join(", "));
-        return Err(ServerError::rule("bad-filter", text));
-    }
+    let severity: Option<NotificationSeverity> =
+        parse_filter("severity", filter.severity.as_deref())?;
     let found = app
         .with_store(move |store| {
             let wanted = NotificationFilter {
                 read: filter.read,
                 cleared: filter.cleared,
-                severity: filter.severity.as_deref(),
+                severity: severity.map(NotificationSeverity::as_str),
             };
             let after = after.map(|(at, id)| (Timestamp(at), id.into()));
             store.notifications().list(environment.key, &wanted, after, limit + 1)
         })
         .await?;
     let (found, next) = take_page(found, limit, |record| (record.created.0, record.uuid.uuid()));
-    Ok(Json(Page { items: found.into_iter().map(notification_view).collect(), next }))
+    let items = found.into_iter().map(notification_view).collect::<Result<_, _>>()?;
+    Ok(Json(Page { items, next }))
 }
 
 /// Returns a notification.
@@ -89,7 +87,7 @@ pub(super) async fn get(
 ) -> Result<Json<Notification>, ServerError> {
     let found =
         app.with_store(move |store| store.notifications().get(environment.key, id.into())).await?;
-    Ok(Json(notification_view(found)))
+    Ok(Json(notification_view(found)?))
 }
 
 /// Marks a notification as read or cleared.
@@ -110,5 +108,5 @@ pub(super) async fn update(
             store.notifications().update(environment.key, id, read, cleared, now)
         })
         .await?;
-    Ok(Json(notification_view(changed)))
+    Ok(Json(notification_view(changed)?))
 }

@@ -148,10 +148,10 @@ pub(super) async fn report(
         .with_store(move |store| {
             let (request, latest) = find_request(store, key, id)?;
             let selection = SelectedResources::from_request(store, key, &request)?;
-            let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
+            let mut by_status: BTreeMap<Status, u64> = BTreeMap::new();
             let mut count = |status: Status, count: u64| {
                 if status != Status::Orphaned && count > 0 {
-                    *by_status.entry(status.as_str().to_owned()).or_default() += count;
+                    *by_status.entry(status).or_default() += count;
                 }
             };
             if selection.is_all() {

@@ -4,7 +4,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use orrery_api::{Actions, DeployRequest, Operation, OperationProgress, Page, Transitioning};
+use orrery_api::{
+    Actions, DeployRequest, Operation, OperationKind, OperationProgress, Page, Transitioning,
+};
 use orrery_store::{
     EnvironmentRecord, ProgressRecord, RequestKey, RequestRecord, RequestResult, RunProgress,
 };
@@ -44,7 +46,7 @@ pub(super) fn operation_view(environment: &EnvironmentRecord, record: RequestRec
     });
     Operation {
         id: record.uuid.uuid(),
-        kind: record.kind.name().to_owned(),
+        kind: record.kind.name().parse().unwrap_or(OperationKind::Unknown),
         request: request_parameters(record.kind.payload()),
         created: time(record.created),
         taken: record.taken.map(time),

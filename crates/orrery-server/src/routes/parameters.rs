@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use orrery_api::{Page, Parameter, ParameterSet, ParameterUpdate};
+use orrery_api::{Page, Parameter, ParameterSet, ParameterUpdate, ValueSource};
 use orrery_model::Timestamp;
 use orrery_store::{
     CompileRequest, EnvironmentRecord, NewCompileRecord, NewParameter, OnParameterChanged,
@@ -29,16 +29,16 @@ const NAME_MAX: usize = 1024;
 
 fn parameter_view(parameter: orrery_store::StoredParameter, now: Timestamp) -> Parameter {
     let source = match parameter.source {
-        ParameterSource::Fact => "fact",
-        ParameterSource::Plugin => "plugin",
-        ParameterSource::User => "user",
-        ParameterSource::Report => "report",
+        ParameterSource::Fact => ValueSource::Fact,
+        ParameterSource::Plugin => ValueSource::Plugin,
+        ParameterSource::User => ValueSource::User,
+        ParameterSource::Report => ValueSource::Report,
     };
     Parameter {
         name: parameter.name,
         value: parameter.value,
         resource: parameter.resource.map(|id| id.to_string()),
-        source: source.to_owned(),
+        source,
         expired: parameter.expires && parameter.updated + FACT_EXPIRY < now,
         updated: time(parameter.updated),
         expires: parameter.expires,
@@ -52,20 +52,12 @@ fn check_name(name: &str) -> Result<(), ServerError> {
     Ok(())
 }
 
-fn parse_source(
-    name: Option<&str>,
-    default: ParameterSource,
-) -> Result<ParameterSource, ServerError> {
-    match name {
-        None => Ok(default),
-        Some("fact") => Ok(ParameterSource::Fact),
-        Some("plugin") => Ok(ParameterSource::Plugin),
-        Some("user") => Ok(ParameterSource::User),
-        Some("report") => Ok(ParameterSource::Report),
-        Some(other) => {
-            let text = format!("{other:?} is none of fact, plugin, user, report");
-            Err(ServerError::field("source", text))
-        }
+fn source_of(source: ValueSource) -> ParameterSource {
+    match source {
+        ValueSource::Fact => ParameterSource::Fact,
+        ValueSource::Plugin => ParameterSource::Plugin,
+        ValueSource::User => ParameterSource::User,
+        ValueSource::Report => ParameterSource::Report,
     }
 }
 
@@ -140,7 +132,7 @@ async fn set(
         return Err(ServerError::rule("parameter-expires", "parameters do not expire, facts do"));
     }
     let default = if is_fact { ParameterSource::Fact } else { ParameterSource::User };
-    let source = parse_source(update.source.as_deref(), default)?;
+    let source = update.source.map_or(default, source_of);
     let (key, now, compile) = (environment.key, app.now(), Uuid::new_v4());
     let set = app
         .change(move |store| {

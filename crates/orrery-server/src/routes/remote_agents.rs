@@ -3,7 +3,10 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use orrery_api::{Actions, Invitation, NewInvitation, Page, Problem, RemoteAgent, Transitioning};
+use orrery_api::{
+    Actions, Invitation, NewInvitation, Page, Problem, RemoteAgent, RemoteAgentStatus,
+    Transitioning,
+};
 use orrery_gateway::{AuthorityError, CertificateAuthority, HEARTBEAT_MAX_AGE};
 use orrery_model::{Duration, Timestamp};
 use orrery_roles::token_hash::hash_of;
@@ -32,15 +35,15 @@ fn remote_agent_view(
 ) -> RemoteAgent {
     let id = record.uuid.uuid();
     let status = match (record.revoked, record.gateway) {
-        (Some(_), _) => "revoked",
-        (None, Some(_)) => "connected",
-        (None, None) => "disconnected",
+        (Some(_), _) => RemoteAgentStatus::Revoked,
+        (None, Some(_)) => RemoteAgentStatus::Connected,
+        (None, None) => RemoteAgentStatus::Disconnected,
     };
     let (transitioning, message) = match status {
-        "disconnected" if record.session == 0 => {
+        RemoteAgentStatus::Disconnected if record.session == 0 => {
             (Transitioning::Yes, "joined, not connected yet: start it with orrery agent run")
         }
-        "disconnected" => {
+        RemoteAgentStatus::Disconnected => {
             (Transitioning::Error, "it is not connected: its agents cannot be reached")
         }
         _ => (Transitioning::No, ""),
@@ -55,7 +58,7 @@ fn remote_agent_view(
     RemoteAgent {
         id,
         names: record.names,
-        status: status.to_owned(),
+        status,
         machine: record.facts,
         program_version: record.version,
         joined: time(record.joined),

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{
-    Actions, AttributeChange, Page, RelatedResource, ResourceAction, ResourceAxes, ResourceCounts,
-    ResourceDetails, ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourceLocation,
-    Transitioning,
+    Actions, AttributeChange, Page, RelatedResource, RemovalState, ResourceAction,
+    ResourceActionKind, ResourceAxes, ResourceCounts, ResourceDetails, ResourceHistoryEntry,
+    ResourceLogLine, ResourceSummary, SourceLocation, Transitioning,
 };
-use orrery_model::{
-    Blocked, Compliance, LastRunStatus, LogLevel, ResourceState, Status, Timestamp,
-};
+use orrery_model::{LogLevel, ResourceState, Status, Timestamp};
 use orrery_store::{
     Action, ActionKey, ActionKind, EnvironmentRecord, RemovalStage, ResourceLine, ResourceQuery,
 };
@@ -29,7 +27,9 @@ use crate::extract::{
 use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 
-use super::{environments, parse_time, permitted_actions, resources_by_agent, segment, time};
+use super::{
+    environments, parse_filter, parse_time, permitted_actions, resources_by_agent, segment, time,
+};
 
 fn transitioning(state: &ResourceState) -> Transitioning {
     match state.status() {
@@ -46,13 +46,13 @@ pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
         r#type: summary.id.entity().to_owned(),
         agent: summary.id.agent().to_owned(),
         value: summary.id.value().to_owned(),
-        status: summary.status.as_str().to_owned(),
+        status: summary.status,
         set,
         last_run_at: summary.state.last_run_at.map(time),
-        last_outcome: summary.state.last_outcome.map(|outcome| outcome.as_str().to_owned()),
+        last_outcome: summary.state.last_outcome,
         attempts: summary.state.attempts,
         parked: summary.state.parked,
-        removal: removal.map(|stage| removal_name(stage).to_owned()),
+        removal: removal.map(removal_view),
         source: summary.source.map(|source| SourceLocation {
             file: source.file.to_string(),
             line: source.line,
@@ -62,35 +62,18 @@ pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
     }
 }
 
-fn removal_name(stage: RemovalStage) -> &'static str {
+fn removal_view(stage: RemovalStage) -> RemovalState {
     match stage {
-        RemovalStage::Pending => "pending",
-        RemovalStage::Done => "done",
+        RemovalStage::Pending => RemovalState::Pending,
+        RemovalStage::Done => RemovalState::Done,
     }
 }
 
 fn axes(state: &ResourceState) -> ResourceAxes {
-    let compliance = state.compliance().map(|compliance| match compliance {
-        Compliance::Compliant => "compliant",
-        Compliance::HasUpdate => "has_update",
-        Compliance::NonCompliant => "non_compliant",
-        Compliance::Undefined => "undefined",
-    });
-    let last_handler_run = match state.last_run {
-        LastRunStatus::New => "new",
-        LastRunStatus::Successful => "successful",
-        LastRunStatus::Failed => "failed",
-        LastRunStatus::Skipped => "skipped",
-    };
-    let blocked = match state.blocked {
-        Blocked::NotBlocked => "not_blocked",
-        Blocked::Blocked => "blocked",
-        Blocked::TemporarilyBlocked => "temporarily_blocked",
-    };
     ResourceAxes {
-        compliance: compliance.map(str::to_owned),
-        last_handler_run: last_handler_run.to_owned(),
-        blocked: blocked.to_owned(),
+        compliance: state.compliance(),
+        last_handler_run: state.last_run,
+        blocked: state.blocked,
         is_deploying: state.deploying,
         last_run_compliant: state.last_run_compliant,
         last_run_at: state.last_run_at.map(time),
@@ -198,13 +181,13 @@ pub(super) async fn counts(
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<ResourceCounts>, ServerError> {
     let counted = app.count_cache().get(&app, environment.key).await?;
-    let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
+    let mut by_status: BTreeMap<Status, u64> = BTreeMap::new();
     let (mut total, mut parked, mut removed) = (0, 0, 0);
     for count in &counted.counts {
         if count.status == Status::Deployed {
             removed += count.removals;
         }
-        *by_status.entry(count.status.as_str().to_owned()).or_default() += count.count;
+        *by_status.entry(count.status).or_default() += count.count;
         if count.status != Status::Orphaned {
             total += count.count;
             parked += count.parked;
@@ -217,10 +200,7 @@ pub(super) async fn counts(
 }
 
 fn related(found: Vec<(String, Status)>) -> Vec<RelatedResource> {
-    found
-        .into_iter()
-        .map(|(id, status)| RelatedResource { id, status: status.as_str().to_owned() })
-        .collect()
+    found.into_iter().map(|(id, status)| RelatedResource { id, status }).collect()
 }
 
 /// Returns a resource with its desired state, its dependencies and its next run.
@@ -369,12 +349,12 @@ pub(super) async fn provides(
     Ok(Json(Page { items: related(items), next }))
 }
 
-fn action_name(kind: ActionKind) -> &'static str {
+fn kind_view(kind: ActionKind) -> ResourceActionKind {
     match kind {
-        ActionKind::Deploy => "deploy",
-        ActionKind::DryRun => "dry_run",
-        ActionKind::GetFacts => "get_facts",
-        ActionKind::Other => "other",
+        ActionKind::Deploy => ResourceActionKind::Deploy,
+        ActionKind::DryRun => ResourceActionKind::DryRun,
+        ActionKind::GetFacts => ResourceActionKind::GetFacts,
+        ActionKind::Other => ResourceActionKind::Other,
     }
 }
 
@@ -403,12 +383,12 @@ pub(super) async fn actions(
 pub(super) fn action_view(action: Action) -> ResourceAction {
     ResourceAction {
         id: action.key.0,
-        action: action_name(action.kind).to_owned(),
+        action: kind_view(action.kind),
         version: action.version.0,
         started: time(action.started),
         finished: action.finished.map(time),
-        outcome: action.outcome.map(|outcome| outcome.as_str().to_owned()),
-        change: action.change.kind.as_str().to_owned(),
+        outcome: action.outcome,
+        change: action.change.kind,
         changes: action.change.attributes.into_iter().map(attribute_change).collect(),
         log_lines: action.log.len(),
     }
@@ -423,13 +403,17 @@ pub(super) fn attribute_change(change: orrery_model::AttributeDiff) -> Attribute
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LogFilter {
-    /// Minimum level: `debug`, `info`, `warning`, `error`, `critical`.
+    /// Minimum level.
+    #[param(value_type = Option<LogLevel>)]
     min_level: Option<String>,
-    /// Action: `deploy`, `dry_run`, `get_facts`, `other`.
+    /// Action.
+    #[param(value_type = Option<ResourceActionKind>)]
     action: Option<String>,
     /// Start time (RFC 3339).
+    #[param(format = DateTime)]
     since: Option<String>,
     /// End time, exclusive (RFC 3339).
+    #[param(format = DateTime)]
     until: Option<String>,
     /// Text in the message.
     message: Option<String>,
@@ -438,6 +422,15 @@ pub(super) struct LogFilter {
     limit: Option<u32>,
     /// Cursor: `next` of the previous page.
     after: Option<String>,
+}
+
+/// Parses a level in any case.
+fn parse_level(name: &str) -> Result<LogLevel, ServerError> {
+    let found = LogLevel::ALL.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(name));
+    found.ok_or_else(|| {
+        let known = LogLevel::ALL.map(LogLevel::as_str).join(", ");
+        ServerError::rule("bad-filter", format!("min_level: {name:?} is none of {known}"))
+    })
 }
 
 /// Maximum number of actions to read for a page.
@@ -453,22 +446,10 @@ pub(super) async fn logs(
     Path((_, id)): Path<(Uuid, String)>,
     Query(filter): Query<LogFilter>,
 ) -> Result<Json<Page<ResourceLogLine>>, ServerError> {
-    const LEVELS: [LogLevel; 5] =
-        [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
-    const KINDS: [ActionKind; 4] =
-        [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
     let limit = page_limit(filter.limit)?;
-    let bad = |text: String| ServerError::rule("bad-filter", text);
-    let level = filter.min_level.as_deref().map(|name| {
-        let found = LEVELS.into_iter().find(|level| level.as_str() == name.to_ascii_lowercase());
-        found.ok_or_else(|| bad(format!("min_level: there is no level {name:?}")))
-    });
-    let level = level.transpose()?.unwrap_or(LogLevel::Debug);
-    let kind = filter.action.as_deref().map(|name| {
-        let found = KINDS.into_iter().find(|kind| action_name(*kind) == name);
-        found.ok_or_else(|| bad(format!("action: there is no action {name:?}")))
-    });
-    let kind = kind.transpose()?;
+    let level = filter.min_level.as_deref().map(parse_level).transpose()?;
+    let level = level.unwrap_or(LogLevel::Debug);
+    let kind: Option<ResourceActionKind> = parse_filter("action", filter.action.as_deref())?;
     let since = filter.since.as_deref().map(|text| parse_time("since", text)).transpose()?;
     let until = filter.until.as_deref().map(|text| parse_time("until", text)).transpose()?;
     // Cursor: an action, and the number of its lines that were returned.
@@ -486,7 +467,7 @@ pub(super) async fn logs(
             for action in actions {
                 let key = action.key.0;
                 let shown = after.filter(|(at, _)| *at == key).map_or(0, |(_, shown)| shown);
-                if kind.is_some_and(|kind| kind != action.kind) {
+                if kind.is_some_and(|kind| kind != kind_view(action.kind)) {
                     last = Some((key - 1, 0));
                     continue;
                 }
@@ -502,11 +483,11 @@ pub(super) async fn logs(
                         return Ok((items, Some(encode_cursor(&(key, index)))));
                     }
                     items.push(ResourceLogLine {
-                        action: action_name(action.kind).to_owned(),
+                        action: kind_view(action.kind),
                         action_id: key,
                         version: action.version.0,
                         at: time(line.at),
-                        level: line.level.as_str().to_owned(),
+                        level: line.level,
                         message: line.message.clone(),
                         values: line.values.clone(),
                     });

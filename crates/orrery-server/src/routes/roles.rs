@@ -8,10 +8,12 @@ use orrery_store::{RoleRecord, RoleScope, Store, StoreError};
 use uuid::Uuid;
 
 use crate::access::Right;
-use crate::auth::{Caller, WithAuditDetail, granted, role_right};
+use crate::auth::{Caller, WithAuditDetail, granted};
 use crate::error::ServerError;
 use crate::extract::{Body, Path};
 use crate::state::ServerState;
+
+use super::parse_stored;
 
 type ListResponse = Result<Json<Page<RoleAssignment>>, ServerError>;
 
@@ -26,29 +28,24 @@ pub(super) async fn definitions() -> Json<Page<Role>> {
         Right::Administer => "Also create and delete environments, and assign roles.",
     };
     let assignment_view = |right: Right| Role {
-        name: right.role().to_owned(),
-        right: right.name().to_owned(),
+        name: right.role(),
+        right: right.name(),
         description: described(right).to_owned(),
     };
     Json(Page { items: Right::ALL.into_iter().map(assignment_view).collect(), next: None })
 }
 
-fn assignment_view(record: RoleRecord) -> RoleAssignment {
+fn assignment_view(record: RoleRecord) -> Result<RoleAssignment, StoreError> {
     let RoleRecord { account, account_name, scope, role } = record;
     let user = account.uuid();
-    RoleAssignment { user, user_name: account_name, granted: granted(scope.into(), role) }
+    let granted = granted(scope.into(), parse_stored("role", &role)?);
+    Ok(RoleAssignment { user, user_name: account_name, granted })
 }
 
 async fn list(app: ServerState, scope: Option<RoleScope>) -> ListResponse {
     let found = app.with_store(move |store| store.accounts().role_assignments(scope)).await?;
-    Ok(Json(Page { items: found.into_iter().map(assignment_view).collect(), next: None }))
-}
-
-fn check_role(role: &str) -> Result<(), ServerError> {
-    match role_right(role) {
-        Some(_) => Ok(()),
-        None => Err(ServerError::field("role", "must be viewer, operator, developer or admin")),
-    }
+    let items = found.into_iter().map(assignment_view).collect::<Result<_, _>>()?;
+    Ok(Json(Page { items, next: None }))
 }
 
 async fn assign(
@@ -59,7 +56,7 @@ async fn assign(
 ) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     let NewRoleAssignment { user, role } = new;
     caller.need_interactive_login()?;
-    check_role(&role)?;
+    let role = role.as_str().to_owned();
     let now = app.now();
     let made = app
         .change(move |store| {
@@ -75,7 +72,7 @@ async fn assign(
         })
         .await?;
     let (detail, made) = made;
-    Ok(WithAuditDetail(detail, (StatusCode::CREATED, Json(assignment_view(made)))))
+    Ok(WithAuditDetail(detail, (StatusCode::CREATED, Json(assignment_view(made)?))))
 }
 
 /// Formats the scope of a role.

@@ -6,9 +6,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
-    Actions, AttributeChange, KeptResource, Page, ReleaseRequest, RemovalPlan, ReservedVersion,
-    ResourceDifference, SourceLocation, Transitioning, Unknown, UnmanagedResources,
-    VersionReleased, VersionResource, VersionStored, VersionSummary, VersionUpload,
+    Actions, AttributeChange, DifferenceKind, KeptResource, Page, ReleaseRequest, RemovalPlan,
+    ReservedVersion, ResourceDifference, SourceLocation, Transitioning, Unknown,
+    UnmanagedResources, VersionReleased, VersionResource, VersionStatus, VersionStored,
+    VersionSummary, VersionUpload,
 };
 use orrery_handlers::Unmanaged;
 use orrery_model::{Removal, Resource, RetainReason, VersionNumber};
@@ -30,7 +31,7 @@ use crate::extract::{
 use crate::state::ServerState;
 use crate::versions::{self, version_info};
 
-use super::{environments, operations, permitted_actions, time};
+use super::{environments, operations, parse_filter, permitted_actions, time};
 
 /// Inputs for the status of a version.
 struct ReleaseContext {
@@ -54,7 +55,7 @@ impl ReleaseContext {
         })
     }
 
-    fn status(&self, version: &VersionInfo) -> &'static str {
+    fn status(&self, version: &VersionInfo) -> VersionStatus {
         app::versions::status(version, self.processed)
     }
 
@@ -70,19 +71,21 @@ impl ReleaseContext {
         if !version.released && is_newest && !environment.deleting {
             offer("release");
         }
-        if status != "active" && !environment.deleting {
+        if status != VersionStatus::Active && !environment.deleting {
             offer("roll-back");
         }
         let actions = permitted_actions(&self.caller, environment, actions);
         let (transitioning, message) = match (status, version.released) {
-            ("candidate", true) if environment.halted => {
+            (VersionStatus::Candidate, true) if environment.halted => {
                 (Transitioning::Yes, "waiting: the environment is halted")
             }
-            ("candidate", true) if !environment.problem.is_empty() => {
+            (VersionStatus::Candidate, true) if !environment.problem.is_empty() => {
                 (Transitioning::Error, &*environment.problem)
             }
-            ("candidate", true) => (Transitioning::Yes, "waiting for the engine to accept it"),
-            ("candidate", false) if !is_newest => {
+            (VersionStatus::Candidate, true) => {
+                (Transitioning::Yes, "waiting for the engine to accept it")
+            }
+            (VersionStatus::Candidate, false) if !is_newest => {
                 (Transitioning::No, "not released: a newer version is")
             }
             _ => (Transitioning::No, ""),
@@ -90,7 +93,7 @@ impl ReleaseContext {
         VersionSummary {
             number: version.number.0,
             created: time(version.made_at),
-            status: status.to_owned(),
+            status,
             released: version.released,
             released_at: version.released_at.map(time),
             info: version.info,
@@ -236,7 +239,8 @@ pub(super) async fn reserve(
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Filter {
-    /// Status: `candidate`, `active`, `retired`, `skipped_candidate`.
+    /// Status.
+    #[param(value_type = Option<VersionStatus>)]
     status: Option<String>,
     /// Released, or not.
     released: Option<bool>,
@@ -256,13 +260,9 @@ pub(super) async fn list(
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<VersionSummary>>, ServerError> {
-    const STATUSES: [&str; 4] = ["candidate", "active", "retired", "skipped_candidate"];
     let limit = page_limit(filter.limit)?;
     let before: Option<u32> = filter.after.as_deref().map(parse_cursor).transpose()?;
-    if let Some(status) = filter.status.as_deref().filter(|status| !STATUSES.contains(status)) {
-        let text = format!("status: {status:?} is none of {}", STATUSES.join(", "));
-        return Err(ServerError::rule("bad-filter", text));
-    }
+    let status: Option<VersionStatus> = parse_filter("status", filter.status.as_deref())?;
     let found = app
         .with_store(move |store| {
             let course = ReleaseContext::read(store, caller, &environment)?;
@@ -270,10 +270,7 @@ pub(super) async fn list(
             let wanted = versions.into_iter().rev().filter(|version| {
                 before.is_none_or(|before| version.number.0 < before)
                     && filter.released.is_none_or(|released| version.released == released)
-                    && filter
-                        .status
-                        .as_deref()
-                        .is_none_or(|wanted| course.status(version) == wanted)
+                    && status.is_none_or(|wanted| course.status(version) == wanted)
             });
             let wanted = wanted.take(limit + 1);
             Ok(wanted.map(|version| course.summarize(&environment, version)).collect::<Vec<_>>())
@@ -414,9 +411,9 @@ fn differences(before: Option<&Resource>, after: Option<&Resource>) -> Vec<Attri
 fn difference(found: orrery_store::ResourceDiff) -> ResourceDifference {
     let (before, after) = (found.before.as_ref(), found.after.as_ref());
     let status = match (before, after) {
-        (None, _) => "added",
-        (_, None) => "deleted",
-        _ => "modified",
+        (None, _) => DifferenceKind::Added,
+        (_, None) => DifferenceKind::Deleted,
+        _ => DifferenceKind::Modified,
     };
     let only = |here: Option<&Resource>, there: Option<&Resource>| {
         let there = there.map(|resource| &resource.requires[..]).unwrap_or_default();
@@ -425,7 +422,7 @@ fn difference(found: orrery_store::ResourceDiff) -> ResourceDifference {
     };
     ResourceDifference {
         id: found.id.to_string(),
-        status: status.to_owned(),
+        status,
         changes: differences(before, after),
         requires_added: only(after, before),
         requires_removed: only(before, after),

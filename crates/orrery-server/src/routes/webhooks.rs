@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use orrery_api::{NewWebhookSecret, Problem, Webhook, WebhookReceived};
+use orrery_api::{NewWebhookSecret, Problem, Webhook, WebhookEffect, WebhookReceived};
 use orrery_model::SecretText;
 use orrery_store::{EnvironmentKey, EnvironmentRecord, StoreError};
 use uuid::Uuid;
@@ -125,32 +125,35 @@ pub(super) async fn receive(
     let Some(environment) = environment.filter(|_| is_proven) else {
         return Err(invalid_signature());
     };
-    let done = |status: StatusCode, result: &str, detail: String| {
-        let received = WebhookReceived { result: result.to_owned(), detail: detail.clone() };
+    let done = |status: StatusCode, result: WebhookEffect, detail: String| {
+        let received = WebhookReceived { result, detail: detail.clone() };
         Ok(WithAuditDetail(format!("webhook: {detail}"), (status, Json(received))))
     };
     let push = match parse_event(&parts.headers, &body).map_err(ServerError::BadRequest)? {
-        WebhookEvent::Ping => return done(StatusCode::OK, "pong", "the webhook works".to_owned()),
+        WebhookEvent::Ping => {
+            return done(StatusCode::OK, WebhookEffect::Pong, "the webhook works".to_owned());
+        }
         WebhookEvent::Other(event) => {
             let detail = format!("{event:?} has no effect: only pushes do");
-            return done(StatusCode::OK, "ignored", detail);
+            return done(StatusCode::OK, WebhookEffect::Ignored, detail);
         }
         WebhookEvent::Push(push) => push,
     };
     if !push.is_to(&environment.branch) {
         let detail = format!("{} is not what the environment follows", push.reference);
-        return done(StatusCode::OK, "ignored", detail);
+        return done(StatusCode::OK, WebhookEffect::Ignored, detail);
     }
     if push.is_deletion {
         let detail = format!("{} was deleted: there is no commit to compile", push.reference);
-        return done(StatusCode::OK, "ignored", detail);
+        return done(StatusCode::OK, WebhookEffect::Ignored, detail);
     }
     check_not_deleting(&environment)?;
     let (asked, now) = (app.clone(), app.now());
     let look = move || compile_service::poll_now(&asked, &environment, now);
     tokio::task::spawn_blocking(look).await.map_err(|_| ServerError::Stopping)??;
     app.wake_up();
-    done(StatusCode::ACCEPTED, "accepted", format!("{} will be read", push.reference))
+    let detail = format!("{} will be read", push.reference);
+    done(StatusCode::ACCEPTED, WebhookEffect::Accepted, detail)
 }
 
 /// Finds an environment and the secret of its webhook; `None` if either is missing.

@@ -135,6 +135,17 @@ pub(crate) enum RoleName {
     Admin,
 }
 
+impl From<RoleName> for orrery_api::RoleName {
+    fn from(role: RoleName) -> Self {
+        match role {
+            RoleName::Viewer => orrery_api::RoleName::Viewer,
+            RoleName::Operator => orrery_api::RoleName::Operator,
+            RoleName::Developer => orrery_api::RoleName::Developer,
+            RoleName::Admin => orrery_api::RoleName::Admin,
+        }
+    }
+}
+
 impl RoleName {
     pub(crate) fn as_str(self) -> &'static str {
         match self {

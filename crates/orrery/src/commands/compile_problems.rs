@@ -1,6 +1,6 @@
 //! Problems of a compiled project in the form of the API.
 
-use orrery_api::{CompileLocation, CompilePosition, CompileProblem, CompileRange};
+use orrery_api::{CompileLocation, CompilePosition, CompileProblem, CompileRange, ProblemCategory};
 use orrery_compiler::diagnostic::{Diagnostic, diagnostic_id};
 use orrery_compiler::error::CompileError;
 use orrery_compiler::source::Sources;
@@ -15,7 +15,7 @@ pub(super) fn problems(project: &CompiledProject) -> Vec<CompileProblem> {
         if !compiled.syntax_errors.is_empty() {
             let all = compiled.syntax_errors.iter();
             let shown = all.map(|error| CompileProblem {
-                category: "parse_error".to_owned(),
+                category: ProblemCategory::Parse,
                 r#type: error.class.to_owned(),
                 message: error.message.trim_end().to_owned(),
                 help: Diagnostic::from(error).help,
@@ -40,18 +40,18 @@ const OF_CODE: [&str; 4] =
 fn problem(sources: &Sources, error: &CompileError) -> CompileProblem {
     let shown = Diagnostic::from(error);
     let category = if OF_CODE.contains(&error.class) {
-        "plugin_exception"
+        ProblemCategory::Plugin
     } else if error.class == "ParserException" {
-        "parse_error"
+        ProblemCategory::Parse
     } else {
-        "runtime_error"
+        ProblemCategory::Runtime
     };
     let mut message = error.text.trim_end().to_owned();
     for cause in &error.causes {
         message.push_str(&format!("\ncaused by: {}", cause.text.trim_end()));
     }
     CompileProblem {
-        category: category.to_owned(),
+        category,
         r#type: error.class.to_owned(),
         message,
         ..located_problem(sources, &shown)
@@ -66,7 +66,7 @@ fn left_out_problem(sources: &Sources, shown: &Diagnostic) -> CompileProblem {
     }
     let r#type = shown.id.unwrap_or("ExportError").to_owned();
     CompileProblem {
-        category: "export_error".to_owned(),
+        category: ProblemCategory::Export,
         r#type,
         message,
         ..located_problem(sources, shown)

@@ -1,6 +1,6 @@
 //! Texts about unrepeatable effects with unknown outcomes, shared by all commands.
 
-use orrery_api::{SettleChoice, UnknownEffect};
+use orrery_api::{SettleChoice, Time, UnknownEffect};
 use orrery_store::{BegunEffect, EffectVerdict};
 
 /// Time at which a decision is applied.
@@ -27,7 +27,7 @@ pub(super) fn from_store(effect: BegunEffect) -> UnknownEffect {
     UnknownEffect {
         resource: effect.name,
         version: effect.version.0,
-        started: effect.started.to_string(),
+        started: effect.started.into(),
         choice: effect.choice.map(|choice| match choice {
             EffectVerdict::Done => SettleChoice::Done,
             EffectVerdict::RunAgain => SettleChoice::Again,
@@ -45,7 +45,7 @@ pub(super) fn decision(choice: SettleChoice, timing: SettleTiming) -> String {
 }
 
 /// Plan text for an effect that needs a decision.
-pub(super) fn pending_decision(started: &str) -> String {
+pub(super) fn pending_decision(started: Time) -> String {
     format!(
         "started at {started}, outcome unknown: not run until `orrery settle` decides; `--done` counts it as done, `--again` runs it again"
     )

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use orrery_api::{CompileProblem, ResourceUpload, SourceLocation, UnknownUpload, VersionUpload};
+use orrery_api::{
+    CompileProblem, ProblemCategory, ResourceUpload, SourceLocation, UnknownUpload, VersionUpload,
+};
 use orrery_base::clock::monotonic;
 use orrery_compiler::export::ExcludedResources;
 use orrery_model::Resource;
@@ -73,7 +75,7 @@ pub(super) fn export_project(
 
 fn internal_problem(message: String) -> CompileProblem {
     CompileProblem {
-        category: "export_error".to_owned(),
+        category: ProblemCategory::Export,
         r#type: "ExportError".to_owned(),
         message,
         ..CompileProblem::default()

@@ -12,6 +12,7 @@ on_both!(
     if_match_is_checked_or_refused,
     one_key_is_for_one_request_of_one_caller,
     odd_texts_are_refused_cleanly,
+    unknown_values_name_their_field_and_the_known_ones,
 );
 
 fn if_match_is_checked_or_refused(world: World) {
@@ -61,6 +62,54 @@ fn if_match_is_checked_or_refused(world: World) {
             let has_status = operation["responses"].get("412").is_some();
             assert_eq!(has_header, has_status, "{method} {path}");
         }
+    }
+}
+
+fn unknown_values_name_their_field_and_the_known_ones(world: World) {
+    let documents = json!({"documents": [{"kind": "moon", "content": {}}]});
+    let cases = [
+        (
+            "POST",
+            "/api/v1/tokens".to_owned(),
+            json!({"name": "a", "role": "boss"}),
+            "role",
+            "viewer",
+        ),
+        (
+            "POST",
+            "/api/v1/tokens".to_owned(),
+            json!({"name": "a", "role": "viewer", "verbs": ["GET", "get"]}),
+            "verbs[1]",
+            "PATCH",
+        ),
+        (
+            "POST",
+            world.at("/deploy"),
+            json!({"filter": {"status": ["!failed", "broken"]}}),
+            "filter.status[1]",
+            "skipped",
+        ),
+        (
+            "PUT",
+            world.at("/parameters/p"),
+            json!({"value": "1", "source": "x"}),
+            "source",
+            "plugin",
+        ),
+        (
+            "POST",
+            "/api/v1/cluster-documents/apply".to_owned(),
+            documents,
+            "documents[0].kind",
+            "template",
+        ),
+    ];
+    for (method, path, body, field, known) in cases {
+        let answer = world.admin().send(method, &path, &[], Some(&body));
+        refused(&answer, 422, "invalid");
+        let problem = &answer.body["fields"][0];
+        assert_eq!(problem["name"], field, "{}", answer.text);
+        assert!(problem["reason"].as_str().unwrap().contains(known), "{}", answer.text);
     }
 }
 
@@ -271,6 +320,40 @@ fn the_openapi_document_is_complete() {
         let name = part.split('"').next().unwrap();
         assert!(schemas.contains_key(name), "{name} is nowhere");
     }
+}
+
+/// Generated clients name their functions after operation ids.
+#[test]
+fn operation_ids_are_unique() {
+    let document = orrery_server::document();
+    let mut seen = std::collections::BTreeMap::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap().to_owned();
+            let is_name = id.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+            assert!(is_name, "{id} of {method} {path} is no name");
+            let other = seen.insert(id.clone(), format!("{method} {path}"));
+            assert_eq!(other, None, "{id} is {method} {path} as well");
+        }
+    }
+}
+
+/// Times and values of closed sets are described as such.
+#[test]
+fn times_and_closed_sets_are_described() {
+    let document = orrery_server::document();
+    let schemas = &document["components"]["schemas"];
+    let operation = &schemas["Operation"]["properties"];
+    assert_eq!(
+        (&operation["created"]["type"], &operation["created"]["format"]),
+        (&json!("string"), &json!("date-time"))
+    );
+    assert_eq!(
+        (&operation["taken"]["type"], &operation["taken"]["format"]),
+        (&json!(["string", "null"]), &json!("date-time"))
+    );
+    assert_eq!(schemas["RoleName"]["enum"], json!(["viewer", "operator", "developer", "admin"]));
+    assert!(schemas.get("Time").is_none());
 }
 
 /// The document in the repository matches the code. `ORRERY_UPDATE=1` writes it.

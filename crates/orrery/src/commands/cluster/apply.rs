@@ -3,6 +3,7 @@
 use orrery_api::client::ClientError;
 use orrery_api::{
     DocumentChange, DocumentChangeKind, DocumentChanges, DocumentsApplied, NewClusterDocument,
+    UnknownValue,
 };
 use orrery_cluster::document::{
     Catalog, CatalogProblem, DocumentFileId, DocumentKind, ProblemKind, ProblemSeverity,
@@ -106,7 +107,8 @@ fn documents_of(
     let mut documents = Vec::with_capacity(found.len());
     for (_, kind, content) in &found {
         let content = to_raw_value(content).map_err(|error| CliError::from_error(&error))?;
-        documents.push(NewClusterDocument { kind: kind.id().to_owned(), content, revision: None });
+        let kind = kind.id().parse().map_err(|error: UnknownValue| CliError::from_error(&error))?;
+        documents.push(NewClusterDocument { kind, content, revision: None });
     }
     Ok((found.into_iter().map(|(file, ..)| file).collect(), documents))
 }
@@ -179,7 +181,8 @@ fn print_summary(applied: &DocumentsApplied, would: &str, json: bool) -> Result<
 /// Styled diff of one document; empty if it is unchanged.
 fn difference(change: &DocumentChange) -> String {
     let name = style::sanitize(&change.name);
-    let noun = DocumentKind::from_id(&change.kind).map_or(&*change.kind, |kind| kind.noun());
+    let noun = DocumentKind::from_id(change.kind.as_str())
+        .map_or(change.kind.as_str(), |kind| kind.noun());
     let pretty = |content: &Option<Value>| {
         let text = content.as_ref().map(|content| format!("{content:#}\n"));
         style::sanitize(&text.unwrap_or_default())

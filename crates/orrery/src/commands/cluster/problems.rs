@@ -1,6 +1,6 @@
 //! Problems of documents and solver failures, as diagnostics and JSON.
 
-use orrery_api::{ClusterConflict, DocumentPlace, DocumentProblem};
+use orrery_api::{ClusterConflict, DocumentPlace, DocumentProblem, DocumentSeverity};
 use orrery_cluster::document::{self, Catalog, CatalogProblem, line_column};
 use orrery_cluster::planner::PlanError;
 use orrery_cluster::preview::PreviewError;
@@ -154,7 +154,7 @@ pub(super) fn of_server(
 ) -> Diagnostic {
     let mut diagnostic = error("", problem.message.clone());
     diagnostic.id = pages::known_id(&problem.id);
-    if problem.severity == "warning" {
+    if problem.severity == DocumentSeverity::Warning {
         diagnostic.severity = Severity::Warning;
     }
     let own = |at: &DocumentPlace| {

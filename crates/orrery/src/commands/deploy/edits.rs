@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use orrery_api::DryRunChange;
+use orrery_api::{DryRunChange, DryRunStatus};
 use orrery_executor::{DesiredState, EngineSetup, PlanEntry, plan};
 use orrery_model::{
     ChangeKind, Inventory, Outcome, Removal, Resource, ResourceState, VersionNumber,
@@ -78,7 +78,8 @@ impl Edits {
                 .map(|one| one.name)
                 .filter(|name| name != "purged")
                 .collect();
-            (change.status == "deleted" && !names.is_empty()).then_some((change.resource, names))
+            (change.status == DryRunStatus::Deleted && !names.is_empty())
+                .then_some((change.resource, names))
         };
         Ok(Edits(found.changes.into_iter().filter_map(names).collect()))
     }

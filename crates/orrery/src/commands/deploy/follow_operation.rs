@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use orrery_api::{Operation, OperationProgress, RemovalPlan, Transitioning};
+use orrery_api::{Operation, OperationKind, OperationProgress, RemovalPlan, Transitioning};
 use orrery_base::clock::monotonic;
 use orrery_model::Timestamp;
 
@@ -55,8 +55,8 @@ impl FollowedOperation<'_> {
         since: Timestamp,
     ) -> Result<Exit, CliError> {
         let interrupt = Interrupt::listen().map_err(|error| CliError::from_error(&error))?;
-        let promise = match begun.kind.as_str() {
-            "deploy" => format!("version {version} is stored and released"),
+        let promise = match begun.kind {
+            OperationKind::Deploy => format!("version {version} is stored and released"),
             kind => format!("the {kind} was accepted"),
         };
         let patience = ReconnectLoop::new(&interrupt, promise);

@@ -114,8 +114,7 @@ pub(super) fn deploy_upload(
         }
     };
     // The engine starts a released version at once: runs since the upload belong to this deploy.
-    let since = if stored.created_now { &stored.version.created } else { &begun.created };
-    let since = since.parse().unwrap_or_default();
+    let since = if stored.created_now { stored.version.created } else { begun.created };
     if let Some(project) = stored.rebound_from.as_ref().filter(|_| !deploy_options.json) {
         let project = style::sanitize(project);
         output::print_status(&format!(
@@ -133,7 +132,7 @@ pub(super) fn deploy_upload(
         unmanaged: &unmanaged,
         removal,
     };
-    let exit = run.follow(&begun, version, since)?;
+    let exit = run.follow(&begun, version, since.0)?;
     if !deploy_options.json {
         unmanaged.report();
     }
@@ -161,11 +160,10 @@ pub(in crate::commands) fn release(
     let before: ResourceCounts = of.client.get(&of.path(&["resource-counts"]))?;
     let (version, begun) = release()?;
     let begun = begun.ok_or_else(|| superseded(version))?;
-    let since = before.counted_at.parse().unwrap_or_default();
     let (selection, unplaced) = (&Selection::default(), &Unplaced::default());
     let unmanaged = &Unmanaged::default();
     let run = FollowedOperation { of, json, selection, unplaced, unmanaged, removal: None };
-    run.follow(&begun, version, since)
+    run.follow(&begun, version, before.counted_at.0)
 }
 
 pub(super) fn push_options(deploy_options: &DeployOptions) -> Push<'_> {
@@ -265,11 +263,10 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, CliError
     }
     let action = if options.pending { "deploy" } else { "repair" };
     let begun: Operation = of.client.post(&of.path(&[action]), &request)?;
-    let since = begun.created.parse().unwrap_or_default();
     let (unplaced, unmanaged) = (&Unplaced::default(), &Unmanaged::default());
     let run =
         FollowedOperation { of, json: options.json, selection, unplaced, unmanaged, removal: None };
-    run.follow(&begun, version.0, since)
+    run.follow(&begun, version.0, begun.created.0)
 }
 
 pub(super) fn refuse_if_halted(of: &RemoteEnvironment) -> Result<(), CliError> {

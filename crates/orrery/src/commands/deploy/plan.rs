@@ -211,7 +211,7 @@ fn unsettled(
         Some(EffectVerdict::RunAgain) => None,
         Some(EffectVerdict::Done) => Some(None),
         None => {
-            let message = effects::pending_decision(&effect.started.to_string());
+            let message = effects::pending_decision(effect.started.into());
             Some(Some(entry(resource, PlannedChange::Unclear(message))))
         }
     }

@@ -230,7 +230,6 @@ impl<'a> Candidate<'a> {
             let text = format!("version {} was not released: a newer version is", self.version);
             CliError::new(text).help("`orrery version list` lists the versions")
         })?;
-        let since = begun.created.parse().unwrap_or_default();
         let (selection, unmanaged) = (Selection::default(), Unmanaged::default());
         let unplaced = Unplaced::default();
         let run = FollowedOperation {
@@ -241,7 +240,7 @@ impl<'a> Candidate<'a> {
             unmanaged: &unmanaged,
             removal: Some(&self.plan),
         };
-        let exit = run.follow(&begun, self.version, since)?;
+        let exit = run.follow(&begun, self.version, begun.created.0)?;
         let mut left: BTreeSet<&str> = self.plan.removed.iter().map(String::as_str).collect();
         let deployed =
             ResourceSelection { statuses: vec![Status::Deployed], ..ResourceSelection::default() };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orrery_api::client::{ClientError, query};
-use orrery_api::{Operation, OperationReport, OperationResult, ResourceSummary};
+use orrery_api::{Operation, OperationKind, OperationReport, OperationResult, ResourceSummary};
 use orrery_executor::Tally;
 use orrery_model::{
     AttributeDiff, Change, ChangeKind, OutcomeStatus, ResourceId, Status, Timestamp,
@@ -66,7 +66,7 @@ impl ServerReport<'_> {
         let changes_max = if all { usize::MAX } else { CHANGES_MAX };
         let bad_max = if all { usize::MAX } else { BAD_MAX };
         let mut results = self.runs("changed", changes_max)?;
-        let count = |status: Status| counts.by_status.get(status.as_str()).copied().unwrap_or(0);
+        let count = |status: Status| counts.by_status.get(&status).copied().unwrap_or(0);
         let tally = Tally {
             deployed: count(Status::Deployed),
             created: counts.created,
@@ -91,15 +91,15 @@ impl ServerReport<'_> {
 
     /// Results so far of a running operation.
     pub(super) fn read_unfinished(&self, version: u32) -> Result<ReportResult, ClientError> {
-        let verifies = self.begun.kind == "repair" || self.begun.request["verify"] == true;
+        let verifies =
+            self.begun.kind == OperationKind::Repair || self.begun.request["verify"] == true;
         let active = query(&self.of.path(&["versions"]), &[("status", Some("active"))]);
         let active =
             self.of.client.list::<orrery_api::VersionSummary>(&active).next().transpose()?;
         let is_taken_in = active.is_some_and(|active| active.number == version);
         let mut counts: BTreeMap<Status, u64> = BTreeMap::new();
         self.visit_resources(&[], |_, summary, status| {
-            let last_run = summary.last_run_at.as_deref().and_then(|at| at.parse().ok());
-            let has_run = last_run.is_some_and(|at: Timestamp| at >= self.since);
+            let has_run = summary.last_run_at.is_some_and(|at| at.0 >= self.since);
             let had_its_turn = is_taken_in
                 && match status {
                     Status::Available | Status::Deploying => false,
@@ -184,11 +184,10 @@ impl ServerReport<'_> {
         let path = query(&resources, &[("status", statuses), ("limit", Some(PAGE))]);
         for summary in self.of.client.list::<ResourceSummary>(&path) {
             let summary = summary?;
-            let status = Status::ALL.into_iter().find(|status| status.as_str() == summary.status);
-            if let (Ok(id), Some(status)) = (summary.id.parse::<ResourceId>(), status)
+            if let Ok(id) = summary.id.parse::<ResourceId>()
                 && self.selection.covers_id(&id)
             {
-                visit(&id, &summary, status);
+                visit(&id, &summary, summary.status);
             }
         }
         Ok(())
@@ -219,27 +218,24 @@ impl From<OperationResult> for ServerResult {
             current: one.current,
             desired: one.desired,
         };
-        let outcome = run.outcome.as_deref().unwrap_or("failed");
-        let status = OutcomeStatus::ALL.into_iter().find(|status| status.as_str() == outcome);
-        let kind = ChangeKind::ALL.into_iter().find(|kind| kind.as_str() == run.change);
         let change = Change {
-            kind: kind.unwrap_or_default(),
+            kind: run.change,
             attributes: run.changes.into_iter().map(attribute).collect(),
         };
-        let time = |text: &str| text.parse::<Timestamp>().ok();
-        let took = run.finished.as_deref().and_then(time).zip(time(&run.started));
+        let took = run.finished.map(|finished| finished.0.since(run.started.0));
         ServerResult {
             id: resource.clone(),
             status: Status::Deployed,
             run: Some(RunResult {
                 id: resource,
-                status: status.unwrap_or(OutcomeStatus::Failed),
+                // A run without an outcome was interrupted.
+                status: run.outcome.unwrap_or(OutcomeStatus::Failed),
                 change,
                 message,
                 hint,
                 blocked_by,
             }),
-            took: took.map(|(finished, started)| finished.since(started)),
+            took,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use orrery_api::UnknownEffect;
+use orrery_api::{PlacementKind, UnknownEffect};
 use orrery_model::{OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
 use serde_json::{Map, Value};
 
@@ -70,17 +70,17 @@ pub(crate) struct AgentView {
     /// Reason for `down`, if known.
     pub(crate) reason: Option<String>,
     /// Placement: `local`, `remote`, `ssh`, `revoked` or `unknown`.
-    pub(crate) placement: String,
+    pub(crate) placement: PlacementKind,
 }
 
 /// Placement as a word in tables.
-pub(crate) fn placement_word(kind: &str) -> &'static str {
+pub(crate) fn placement_word(kind: PlacementKind) -> &'static str {
     match kind {
-        "local" => "this machine",
-        "remote" => "remote",
-        "ssh" => "ssh (unsupported)",
-        "revoked" => "revoked",
-        _ => "unknown",
+        PlacementKind::Local => "this machine",
+        PlacementKind::Remote => "remote",
+        PlacementKind::Ssh => "ssh (unsupported)",
+        PlacementKind::Revoked => "revoked",
+        PlacementKind::Unknown => "unknown",
     }
 }
 

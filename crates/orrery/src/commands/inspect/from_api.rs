@@ -1,62 +1,49 @@
 //! Converts API types to model types for the commands that inspect.
 
 use orrery_api::{
-    ResourceDetails, ResourceDifference, ResourceSummary, SourceLocation, VersionSummary,
+    PlacementKind, RemovalState, ResourceActionKind, ResourceDetails, ResourceDifference,
+    ResourceSummary, SourceLocation, ValueSource, VersionSummary,
 };
-use orrery_model::{LogLevel, OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
+use orrery_model::{Placement, ResourceId, Source, Timestamp, VersionNumber};
 use serde_json::Value;
 
 use super::CliError;
 use super::changes::{Difference, Differences};
 use super::deployment::{Changed, DifferenceKind, ResourceView};
-use super::view::{FactOrigin, FactView, RemovalProgress, VersionView};
+use super::view::{ActionViewKind, FactOrigin, FactView, RemovalProgress, VersionView};
 
 /// Key in the information on a version: the number of resources that it removes.
 const REMOVAL_COUNT: &str = "removes";
 
-pub(super) const LEVELS: [LogLevel; 5] =
-    [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
-
-/// Parses an enum value of the API.
-pub(super) fn word<T: Copy>(
-    what: &str,
-    word: &str,
-    all: &[T],
-    name: impl Fn(T) -> &'static str,
-) -> Result<T, CliError> {
-    all.iter()
-        .copied()
-        .find(|one| name(*one) == word)
-        .ok_or_else(|| unsupported(&format!("the {what} {word}")))
+pub(super) fn action_kind(kind: ResourceActionKind) -> ActionViewKind {
+    match kind {
+        ResourceActionKind::Deploy => ActionViewKind::Deploy,
+        ResourceActionKind::DryRun => ActionViewKind::DryRun,
+        ResourceActionKind::GetFacts => ActionViewKind::GetFacts,
+        ResourceActionKind::Other => ActionViewKind::Other,
+    }
 }
 
 /// Error for a value that a newer server may send.
-pub(super) fn unsupported(what: &str) -> CliError {
+fn unsupported(what: &str) -> CliError {
     let error = CliError::new(format!("unknown value from the server: {what}"));
     error.help("the server may be newer than this `orrery`")
 }
 
-pub(super) fn state(name: &str) -> Result<Status, CliError> {
-    word("status", name, &Status::ALL, Status::as_str)
+pub(super) fn placement_kind(placement: &Placement) -> PlacementKind {
+    match placement {
+        Placement::Local(_) => PlacementKind::Local,
+        Placement::Remote => PlacementKind::Remote,
+        Placement::Revoked => PlacementKind::Revoked,
+        Placement::Address(_) => PlacementKind::Ssh,
+        Placement::Unknown { .. } => PlacementKind::Unknown,
+    }
 }
 
-pub(super) fn time(text: &str) -> Result<Timestamp, CliError> {
-    text.parse().map_err(|_| unsupported(&format!("the time {text}")))
-}
-
-pub(super) fn maybe_time(text: Option<&String>) -> Result<Option<Timestamp>, CliError> {
-    text.map(|text| time(text)).transpose()
-}
-
-pub(super) fn outcome(name: Option<&String>) -> Result<Option<OutcomeStatus>, CliError> {
-    name.map(|name| word("outcome", name, &OutcomeStatus::ALL, OutcomeStatus::as_str)).transpose()
-}
-
-fn removal(name: &str) -> Result<RemovalProgress, CliError> {
-    match name {
-        "pending" => Ok(RemovalProgress::Pending),
-        "done" => Ok(RemovalProgress::Done),
-        _ => Err(unsupported(&format!("the removal {name}"))),
+fn removal(state: RemovalState) -> RemovalProgress {
+    match state {
+        RemovalState::Pending => RemovalProgress::Pending,
+        RemovalState::Done => RemovalProgress::Done,
     }
 }
 
@@ -71,50 +58,50 @@ pub(super) fn id_of(text: &str) -> Result<ResourceId, CliError> {
 pub(super) fn view_from_summary(summary: &ResourceSummary) -> Result<ResourceView, CliError> {
     Ok(ResourceView {
         id: id_of(&summary.id)?,
-        status: state(&summary.status)?,
-        last_run_at: maybe_time(summary.last_run_at.as_ref())?,
-        last_outcome: outcome(summary.last_outcome.as_ref())?,
+        status: summary.status,
+        last_run_at: summary.last_run_at.map(Timestamp::from),
+        last_outcome: summary.last_outcome,
         last_success: None,
         attempts: summary.attempts,
         parked: summary.parked,
         source: summary.source.as_ref().map(source_location),
-        removal: summary.removal.as_deref().map(removal).transpose()?,
+        removal: summary.removal.map(removal),
     })
 }
 
 pub(super) fn view_from_details(details: &ResourceDetails) -> Result<ResourceView, CliError> {
     let axes = &details.state;
     Ok(ResourceView {
-        last_success: maybe_time(axes.last_success.as_ref())?,
+        last_success: axes.last_success.map(Timestamp::from),
         ..view_from_summary(&details.summary)?
     })
 }
 
-pub(super) fn version(summary: VersionSummary) -> Result<VersionView, CliError> {
-    Ok(VersionView {
+pub(super) fn version(summary: VersionSummary) -> VersionView {
+    VersionView {
         number: VersionNumber(summary.number),
-        made_at: time(&summary.created)?,
+        made_at: summary.created.0,
         released: summary.released,
-        released_at: maybe_time(summary.released_at.as_ref())?,
+        released_at: summary.released_at.map(Timestamp::from),
         removes: summary.info.get(REMOVAL_COUNT).and_then(Value::as_u64).unwrap_or(0),
         info: summary.info,
         total: summary.total,
         added: summary.added,
         changed: summary.changed,
         removed: summary.removed,
-    })
+    }
 }
 
 pub(super) fn parameter(one: orrery_api::Parameter) -> Result<FactView, CliError> {
     Ok(FactView {
         resource: one.resource.as_deref().map(id_of).transpose()?,
-        origin: match one.source.as_str() {
-            "fact" => FactOrigin::Fact,
-            "plugin" => FactOrigin::Plugin,
-            "report" => FactOrigin::Report,
-            _ => FactOrigin::User,
+        origin: match one.source {
+            ValueSource::Fact => FactOrigin::Fact,
+            ValueSource::Plugin => FactOrigin::Plugin,
+            ValueSource::Report => FactOrigin::Report,
+            ValueSource::User => FactOrigin::User,
         },
-        updated: time(&one.updated)?,
+        updated: one.updated.0,
         name: one.name,
         value: one.value,
         expires: one.expires,
@@ -122,10 +109,10 @@ pub(super) fn parameter(one: orrery_api::Parameter) -> Result<FactView, CliError
 }
 
 pub(super) fn changed(found: ResourceDifference) -> Result<Changed, CliError> {
-    let change = match found.status.as_str() {
-        "added" => DifferenceKind::Added,
-        "deleted" => DifferenceKind::Removed,
-        _ => DifferenceKind::Changed,
+    let change = match found.status {
+        orrery_api::DifferenceKind::Added => DifferenceKind::Added,
+        orrery_api::DifferenceKind::Deleted => DifferenceKind::Removed,
+        orrery_api::DifferenceKind::Modified => DifferenceKind::Changed,
     };
     let attributes = found.changes.into_iter().map(|one| Difference {
         name: one.name,

@@ -21,6 +21,7 @@ use super::deployment::{
     ActiveRun, AgentView, BlockingRequirement, Changed, Counts, Deployment, DifferenceKind,
     NextStep, NextSteps, ResourceView, Visit, rank,
 };
+use super::from_api::placement_kind;
 use super::view::{ActionView, FactView, ResourceSelection, VersionView};
 use super::{CliError, find, json, status, text, undefined_values};
 use crate::cli::inspect::InspectOptions;
@@ -222,7 +223,7 @@ impl Deployment for Local {
             let placement = inventory.placement_of(&name);
             let down = !placement.has_machine() && refused.contains(name.as_str());
             let reason = down.then(|| placement.reason(&name));
-            AgentView { name, paused, down, reason, placement: placement.as_str().to_owned() }
+            AgentView { name, paused, down, reason, placement: placement_kind(&placement) }
         };
         Ok(found.into_iter().map(seen).collect())
     }

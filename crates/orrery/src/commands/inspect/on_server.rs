@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 
 use orrery_api::client::query;
 use orrery_api::{
-    Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
+    AgentStatus, Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
     ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, Transitioning, Unknown,
     UnknownEffect, UnknownEffects, VersionSummary,
 };
-use orrery_model::{
-    AttributeDiff, Change, ChangeKind, LogLevel, LogLine, ResourceId, Status, Timestamp,
-    VersionNumber,
-};
+use orrery_model::{AttributeDiff, Change, LogLine, ResourceId, Status, Timestamp, VersionNumber};
 use orrery_scheduler::StateReason;
 use serde_json::{Map, Value, json};
 
@@ -20,10 +17,9 @@ use super::deployment::{
     ResourceView, Visit, rank,
 };
 use super::from_api::{
-    LEVELS, changed, maybe_time, outcome, parameter, state, time, version, view_from_details,
-    view_from_summary, word,
+    action_kind, changed, parameter, version, view_from_details, view_from_summary,
 };
-use super::view::{ActionView, ActionViewKind, FactView, ResourceSelection, VersionView};
+use super::view::{ActionView, FactView, ResourceSelection, VersionView};
 use super::{CliError, local, status, text, undefined_values};
 use crate::commands::deploy::follow_operation;
 use crate::remote::RemoteEnvironment;
@@ -59,8 +55,8 @@ impl OnServer {
                 break;
             }
             lines.entry(line.action_id).or_default().push(LogLine {
-                at: time(&line.at)?,
-                level: word("level", &line.level, &LEVELS, LogLevel::as_str)?,
+                at: line.at.0,
+                level: line.level,
                 message: line.message,
                 values: line.values,
             });
@@ -77,18 +73,14 @@ impl OnServer {
         while steps.len() < local::PATH_MAX {
             let mut bad = Vec::new();
             for one in &requires {
-                let status = state(&one.status)?;
-                bad.extend(rank(status).map(|rank| (rank, one.id.clone(), status)));
+                bad.extend(rank(one.status).map(|rank| (rank, one.id.clone(), one.status)));
             }
             bad.sort_unstable();
             let others = bad.len().saturating_sub(1);
             let Some((_, id, status)) = bad.into_iter().next() else { break };
             let Some(details) = self.details(&id)? else { break };
             let waits = matches!(status, Status::Skipped | Status::SkippedForUndefined);
-            let mut leads_on = false;
-            for one in &details.requires {
-                leads_on |= rank(state(&one.status)?).is_some();
-            }
+            let leads_on = details.requires.iter().any(|one| rank(one.status).is_some());
             let seen = view_from_details(&details)?;
             let message = status::message(self, &seen)?;
             steps.push(BlockingRequirement {
@@ -184,7 +176,7 @@ impl OnServer {
                     format!("it is retried as soon as {} is deployed", text::some_of(&names));
                 NextStep::new("waiting_for_recovery", text)
             }
-            _ => match maybe_time(details.next_run_at.as_ref())? {
+            _ => match details.next_run_at.map(Timestamp::from) {
                 None => said(&StateReason::NothingPlanned),
                 Some(at) => {
                     let when = match at <= orrery_handlers::clock::now() {
@@ -218,7 +210,7 @@ impl Deployment for OnServer {
         let pages = self.of.client.list::<VersionSummary>(&self.of.path(&["versions"])).large();
         let mut found = Vec::new();
         for one in pages {
-            found.push(version(one?)?);
+            found.push(version(one?));
         }
         found.reverse();
         Ok(found)
@@ -237,12 +229,11 @@ impl Deployment for OnServer {
 
     fn counts(&self) -> Result<Counts, CliError> {
         let counts: ResourceCounts = self.of.client.get(&self.of.path(&["resource-counts"]))?;
-        let by_status = counts.by_status.iter().map(|(name, count)| Ok((state(name)?, *count)));
         Ok(Counts {
-            by_status: by_status.collect::<Result<_, CliError>>()?,
+            by_status: counts.by_status,
             parked: counts.parked,
             removed: counts.removed,
-            verified_since: maybe_time(counts.verified_since.as_ref())?,
+            verified_since: counts.verified_since.map(Timestamp::from),
         })
     }
 
@@ -250,9 +241,9 @@ impl Deployment for OnServer {
         let pages = self.of.client.list::<orrery_api::Agent>(&self.of.path(&["agents"])).large();
         // Agents on the server's own machine are down while no engine runs; that is normal.
         let agent = |one: orrery_api::Agent| {
-            let lacks_machine = one.status == "unavailable";
+            let lacks_machine = one.status == AgentStatus::Unavailable;
             let is_unreachable = one.transitioning == Transitioning::Error;
-            let is_away = one.status == "down" && one.remote_agent.is_some();
+            let is_away = one.status == AgentStatus::Down && one.remote_agent.is_some();
             let message = Some(one.transitioning_message).filter(|text| !text.is_empty());
             let reason = match lacks_machine {
                 true => Some(one.placement.reason),
@@ -282,8 +273,8 @@ impl Deployment for OnServer {
         for operation in self.of.client.list::<Operation>(&latest).take(20) {
             let operation = operation?;
             if operation.transitioning == Transitioning::Yes {
-                let since = text::moment(time(&operation.created)?);
-                let kind = operation.kind.replace('_', " ");
+                let since = text::moment(operation.created.0);
+                let kind = operation.kind.as_str().replace('_', " ");
                 let waits = follow_operation::reason(&operation);
                 let text = match &waits {
                     None => format!("the server is deploying: {kind} since {since}"),
@@ -361,20 +352,17 @@ impl Deployment for OnServer {
                 current: change.current,
                 desired: change.desired,
             });
-            Ok(ActionView {
-                kind: word("action", &one.action, &ActionViewKind::ALL, ActionViewKind::as_str)?,
+            ActionView {
+                kind: action_kind(one.action),
                 version: VersionNumber(one.version),
-                started: time(&one.started)?,
-                finished: maybe_time(one.finished.as_ref())?,
-                outcome: outcome(one.outcome.as_ref())?,
-                change: Change {
-                    kind: word("change", &one.change, &ChangeKind::ALL, ChangeKind::as_str)?,
-                    attributes: attributes.collect(),
-                },
+                started: one.started.0,
+                finished: one.finished.map(Timestamp::from),
+                outcome: one.outcome,
+                change: Change { kind: one.change, attributes: attributes.collect() },
                 log: lines.remove(&one.id).unwrap_or_default(),
-            })
+            }
         };
-        found.into_iter().map(action).collect()
+        Ok(found.into_iter().map(action).collect())
     }
 
     fn facts(&self, of: Option<&str>) -> Result<Vec<FactView>, CliError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use orrery_api::UnknownEffect;
+use orrery_api::{PlacementKind, UnknownEffect};
 use orrery_model::{Status, Timestamp, VersionNumber};
 use serde_json::{Value, json};
 
@@ -230,7 +230,9 @@ impl Overview {
                     let word = if agent.reason.is_some() { "unavailable" } else { "down" };
                     style::warning(&format!("{name} ({word})"))
                 }
-                (false, false) if agent.placement == "remote" => format!("{name} (remote)"),
+                (false, false) if agent.placement == PlacementKind::Remote => {
+                    format!("{name} (remote)")
+                }
                 (false, false) => name,
             }
         };

@@ -34,8 +34,6 @@ pub(crate) enum ActionViewKind {
 }
 
 impl ActionViewKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Deploy, Self::DryRun, Self::GetFacts, Self::Other];
-
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             ActionViewKind::Deploy => "deploy",

@@ -198,11 +198,15 @@ fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, CliErro
             let lookup = if json { NameLookup::default() } else { NameLookup::fetch(remote, ids) };
             show_list(json, &found, table, |one| {
                 let Granted { role, project, environment } = &one.granted;
-                vec![one.user_name.clone(), role.clone(), lookup.describe(*project, *environment)]
+                vec![
+                    one.user_name.clone(),
+                    role.to_string(),
+                    lookup.describe(*project, *environment),
+                ]
             })
         }
         RoleAction::Add { name, role, target } => {
-            let new = NewRoleAssignment { user: name, role: role.as_str().to_owned() };
+            let new = NewRoleAssignment { user: name, role: role.into() };
             let created: RoleAssignment = remote.client.post(&at(&target, &[])?, &new)?;
             let user = style::sanitize(&created.user_name);
             let scope = style::sanitize(&target.to_string());
@@ -239,10 +243,10 @@ fn id_of(
         if one.user_name != name || !is_here {
             continue;
         }
-        if granted.role == role.as_str() {
+        if granted.role == role.into() {
             return Ok(one.user.to_string());
         }
-        others.push(one.granted.role);
+        others.push(one.granted.role.as_str());
     }
     let error = match others.join(", ") {
         others if others.is_empty() => CliError::new(format!("{name} has no role in this scope")),

@@ -1,9 +1,9 @@
 //! `orrery agent`.
 
-use orrery_api::{Agent, AgentPlacement};
+use orrery_api::{Agent, AgentPlacement, AgentStatus};
 use serde_json::{Value, json};
 
-use super::table::Table;
+use super::table::{Table, counts_by_name};
 use super::{print_json, read_list, remote_agents, show_list, terminal};
 use crate::cli::agent::{AgentAction, AgentGroup, AgentNames};
 use crate::commands::inspect::deployment::placement_word;
@@ -27,18 +27,20 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
             let table =
                 Table::new("agent", &["NAME", "STATUS", "PLACEMENT", "RESOURCES", "STATES"]);
             show_list(args.json, &found, table, |agent| {
-                let states: Vec<String> =
-                    agent.by_status.iter().map(|(word, count)| format!("{count} {word}")).collect();
+                let states = counts_by_name(&agent.by_status);
                 let status = match agent.unpause_on_resume {
                     Some(true) => format!("{}, until it resumes", agent.status),
-                    _ => agent.status.clone(),
+                    _ => agent.status.to_string(),
                 };
-                let place = placement_word(&agent.placement.kind).to_owned();
+                let place = placement_word(agent.placement.kind).to_owned();
                 let count = agent.resources.to_string();
-                vec![agent.name.clone(), status, place, count, states.join(", ")]
+                vec![agent.name.clone(), status, place, count, states]
             })?;
             if !args.json {
-                found.iter().filter(|agent| agent.status == "unavailable").for_each(print_reason);
+                found
+                    .iter()
+                    .filter(|agent| agent.status == AgentStatus::Unavailable)
+                    .for_each(print_reason);
             }
             Ok(Exit::Done)
         }

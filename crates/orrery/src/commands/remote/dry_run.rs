@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use orrery_api::client::query;
 use orrery_api::{
-    AttributeChange, DryRun, DryRunChange, Operation, ResourceDifference, ResourceUpload,
-    SettleChoice, SourceLocation, Transitioning, UnknownEffect, UnknownEffects, VersionResource,
-    VersionSummary,
+    AttributeChange, DifferenceKind, DryRun, DryRunChange, DryRunRisk, DryRunStatus, Operation,
+    ResourceDifference, ResourceUpload, SettleChoice, SourceLocation, Transitioning, UnknownEffect,
+    UnknownEffects, VersionResource, VersionSummary,
 };
 use orrery_base::clock::monotonic;
 use orrery_executor::Risk;
@@ -148,7 +148,7 @@ fn removed_resources(of: &RemoteEnvironment, version: u32) -> Result<Vec<String>
     let mut removed = Vec::new();
     for difference in of.client.list::<ResourceDifference>(&at).large() {
         let difference = difference?;
-        if difference.status == "deleted" {
+        if difference.status == DifferenceKind::Deleted {
             removed.push(difference.id);
         }
     }
@@ -221,16 +221,19 @@ fn plan_entry(
     unknown: Option<&&UnknownEffect>,
     desired: &mut FxHashMap<String, Map<String, Value>>,
 ) -> Option<PlanReportEntry> {
-    let kind = match change.status.as_str() {
-        "unmodified" => return None,
-        "added" => Some(ChangeKind::Created),
-        "deleted" => Some(ChangeKind::Purged),
-        "modified" => Some(ChangeKind::Updated),
-        _ => None,
+    let kind = match change.status {
+        DryRunStatus::Unmodified => return None,
+        DryRunStatus::Added => Some(ChangeKind::Created),
+        DryRunStatus::Deleted => Some(ChangeKind::Purged),
+        DryRunStatus::Modified => Some(ChangeKind::Updated),
+        DryRunStatus::AgentDown
+        | DryRunStatus::Undefined
+        | DryRunStatus::SkippedForUndefined
+        | DryRunStatus::Failed => None,
     };
     let undecided = match unknown.map(|effect| effect.choice) {
         Some(Some(SettleChoice::Done)) => return None,
-        Some(None) => unknown.map(|effect| effects::pending_decision(&effect.started)),
+        Some(None) => unknown.map(|effect| effects::pending_decision(effect.started)),
         Some(Some(SettleChoice::Again)) | None => None,
     };
     let what = match (undecided, kind) {
@@ -238,8 +241,8 @@ fn plan_entry(
         (None, Some(kind)) => PlannedChange::Change {
             kind,
             attributes: change.changes.iter().map(attribute).collect(),
-            cause: change.cause.clone(),
-            risk: risk(change.risk.as_deref()),
+            cause: change.cause.map(|cause| cause.to_string()),
+            risk: change.risk.map(risk),
         },
         (None, None) => PlannedChange::Unclear(reason(change)),
     };
@@ -252,20 +255,27 @@ fn plan_entry(
     Some(PlanReportEntry { id: change.resource.clone(), source, what, desired })
 }
 
-fn risk(word: Option<&str>) -> Option<Risk> {
-    [Risk::Low, Risk::Medium, Risk::High].into_iter().find(|risk| Some(risk.as_str()) == word)
+fn risk(risk: DryRunRisk) -> Risk {
+    match risk {
+        DryRunRisk::Low => Risk::Low,
+        DryRunRisk::Medium => Risk::Medium,
+        DryRunRisk::High => Risk::High,
+    }
 }
 
 /// Reason why the change cannot be determined.
 fn reason(change: &DryRunChange) -> String {
     let of_handler = change.changes.iter().find(|one| one.name == "handler");
-    match change.status.as_str() {
-        "undefined" => "it has unknown attributes".to_owned(),
-        "skipped_for_undefined" => "a requirement has unknown attributes".to_owned(),
-        "agent_down" => "its agent is paused".to_owned(),
+    match change.status {
+        DryRunStatus::Undefined => "it has unknown attributes".to_owned(),
+        DryRunStatus::SkippedForUndefined => "a requirement has unknown attributes".to_owned(),
+        DryRunStatus::AgentDown => "its agent is paused".to_owned(),
         status => of_handler.map_or_else(
-            || status.to_owned(),
-            |one| one.desired.as_str().or(one.current.as_str()).unwrap_or(status).to_owned(),
+            || status.to_string(),
+            |one| {
+                let text = one.desired.as_str().or(one.current.as_str());
+                text.unwrap_or(status.as_str()).to_owned()
+            },
         ),
     }
 }

@@ -10,7 +10,7 @@ use orrery_api::{
 };
 use serde_json::{Value, json};
 
-use super::table::{Table, moment, properties, yes};
+use super::table::{Table, counts_by_name, moment, properties, yes};
 use super::{print_json, projects, read_list, settings, show_done, show_list, terminal};
 use crate::cli::common::EnvironmentArgs;
 use crate::cli::environment::{EnvironmentAction, EnvironmentGroup, EnvironmentProperties};
@@ -187,8 +187,7 @@ fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, CliError> {
         return print_json(it);
     }
     let counts: ResourceCounts = of.client.get(&of.path(&["resource-counts"]))?;
-    let resources: Vec<String> =
-        counts.by_status.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    let resources = counts_by_name(&counts.by_status);
     properties(&[
         ("name", of.name()),
         ("description", it.description.clone()),
@@ -201,7 +200,7 @@ fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, CliError> {
         ("followed", followed(it)),
         ("bound to", it.model_project.clone()),
         ("created", moment(&it.created)),
-        ("resources", if resources.is_empty() { "none".to_owned() } else { resources.join(", ") }),
+        ("resources", if resources.is_empty() { "none".to_owned() } else { resources }),
     ])
 }
 

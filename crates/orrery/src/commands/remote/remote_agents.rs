@@ -43,7 +43,7 @@ pub(super) fn list(of: &RemoteEnvironment, json: bool) -> Result<Exit, CliError>
         let host = agent.machine.get("host_name").and_then(Value::as_str).unwrap_or("-");
         vec![
             agent.names.join(", "),
-            agent.status.clone(),
+            agent.status.to_string(),
             host.to_owned(),
             moment_or(agent.last_seen.as_ref(), "never"),
             moment_or(Some(&agent.joined), "-"),

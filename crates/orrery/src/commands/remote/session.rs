@@ -8,7 +8,7 @@ use orrery_model::SecretText;
 use serde_json::{Value, json};
 
 use super::name_lookup::NameLookup;
-use super::table::{Table, moment_or, properties};
+use super::table::{Table, moment, properties};
 use super::{print_json, terminal};
 use crate::cli::session::{ContextAction, ContextGroup, Login, Logout};
 use crate::error::{CliError, finish};
@@ -54,7 +54,7 @@ fn log_in(options: Login) -> Result<Exit, CliError> {
         let Some(secret) = session.token else {
             return Err(CliError::new(format!("{} returned no session", client.server())));
         };
-        (secret, session.user, Some(session.expires))
+        (secret, session.user, Some(session.expires.to_string()))
     };
     let name = context
         .or_else(|| known.as_ref().map(|(name, _)| name.clone()))
@@ -272,6 +272,12 @@ fn list(contexts: &Contexts, json: bool) -> Result<Exit, CliError> {
     table.print()
 }
 
+/// Expiry of the session, as the contexts file has it if that is no time.
+fn expiry(context: &Context) -> String {
+    let Some(at) = &context.expires else { return String::new() };
+    at.parse().map_or_else(|_| at.clone(), |at| moment(&at))
+}
+
 /// Shows the account of the current selection.
 fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, CliError> {
     // Variables override the current context, here as in other commands.
@@ -322,7 +328,7 @@ fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, Cli
     });
     let roles: Vec<String> = roles.collect();
     let ca = context.ca.as_ref().map(|ca| ca.display().to_string());
-    let until = if by_token { String::new() } else { moment_or(context.expires.as_ref(), "") };
+    let until = if by_token { String::new() } else { expiry(context) };
     let environment = variable("ORRERY_ENVIRONMENT").or_else(|| context.environment_name.clone());
     properties(&[
         ("name", name.unwrap_or_default()),

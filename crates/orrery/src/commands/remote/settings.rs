@@ -26,7 +26,7 @@ pub(super) fn run(
                     (Some(by), _) => format!("by {by}"),
                     (None, set) => yes(set).to_owned(),
                 };
-                let kind = setting.r#type.clone();
+                let kind = setting.r#type.to_string();
                 vec![setting.name.clone(), value, set, kind, setting.doc.clone()]
             })
         }
@@ -56,7 +56,7 @@ fn show(setting: &Setting, json: bool) -> Result<Exit, CliError> {
         ("name", setting.name.clone()),
         ("value", setting.value.to_string()),
         ("default", setting.default.to_string()),
-        ("type", setting.r#type.clone()),
+        ("type", setting.r#type.to_string()),
         ("description", setting.doc.clone()),
         ("protected", setting.protected_by.clone().unwrap_or_default()),
     ])

@@ -1,6 +1,10 @@
 //! Tables that fit the terminal, and lists of properties.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
+
+use orrery_api::Time;
+use orrery_model::Status;
 
 use crate::commands::inspect::text;
 use crate::error::CliError;
@@ -92,13 +96,23 @@ pub(super) fn properties(lines: &[(&str, String)]) -> Result<Exit, CliError> {
 }
 
 /// A time of the API in the form `2026-11-16 09:30:00Z`.
-pub(in crate::commands) fn moment(at: &str) -> String {
-    at.parse().map_or_else(|_| at.to_owned(), text::moment)
+pub(in crate::commands) fn moment(at: &Time) -> String {
+    text::moment(at.0)
+}
+
+/// Counts in the order of the statuses' names: `2 deployed, 1 failed`.
+pub(super) fn counts_by_name(counts: &BTreeMap<Status, u64>) -> String {
+    let mut named: Vec<(&str, u64)> =
+        counts.iter().map(|(status, count)| (status.as_str(), *count)).collect();
+    named.sort_unstable();
+    let texts: Vec<String> =
+        named.into_iter().map(|(status, count)| format!("{count} {status}")).collect();
+    texts.join(", ")
 }
 
 /// The same for an optional time.
-pub(super) fn moment_or(at: Option<&String>, otherwise: &str) -> String {
-    at.map_or_else(|| otherwise.to_owned(), |at| moment(at))
+pub(super) fn moment_or(at: Option<&Time>, otherwise: &str) -> String {
+    at.map_or_else(|| otherwise.to_owned(), moment)
 }
 
 pub(super) fn yes(is: bool) -> &'static str {

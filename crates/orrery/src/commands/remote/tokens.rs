@@ -1,7 +1,7 @@
 //! `orrery token`.
 
 use orrery_api::client::{path, query};
-use orrery_api::{MadeToken, NewToken, Token};
+use orrery_api::{MadeToken, NewToken, Token, UnknownValue, Verb};
 use orrery_handlers::clock::now;
 use orrery_model::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +11,6 @@ use super::name_lookup::NameLookup;
 use super::table::{Table, moment, moment_or};
 use super::{print_json, projects, read_list, show_done, show_list, terminal};
 use crate::cli::token::{TokenAction, TokenGroup};
-use crate::cli::user::RoleName;
 use crate::error::{CliError, finish};
 use crate::remote::Remote;
 use crate::{Exit, output, style};
@@ -41,12 +40,10 @@ fn run(options: TokenGroup) -> Result<Exit, CliError> {
                 only_environment.map(|name| remote.find_environment(&name)).transpose()?;
             let new = NewToken {
                 name,
-                role: RoleName::as_str(role).to_owned(),
+                role: role.into(),
                 project: project.map(|project| project.id),
                 environment: environment.map(|environment| environment.id),
-                verbs: Some(verbs)
-                    .filter(|verbs| !verbs.is_empty())
-                    .map(|verbs| verbs.iter().map(|verb| verb.to_ascii_uppercase()).collect()),
+                verbs: parse_verbs(&verbs)?,
                 groups: Some(groups).filter(|groups| !groups.is_empty()),
                 days: Some(days),
             };
@@ -69,6 +66,14 @@ fn run(options: TokenGroup) -> Result<Exit, CliError> {
     }
 }
 
+/// Parses the methods of a new token; `None` for all.
+fn parse_verbs(verbs: &[String]) -> Result<Option<Vec<Verb>>, CliError> {
+    let parsed = verbs.iter().map(|verb| verb.to_ascii_uppercase().parse());
+    let parsed: Result<Vec<Verb>, UnknownValue> = parsed.collect();
+    let parsed = parsed.map_err(|error| CliError::new(format!("--verbs: {error}")))?;
+    Ok(Some(parsed).filter(|verbs| !verbs.is_empty()))
+}
+
 fn tokens(remote: &Remote, all: bool) -> Result<Vec<Token>, CliError> {
     let all = if all { Some("true") } else { None };
     let at = query(&path(&["tokens"]), &[("all", all)]);
@@ -76,16 +81,15 @@ fn tokens(remote: &Remote, all: bool) -> Result<Vec<Token>, CliError> {
 }
 
 fn row(token: &Token, lookup: &NameLookup, now: Timestamp) -> Vec<String> {
-    let limit = |name: &str, of: &Option<Vec<String>>| {
-        of.as_ref().map(|words| format!("{name} {}", words.join(" ")))
-    };
-    let limits: Vec<String> = [limit("verbs", &token.verbs), limit("groups", &token.groups)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let verbs = token.verbs.as_ref().map(|verbs| {
+        let verbs: Vec<&str> = verbs.iter().copied().map(Verb::as_str).collect();
+        format!("verbs {}", verbs.join(" "))
+    });
+    let groups = token.groups.as_ref().map(|groups| format!("groups {}", groups.join(" ")));
+    let limits: Vec<String> = [verbs, groups].into_iter().flatten().collect();
     vec![
         token.name.clone(),
-        token.role.clone(),
+        token.role.to_string(),
         lookup.describe(token.project, token.environment),
         if limits.is_empty() { "-".to_owned() } else { limits.join("; ") },
         moment_or(token.expires.as_ref(), "never"),
@@ -97,10 +101,9 @@ fn row(token: &Token, lookup: &NameLookup, now: Timestamp) -> Vec<String> {
 
 /// Current state of a token.
 fn state(token: &Token, now: Timestamp) -> &'static str {
-    let end = token.expires.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
-    match (&token.revoked, end) {
+    match (token.revoked, token.expires) {
         (Some(_), _) => "revoked",
-        (None, Some(end)) if end <= now => "expired",
+        (None, Some(end)) if end.0 <= now => "expired",
         (None, _) => "active",
     }
 }
@@ -144,14 +147,14 @@ mod tests {
             id: Uuid::nil(),
             name: "ci".to_owned(),
             user: Uuid::nil(),
-            role: "viewer".to_owned(),
+            role: orrery_api::RoleName::Viewer,
             project: None,
             environment: None,
             verbs: None,
             groups: None,
-            created: "2026-11-16T00:00:00.000000Z".to_owned(),
-            expires: expires.map(str::to_owned),
-            revoked: revoked.map(str::to_owned),
+            created: "2026-11-16T00:00:00.000000Z".parse().unwrap(),
+            expires: expires.map(|at| at.parse().unwrap()),
+            revoked: revoked.map(|at| at.parse().unwrap()),
             last_used: None,
         };
         let now = "2026-11-16T12:00:00.000000Z".parse().unwrap();

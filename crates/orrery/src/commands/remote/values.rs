@@ -64,7 +64,7 @@ fn run_param(options: ParamGroup) -> Result<Exit, CliError> {
             let table = Table::new("parameter", &["NAME", "VALUE", "SOURCE", "UPDATED"]);
             show_list(args.json, &found, table, |one| {
                 let value = text::short(&one.value).into_owned();
-                vec![one.name.clone(), value, one.source.clone(), moment(&one.updated)]
+                vec![one.name.clone(), value, one.source.to_string(), moment(&one.updated)]
             })
         }
         ParamAction::Get { name } => show_value(&of.client.get(&at(&name))?, args.json),
@@ -158,7 +158,7 @@ fn run_notification(options: NotificationGroup) -> Result<Exit, CliError> {
                 vec![
                     one.id.to_string(),
                     moment(&one.created),
-                    one.severity.clone(),
+                    one.severity.to_string(),
                     one.title.clone(),
                     one.message.clone(),
                 ]

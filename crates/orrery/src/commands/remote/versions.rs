@@ -84,7 +84,7 @@ fn message(version: &VersionSummary) -> String {
 
 /// Time of the release.
 fn released(version: &VersionSummary) -> String {
-    version.released_at.as_deref().map_or_else(|| "no".to_owned(), moment)
+    version.released_at.as_ref().map_or_else(|| "no".to_owned(), moment)
 }
 
 fn list(of: &RemoteEnvironment, limit: usize, json: bool) -> Result<Exit, CliError> {
@@ -106,7 +106,7 @@ fn list(of: &RemoteEnvironment, limit: usize, json: bool) -> Result<Exit, CliErr
             version.number.to_string(),
             moment(&version.created),
             released(version),
-            version.status.clone(),
+            version.status.to_string(),
             version.total.to_string(),
             version.added.to_string(),
             version.changed.to_string(),
@@ -122,7 +122,7 @@ fn show(version: &VersionSummary, json: bool) -> Result<Exit, CliError> {
     }
     properties(&[
         ("version", version.number.to_string()),
-        ("state", version.status.clone()),
+        ("state", version.status.to_string()),
         ("released", released(version)),
         ("now", version.transitioning_message.clone()),
         ("created", moment(&version.created)),
