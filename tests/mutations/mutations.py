@@ -234,7 +234,7 @@ MUTATIONS = [
     ),
     program("crates/orrery/src/commands/remote/dry_run.rs")(
         "plan-of-unknown", "a plan of a server tells effects with unknown outcomes",
-        "        Some(None) => unknown.map(|effect| effects::pending_decision(&effect.started)),", "        Some(None) => None,",
+        "        Some(None) => unknown.map(|effect| effects::pending_decision(effect.started)),", "        Some(None) => None,",
         "unknown_effects/plans_and_status_of_servers_tell_them",
     ),
     program("crates/orrery/src/commands/modules/repositories.rs")(

@@ -5,20 +5,12 @@ use std::collections::BTreeMap;
 use orrery_model::Status;
 use serde::{Serialize, Serializer};
 
-use crate::DryRunStatus;
-
 /// Value that counts are grouped by.
 pub(crate) trait CountedValue: Copy {
     fn name(self) -> &'static str;
 }
 
 impl CountedValue for Status {
-    fn name(self) -> &'static str {
-        self.as_str()
-    }
-}
-
-impl CountedValue for DryRunStatus {
     fn name(self) -> &'static str {
         self.as_str()
     }

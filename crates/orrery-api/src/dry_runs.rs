@@ -45,6 +45,12 @@ string_enums! {
     }
 }
 
+impl counts::CountedValue for DryRunStatus {
+    fn name(self) -> &'static str {
+        self.as_str()
+    }
+}
+
 /// A dry run of a version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DryRun {

@@ -54,7 +54,7 @@ pub use remote_agents::*;
 pub use resources::*;
 pub use secrets::*;
 pub use status_condition::StatusCondition;
-pub use string_enum::UnknownValue;
+pub use string_enum::UnknownVariant;
 pub use time::Time;
 pub use tokens::*;
 pub use transitioning::*;

@@ -247,7 +247,7 @@ pub struct ResourceSelection {
     /// Entity, such as `std::File`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Part of the identifying value; with `*` or `?`, a pattern for the whole value.
+    /// Part of the identifying value; with `*` or `?`, a pattern for the whole value. In any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Any of these statuses; or, with a `!` before each, none of these.

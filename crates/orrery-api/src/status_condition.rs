@@ -9,7 +9,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::UnknownValue;
+use crate::UnknownVariant;
 
 /// A status to include, `failed`; or to exclude, `!failed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +35,14 @@ impl std::fmt::Display for StatusCondition {
 }
 
 impl FromStr for StatusCondition {
-    type Err = UnknownValue;
+    type Err = UnknownVariant;
 
-    fn from_str(text: &str) -> Result<Self, UnknownValue> {
+    fn from_str(text: &str) -> Result<Self, UnknownVariant> {
         let name = text.strip_prefix('!');
         let status = Status::ALL.into_iter().find(|status| status.as_str() == name.unwrap_or(text));
-        let status = status
-            .ok_or_else(|| UnknownValue::new(text, Status::ALL.into_iter().map(Status::as_str)))?;
+        let status = status.ok_or_else(|| {
+            UnknownVariant::new(text, Status::ALL.into_iter().map(Status::as_str))
+        })?;
         Ok(match name {
             Some(_) => StatusCondition::IsNot(status),
             None => StatusCondition::Is(status),

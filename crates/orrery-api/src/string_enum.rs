@@ -8,24 +8,24 @@ use std::fmt;
 
 /// Error of a text that is none of the values of an enum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownValue {
+pub struct UnknownVariant {
     given: String,
     known: Vec<&'static str>,
 }
 
-impl UnknownValue {
+impl UnknownVariant {
     pub(crate) fn new(given: &str, known: impl Iterator<Item = &'static str>) -> Self {
-        UnknownValue { given: given.to_owned(), known: known.collect() }
+        UnknownVariant { given: given.to_owned(), known: known.collect() }
     }
 }
 
-impl fmt::Display for UnknownValue {
+impl fmt::Display for UnknownVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} is none of {}", self.given, self.known.join(", "))
     }
 }
 
-impl std::error::Error for UnknownValue {}
+impl std::error::Error for UnknownVariant {}
 
 /// Defines enums of the API with their spellings on the wire.
 macro_rules! string_enums {
@@ -58,12 +58,12 @@ macro_rules! string_enums {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::UnknownValue;
+            type Err = $crate::UnknownVariant;
 
-            fn from_str(text: &str) -> Result<Self, $crate::UnknownValue> {
+            fn from_str(text: &str) -> Result<Self, $crate::UnknownVariant> {
                 let known = || $name::ALL.iter().copied();
                 known().find(|value| value.as_str() == text).ok_or_else(|| {
-                    $crate::UnknownValue::new(text, known().map($name::as_str))
+                    $crate::UnknownVariant::new(text, known().map($name::as_str))
                 })
             }
         }

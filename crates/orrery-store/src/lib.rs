@@ -8,7 +8,6 @@
 
 mod encoding;
 mod error;
-mod glob;
 mod idempotency;
 mod lock;
 mod migrations;

@@ -2,8 +2,9 @@
 //! `orrery_model`.
 
 use orrery_model::{
-    AttributeHash, Change, EnvironmentId, Fact, LogLevel, LogLine, OutcomeStatus, Resource,
-    ResourceFlags, ResourceId, ResourceState, SetName, Source, Status, Timestamp, VersionNumber,
+    AttributeHash, Change, EnvironmentId, Fact, LogLevel, LogLine, OutcomeStatus, Pattern,
+    Resource, ResourceFlags, ResourceId, ResourceState, SetName, Source, Status, Timestamp,
+    VersionNumber,
 };
 
 use crate::Holder;
@@ -315,8 +316,8 @@ pub struct ResourceFilter {
     pub agent: Option<String>,
     /// The entity: `std::File`.
     pub entity: Option<String>,
-    /// Pattern for the value of the identifying attribute: `*` is any text, `?` any one character.
-    pub value: Option<String>,
+    /// Pattern for the identifying value.
+    pub value: Option<Pattern>,
     /// Any of these statuses; empty for all but orphans.
     pub statuses: Vec<Status>,
 }

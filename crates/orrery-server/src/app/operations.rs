@@ -1,6 +1,6 @@
 //! Operations: requests to the engine of an environment, such as deploys and repairs.
 
-use orrery_api::{DeployRequest, ResourceSelection, StatusCondition, UnknownValue};
+use orrery_api::{DeployRequest, ResourceSelection, StatusCondition, UnknownVariant};
 use orrery_model::{ResourceId, Status};
 use orrery_store::{
     EnvironmentRecord, NewRequest, RequestKind, RequestRecord, Selection, SelectionFilter,
@@ -96,7 +96,7 @@ fn selection(request: DeployRequest) -> Result<Selection, ServerError> {
 /// Parses a list of statuses; `!` selects all others.
 pub(crate) fn parse_statuses(text: &str) -> Result<Vec<Status>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let conditions: Result<Vec<StatusCondition>, UnknownValue> = parts.map(str::parse).collect();
+    let conditions: Result<Vec<StatusCondition>, UnknownVariant> = parts.map(str::parse).collect();
     select_statuses(&conditions.map_err(|error| error.to_string())?)
 }
 

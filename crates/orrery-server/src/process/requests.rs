@@ -1,7 +1,7 @@
 //! Translates requests to events of the scheduler, and outcomes to stored results.
 
 use orrery_executor::RequestOutcome;
-use orrery_model::ResourceId;
+use orrery_model::{Pattern, ResourceId};
 use orrery_scheduler::{Event, Filter};
 use orrery_store::{
     EnvironmentKey, ProgressRecord, RequestCounts, RequestKind, RequestRecord, RequestResult,
@@ -143,6 +143,7 @@ fn find(
 ) -> Result<Vec<ResourceId>, StoreError> {
     let SelectionFilter { agent, entity, value, statuses, set } = filter.clone();
     // The same query as the list of resources in the API.
+    let value = value.map(Pattern::new);
     let query = ResourceQuery { agent, entity, value, statuses, set, ..ResourceQuery::default() };
     let mut found = Vec::new();
     let mut after: Option<String> = None;

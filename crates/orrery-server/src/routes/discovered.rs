@@ -16,7 +16,7 @@ use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor};
 use crate::state::ServerState;
 
-use super::{environments, segment, time};
+use super::{environments, parse_pattern, segment, time};
 
 const UPLOADED_MAX: usize = 10_000;
 
@@ -49,8 +49,7 @@ pub(super) struct Filter {
     agent: Option<String>,
     /// Type.
     r#type: Option<String>,
-    /// Part of the identifying value, case-insensitive; with `*` or `?`, a pattern for the whole
-    /// value.
+    /// Part of the identifying value; with `*` or `?`, a pattern for the whole value. In any case.
     value: Option<String>,
     /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
@@ -74,7 +73,7 @@ pub(super) async fn list(
     let wanted = ResourceFilter {
         agent: filter.agent,
         entity: filter.r#type,
-        value: filter.value.filter(|value| !value.is_empty()),
+        value: parse_pattern(filter.value.as_deref()),
         statuses: Vec::new(),
     };
     let (found, next) = app

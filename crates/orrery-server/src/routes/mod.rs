@@ -33,8 +33,8 @@ mod webhooks;
 
 use std::str::FromStr;
 
-use orrery_api::{Actions, ChangeEvent, Problem, Time, UnknownValue};
-use orrery_model::Timestamp;
+use orrery_api::{Actions, ChangeEvent, Problem, Time, UnknownVariant};
+use orrery_model::{Pattern, Timestamp};
 use orrery_store::{EnvironmentRecord, StoreError};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -50,17 +50,19 @@ pub(crate) fn time(at: Timestamp) -> Time {
 }
 
 /// Parses a value of a closed set that the store holds as text.
-fn parse_stored<T: FromStr<Err = UnknownValue>>(name: &str, text: &str) -> Result<T, StoreError> {
+fn parse_stored<T: FromStr<Err = UnknownVariant>>(name: &str, text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|error| StoreError::Unreadable(format!("{name}: {error}")))
 }
 
 /// Parses a filter that is a value of a closed set.
-fn parse_filter<T: FromStr<Err = UnknownValue>>(
+fn parse_filter<T: FromStr<Err = UnknownVariant>>(
     name: &str,
     text: Option<&str>,
 ) -> Result<Option<T>, ServerError> {
     let read = text.map(str::parse).transpose();
-    read.map_err(|error: UnknownValue| ServerError::rule("bad-filter", format!("{name}: {error}")))
+    read.map_err(|error: UnknownVariant| {
+        ServerError::rule("bad-filter", format!("{name}: {error}"))
+    })
 }
 
 /// Parses a time of a request.
@@ -71,6 +73,11 @@ fn parse_time(name: &str, text: &str) -> Result<Timestamp, ServerError> {
             format!("{name}: {text:?} is not a time: expected one like 2026-11-16T09:30:00Z");
         ServerError::rule("bad-filter", text)
     })
+}
+
+/// Parses a filter by value; an empty text is none.
+fn parse_pattern(text: Option<&str>) -> Option<Pattern> {
+    text.filter(|text| !text.is_empty()).map(Pattern::new)
 }
 
 /// Joins the selected names into one text.

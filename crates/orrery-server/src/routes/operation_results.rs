@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{OperationReport, OperationResult, Page};
-use orrery_model::{ResourceId, Status};
+use orrery_model::{Pattern, ResourceId, Status};
 use orrery_store::{
     Action, ActionKey, EnvironmentKey, RequestKind, RequestRecord, ResourceQuery, RunSelection,
     Selection, SelectionFilter, Store, StoreError,
@@ -48,7 +48,7 @@ impl SelectedResources {
         };
         if let Some(SelectionFilter { agent, entity, value, set, .. }) = requested.filter {
             // Statuses have changed since.
-            let statuses = Vec::new();
+            let (statuses, value) = (Vec::new(), value.map(Pattern::new));
             let query =
                 ResourceQuery { agent, entity, value, statuses, set, ..ResourceQuery::default() };
             let mut found = BTreeSet::new();

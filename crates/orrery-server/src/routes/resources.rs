@@ -28,7 +28,8 @@ use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 
 use super::{
-    environments, parse_filter, parse_time, permitted_actions, resources_by_agent, segment, time,
+    environments, parse_filter, parse_pattern, parse_time, permitted_actions, resources_by_agent,
+    segment, time,
 };
 
 fn transitioning(state: &ResourceState) -> Transitioning {
@@ -91,8 +92,7 @@ pub(super) struct Filter {
     agent: Option<String>,
     /// Type, such as `std::File`.
     r#type: Option<String>,
-    /// Pagination of the identifying value, case-insensitive; with `*` or `?`, a pattern for the whole
-    /// value.
+    /// Part of the identifying value; with `*` or `?`, a pattern for the whole value. In any case.
     value: Option<String>,
     /// Any of these statuses, separated by commas: `failed,skipped`; or none of these: `!deployed`.
     /// Orphans are omitted unless selected.
@@ -134,7 +134,7 @@ fn parse_query(filter: &Filter) -> Result<ResourceQuery, ServerError> {
     Ok(ResourceQuery {
         agent: filter.agent.clone(),
         entity: filter.r#type.clone(),
-        value: filter.value.clone().filter(|value| !value.is_empty()),
+        value: parse_pattern(filter.value.as_deref()),
         statuses,
         set: filter.set.clone(),
         descending,

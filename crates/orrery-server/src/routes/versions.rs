@@ -31,7 +31,7 @@ use crate::extract::{
 use crate::state::ServerState;
 use crate::versions::{self, version_info};
 
-use super::{environments, operations, parse_filter, permitted_actions, time};
+use super::{environments, operations, parse_filter, parse_pattern, permitted_actions, time};
 
 /// Inputs for the status of a version.
 struct ReleaseContext {
@@ -304,8 +304,7 @@ pub(super) struct ResourcesFilter {
     agent: Option<String>,
     /// Type, such as `std::File`.
     r#type: Option<String>,
-    /// Pagination of the identifying value, case-insensitive; with `*` or `?`, a pattern for the whole
-    /// value.
+    /// Part of the identifying value; with `*` or `?`, a pattern for the whole value. In any case.
     value: Option<String>,
     /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000)]
@@ -329,7 +328,7 @@ pub(super) async fn resources(
     let wanted = ResourceFilter {
         agent: filter.agent,
         entity: filter.r#type,
-        value: filter.value.filter(|value| !value.is_empty()),
+        value: parse_pattern(filter.value.as_deref()),
         statuses: Vec::new(),
     };
     let (found, next) = app

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use orrery_model::{Attributes, Resource, ResourceId, Status};
+use orrery_model::{Attributes, Pattern, Resource, ResourceId, Status};
 use orrery_server::{ProcessOptions, ProcessRole, ServerSettings, ServerState};
 use orrery_store::{
     ActionKind, EnvironmentKey, Holder, LeaseRequest, NewRequest, NewVersion, PutScope,
@@ -148,7 +148,7 @@ fn a_filter_selects_the_same_resources_as_the_list() {
         ),
         (
             json!({"value": "c"}),
-            ResourceQuery { value: Some("c".to_owned()), ..Default::default() },
+            ResourceQuery { value: Some(Pattern::new("c")), ..Default::default() },
         ),
         (
             json!({"agent": "y", "statuses": ["failed"]}),

@@ -12,7 +12,7 @@ use crate::records::pending_release::{
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::{Row as _, RowExt as _};
 use crate::{
-    Action, ActionKey, EnvironmentKey, ResourceFilter, ResourceOverview, ResourcePage, Result, glob,
+    Action, ActionKey, EnvironmentKey, ResourceFilter, ResourceOverview, ResourcePage, Result,
 };
 
 /// Columns before those of the state. A revision is looked up only for a resource without a state,
@@ -113,11 +113,7 @@ pub(super) fn list_resources(
                     continue;
                 }
                 let summary = summary_from(row, 3, state, &names)?;
-                if filter
-                    .value
-                    .as_ref()
-                    .is_some_and(|value| !glob::matches(value, summary.id.value()))
-                {
+                if filter.value.as_ref().is_some_and(|value| !value.matches_value(&summary.id)) {
                     continue;
                 }
                 if resources.len() == limit {

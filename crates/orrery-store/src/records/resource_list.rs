@@ -4,7 +4,7 @@
 //! which resources are stored; rare statuses and named sets have an index. For other filters, a
 //! page may be shorter than requested, or empty, and still have a cursor.
 
-use orrery_model::{ResourceState, Status};
+use orrery_model::{Pattern, ResourceState, Status};
 use rustc_hash::FxHashMap;
 
 use crate::encoding::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
@@ -16,7 +16,7 @@ use crate::resource_loader::parse_id;
 use crate::rows::ranges;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
-    EnvironmentKey, ResourceFilter, ResourceKey, ResourceOverview, Result, StoreError, glob, values,
+    EnvironmentKey, ResourceFilter, ResourceKey, ResourceOverview, Result, StoreError, values,
 };
 
 /// Names scanned per page.
@@ -37,8 +37,8 @@ pub struct ResourceQuery {
     pub agent: Option<String>,
     /// The entity: `std::File`.
     pub entity: Option<String>,
-    /// Part of the identifying value, ignoring case; with `*` or `?`, a pattern for all of it.
-    pub value: Option<String>,
+    /// Pattern for the identifying value.
+    pub value: Option<Pattern>,
     /// Any of these; empty for all but orphans.
     pub statuses: Vec<Status>,
     /// Resources of one named set.
@@ -183,7 +183,7 @@ pub(super) fn unresolved_line(
     }
     let name = row.string(0)?;
     if let Some(value) = &query.value
-        && !glob::matches_or_contains(value, parse_id(&name)?.value())
+        && !value.matches_value(&parse_id(&name)?)
     {
         return Ok(None);
     }
@@ -385,7 +385,7 @@ fn list_by_scan(
             }
         }
         while low < high {
-            let step = match query.value.as_deref() {
+            let step = match &query.value {
                 Some(value) => walk.by_names(sql, value, (&low, &high))?,
                 None => walk.by_rows(sql, (&low, &high))?,
             };
@@ -428,7 +428,7 @@ impl Scan<'_> {
     fn by_names(
         &mut self,
         sql: &mut dyn Sql,
-        value: &str,
+        value: &Pattern,
         (low, high): (&str, &str),
     ) -> Result<ScanStep> {
         let order = self.order();
@@ -442,7 +442,7 @@ impl Scan<'_> {
         sql.visit(&statement, values![self.environment.0, low, high, count], &mut |row| {
             let name = row.str(0)?;
             read += 1;
-            if glob::matches_or_contains(value, parse_id(name)?.value()) {
+            if value.matches_value(&parse_id(name)?) {
                 fitting.push(name.to_owned());
             }
             last = Some(name.to_owned());

@@ -228,8 +228,7 @@ fn read_chunk(
 
 pub(super) fn matches_value(filter: &ResourceFilter, name: &str) -> bool {
     let Some(pattern) = &filter.value else { return true };
-    let value = crate::resource_loader::parse_id(name);
-    value.is_ok_and(|id| crate::glob::matches_or_contains(pattern, id.value()))
+    crate::resource_loader::parse_id(name).is_ok_and(|id| pattern.matches_value(&id))
 }
 
 impl Versions<'_> {

@@ -12,7 +12,7 @@ use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::Row as _;
 use crate::{
     Action, ActionKey, EnvironmentKey, ResourceFilter, ResourceOverview, ResourcePage, Result,
-    StoreError, glob,
+    StoreError,
 };
 
 /// Columns before those of the state.
@@ -105,8 +105,7 @@ pub(super) fn list_resources(
                 continue;
             }
             let summary = summary_from(row, 3, state, &names)?;
-            if filter.value.as_ref().is_some_and(|value| !glob::matches(value, summary.id.value()))
-            {
+            if filter.value.as_ref().is_some_and(|value| !value.matches_value(&summary.id)) {
                 continue;
             }
             if resources.len() == limit {

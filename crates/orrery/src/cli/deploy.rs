@@ -55,7 +55,7 @@ pub(crate) struct Selection {
     /// Only resources of this agent; repeatable
     #[arg(long = "agent", value_name = "NAME", help_heading = SELECTION)]
     pub(crate) agents: Vec<String>,
-    /// Only resources with this text in their id, or with an id that matches it if it has * or ?
+    /// Only resources with this text in their id; with * or ?, with an id or value that matches it
     #[arg(long, value_name = "TEXT", help_heading = SELECTION, value_parser = pattern)]
     pub(crate) filter: Option<Pattern>,
 }

@@ -7,6 +7,7 @@ mod details;
 mod effects;
 mod engine;
 mod handler_callbacks;
+mod patterns;
 mod queries;
 mod records;
 mod remote_agents;
@@ -29,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         details::CASES,
         engine::CASES,
         server_records::CASES,
+        patterns::CASES,
         queries::CASES,
         records::CASES,
         removal::CASES,

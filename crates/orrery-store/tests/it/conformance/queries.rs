@@ -1,6 +1,6 @@
 //! Queries: lists, pages, counts.
 
-use orrery_model::{Resource, ResourceState, Status, Timestamp};
+use orrery_model::{Pattern, Resource, ResourceState, Status, Timestamp};
 use orrery_store::{
     EnvironmentKey, ResourceFilter, ResultRecord, Store, StoreError, resource_keys,
 };
@@ -55,7 +55,7 @@ fn lists_are_filtered(backend: Backend) {
                 let filter = ResourceFilter {
                     agent: agent.map(str::to_owned),
                     entity: entity.map(str::to_owned),
-                    value: value.map(str::to_owned),
+                    value: value.map(Pattern::new),
                     statuses: Vec::new(),
                 };
                 let mut expected: Vec<String> = IDS

@@ -3,7 +3,7 @@
 use orrery_api::client::ClientError;
 use orrery_api::{
     DocumentChange, DocumentChangeKind, DocumentChanges, DocumentsApplied, NewClusterDocument,
-    UnknownValue,
+    UnknownVariant,
 };
 use orrery_cluster::document::{
     Catalog, CatalogProblem, DocumentFileId, DocumentKind, ProblemKind, ProblemSeverity,
@@ -107,7 +107,8 @@ fn documents_of(
     let mut documents = Vec::with_capacity(found.len());
     for (_, kind, content) in &found {
         let content = to_raw_value(content).map_err(|error| CliError::from_error(&error))?;
-        let kind = kind.id().parse().map_err(|error: UnknownValue| CliError::from_error(&error))?;
+        let kind =
+            kind.id().parse().map_err(|error: UnknownVariant| CliError::from_error(&error))?;
         documents.push(NewClusterDocument { kind, content, revision: None });
     }
     Ok((found.into_iter().map(|(file, ..)| file).collect(), documents))

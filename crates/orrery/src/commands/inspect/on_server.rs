@@ -8,7 +8,9 @@ use orrery_api::{
     ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, Transitioning, Unknown,
     UnknownEffect, UnknownEffects, VersionSummary,
 };
-use orrery_model::{AttributeDiff, Change, LogLine, ResourceId, Status, Timestamp, VersionNumber};
+use orrery_model::{
+    AttributeDiff, Change, LogLine, Pattern, ResourceId, Status, Timestamp, VersionNumber,
+};
 use orrery_scheduler::StateReason;
 use serde_json::{Map, Value, json};
 
@@ -307,7 +309,7 @@ impl Deployment for OnServer {
             &[
                 ("agent", wanted.agent.as_deref()),
                 ("type", wanted.entity.as_deref()),
-                ("value", wanted.value.as_deref()),
+                ("value", wanted.value.as_ref().map(Pattern::as_str)),
                 ("removed", wanted.removed.then_some("true")),
                 ("status", Some(statuses.as_str()).filter(|text| !text.is_empty())),
                 ("limit", Some(&limit)),

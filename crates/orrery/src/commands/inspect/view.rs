@@ -1,7 +1,7 @@
 //! View of a deployment: what commands show of it, local or on a server.
 
 use orrery_model::{
-    Change, LogLevel, LogLine, OutcomeStatus, ResourceId, Status, Timestamp, VersionNumber,
+    Change, LogLevel, LogLine, OutcomeStatus, Pattern, ResourceId, Status, Timestamp, VersionNumber,
 };
 use serde_json::Value;
 
@@ -134,8 +134,8 @@ pub(crate) struct ResourceSelection {
     pub(crate) agent: Option<String>,
     /// The entity: `std::File`.
     pub(crate) entity: Option<String>,
-    /// Part of the identifying value, ignoring case; with `*` or `?`, a pattern for all of it.
-    pub(crate) value: Option<String>,
+    /// Pattern for the identifying value.
+    pub(crate) value: Option<Pattern>,
     /// Any of these; empty for all but orphans.
     pub(crate) statuses: Vec<Status>,
     /// Includes removed resources. They are orphans.

@@ -1,7 +1,7 @@
 //! `orrery token`.
 
 use orrery_api::client::{path, query};
-use orrery_api::{MadeToken, NewToken, Token, UnknownValue, Verb};
+use orrery_api::{MadeToken, NewToken, Token, UnknownVariant, Verb};
 use orrery_handlers::clock::now;
 use orrery_model::Timestamp;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ fn run(options: TokenGroup) -> Result<Exit, CliError> {
 /// Parses the methods of a new token; `None` for all.
 fn parse_verbs(verbs: &[String]) -> Result<Option<Vec<Verb>>, CliError> {
     let parsed = verbs.iter().map(|verb| verb.to_ascii_uppercase().parse());
-    let parsed: Result<Vec<Verb>, UnknownValue> = parsed.collect();
+    let parsed: Result<Vec<Verb>, UnknownVariant> = parsed.collect();
     let parsed = parsed.map_err(|error| CliError::new(format!("--verbs: {error}")))?;
     Ok(Some(parsed).filter(|verbs| !verbs.is_empty()))
 }
