@@ -184,9 +184,9 @@ MUTATIONS = [
         "if is_over || began.elapsed() > Duration::ZERO * u32::from(DESCRIPTORS_WITHIN.is_zero()) {",
         "exhausted_descriptors_are_waited_for",
     ),
-    at("orrery-executor", "it", "crates/orrery-executor/src/engine.rs")(
+    at("orrery-executor", "it", "crates/orrery-executor/src/lifecycle.rs")(
         "work-without-permit", "nothing begins when the right to act is over",
-        "if state.permit.as_ref().is_some_and(Permit::is_over) {", "if false && state.permit.as_ref().is_some_and(Permit::is_over) {",
+        "if !self.permit.as_ref().is_some_and(Permit::is_over) {", "if true || !self.permit.as_ref().is_some_and(Permit::is_over) {",
         "nothing_starts_after_the_permit_ended",
     ),
     at("orrery-store", "--lib", "crates/orrery-store/src/postgres/leases.rs")(

@@ -9,10 +9,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use orrery_scheduler::Event;
-
-use crate::state::EngineState;
-
 /// A handler that has run for this long is slow.
 pub(crate) const SLOW_RUN: Duration = Duration::from_millis(50);
 
@@ -52,13 +48,6 @@ impl WorkerLimits {
     }
 }
 
-/// Number of pending runs, and of threads allowed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WorkerDemand {
-    pub(crate) pending_runs: usize,
-    pub(crate) limit: usize,
-}
-
 /// Current slots of an engine.
 #[derive(Debug)]
 pub(crate) struct Concurrency {
@@ -82,11 +71,12 @@ impl Concurrency {
     }
 
     /// Adjusts the slots to the number of slow runs; returns true if it changed.
-    fn adjust(&mut self, slow: usize) -> bool {
+    pub(crate) fn adjust(&mut self, slow: usize) -> bool {
         // Twice as many, so hundreds of slots are reached within a few steps.
         let target = (2 * slow).min(self.workers.max - self.workers.initial);
         let before = self.extra;
         self.extra = reserve_extra(before, target);
+        debug_assert!(self.slots() <= self.workers.max, "slots stay within the limit");
         self.extra != before
     }
 }
@@ -94,6 +84,35 @@ impl Concurrency {
 impl Drop for Concurrency {
     fn drop(&mut self) {
         reserve_extra(self.extra, 0);
+    }
+}
+
+/// State of the run monitor, which adds workers for held-up tasks and records long runs.
+#[derive(Debug, Default)]
+pub(crate) struct MonitorState {
+    /// Its thread exists.
+    exists: bool,
+    /// It knows that tasks are held up.
+    is_alerted: bool,
+}
+
+impl MonitorState {
+    pub(crate) fn exists(&self) -> bool {
+        self.exists
+    }
+
+    pub(crate) fn set_exists(&mut self, exists: bool) {
+        debug_assert_ne!(self.exists, exists, "there is one monitor");
+        self.exists = exists;
+    }
+
+    /// Alerts it to held-up tasks; returns true if it did not know.
+    pub(crate) fn alert(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_alerted, true)
+    }
+
+    pub(crate) fn set_alerted(&mut self, is_alerted: bool) {
+        self.is_alerted = is_alerted;
     }
 }
 
@@ -108,34 +127,6 @@ fn reserve_extra(had: usize, target: usize) -> usize {
         Some(others + got)
     });
     got
-}
-
-impl EngineState {
-    pub(crate) fn worker_demand(&self) -> WorkerDemand {
-        // Threads stuck in an abandoned handler do not count.
-        WorkerDemand {
-            pending_runs: self.pending_runs.len(),
-            limit: self.concurrency.slots() + self.abandoned,
-        }
-    }
-
-    /// Returns true if a task could start with more slots.
-    pub(crate) fn is_at_capacity(&self) -> bool {
-        self.scheduler.is_limited()
-    }
-
-    /// Adjusts the slots to the number of slow runs.
-    pub(crate) fn adjust_concurrency(&mut self) {
-        let now = self.now();
-        let old =
-            self.running_tasks.values().filter(|one| now.since(one.started) >= SLOW_RUN).count();
-        // A pending run without a thread is not slow.
-        let slow = old.saturating_sub(self.pending_runs.len());
-        if self.concurrency.adjust(slow) {
-            let limit = self.concurrency.limit();
-            self.apply(Event::RunningMax(limit));
-        }
-    }
 }
 
 #[cfg(test)]

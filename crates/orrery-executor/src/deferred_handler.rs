@@ -13,7 +13,7 @@ use orrery_model::{
     Attributes, Change, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId, VersionNumber,
 };
 
-use crate::python_handlers::HostConfig;
+use crate::host_config::HostConfig;
 
 /// Pause between two installation attempts, so not each resource retries.
 const RETRY_AFTER: Duration = Duration::from_secs(60);

@@ -1,21 +1,20 @@
 //! Facts that a compile waits for. They are refreshed once their resource is deployed, since before
 //! that there is nothing to read.
 
-use std::collections::BTreeSet;
-
-use orrery_model::{Compliance, Outcome, OutcomeStatus, ResourceId};
-use orrery_scheduler::Event;
+use orrery_model::{Outcome, OutcomeStatus, ResourceId};
 use rustc_hash::FxHashMap;
 
-use crate::engine::Engine;
 use crate::pending_run::PendingRun;
-use crate::state::EngineState;
 
 /// Awaited fact names, by resources that were not deployed since.
 #[derive(Debug, Default)]
 pub(crate) struct FactWatch(FxHashMap<ResourceId, Vec<String>>);
 
 impl FactWatch {
+    pub(crate) fn new(awaited: FxHashMap<ResourceId, Vec<String>>) -> Self {
+        FactWatch(awaited)
+    }
+
     /// Returns true if a deployed resource needs a fact refresh, that is, its run did not report
     /// all awaited facts.
     pub(crate) fn is_refresh_due(&mut self, run: &PendingRun, outcome: &Outcome) -> bool {
@@ -27,52 +26,32 @@ impl FactWatch {
     }
 }
 
-impl Engine {
-    /// Refreshes facts of resources when they are deployed; of compliant ones at once, unless all
-    /// of it was `ids` for before. Replaces the facts awaited so far.
-    pub fn watch_facts(
-        &self,
-        facts: impl IntoIterator<Item = (ResourceId, String)>,
-        already_requested: &BTreeSet<(ResourceId, String)>,
-    ) {
-        let mut end_condition: FxHashMap<ResourceId, Vec<String>> = FxHashMap::default();
-        let mut new: BTreeSet<ResourceId> = BTreeSet::new();
-        for fact in facts {
-            if !already_requested.contains(&fact) {
-                new.insert(fact.0.clone());
-            }
-            end_condition.entry(fact.0).or_default().push(fact.1);
-        }
-        self.with_state(|state| {
-            end_condition.retain(|id, _| !state.is_compliant(id));
-            new.retain(|id| !end_condition.contains_key(id));
-            state.fact_watch = FactWatch(end_condition);
-            state.apply(Event::FactRefresh(new.into_iter().collect()));
-        });
-        self.wake_workers();
-    }
+#[cfg(test)]
+mod tests {
+    use orrery_model::{Change, Fact};
 
-    /// Refreshes the facts of resources, except those that are about to be deployed.
-    pub fn refresh_facts(&self, ids: impl IntoIterator<Item = ResourceId>) {
-        self.with_state(|state| {
-            let idle = |id: &ResourceId| {
-                let index = state.scheduler.index_of(id.as_str());
-                index.is_some_and(|index| state.scheduler.scheduled(index).is_none())
-            };
-            let ids = ids.into_iter().filter(idle).collect();
-            state.apply(Event::FactRefresh(ids));
-        });
-        self.wake_workers();
-    }
-}
+    use super::*;
+    use crate::test_support::pending_run;
 
-impl EngineState {
-    fn is_compliant(&self, id: &ResourceId) -> bool {
-        let index = self.scheduler.index_of(id.as_str());
-        let state = index.and_then(|index| {
-            let at_rest = self.scheduler.scheduled(index).is_none();
-            self.scheduler.state(index).filter(|_| at_rest)
-        });
-        state.is_some_and(|state| state.compliance() == Some(Compliance::Compliant))
+    #[test]
+    fn a_deployed_resource_is_asked_for_the_facts_it_did_not_report() {
+        let run = pending_run(1);
+        let awaited = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            FactWatch::new([(run.resource.id.clone(), names)].into_iter().collect())
+        };
+        let fact = Fact { name: "ip".to_owned(), value: "::1".to_owned(), expires: false };
+        let outcome = |status| Outcome {
+            status,
+            change: Change::default(),
+            facts: vec![fact.clone()],
+            log: Vec::new(),
+        };
+        let deployed = outcome(OutcomeStatus::Deployed);
+        assert!(!awaited(&["ip"]).is_refresh_due(&run, &deployed));
+        let mut watch = awaited(&["ip", "mac"]);
+        assert!(!watch.is_refresh_due(&run, &outcome(OutcomeStatus::Failed)));
+        assert!(watch.is_refresh_due(&run, &deployed));
+        assert!(!watch.is_refresh_due(&run, &deployed), "it is asked once");
     }
 }

@@ -15,33 +15,46 @@
 //! computes what a deploy would change. It knows nothing of models, terminals or servers. Tests:
 //! `tests/it`.
 
+mod agent_sites;
 mod change_cause;
 mod concurrency;
 mod deferred_handler;
 mod dry_run;
 mod effects;
 mod engine;
+mod engine_clock;
 mod fact_watch;
+mod host_config;
 mod interrupted;
-mod long_running;
+mod job_queue;
+mod lifecycle;
 mod pending_run;
 mod placement;
 mod plan;
-mod pool;
 mod progress;
+mod progress_recorder;
 mod python_handlers;
 mod recovery;
-mod requests;
+mod request_tracker;
+mod resource_table;
+mod run_monitor;
+mod running_tasks;
 mod setup;
 mod shared;
 mod state;
-mod updates;
+#[cfg(test)]
+mod test_support;
+mod unknown_effects;
+mod update;
 mod worker;
+mod workers;
+mod write_queue;
 mod writer;
 
 pub use change_cause::{ChangeCause, Risk, runs_at_every_deploy};
 pub use concurrency::WorkerLimits;
 pub use engine::Engine;
+pub use host_config::{HostConfig, HostSetupError};
 pub use interrupted::record_interrupted;
 pub use placement::{
     ExecutionSite, LocalTargets, NoTarget, TargetResolver, declared_address, declared_addresses,
@@ -50,10 +63,9 @@ pub use placement::{
 pub use plan::{PlanEntry, plan};
 pub use progress::{FinishedRun, Progress, RunningResource, Tally};
 pub use python_handlers::{
-    HostConfig, HostSetupError, HostedHandlers, NoParameterHooks, ParameterHooks, StoredContents,
-    StoredFiles, StoredParameters,
+    HostedHandlers, NoParameterHooks, ParameterHooks, StoredContents, StoredFiles, StoredParameters,
 };
 pub use recovery::{DesiredState, StartState, StoredStates, recover, recover_with};
-pub use requests::{RequestBlockers, RequestId, RequestOutcome, RequestProgress};
+pub use request_tracker::{RequestBlockers, RequestId, RequestOutcome, RequestProgress};
 pub use setup::{EngineError, EngineSetup, Listener, Notice, StoreHandle};
-pub use updates::Update;
+pub use update::Update;

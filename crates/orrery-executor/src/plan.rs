@@ -10,7 +10,6 @@ use crate::engine::Engine;
 use crate::progress::Progress;
 use crate::recovery::DesiredState;
 use crate::setup::{EngineError, EngineSetup};
-use crate::state::EngineState;
 
 /// Planned result for one resource.
 #[derive(Clone, Debug)]
@@ -44,24 +43,30 @@ pub fn plan(
     let mut go_on = run_dry_run(&engine, DryRunId(1), all, states, watch);
     if go_on {
         // Reloads of dependents are known only now: evaluate those once more.
-        let again = engine.with_state(EngineState::dependents_of_planned_changes);
+        let again = engine.with_state(|state| {
+            state.dry_run.dependents_of_planned_changes(state.resources.resources())
+        });
         if !again.is_empty() {
             go_on = run_dry_run(&engine, DryRunId(2), again, Vec::new(), watch);
         }
     }
     if go_on {
         // A removal compares nothing: differences from the deployed form are evaluated separately.
-        let removals = engine.with_state(EngineState::take_removals_of_deployed);
+        let removals = engine.with_state(|state| {
+            state.dry_run.take_removals_of_deployed(state.resources.resources_mut())
+        });
         if !removals.is_empty() {
             let positions = removals.iter().map(|removal| removal.position).collect();
             go_on = run_dry_run(&engine, DryRunId(3), positions, Vec::new(), watch);
-            engine.with_state(|state| state.restore_removals(removals));
+            engine.with_state(|state| {
+                state.dry_run.restore_removals(removals, state.resources.resources_mut());
+            });
         }
     }
     if !go_on {
         engine.handle_event(Event::Cancel(Filter::all()));
     }
-    let results = engine.with_state(|state| std::mem::take(&mut state.dry_run.answers));
+    let results = engine.with_state(|state| state.dry_run.take_answers());
     let answers = results.into_iter().map(|entry| match entry {
         Some(DryRunEntry::Outcome(outcome)) => PlanEntry::Evaluated(outcome),
         Some(DryRunEntry::Answer(answer)) => PlanEntry::NotEvaluated(answer),
@@ -79,16 +84,10 @@ fn run_dry_run(
     watch: &mut dyn FnMut(&Progress) -> bool,
 ) -> bool {
     let request = engine.with_state(|state| {
-        let resources = positions
-            .iter()
-            .map(|&at| Intent::from(&state.desired.resources[at as usize]))
-            .collect();
-        let version = state.desired.version;
-        if !states.is_empty() {
-            state.dry_run.states = states;
-        }
-        state.dry_run.positions = positions;
-        state.dry_run.answers.resize(state.desired.resources.len(), None);
+        let desired = state.resources.resources();
+        let resources = positions.iter().map(|&at| Intent::from(&desired[at as usize])).collect();
+        state.dry_run.begin(positions, states, desired.len());
+        let version = state.resources.version();
         DryRunRequest { dry_run, version, resources }
     });
     engine.handle_event(Event::DryRun(request));

@@ -2,69 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
-use crate::deferred_handler::DeferredHandler;
 use orrery_base::lock::IgnorePoison;
 use orrery_handler_host::{
-    ContentSource, Discovered, FileContents, HandlerCallbacks, HandlerHosts, HandlerParameter,
-    HostLimits, HostedHandler, Parameters,
+    ContentSource, Discovered, HandlerHosts, HandlerParameter, HostedHandler, Parameters,
 };
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, Handler, HandlerError, Registry};
 use orrery_host::code_store::CodeSet;
-use orrery_host::handshake::{HostRole, Init};
-use orrery_host::sources::installed_code;
-use orrery_host::{host_command, sdk::SdkError};
 use orrery_model::{CompileId, Timestamp, VersionNumber};
-use orrery_pyenv::interpreters::{Interpreter, PythonError};
-use orrery_pyenv::{VirtualEnvError, VirtualEnvSpec, VirtualEnvs};
-use orrery_sandbox::Confinement;
 use orrery_store::{
     CompileRequest, ContentHash, EnvironmentKey, Lease, NewCompileRecord, NewDiscovered,
     NewParameter, OnParameterChanged, ParameterSource, Store,
 };
 
-/// Error while preparing the handler hosts of a code set.
-#[derive(Debug, thiserror::Error)]
-pub enum HostSetupError {
-    #[error(transparent)]
-    Code(#[from] orrery_host::code_store::CodeStoreError),
-    #[error(transparent)]
-    Python(#[from] PythonError),
-    #[error(transparent)]
-    Sdk(#[from] SdkError),
-    #[error(transparent)]
-    Environment(#[from] VirtualEnvError),
-    /// The code must not run in this process.
-    #[error("{0}")]
-    Refused(String),
-}
-
-/// Configuration of the handler hosts of one environment.
-#[derive(Clone)]
-pub struct HostConfig {
-    pub project: PathBuf,
-    /// A UUID.
-    pub environment: String,
-    pub files: FileContents,
-    /// Virtualenvs for code without an existing interpreter.
-    pub environments: VirtualEnvs,
-    /// Memory limit of each process, in bytes.
-    pub memory_max: Option<u64>,
-    /// Sandbox that isolates the code from other environments; `None` for the user's own code.
-    pub confinement: Option<Confinement>,
-    /// Reason why the code must not run here at all.
-    pub refused: Option<String>,
-    pub parameters: Arc<dyn Parameters>,
-}
-
-impl fmt::Debug for HostConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostConfig").field("project", &self.project).finish_non_exhaustive()
-    }
-}
+use crate::deferred_handler::DeferredHandler;
+use crate::host_config::{HostConfig, HostSetupError};
 
 /// Handlers of one code set, beside the native ones.
 #[derive(Debug)]
@@ -132,63 +86,6 @@ impl HostConfig {
             other => other,
         }
     }
-
-    pub(crate) fn build_hosts(self, set: &CodeSet) -> Result<HandlerHosts, HostSetupError> {
-        let HostConfig {
-            project,
-            environment,
-            files,
-            environments,
-            memory_max,
-            confinement,
-            refused,
-            parameters,
-        } = self;
-        if let Some(reason) = refused {
-            return Err(HostSetupError::Refused(reason));
-        }
-        let mut modules = set.modules.clone();
-        // Confined code does not choose its interpreter.
-        let program = if confinement.is_none() && set.program.exists() {
-            set.program.clone()
-        } else {
-            // The project's virtualenv is gone or elsewhere: one with the same requirements serves
-            // as well.
-            let base = Interpreter::find_for(set.python.as_deref())?;
-            let environments = environments.confined(confinement.clone());
-            let interpreter = environments.interpreter(&base, &VirtualEnvSpec::from(set))?;
-            modules.extend(installed_code(&interpreter, &set.installed));
-            interpreter.program
-        };
-        let environment = Some(environment);
-        let services =
-            HandlerCallbacks { files: files.clone(), environment: environment.clone(), parameters };
-        let init = Init {
-            role: HostRole::Handlers,
-            data: project.join("data"),
-            project,
-            environment,
-            files: files.directory().to_owned(),
-            fetch: files.is_cache(),
-            tests: false,
-            path: set.path.clone(),
-            config: serde_json::Map::new(),
-            modules,
-        };
-        let limits = HostLimits { memory_max, ..HostLimits::default() };
-        let mut command = host_command(&program, "python")?;
-        command.confinement =
-            confinement.map(|confinement| allow_paths(confinement, &init, &program));
-        Ok(HandlerHosts::new(command, init, services, limits))
-    }
-}
-
-/// Adds the paths that the code may access: its packages and file contents to read, its project to
-/// write. Paths that the code itself declares are ignored.
-fn allow_paths(confinement: Confinement, init: &Init, program: &Path) -> Confinement {
-    // A virtualenv lies two levels above its interpreter; other interpreters are visible anyway.
-    let packages = program.parent().and_then(Path::parent).unwrap_or(program);
-    confinement.readable(packages).readable(&init.files).writable(&init.project)
 }
 
 /// File contents in a store, for handler code: by SHA-1, and by the ids that a version assigns.

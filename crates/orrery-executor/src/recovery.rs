@@ -144,7 +144,7 @@ pub fn recover_with(
 }
 
 /// Difference of a first version: all of it.
-fn full_diff(desired: &DesiredState) -> VersionDiff {
+pub(crate) fn full_diff(desired: &DesiredState) -> VersionDiff {
     let mut sets: FxHashMap<SetName, Vec<Intent>> = FxHashMap::default();
     let mut order = Vec::new();
     for resource in &desired.resources {

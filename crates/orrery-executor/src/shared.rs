@@ -4,12 +4,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use orrery_base::lock::IgnorePoison;
-use orrery_handlers::{Contents, Secrets};
+use orrery_handlers::{Contents, Secrets, WorkerPool};
 use orrery_model::LogLevel;
 
 use crate::effects::EffectLog;
 use crate::placement::TargetResolver;
-use crate::pool::Pool;
 use crate::setup::{Listener, Notice, StoreHandle};
 use crate::state::EngineState;
 
@@ -22,9 +21,7 @@ pub(crate) struct Shared {
     /// `None` for dry runs.
     pub(crate) store_handle: Option<StoreHandle>,
     pub(crate) effect_log: EffectLog,
-    pub(crate) pool: Pool,
-    /// Runs are pending.
-    pub(crate) runs_pending: Condvar,
+    pub(crate) pool: WorkerPool,
     /// Writes are queued.
     pub(crate) writes_queued: Condvar,
     /// The write queue has space again.
@@ -51,7 +48,7 @@ impl Shared {
     }
 
     pub(crate) fn notify_all_threads(&self) {
-        self.runs_pending.notify_all();
+        self.pool.wake_all();
         self.writes_queued.notify_all();
         self.queue_space.notify_all();
         self.progress_changed.notify_all();

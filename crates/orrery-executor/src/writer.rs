@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
-use orrery_model::VersionNumber;
-use orrery_model::{Change, ChangeKind, Fact, LogLine, OutcomeStatus, ResourceState, Timestamp};
+use orrery_model::ChangeKind;
 use orrery_store::{
-    ActionKind, ActionRecord, ParameterEffect, ResourceKey, ResultBatch, ResultRecord,
-    StartedAction, StateRecord, StoreError,
+    ActionRecord, ParameterEffect, ResultBatch, ResultRecord, StateRecord, StoreError,
 };
 
 use crate::effects::Effect;
@@ -17,9 +15,7 @@ use crate::placement::TargetResolver;
 use crate::setup::{Notice, StoreHandle};
 use crate::shared::Shared;
 use crate::state::EngineState;
-
-/// A batch of this size is written at once.
-pub(crate) const BATCH_SIZE: usize = 2_000;
+use crate::write_queue::{BATCH_SIZE, ResourceRecord, Write, WriterState};
 
 /// Time to collect a smaller batch, so one disk sync serves many results.
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
@@ -35,56 +31,9 @@ const CLOSING_RETRY_FOR: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// State of the writer thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriterState {
-    /// No thread: it exits after an idle period.
-    Absent,
-    /// Waits for writes.
-    Idle,
-    /// Has writes and waits for more.
-    Batching,
-    Writing,
-}
-
-/// A queued write.
-#[derive(Debug)]
-pub(crate) enum Write {
-    Processed {
-        version: VersionNumber,
-        states: Vec<(ResourceKey, ResourceState)>,
-    },
-    Result(ResourceRecord),
-    /// A long run.
-    Began(StartedAction),
-}
-
-/// New data of one resource; parts that are `None` or empty stay unchanged.
-#[derive(Debug)]
-pub(crate) struct ResourceRecord {
-    pub(crate) resource: ResourceKey,
-    pub(crate) state: Option<ResourceState>,
-    pub(crate) action: Option<Action>,
-    pub(crate) facts: Vec<Fact>,
-    /// Result of an effect that must not be repeated.
-    pub(crate) effect: Option<Effect>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Action {
-    pub(crate) kind: ActionKind,
-    pub(crate) version: VersionNumber,
-    pub(crate) started: Timestamp,
-    pub(crate) finished: Timestamp,
-    pub(crate) outcome: OutcomeStatus,
-    pub(crate) change: Change,
-    pub(crate) wants_absence: bool,
-    pub(crate) log: Vec<LogLine>,
-}
-
 /// Wakes the writer. Its thread exists only while there is something to write.
 pub(crate) fn wake_writer(shared: &Arc<Shared>, state: &mut EngineState) {
-    if state.writer != WriterState::Absent {
+    if state.writes.writer() != WriterState::Absent {
         shared.writes_queued.notify_one();
         return;
     }
@@ -93,7 +42,7 @@ pub(crate) fn wake_writer(shared: &Arc<Shared>, state: &mut EngineState) {
     let thread = std::thread::Builder::new().name("writer".to_owned());
     match thread.spawn(move || writer_loop(&owner, &store_handle, &*targets)) {
         Ok(thread) => {
-            state.writer = WriterState::Idle;
+            state.writes.set_writer(WriterState::Idle);
             *shared.writer.lock().ignore_poison() = Some(thread);
         }
         // The next result retries.
@@ -103,17 +52,13 @@ pub(crate) fn wake_writer(shared: &Arc<Shared>, state: &mut EngineState) {
 
 /// Writes until the queue is empty and the engine is closed. A temporary error is retried as long
 /// as the permit holds; any other error ends the engine.
-pub(crate) fn writer_loop(
-    shared: &Arc<Shared>,
-    store_handle: &StoreHandle,
-    targets: &dyn TargetResolver,
-) {
+fn writer_loop(shared: &Arc<Shared>, store_handle: &StoreHandle, targets: &dyn TargetResolver) {
     loop {
         let writes = {
             let mut state = shared.lock();
-            state.writer = WriterState::Idle;
+            state.writes.set_writer(WriterState::Idle);
             let until = monotonic() + IDLE_TIMEOUT;
-            while state.writes.is_empty() && !state.closed {
+            while state.writes.is_empty() && !state.lifecycle.is_closed() {
                 let time_left = until.saturating_duration_since(monotonic());
                 if time_left.is_zero() {
                     break;
@@ -122,12 +67,15 @@ pub(crate) fn writer_loop(
                 state = waited.ignore_poison().0;
             }
             if state.writes.is_empty() {
-                state.writer = WriterState::Absent;
+                state.writes.set_writer(WriterState::Absent);
                 return;
             }
-            state.writer = WriterState::Batching;
+            state.writes.set_writer(WriterState::Batching);
             let until = monotonic() + BATCH_WINDOW;
-            while state.writes.len() < BATCH_SIZE && !state.closed && !state.scheduler.is_idle() {
+            while state.writes.len() < BATCH_SIZE
+                && !state.lifecycle.is_closed()
+                && !state.scheduler.is_idle()
+            {
                 let time_left = until.saturating_duration_since(monotonic());
                 if time_left.is_zero() {
                     break;
@@ -135,18 +83,16 @@ pub(crate) fn writer_loop(
                 let waited = shared.writes_queued.wait_timeout(state, time_left);
                 state = waited.ignore_poison().0;
             }
-            state.writer = WriterState::Writing;
-            state.take_writes()
+            state.writes.take_batch()
         };
         shared.queue_space.notify_all();
         match write_with_retry(shared, store_handle, targets, &writes) {
             Ok(effect) => {
                 let mut state = shared.lock();
-                state.resolved += effect.resolved;
-                state.writer = WriterState::Idle;
-                state.persisted += writes.len() as u64;
+                state.progress.add_resolved(effect.resolved);
+                state.writes.finish_batch(writes.len());
                 let at_rest = state.scheduler.is_idle() && state.writes.is_empty();
-                let answers = state.requests.has_finished(state.persisted);
+                let answers = state.requests.has_finished(state.writes.persisted());
                 drop(state);
                 shared.notify(Notice::Written);
                 // Resolved unknowns concern other components, whatever else is running.
@@ -156,9 +102,8 @@ pub(crate) fn writer_loop(
             }
             Err(error) => {
                 let mut state = shared.lock();
-                state.failure.get_or_insert(error);
-                state.closed = true;
-                state.writer = WriterState::Absent;
+                state.lifecycle.fail(error);
+                state.writes.set_writer(WriterState::Absent);
                 drop(state);
                 shared.notify_all_threads();
                 shared.notify(Notice::Attention);
@@ -183,7 +128,7 @@ fn write_with_retry(
             Err(error) => error,
         };
         let began = *since.get_or_insert_with(monotonic);
-        let limit = match (shared.lock().closed, store_handle.permit.end()) {
+        let limit = match (shared.lock().lifecycle.is_closed(), store_handle.permit.end()) {
             (true, _) => CLOSING_RETRY_FOR,
             (false, Some(_)) => Duration::MAX,
             (false, None) => RETRY_FOR,

@@ -36,6 +36,7 @@ pub mod target;
 mod target_cache;
 mod testing;
 mod tools;
+mod worker_pool;
 
 pub use context::{Context, EffectStart, changed};
 pub use error::{Cause, HandlerError, TargetError, TargetVerb};
@@ -52,6 +53,7 @@ pub use target::{
     Moment, OutwardTarget, Permit, Target,
 };
 pub use target_cache::TargetCache;
+pub use worker_pool::{Busy, JobSource, NextJob, WorkerCounts, WorkerPool};
 
 /// Registers all native handlers with their declarations.
 fn register_all(registry: &mut Registry) {

@@ -41,7 +41,7 @@ impl Shared {
         match self.enqueue(command, repeated) {
             Ok(()) => {
                 self.send(FromAgent::Accepted { id });
-                self.spawn_worker();
+                self.wake_worker();
             }
             Err(AdmissionError::Busy) => self.send(FromAgent::Busy { id }),
             Err(AdmissionError::Rejected(code, reason)) => {

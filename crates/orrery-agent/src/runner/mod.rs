@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_handlers::run::RunOutcome;
-use orrery_handlers::{CancelToken, Registry, Target, TargetCache};
+use orrery_handlers::{CancelToken, Registry, Target, TargetCache, WorkerPool};
 use orrery_model::{Resource, ResourceId};
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
@@ -87,8 +87,6 @@ struct State {
     /// Commands that wait for the record of their change; true once recorded.
     announcing: BTreeMap<Uuid, bool>,
     ended: Vec<(Arc<QueuedCommand>, RunOutcome)>,
-    workers: usize,
-    idle: usize,
     closed: bool,
 }
 
@@ -102,12 +100,11 @@ struct Shared {
     admission: Mutex<()>,
     state: Mutex<State>,
     journal: Mutex<Journal>,
+    pool: WorkerPool,
     /// Cached data about the machine, and the time of its creation.
     target_cache: Mutex<(Instant, Arc<TargetCache>)>,
     /// Channel for results while a session exists.
     outbox: Mutex<Option<UnboundedSender<FromAgent>>>,
-    /// A command is queued, or a resource is free again.
-    commands_queued: Condvar,
     /// Starts of changes were recorded.
     change_recorded: Condvar,
     /// A result is available, or was sent.
@@ -169,9 +166,9 @@ impl Runner {
             admission: Mutex::default(),
             state: Mutex::default(),
             journal: Mutex::new(journal),
+            pool: WorkerPool::new(workers::IDLE_TIMEOUT),
             target_cache: Mutex::new((monotonic(), Arc::default())),
             outbox: Mutex::default(),
-            commands_queued: Condvar::new(),
             change_recorded: Condvar::new(),
             ended: Condvar::new(),
         });
@@ -217,7 +214,7 @@ impl Runner {
     /// Stops admission.
     pub fn close(&self) {
         self.0.state.lock().ignore_poison().closed = true;
-        self.0.commands_queued.notify_all();
+        self.0.pool.wake_all();
         self.0.ended.notify_all();
     }
 

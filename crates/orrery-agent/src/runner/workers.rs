@@ -1,6 +1,6 @@
 //! Worker threads that run handlers.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use orrery_base::clock::monotonic;
@@ -8,7 +8,9 @@ use orrery_base::error_chain::error_chain;
 use orrery_base::lock::IgnorePoison;
 use orrery_handlers::clock::now;
 use orrery_handlers::run::{HandlerRun, RunContext, RunOutcome, no_handler_outcome};
-use orrery_handlers::{BeforeChange, CancelCause, HandlerError, TargetCache};
+use orrery_handlers::{
+    BeforeChange, CancelCause, HandlerError, JobSource, NextJob, TargetCache, WorkerPool,
+};
 use orrery_model::ResourceId;
 
 use super::results::interrupted_outcome;
@@ -18,7 +20,7 @@ use crate::journal::JournalError;
 use crate::protocol::{CommandKind, FromAgent, RejectionCode};
 
 /// A worker that got no command for this long exits.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lifetime of cached data about the machine (packages, users): for commands in close succession.
 const CACHE_TTL: Duration = Duration::from_secs(10);
@@ -29,62 +31,62 @@ const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Poll interval for cancellation while waiting.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-impl Shared {
-    /// Wakes or spawns a worker for the next command.
-    pub(super) fn spawn_worker(self: &Arc<Self>) {
-        let mut state = self.state.lock().ignore_poison();
-        self.commands_queued.notify_one();
-        // A woken worker counts as idle until it has the lock: several commands may target the same
-        // worker.
-        let short_of_workers = state.queue.len() > state.idle;
-        if !short_of_workers || state.workers >= self.limits.running_max.max(1) {
-            return;
-        }
-        let shared = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("worker".to_owned());
-        match thread.spawn(move || shared.worker_loop()) {
-            Ok(_) => state.workers += 1,
-            // Existing workers continue; the next command retries.
-            Err(error) => tracing::warn!(%error, "cannot start another worker"),
+impl JobSource for Shared {
+    type State = State;
+    type Job = Arc<QueuedCommand>;
+
+    fn pool(&self) -> &WorkerPool {
+        &self.pool
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().ignore_poison()
+    }
+
+    fn next_job(&self, state: &mut State) -> NextJob<Arc<QueuedCommand>> {
+        match next_runnable(state) {
+            Some(queued) => NextJob::Run(queued),
+            None if !state.queue.is_empty() => NextJob::Blocked,
+            None if state.closed => NextJob::Closed,
+            None => NextJob::Empty,
         }
     }
 
-    fn worker_loop(self: Arc<Self>) {
+    fn run_job<'s>(
+        self: &'s Arc<Self>,
+        state: MutexGuard<'s, State>,
+        queued: Arc<QueuedCommand>,
+    ) -> MutexGuard<'s, State> {
+        drop(state);
+        let run_outcome = {
+            let _busy = self.pool.busy();
+            self.run_command(&queued)
+        };
         let mut state = self.state.lock().ignore_poison();
-        loop {
-            let Some(queued) = next_runnable(&mut state) else {
-                if state.closed && state.queue.is_empty() {
-                    break;
-                }
-                state.idle += 1;
-                let waited = self.commands_queued.wait_timeout(state, IDLE_TIMEOUT);
-                let (lock, timeout) = waited.ignore_poison();
-                state = lock;
-                state.idle -= 1;
-                if timeout.timed_out() && state.queue.is_empty() {
-                    break;
-                }
-                continue;
-            };
-            drop(state);
-            let run_outcome = self.run_command(&queued);
-            state = self.state.lock().ignore_poison();
-            state.busy_resources.remove(&queued.resource.id);
-            match run_outcome {
-                Ok(run_outcome) => state.ended.push((queued, run_outcome)),
-                Err(error) => {
-                    let (id, reason) = (queued.id(), error_chain(&error));
-                    tracing::error!(command = %id, reason, "cannot start a command");
-                    // Under one lock: otherwise a repeated command in between would get no result.
-                    state.active_commands.remove(&id);
-                    self.send(FromAgent::Rejected { id, code: RejectionCode::Unable, reason });
-                }
+        let was_busy = state.busy_resources.remove(&queued.resource.id);
+        debug_assert!(was_busy, "the resource of a running command is busy");
+        match run_outcome {
+            Ok(run_outcome) => state.ended.push((queued, run_outcome)),
+            Err(error) => {
+                let (id, reason) = (queued.id(), error_chain(&error));
+                tracing::error!(command = %id, reason, "cannot start a command");
+                // Under one lock: otherwise a repeated command in between would get no result.
+                state.active_commands.remove(&id);
+                self.send(FromAgent::Rejected { id, code: RejectionCode::Unable, reason });
             }
-            self.ended.notify_all();
-            // A queued command may wait for this resource.
-            self.commands_queued.notify_all();
         }
-        state.workers -= 1;
+        self.ended.notify_all();
+        // A queued command may wait for this resource.
+        self.pool.wake_all();
+        state
+    }
+}
+
+impl Shared {
+    /// Wakes or adds a worker for the next command.
+    pub(super) fn wake_worker(self: &Arc<Self>) {
+        let waiting = self.state.lock().ignore_poison().queue.len();
+        WorkerPool::grow(self, waiting, self.limits.running_max.max(1));
     }
 
     /// Runs a command. On an error nothing was done.
@@ -178,6 +180,7 @@ fn next_runnable(state: &mut State) -> Option<Arc<QueuedCommand>> {
     let is_free = |id: &ResourceId| !state.busy_resources.contains(id);
     let at = state.queue.iter().position(|queued| is_free(&queued.resource.id))?;
     let queued = state.queue.remove(at)?;
+    debug_assert!(state.active_commands.contains_key(&queued.id()), "a queued command is active");
     state.busy_resources.insert(queued.resource.id.clone());
     Some(queued)
 }

@@ -5,12 +5,14 @@ use orrery_model::{ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus, Resour
 use orrery_scheduler::{Event, TaskResult};
 use orrery_store::ActionKind;
 
-use super::{EngineState, RunningTask};
+use super::EngineState;
 use crate::dry_run::DryRunEntry;
 use crate::effects::Effect;
 use crate::pending_run::{PendingRun, RunKind};
 use crate::progress::FinishedRun;
-use crate::writer::{Action, ResourceRecord, Write};
+use crate::request_tracker::RunEnd;
+use crate::running_tasks::RunningTask;
+use crate::write_queue::{Action, ResourceRecord, Write};
 
 impl EngineState {
     /// Handles the outcome of a run.
@@ -21,10 +23,9 @@ impl EngineState {
         effect: Option<Effect>,
     ) {
         let RunOutcome { mut outcome, announced, repeated, .. } = run_outcome;
-        let now = self.now();
-        let Some(running_task) = self.running_tasks.remove(&run.task) else {
+        let now = self.clock.now();
+        let Some(running_task) = self.running.finish(run.task) else {
             // The run was abandoned; its effect is known nevertheless.
-            self.abandoned = self.abandoned.saturating_sub(1);
             if let (Some(Effect::Ended(_)), Some(resource)) = (effect, run.key)
                 && outcome.status == OutcomeStatus::Deployed
             {
@@ -33,8 +34,8 @@ impl EngineState {
             return;
         };
         if let RunKind::DryRun { entry } = run.kind {
-            self.tally.add(outcome.status, outcome.change.kind);
-            self.record_dry_run_entry(entry, DryRunEntry::Outcome(outcome));
+            self.progress.count(outcome.status, outcome.change.kind);
+            self.dry_run.record(entry, DryRunEntry::Outcome(outcome));
             let result = TaskResult::Finished(OutcomeStatus::Deployed);
             return self.apply(Event::TaskFinished { task: run.task, result });
         }
@@ -42,11 +43,10 @@ impl EngineState {
         match (effect, run.key) {
             (Some(Effect::Unknown), Some(key)) => {
                 outcome.status = OutcomeStatus::Failed;
-                self.unknown.insert(key);
-                self.became_unknown.push(run.resource.id.clone());
+                self.effects.add(key, run.resource.id.clone());
             }
             (Some(Effect::Ended(_)), Some(key)) => {
-                self.unknown.remove(&key);
+                self.effects.remove(key);
             }
             _ => {}
         }
@@ -61,10 +61,10 @@ impl EngineState {
             outcome.log.push(LogLine { at: now, level: LogLevel::Error, message, values });
         }
         let result = if interrupted && !late {
-            self.tally.cancelled += 1;
+            self.progress.count_cancelled();
             TaskResult::Cancelled
         } else {
-            self.tally.add(outcome.status, outcome.change.kind);
+            self.progress.count(outcome.status, outcome.change.kind);
             if is_unknown { TaskResult::Parked } else { TaskResult::Finished(outcome.status) }
         };
         let verdict = match result {
@@ -77,7 +77,7 @@ impl EngineState {
         if (unclear || outcome.change.kind != ChangeKind::NoChange)
             && let Some(index) = self.scheduler.index_of(run.resource.id.as_str())
         {
-            self.entry_mut(index).changed_at = Some(now);
+            self.resources.mark_changed(index, now);
         }
         self.report_finished(&run, &outcome, now);
         self.apply(Event::TaskFinished { task: run.task, result });
@@ -85,16 +85,17 @@ impl EngineState {
         self.record(&run, outcome, (running_task.noted, effect), now);
         // After the record: the requester hears of it once it is persisted.
         if !self.requests.is_empty()
-            && let Some(index) = self.scheduler.index_of(run.resource.id.as_str())
+            && let Some(resource) = self.scheduler.index_of(run.resource.id.as_str())
         {
-            self.record_run_end(index, run.task, run.kind == RunKind::Facts, verdict);
+            let (task, facts) = (run.task, run.kind == RunKind::Facts);
+            self.record_run_end(RunEnd { resource, task, facts, result: verdict });
         }
         if due {
             self.apply(Event::FactRefresh(vec![run.resource.id]));
         }
         if self.scheduler.is_idle() {
             // The next event, a timer or a version, may come much later.
-            self.invalidate_caches();
+            self.sites.invalidate_caches();
         }
     }
 
@@ -117,7 +118,7 @@ impl EngineState {
         if uneventful && outcome.facts.is_empty() {
             return;
         }
-        self.is_urgent = true;
+        self.writes.mark_urgent();
         let action = (!uneventful).then(|| Action {
             kind: if run.kind == RunKind::Facts {
                 ActionKind::GetFacts
@@ -134,18 +135,23 @@ impl EngineState {
         });
         let Some(resource) = run.key else { return };
         let facts = outcome.facts;
-        self.write(Write::Result(ResourceRecord { resource, state: None, action, facts, effect }));
+        self.writes.push(Write::Result(ResourceRecord {
+            resource,
+            state: None,
+            action,
+            facts,
+            effect,
+        }));
     }
 
     /// Records an unknown effect: its run was abandoned.
     pub(super) fn record_unknown_effect(&mut self, id: &ResourceId) {
         let Some(index) = self.scheduler.index_of(id.as_str()) else { return };
-        let Some(resource) = self.entry(index).key else { return };
-        self.unknown.insert(resource);
-        self.became_unknown.push(id.clone());
+        let Some(resource) = self.resources.entry(index).key else { return };
+        self.effects.add(resource, id.clone());
         let (state, action, facts) = (None, None, Vec::new());
         let effect = Some(Effect::Unknown);
-        self.write(Write::Result(ResourceRecord { resource, state, action, facts, effect }));
+        self.writes.push(Write::Result(ResourceRecord { resource, state, action, facts, effect }));
     }
 
     fn report_finished(&mut self, run: &PendingRun, outcome: &Outcome, now: Timestamp) {
@@ -161,7 +167,7 @@ impl EngineState {
             .filter(|_| outcome.status == OutcomeStatus::SkippedForDependency)
             .and_then(|line| line.values.get("resources")?.as_array());
         let bad = bad.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned));
-        self.finished.push(FinishedRun {
+        self.progress.report(FinishedRun {
             id: run.resource.id.clone(),
             blocked_by: bad.collect(),
             status: outcome.status,
@@ -174,7 +180,7 @@ impl EngineState {
     }
 
     pub(super) fn report_abandoned(&mut self, running_task: &RunningTask, now: Timestamp) {
-        self.finished.push(FinishedRun {
+        self.progress.report(FinishedRun {
             id: running_task.id.clone(),
             status: OutcomeStatus::Failed,
             change: orrery_model::Change::default(),

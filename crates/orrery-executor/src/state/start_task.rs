@@ -10,18 +10,21 @@ use orrery_scheduler::{
 };
 use orrery_store::{ActionKind, StartedAction};
 
-use super::{EngineState, RunningTask};
+use super::EngineState;
 use crate::pending_run::{EffectStarted, PendingRun, RunKind};
+use crate::running_tasks::RunningTask;
 
 impl EngineState {
     pub(super) fn start_task(&mut self, start: Start, now: Timestamp) {
         let (kind, position, index) = match start.kind {
-            TaskKind::Deploy(index) => (RunKind::Deploy, self.entry(index).position, Some(index)),
+            TaskKind::Deploy(index) => {
+                (RunKind::Deploy, self.resources.entry(index).position, Some(index))
+            }
             TaskKind::FactRefresh(index) => {
-                (RunKind::Facts, self.entry(index).position, Some(index))
+                (RunKind::Facts, self.resources.entry(index).position, Some(index))
             }
             TaskKind::DryRun { entry, .. } => {
-                let position = self.dry_run.positions.get(entry as usize).copied();
+                let position = self.dry_run.position_of(entry);
                 (RunKind::DryRun { entry }, position, None)
             }
         };
@@ -30,7 +33,7 @@ impl EngineState {
             let result = TaskResult::Cancelled;
             return self.apply(Event::TaskFinished { task: start.task, result });
         };
-        let (resource, key) = self.desired_resource(position);
+        let (resource, key) = self.resources.desired(position);
         let (resource, flags) = (resource.clone(), resource.flags);
         let state = index.and_then(|index| self.scheduler.state(index));
         let last_success = state.as_ref().and_then(|state| state.last_success);
@@ -41,7 +44,7 @@ impl EngineState {
             change_record = index
                 .filter(|&index| self.may_cause_reloads(index))
                 .and(key)
-                .map(|key| (key, self.desired.version));
+                .map(|key| (key, self.resources.version()));
             let statuses = start.dependencies.iter().map(|dependency| dependency.status);
             if let Decision::Skip { level, cause: because } = decide(statuses, flags.report_only) {
                 skip = Some((level, because, self.failed_dependencies(&start.dependencies)));
@@ -52,20 +55,17 @@ impl EngineState {
         }
         let mut deployed_before = last_success.is_some();
         if matches!(kind, RunKind::DryRun { .. }) {
-            (deployed_before, changed_dependencies) = self.dry_run_inputs(position);
+            (deployed_before, changed_dependencies) =
+                self.dry_run.inputs(position, self.resources.resources());
         }
         let deadline = start.deadline.and_then(|at| monotonic().checked_add(at.since(now)));
         let stop = deadline.map_or_else(CancelToken::never, CancelToken::at);
-        let stop = match &self.permit {
-            Some(permit) => stop.under(permit),
-            None => stop,
-        };
+        let stop = self.lifecycle.limit(stop);
         let id = resource.id.clone();
-        let version = self.desired.version;
+        let version = self.resources.version();
         let long = key
             .filter(|_| kind == RunKind::Deploy && skip.is_none())
             .map(|resource| StartedAction { resource, kind: ActionKind::Deploy, version, at: now });
-        self.latest_task = self.latest_task.max(start.task);
         let facts = kind == RunKind::Facts;
         let effect_started = Arc::new(EffectStarted::default());
         let running_task = RunningTask {
@@ -78,9 +78,9 @@ impl EngineState {
             effect_started: Arc::clone(&effect_started),
         };
         let has_unknown_effect =
-            kind == RunKind::Deploy && key.is_some_and(|key| self.unknown.contains(&key));
-        self.running_tasks.insert(start.task, running_task);
-        self.pending_runs.push_back(PendingRun {
+            kind == RunKind::Deploy && key.is_some_and(|key| self.effects.contains(key));
+        self.running.start(start.task, running_task);
+        self.queue.push(PendingRun {
             task: start.task,
             kind,
             resource,
@@ -88,7 +88,7 @@ impl EngineState {
             agent: start.agent,
             stop,
             started: now,
-            version: self.desired.version,
+            version: self.resources.version(),
             reason: start.reason,
             skip,
             deployed_before,
@@ -107,7 +107,9 @@ impl EngineState {
         let reloads = |one: ResourceIndex| {
             self.scheduler.flags(one).is_some_and(|flags| flags.receive_events)
         };
-        sends && !self.discard && self.scheduler.dependents(index).into_iter().any(reloads)
+        sends
+            && !self.writes.discards()
+            && self.scheduler.dependents(index).into_iter().any(reloads)
     }
 
     fn failed_dependencies(&self, dependencies: &[Dependency]) -> Vec<ResourceId> {
@@ -129,7 +131,7 @@ impl EngineState {
         dependencies
             .iter()
             .map(|dependency| dependency.resource)
-            .filter(|&index| self.entry(index).changed_at.is_some_and(is_news))
+            .filter(|&index| self.resources.entry(index).changed_at.is_some_and(is_news))
             .filter(|&index| self.scheduler.flags(index).is_some_and(|flags| flags.send_event))
             .filter_map(|index| self.scheduler.id(index).cloned())
             .collect()

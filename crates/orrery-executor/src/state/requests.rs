@@ -1,0 +1,51 @@
+//! Requests: submitted as events, ended by runs.
+
+use orrery_scheduler::Event;
+
+use super::EngineState;
+use crate::request_tracker::{NewRequest, RequestId, RequestProgress, RunEnd};
+
+impl EngineState {
+    /// Handles an event as a tracked request.
+    pub(crate) fn submit(&mut self, event: Event) -> RequestId {
+        let new = NewRequest::new(&event, &self.scheduler, self.running.latest());
+        if new.deploys() {
+            self.sites.invalidate_caches();
+        }
+        self.apply(event);
+        let changed_at = |resource| self.resources.entry(resource).changed_at;
+        let id = self.requests.track(new, &self.scheduler, changed_at);
+        let ended = self.requests.finish_complete(self.writes.queued());
+        self.write_soon_if(ended);
+        id
+    }
+
+    /// Records the end of a run; called after the scheduler handled it.
+    pub(super) fn record_run_end(&mut self, run: RunEnd) {
+        let ended = self.requests.record_run_end(run, &self.scheduler, self.writes.queued());
+        self.write_soon_if(ended);
+    }
+
+    /// Drops resources with a task that was cancelled without a run.
+    pub(super) fn drop_withdrawn(&mut self) {
+        if !self.requests.is_empty() {
+            let ended = self.requests.drop_withdrawn(&self.scheduler, self.writes.queued());
+            self.write_soon_if(ended);
+        }
+    }
+
+    fn write_soon_if(&mut self, a_request_ended: bool) {
+        if a_request_ended {
+            // The requester waits until it is persisted.
+            self.writes.mark_urgent();
+        }
+    }
+
+    pub(crate) fn request_progress(&self, id: RequestId) -> RequestProgress {
+        let Some((total, done)) = self.requests.progress(id) else {
+            return RequestProgress::default();
+        };
+        let running = self.running.longest().into_iter().map(|one| one.id.clone()).collect();
+        RequestProgress { total, done, running }
+    }
+}
