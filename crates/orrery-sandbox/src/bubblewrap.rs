@@ -5,9 +5,9 @@ use std::process::Command;
 
 use rustix::process::Pid;
 
-use crate::launcher::{SetupError, Step};
 use crate::mounts::{SCRATCH, Visibility, items};
 use crate::policy::Message;
+use crate::setup_error::{SetupError, Step};
 
 /// Returns the command that runs this program as init; its arguments follow.
 pub(crate) fn command(program: &Path, message: &Message) -> Result<Command, SetupError> {

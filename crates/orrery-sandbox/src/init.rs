@@ -16,8 +16,8 @@ use rustix::process::{
     set_parent_process_death_signal,
 };
 
-use crate::launcher::{SetupError, Step};
 use crate::policy::Message;
+use crate::setup_error::{SetupError, Step};
 use crate::signals::Signals;
 use crate::{LIMIT_EXCEEDED, Method, SETUP_FAILED, cgroup, mounts, privileges, report, usage};
 

@@ -16,33 +16,15 @@ use rustix::process::{
 };
 
 use crate::cgroup::Group;
-use crate::policy::Message;
+use crate::policy::{Message, Method};
+use crate::setup_error::{SetupError, Step};
 use crate::signals::Signals;
 use crate::usage::disk_usage;
-use crate::{INIT, LIMIT_EXCEEDED, Method, SETUP_FAILED, bubblewrap, report};
+use crate::{INIT, LIMIT_EXCEEDED, SETUP_FAILED, bubblewrap, report};
 
 /// Minimum interval of disk checks; slow checks are made less often.
 const DISK_PAUSE: Duration = Duration::from_millis(500);
 const DISK_PAUSE_FACTOR: u32 = 20;
-
-/// Failed step of the setup of a sandbox.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}: {cause}")]
-pub(crate) struct SetupError {
-    pub(crate) what: String,
-    pub(crate) cause: io::Error,
-}
-
-/// Adds the failed step to system errors.
-pub(crate) trait Step<T> {
-    fn step(self, what: impl Into<String>) -> Result<T, SetupError>;
-}
-
-impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
-    fn step(self, what: impl Into<String>) -> Result<T, SetupError> {
-        self.map_err(|cause| SetupError { what: what.into(), cause: cause.into() })
-    }
-}
 
 /// Runs the program of the arguments in a sandbox. Returns its exit status.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {

@@ -32,6 +32,8 @@ mod policy;
 mod privileges;
 mod sandbox;
 #[cfg(target_os = "linux")]
+mod setup_error;
+#[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
 mod usage;
@@ -39,8 +41,8 @@ mod usage;
 use std::process::ExitCode;
 
 pub use confinement::Confinement;
-pub use policy::{SandboxLimits, SandboxPolicy};
-pub use sandbox::{Method, Sandbox, Unavailable};
+pub use policy::{Method, SandboxLimits, SandboxPolicy};
+pub use sandbox::{Sandbox, Unavailable};
 
 /// First argument of a launcher process.
 const LAUNCHER: &str = "__sandbox";

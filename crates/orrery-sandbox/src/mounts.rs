@@ -11,8 +11,8 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 
-use crate::launcher::{SetupError, Step};
 use crate::policy::SandboxPolicy;
+use crate::setup_error::{SetupError, Step};
 
 /// Hidden from every sandbox: user files, system sockets, data of databases and containers.
 const HIDDEN: [&str; 9] = [
@@ -103,14 +103,18 @@ pub(crate) fn items(policy: &SandboxPolicy) -> Vec<MountItem> {
     items
 }
 
-/// Returns all paths that are covered by a file system of the sandbox, also missing ones.
-pub(crate) fn covered(policy: &SandboxPolicy) -> Vec<PathBuf> {
-    let items = items(policy);
-    let is_bound =
-        |path: &Path| items.iter().any(|item| item.look != Visibility::Hidden && item.path == path);
-    let scratch = SCRATCH.iter().map(PathBuf::from).filter(|path| !is_bound(path));
-    let hidden = items.iter().filter(|item| item.look == Visibility::Hidden);
-    scratch.chain(hidden.map(|item| item.path.clone())).collect()
+impl SandboxPolicy {
+    /// Returns paths with a file system of the sandbox, also missing ones: writes there do not
+    /// reach the machine.
+    pub fn covered(&self) -> Vec<PathBuf> {
+        let items = items(self);
+        let is_bound = |path: &Path| {
+            items.iter().any(|item| item.look != Visibility::Hidden && item.path == path)
+        };
+        let scratch = SCRATCH.iter().map(PathBuf::from).filter(|path| !is_bound(path));
+        let hidden = items.iter().filter(|item| item.look == Visibility::Hidden);
+        scratch.chain(hidden.map(|item| item.path.clone())).collect()
+    }
 }
 
 /// An item with its source, opened before any path is covered.

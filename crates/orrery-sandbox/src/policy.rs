@@ -70,11 +70,6 @@ impl Default for SandboxLimits {
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
 impl SandboxPolicy {
-    /// Returns paths with a file system of the sandbox: writes there do not reach the machine.
-    pub fn covered(&self) -> Vec<PathBuf> {
-        crate::mounts::covered(self)
-    }
-
     /// Allows writes wherever the program's user may write, if it has a user id of its own.
     /// Otherwise it could write files of the sandbox's creator.
     pub fn manage_machine(&mut self) {
@@ -90,11 +85,20 @@ impl SandboxPolicy {
     }
 }
 
+/// Sandboxing method.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Method {
+    /// Namespaces of the kernel, set up by the launcher.
+    Namespaces,
+    /// The program bubblewrap, which may create namespaces where other programs may not.
+    Bubblewrap(PathBuf),
+}
+
 /// Message with the policy for the launcher and init, and their agreements.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Message {
     pub(crate) policy: SandboxPolicy,
-    pub(crate) method: crate::Method,
+    pub(crate) method: Method,
     /// Working directory of the program.
     pub(crate) directory: PathBuf,
     /// True if a control group limits memory.
@@ -152,7 +156,7 @@ mod tests {
         policy.set("LONG", "ä".repeat(150_000));
         let message = Message {
             policy: policy.clone(),
-            method: crate::Method::Namespaces,
+            method: Method::Namespaces,
             directory: "/".into(),
             memory_is_limited: false,
             processes_are_limited: true,

@@ -7,8 +7,8 @@ use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::launcher::{SetupError, Step};
 use crate::policy::{Message, SandboxPolicy};
+use crate::setup_error::{SetupError, Step};
 
 /// Descriptor flag: close on exec.
 const CLOSED_ON_EXEC: u32 = 0o2_000_000;

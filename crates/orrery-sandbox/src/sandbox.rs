@@ -3,19 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde::{Deserialize, Serialize};
-
-use crate::policy::{Message, SandboxPolicy};
+use crate::policy::{Message, Method, SandboxPolicy};
 use crate::{LAUNCHER, MESSAGE_PREFIX};
-
-/// Sandboxing method.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Method {
-    /// Namespaces of the kernel, set up by the launcher.
-    Namespaces,
-    /// The program bubblewrap, which may create namespaces where other programs may not.
-    Bubblewrap(PathBuf),
-}
 
 /// A sandboxing method that works on this machine.
 #[derive(Clone, Debug)]
