@@ -18,7 +18,7 @@ ORRERY := $(TARGET_DIR)/release/orrery
 DIST := $(TARGET_DIR)/dist/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build dist test check check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
+.PHONY: help setup run build build-agent dist test check check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ run: build ## build, then deploy the example into a scratch directory
 
 build: setup ## build the binary
 	cargo build --release -p orrery
+
+build-agent: setup ## build the binary of a remote agent alone, without compiler and databases
+	cargo build --release -p orrery-agent-cli
 
 test: ## run every check: format, lints, tests, documentation
 	@.ci/setup tests

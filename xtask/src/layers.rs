@@ -15,6 +15,7 @@ pub const LAYERS: [&str; 25] = [
     "orrery-gateway",
     "orrery-roles",
     "orrery-api",
+    "orrery-agent-cli",
     "orrery-agent",
     "orrery-lsp",
     "orrery-cluster",
@@ -86,19 +87,21 @@ const OWNED_LIBRARIES: [(&str, &str); 4] = [
 
 /// Crates that may depend on the listed crates of the workspace only. A remote agent links neither
 /// the compiler nor a database, so neither may the handlers that it runs.
-const CLOSED: [(&str, &[&str]); 2] = [
+const CLOSED: [(&str, &[&str]); 3] = [
+    ("orrery-agent-cli", &["orrery-agent", "orrery-base"]),
     ("orrery-agent", &["orrery-base", "orrery-handlers", "orrery-model"]),
     ("orrery-handlers", &["orrery-base", "orrery-model"]),
 ];
 
 /// Crates that may start asynchronous tasks, and so depend on tokio: the roles and the binary.
-const WITH_TASKS: [&str; 6] = [
+const WITH_TASKS: [&str; 7] = [
     "orrery",
     "orrery-server",
     "orrery-roles",
     "orrery-gateway",
     "orrery-inmanta-api",
     "orrery-agent",
+    "orrery-agent-cli",
 ];
 
 /// Tools of the repository itself: nothing that ships may depend on them.

@@ -9,6 +9,7 @@ use orrery_base::lock::IgnorePoison;
 use orrery_handlers::clock::now;
 use orrery_handlers::target::Variables;
 use orrery_handlers::{LocalTarget, Registry};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -36,6 +37,14 @@ pub enum AgentError {
     Thread(#[source] io::Error),
     #[error("the gateway revoked this agent: {}", .0.reason)]
     Revoked(Refusal),
+}
+
+impl AgentError {
+    /// Remedy, for people.
+    pub fn help(&self) -> Option<String> {
+        let help = "to rejoin, create a new invitation and run `orrery agent join --replace`";
+        matches!(self, AgentError::Revoked(_)).then(|| help.to_owned())
+    }
 }
 
 /// Backoff between reconnects.
@@ -112,6 +121,37 @@ impl AgentProcess {
         let served = self.serve(&stop).await;
         renewing.abort();
         served
+    }
+
+    /// Serves until SIGINT or SIGTERM, which wait for running handlers; a second one does not.
+    /// `ready` is called once signals are handled.
+    ///
+    /// # Errors
+    /// If the gateway revoked the agent, or signals cannot be handled.
+    pub async fn run_until_signalled(
+        self,
+        ready: impl FnOnce(&AgentIdentity),
+    ) -> Result<(), AgentError> {
+        let stop = CancellationToken::new();
+        let asked = stop.clone();
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(AgentError::Thread)?;
+        let mut terminated = signal(SignalKind::terminate()).map_err(AgentError::Thread)?;
+        let identity = self.identity();
+        ready(&identity);
+        tracing::info!(agent = %identity.agent, gateway = %identity.gateway, names = ?identity.names, "agent started");
+        let running = self.run(stop);
+        tokio::pin!(running);
+        tokio::select! {
+            ended = &mut running => return ended,
+            _ = interrupted.recv() => {}
+            _ = terminated.recv() => {}
+        }
+        asked.cancel();
+        tokio::select! {
+            ended = &mut running => ended,
+            _ = interrupted.recv() => Ok(()),
+            _ = terminated.recv() => Ok(()),
+        }
     }
 
     async fn serve(&self, stop: &CancellationToken) -> Result<(), AgentError> {

@@ -3,11 +3,11 @@
 use orrery_handlers::clock::now;
 use rcgen::{CertificateParams, KeyPair};
 
-use crate::address::GatewayAddress;
+use crate::address::{DEFAULT_PORT, GatewayAddress};
 use crate::gateway_client::{GatewayRequestError, post};
 use crate::protocol::{
-    JOIN_PATH, JoinRequest, JoinResponse, Machine, RENEW_PATH, RenewRequest, RenewResponse,
-    WireSecret,
+    JOIN_PATH, JoinRequest, JoinResponse, Machine, RENEW_PATH, RefusalCode, RenewRequest,
+    RenewResponse, WireSecret,
 };
 use crate::state::{AgentIdentity, StateDirectory, StateError};
 use crate::tls::{self, AgentTlsError};
@@ -28,6 +28,28 @@ pub enum EnrolmentError {
     Tls(#[from] AgentTlsError),
     #[error("cannot create a certificate signing request")]
     Request(#[from] rcgen::Error),
+}
+
+impl EnrolmentError {
+    /// Remedy, for people.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            EnrolmentError::Gateway(GatewayRequestError::Refused(refusal))
+                if refusal.code == RefusalCode::Token =>
+            {
+                Some(
+                    "tokens expire and admit one machine: `orrery agent invite` creates another"
+                        .to_owned(),
+                )
+            }
+            EnrolmentError::Gateway(
+                GatewayRequestError::NoGateway { .. } | GatewayRequestError::Insecure { .. },
+            ) => Some(format!(
+                "the gateway has its own port, default {DEFAULT_PORT}: `orrery agent invite` shows its address"
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// Creates a certificate signing request. Its subject is empty: the server assigns the identity.

@@ -1,17 +1,13 @@
 //! `orrery agent join` and `orrery agent run`: a machine as a remote agent.
 
-use orrery_agent::protocol::RefusalCode;
+use std::error::Error;
+
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{
-    AgentError, AgentProcess, DEFAULT_PORT, EnrolmentError, GatewayRequestError, ReconnectBackoff,
-    StateDirectory,
-};
+use orrery_agent::{AgentProcess, ReconnectBackoff, StateDirectory};
 use orrery_base::error_chain::error_chain;
 use orrery_server::telemetry;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use super::remote::terminal;
 use crate::cli::agent::{AgentJoin, AgentRun, AgentState};
@@ -51,21 +47,7 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> 
             orrery_agent::join(&state, &gateway, &token, names).await
         }
     });
-    let identity = joined.map_err(|error| {
-        let reported = CliError::from_error(&error);
-        match error {
-            EnrolmentError::Gateway(GatewayRequestError::Refused(refusal))
-                if refusal.code == RefusalCode::Token =>
-            {
-                reported.help("tokens expire and admit one machine: `orrery agent invite` creates another")
-            }
-            EnrolmentError::Gateway(GatewayRequestError::NoGateway { .. } | GatewayRequestError::Insecure { .. }) => {
-                let help = format!("the gateway has its own port, default {DEFAULT_PORT}: `orrery agent invite` shows its address");
-                reported.help(help)
-            }
-            _ => reported,
-        }
-    })?;
+    let identity = joined.map_err(|error| with_help(&error, error.help()))?;
     if as_json {
         let shown = json!({
             "agent": identity.agent,
@@ -96,41 +78,20 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     let agent = AgentProcess::start(state.open()?, limits, ReconnectBackoff::default());
     let agent = agent.map_err(|error| CliError::from_error(&error))?;
     let runtime = runtime()?;
-    let served = runtime.block_on(serve(agent));
+    let served = runtime.block_on(agent.run_until_signalled(|identity| {
+        // The only line on standard output: scripts wait for it.
+        let text = format!("orrery agent {} serves {}", identity.agent, identity.names.join(", "));
+        let _ = output::print(|out| writeln!(out, "{text}"));
+    }));
     // Handlers that do not end must not keep the process alive.
     runtime.shutdown_background();
-    served.map(|()| Exit::Done).map_err(|error| {
-        let reported = CliError::from_error(&error);
-        match error {
-            AgentError::Revoked(_) => reported
-                .help("to rejoin, create a new invitation and run `orrery agent join --replace`"),
-            _ => reported,
-        }
-    })
+    served.map(|()| Exit::Done).map_err(|error| with_help(&error, error.help()))
 }
 
-async fn serve(agent: AgentProcess) -> Result<(), AgentError> {
-    let stop = CancellationToken::new();
-    let asked = stop.clone();
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(AgentError::Thread)?;
-    let mut terminated = signal(SignalKind::terminate()).map_err(AgentError::Thread)?;
-    let identity = agent.identity();
-    // The only line on standard output: scripts wait for it.
-    let text = format!("orrery agent {} serves {}", identity.agent, identity.names.join(", "));
-    let _ = output::print(|out| writeln!(out, "{text}"));
-    tracing::info!(agent = %identity.agent, gateway = %identity.gateway, names = ?identity.names, "agent started");
-    let running = agent.run(stop);
-    tokio::pin!(running);
-    tokio::select! {
-        ended = &mut running => return ended,
-        _ = interrupted.recv() => {}
-        _ = terminated.recv() => {}
-    }
-    asked.cancel();
-    tokio::select! {
-        ended = &mut running => ended,
-        // A second signal ends the agent immediately.
-        _ = interrupted.recv() => Ok(()),
-        _ = terminated.recv() => Ok(()),
+fn with_help(error: &dyn Error, help: Option<String>) -> CliError {
+    let reported = CliError::from_error(error);
+    match help {
+        Some(help) => reported.help(help),
+        None => reported,
     }
 }

@@ -1,0 +1,199 @@
+//! `orrery-agent`: a remote agent as a small binary of its own.
+//!
+//! It is `orrery agent join` and `orrery agent run` without the rest of Orrery: no compiler, no
+//! database, no server. Everything but the command line is in `orrery-agent`. Tests: `tests/it`.
+
+use std::error::Error;
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use orrery_agent::runner::Limits;
+use orrery_agent::token::JoinToken;
+use orrery_agent::{AgentProcess, GatewayAddress, ReconnectBackoff, StateDirectory};
+use orrery_base::error_chain::error_chain;
+use tracing_subscriber::EnvFilter;
+
+/// Maximum length of a token on standard input.
+const TOKEN_MAX: u64 = 4096;
+
+/// A remote agent of an Orrery server
+///
+/// Runs the native handlers that the server requests on this machine. `orrery agent invite` creates
+/// a token on the server.
+#[derive(Debug, Parser)]
+#[command(name = "orrery-agent", version)]
+struct Cli {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Join(Join),
+    Run(Run),
+}
+
+/// Join this machine as a remote agent
+///
+/// This machine obtains its own certificate, which is stored with its key in the state directory.
+/// The token identifies the gateway: no certificate needs to be copied. Then start `orrery-agent
+/// run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 joined, 1 error.")]
+struct Join {
+    /// Address of the gateway, as shown by the invitation
+    #[arg(value_name = "GATEWAY", value_hint = ValueHint::Hostname)]
+    gateway: GatewayAddress,
+    /// Token of the invitation [default: standard input]
+    #[arg(value_name = "TOKEN", env = "ORRERY_AGENT_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Serve only this agent of the invitation; repeatable
+    #[arg(long = "name", value_name = "AGENT")]
+    names: Vec<String>,
+    /// Replace the agent that the state directory belongs to, once this one has joined
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    state: State,
+}
+
+/// Serve as a remote agent
+///
+/// Connects to the gateway and runs the handlers that the server requests on this machine, as the
+/// current user. Reconnects after a lost connection, renews its certificate, and keeps a journal so
+/// that nothing is done twice. SIGTERM waits for running handlers.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 stopped, 1 error, or the agent was revoked.")]
+struct Run {
+    #[command(flatten)]
+    state: State,
+    /// Maximum number of handlers that run at once; handlers of one agent run one after another
+    #[arg(long, value_name = "COUNT", env = "ORRERY_AGENT_WORKERS", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    workers: u16,
+    /// Log filter: error, warn, info, debug, trace, or a filter expression
+    #[arg(long, value_name = "LEVEL", env = "ORRERY_LOG", default_value = "info")]
+    log: String,
+    /// Format of log lines
+    #[arg(long, value_name = "FORMAT", env = "ORRERY_LOG_FORMAT", value_enum)]
+    #[arg(default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Args)]
+struct State {
+    /// State directory: key, certificate and journal [default: /var/lib/orrery-agent for root,
+    /// otherwise ~/.local/state/orrery-agent]
+    #[arg(long, value_name = "DIR", env = "ORRERY_AGENT_STATE", value_hint = ValueHint::DirPath)]
+    state: Option<PathBuf>,
+}
+
+/// Error of a command, with its remedy.
+#[derive(Debug)]
+struct Failure {
+    error: Box<dyn Error>,
+    help: Option<String>,
+}
+
+impl<E: Into<Box<dyn Error>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure { error: error.into(), help: None }
+    }
+}
+
+fn main() -> ExitCode {
+    let ended = match Cli::parse().action {
+        Action::Join(options) => join(options),
+        Action::Run(options) => run(options),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { error, help }) => {
+            let mut text = format!("error: {}", error_chain(&*error));
+            if let Some(help) = help {
+                text.push_str(&format!("\n  help: {help}"));
+            }
+            let _ = writeln!(std::io::stderr(), "{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl State {
+    fn open(self) -> Result<StateDirectory, Failure> {
+        let path = self.state.or_else(StateDirectory::default_path).ok_or_else(|| Failure {
+            error: "no home directory for the agent's state".into(),
+            help: Some("set a directory with --state".to_owned()),
+        })?;
+        Ok(StateDirectory::open(&path)?)
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(2).enable_all().build()?)
+}
+
+fn join(options: Join) -> Result<(), Failure> {
+    let Join { gateway, token, names, replace, state } = options;
+    let token = match token {
+        Some(token) => token,
+        None => {
+            let mut text = String::new();
+            std::io::stdin().take(TOKEN_MAX).read_to_string(&mut text)?;
+            text
+        }
+    };
+    let token = JoinToken::parse(token.trim())?;
+    let state = state.open()?;
+    let names = (!names.is_empty()).then_some(names);
+    let joined = runtime()?.block_on(async {
+        if replace {
+            orrery_agent::join_and_replace(&state, &gateway, &token, names).await
+        } else {
+            orrery_agent::join(&state, &gateway, &token, names).await
+        }
+    });
+    let identity = joined.map_err(|error| {
+        let help = error.help();
+        Failure { error: error.into(), help }
+    })?;
+    let names = identity.names.join(", ");
+    let text = format!("joined: this machine serves {names}\nnext: orrery-agent run");
+    Ok(writeln!(std::io::stderr(), "{text}")?)
+}
+
+fn run(options: Run) -> Result<(), Failure> {
+    let Run { state, workers, log, log_format } = options;
+    let filter = EnvFilter::try_new(&log)?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match log_format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().init(),
+    }
+    let limits = Limits { running_max: workers.into(), ..Limits::default() };
+    let agent = AgentProcess::start(state.open()?, limits, ReconnectBackoff::default())?;
+    let runtime = runtime()?;
+    let served = runtime.block_on(agent.run_until_signalled(|identity| {
+        // The only line on standard output: scripts wait for it.
+        let text = format!("orrery agent {} serves {}", identity.agent, identity.names.join(", "));
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }));
+    // Handlers that do not end must not keep the process alive.
+    runtime.shutdown_background();
+    served.map_err(|error| {
+        let help = error.help();
+        Failure { error: error.into(), help }
+    })
+}
