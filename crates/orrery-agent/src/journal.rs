@@ -146,6 +146,7 @@ impl Journal {
                 }
             }
         }
+        self.check_spans();
         Ok(())
     }
 
@@ -264,6 +265,32 @@ impl Journal {
                 self.live -= gone.span.length;
             }
         }
+        self.check_counts();
+    }
+
+    /// Checks what every change of the index must preserve.
+    fn check_counts(&self) {
+        debug_assert_eq!(self.entries.len(), self.in_order.len(), "every entry has its place");
+        debug_assert!(self.entries.len() <= self.limits.entries_max, "old entries are evicted");
+        debug_assert!(self.live <= self.length, "live lines are in the file");
+        debug_assert!(
+            self.in_order.last_key_value().is_none_or(|(number, _)| *number < self.next),
+            "numbers grow"
+        );
+    }
+
+    /// Checks every entry against the file; the cost is proportional to their number.
+    fn check_spans(&self) {
+        if cfg!(debug_assertions) {
+            let length: u64 = self.entries.values().map(|entry| entry.span.length).sum();
+            assert_eq!(length, self.live, "the length of live lines is that of the entries");
+            let ends = |entry: &IndexEntry| entry.span.offset + entry.span.length <= self.length;
+            assert!(self.entries.values().all(ends), "an entry ends within the file");
+            let numbered = |(number, id): (&u64, &Uuid)| {
+                self.entries.get(id).is_some_and(|entry| entry.number == *number)
+            };
+            assert!(self.in_order.iter().all(numbered), "the order names every entry once");
+        }
     }
 
     /// Returns the entry to evict next, if over a limit.
@@ -334,6 +361,7 @@ impl Journal {
                 entry.span.offset = offset;
             }
         }
+        self.check_spans();
         Ok(())
     }
 }
