@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use orrery_base::byte_size;
 use orrery_model::{Resource, Timestamp, UploaderId};
 use orrery_store::{
@@ -168,7 +167,6 @@ pub(crate) async fn store_upload(
 
 fn over_quota(whose: &str, most: u64, grace: Duration) -> ServerError {
     ServerError::Refused {
-        status: StatusCode::INSUFFICIENT_STORAGE,
         code: "contents-quota",
         detail: format!(
             "unreferenced contents of {whose} are limited to {}: store versions that \

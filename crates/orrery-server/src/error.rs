@@ -47,7 +47,7 @@ pub enum ServerError {
     UnknownEncoding,
     /// A violated rule with its own code.
     #[error("{detail}")]
-    Refused { status: StatusCode, code: &'static str, detail: String },
+    Refused { code: &'static str, detail: String },
     #[error("too many attempts: try again in {seconds} {}", if *seconds == 1 { "second" } else { "seconds" })]
     TooMany { seconds: u64 },
     #[error("the server is stopping; try again elsewhere or later")]
@@ -92,7 +92,7 @@ impl ServerError {
 
     /// Error for a violated rule with this code.
     pub fn rule(code: &'static str, detail: impl Into<String>) -> Self {
-        ServerError::Refused { status: StatusCode::BAD_REQUEST, code, detail: detail.into() }
+        ServerError::Refused { code, detail: detail.into() }
     }
 
     fn classify(&self) -> (StatusCode, &'static str, &'static str) {
@@ -128,7 +128,7 @@ impl ServerError {
             ServerError::UnknownEncoding => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unknown encoding")
             }
-            ServerError::Refused { status, code, .. } => (*status, *code, "Not possible"),
+            ServerError::Refused { code, .. } => (rule_status(code), *code, "Not possible"),
             ServerError::TooMany { .. } => {
                 (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests")
             }
@@ -182,6 +182,22 @@ impl ServerError {
             fields,
             documents,
         }
+    }
+}
+
+/// Status of a violated rule, by its code: a bad request, unless its state or its caller is the
+/// reason.
+fn rule_status(code: &str) -> StatusCode {
+    match code {
+        "forbidden" | "protected" | "token-limit" => StatusCode::FORBIDDEN,
+        "fact-requested" => StatusCode::NOT_FOUND,
+        "already-carried-out" | "follows-repository" | "no-repository" | "request-under-way" => {
+            StatusCode::CONFLICT
+        }
+        "key-reused" | "unsuitable-request" => StatusCode::UNPROCESSABLE_ENTITY,
+        "contents-quota" => StatusCode::INSUFFICIENT_STORAGE,
+        "not-written-down" => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::BAD_REQUEST,
     }
 }
 

@@ -1,6 +1,5 @@
 //! Compiles on the server: requests and cancellation. `crate::compile_service` runs them.
 
-use axum::http::StatusCode;
 use orrery_store::{CompileRecord, CompileRequest, EnvironmentRecord, NewCompileRecord, Store};
 use uuid::Uuid;
 
@@ -39,7 +38,7 @@ pub(crate) fn check_repository(environment: &EnvironmentRecord) -> Result<(), Se
         return Ok(());
     }
     let detail = format!("{}: {}", environment.name, RepositoryError::None);
-    Err(ServerError::Refused { status: StatusCode::CONFLICT, code: "no-repository", detail })
+    Err(ServerError::rule("no-repository", detail))
 }
 
 /// Cancels a queued or running compile. Refused if it has ended.

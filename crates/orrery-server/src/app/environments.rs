@@ -1,6 +1,5 @@
 //! Environments: creation, changes, halt, clearing and deletion.
 
-use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orrery_api::{EnvironmentUpdate, NewEnvironment};
@@ -161,7 +160,6 @@ pub(crate) async fn refuse_if_protected(
 /// Error for clearing or deleting a protected environment.
 pub(crate) fn protected() -> ServerError {
     ServerError::Refused {
-        status: StatusCode::FORBIDDEN,
         code: "protected",
         detail: "the environment is protected: set protected_environment to false first".to_owned(),
     }

@@ -1,6 +1,5 @@
 //! Versions: their status, and rules for pushed ones. `crate::versions` stores them.
 
-use axum::http::StatusCode;
 use orrery_api::{ReleaseRequest, VersionStatus, VersionUpload};
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{EnvironmentRecord, Store, VersionInfo};
@@ -104,5 +103,5 @@ pub(crate) fn check_push(
         "{name} follows {repository}{branch} and refuses pushed versions: commit to the repository; or an administrator allows \
          pushes with `orrery environment setting set allow_push true`"
     );
-    Err(ServerError::Refused { status: StatusCode::CONFLICT, code: "follows-repository", detail })
+    Err(ServerError::rule("follows-repository", detail))
 }

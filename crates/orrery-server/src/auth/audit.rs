@@ -366,7 +366,6 @@ impl RequestAudit {
         if !is_kept && status.is_success() {
             // Not 503: clients retry that, because it means that nothing was executed.
             *response = ServerError::Refused {
-                status: StatusCode::INTERNAL_SERVER_ERROR,
                 code: "not-written-down",
                 detail: "executed, but the audit log cannot be written now; the write is retried"
                     .to_owned(),

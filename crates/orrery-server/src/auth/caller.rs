@@ -2,7 +2,7 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use orrery_api::{Granted, RoleName};
 use orrery_model::{Timestamp, TokenId};
 use orrery_store::{EnvironmentRecord, Identity, RoleScope, TokenRecord};
@@ -268,7 +268,6 @@ impl Caller {
             return Ok(());
         }
         Err(ServerError::Refused {
-            status: StatusCode::FORBIDDEN,
             code: "forbidden",
             detail: format!(
                 "a token needs the group {group} for this: create one with it, or log in with a name \
@@ -323,7 +322,6 @@ impl Caller {
     pub(crate) fn need_interactive_login(&self) -> Result<(), ServerError> {
         match self.method {
             AuthMethod::Token => Err(ServerError::Refused {
-                status: StatusCode::FORBIDDEN,
                 code: "forbidden",
                 detail: "a token cannot do this: log in with a name and a password".to_owned(),
             }),
@@ -355,7 +353,7 @@ fn beyond_token(needed: &str, limits: &str, granted: Option<&[String]>) -> Serve
     let detail = format!(
         "this needs the right to use {needed}, which the token lacks: its {limits} are {granted}"
     );
-    ServerError::Refused { status: StatusCode::FORBIDDEN, code: "token-limit", detail }
+    ServerError::rule("token-limit", detail)
 }
 
 #[cfg(test)]

@@ -181,8 +181,7 @@ fn unsuitable(all: &[Invalid]) -> ServerError {
 }
 
 fn refused(detail: String) -> ServerError {
-    let status = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
-    ServerError::Refused { status, code: "unsuitable-request", detail }
+    ServerError::rule("unsuitable-request", detail)
 }
 
 #[cfg(test)]

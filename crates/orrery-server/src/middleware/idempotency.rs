@@ -64,7 +64,6 @@ pub(crate) async fn replay_repeated(
         KeyState::Answered(kept) => return Ok(replay(kept)),
         KeyState::InProgress => {
             return Err(ServerError::Refused {
-                status: StatusCode::CONFLICT,
                 code: "request-under-way",
                 detail: "a request with this Idempotency-Key is under way".to_owned(),
             });
@@ -74,12 +73,10 @@ pub(crate) async fn replay_repeated(
                 "the request with this Idempotency-Key, of {began}, was executed at least in part, and its response is not \
                  available any more; it is not repeated: check the current state"
             );
-            let (status, code) = (StatusCode::CONFLICT, "already-carried-out");
-            return Err(ServerError::Refused { status, code, detail });
+            return Err(ServerError::rule("already-carried-out", detail));
         }
         KeyState::Other => {
             return Err(ServerError::Refused {
-                status: StatusCode::UNPROCESSABLE_ENTITY,
                 code: "key-reused",
                 detail: "this Idempotency-Key was used for another request".to_owned(),
             });

@@ -310,7 +310,6 @@ pub(super) async fn fact(
         None => {
             app.wake_up();
             Err(ServerError::Refused {
-                status: StatusCode::NOT_FOUND,
                 code: "fact-requested",
                 detail: "the fact is missing or expired; a refresh was requested: try again later"
                     .to_owned(),

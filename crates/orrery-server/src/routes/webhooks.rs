@@ -69,8 +69,7 @@ pub(super) async fn renew(
     check_not_deleting(&environment)?;
     if environment.repository.is_empty() {
         let detail = format!("{}: {}", environment.name, RepositoryError::None);
-        let status = StatusCode::CONFLICT;
-        return Err(ServerError::Refused { status, code: "no-repository", detail });
+        return Err(ServerError::rule("no-repository", detail));
     }
     let secret = RandomToken::webhook()?.secret;
     let (vault, now, key) = (app.vault().clone(), app.now(), environment.key);
