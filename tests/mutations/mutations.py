@@ -136,12 +136,13 @@ MUTATIONS = [
         "login-positions", "one network does not take all positions of the login queue", "lane.len_of(name) < OPEN_MAX_PER_LINE\n", "lane.len_of(name) < 10 * OPEN_MAX_PER_LINE\n",
         "one_network_takes_neither_all_positions_nor_reserved_ones",
     ),
-    server_it("routes/tokens.rs")(
+    server_it("app/tokens.rs")(
         "token-siblings", "a token sees and revokes no stronger sibling",
-        "if !is_theirs || !caller.covers_token(&found) {", "if !is_theirs {", "a_token_reaches_nothing_beyond_itself",
+        "caller.may_everywhere(Right::Administer))\n        && caller.covers_token(token)\n", "caller.may_everywhere(Right::Administer))\n",
+        "a_token_reaches_nothing_beyond_itself",
     ),
-    server_it("routes/users.rs")(
-        "token-creates-users", "a token creates no accounts", "    caller.need_interactive_login()?;\n    let NewUser", "    let NewUser",
+    server_it("app/accounts.rs")(
+        "token-creates-users", "a token creates no accounts", "    caller.need_interactive_login()?;\n    let AccountDraft", "    let AccountDraft",
         "a_token_reaches_nothing_beyond_itself",
     ),
     server_it("compile_service/credentials.rs")(

@@ -1,8 +1,8 @@
 //! The caller of a request, and its rights.
 
 use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
 use axum::http::Method;
+use axum::http::request::Parts;
 use orrery_api::{Granted, RoleName};
 use orrery_model::{Timestamp, TokenId};
 use orrery_store::{EnvironmentRecord, Identity, RoleScope, TokenRecord};

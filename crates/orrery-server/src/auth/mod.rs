@@ -40,9 +40,7 @@ pub(crate) use authenticate::{SESSION_LENGTH, authenticate, cookie_name};
 pub use bootstrap::BootstrapState;
 pub(crate) use bootstrap::{prepare_first_account, redeem_bootstrap_token};
 pub(crate) use cache::AuthCache;
-pub(crate) use caller::{
-    AuthMethod, Caller, TokenGrants, TokenLimits, granted, role_right, scope_of,
-};
+pub(crate) use caller::{AuthMethod, Caller, TokenGrants, TokenLimits, granted, scope_of};
 pub(crate) use hash_queue::Line;
 pub(crate) use jwt::Issuers;
 pub use jwt::{InvalidIssuer, IssuerSettings, RoleMapping};

@@ -4,28 +4,22 @@ use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
-use orrery_api::PasswordChange;
+use orrery_api::RoleName;
 use orrery_model::{AccountId, Duration, SecretText};
-use orrery_store::{
-    AccountRecord, EnvironmentRecord, NewAccount, RoleRecord, RoleScope, StoreError, TokenRecord,
-};
+use orrery_store::{AccountRecord, RoleRecord, RoleScope, TokenRecord};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use uuid::Uuid;
 
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, maybe_time, plain, time};
 use crate::access::Right;
-use crate::auth::{
-    AuditNote, AuthMethod, Caller, RandomToken, SESSION_LENGTH, TokenGrants, check_password,
-    normalized, role_right,
-};
+use crate::app::accounts::{self, AccountDraft, OpenedSession};
+use crate::app::roles;
+use crate::app::tokens::{self, TokenDraft};
+use crate::auth::{AuditNote, AuthMethod, SESSION_LENGTH, TokenGrants};
 use crate::error::ServerError;
 use crate::extract::{ClientAddress, ClientGone};
 use crate::extract::{has_nul, read_bytes};
-use crate::routes::sessions::open_session;
-use crate::routes::users::{change_password, check_name};
-use crate::services::ServiceError;
 use crate::state::ServerState;
 
 const AT_ONCE: usize = 1_000;
@@ -85,9 +79,9 @@ pub(super) async fn login(
     let needed = |name: &str| bad_request(format!("Field '{name}' is required."));
     let name = login.username.ok_or_else(|| needed("username"))?;
     let password = login.password.ok_or_else(|| needed("password"))?;
-    let (identity, RandomToken { secret, .. }, _) =
-        open_session(&app, &address, &gone, &name, &password).await?;
-    let response = session_response(&secret, account_json(&identity.account))?;
+    let OpenedSession { identity, token, .. } =
+        accounts::open_session(&app, &address, &gone, &name, &password).await?;
+    let response = session_response(&token.secret, account_json(&identity.account))?;
     let actor = Some(format!("user:{}", identity.account.name));
     let note = Extension(AuditNote { actor, ..AuditNote::default() });
     Ok((note, response).into_response())
@@ -99,16 +93,8 @@ pub(super) async fn renew(request: InmantaRequest) -> ApiResult {
         return Err(bad_request("only a session of this server can be renewed"));
     };
     let account = request.caller.need_account()?;
-    let RandomToken { secret, hash } = RandomToken::session()?;
-    let now = request.app.now();
-    let expires = now + SESSION_LENGTH;
-    let found = request
-        .app
-        .change(move |store| {
-            store.accounts().renew_session(&old, &hash, expires, now)?;
-            store.accounts().get(account.into())
-        })
-        .await?;
+    let (secret, _) = accounts::renew_session(&request.app, old).await?;
+    let found = request.app.with_store(move |store| store.accounts().get(account.into())).await?;
     session_response(&secret, account_json(&found))
 }
 
@@ -167,40 +153,20 @@ pub(super) async fn users(request: InmantaRequest) -> ApiResult {
 pub(super) async fn add_user(request: InmantaRequest) -> ApiResult {
     request.caller.need_interactive_login()?;
     request.allow_only(&["username", "password"])?;
-    let name = request.need_text("username")?.to_owned();
-    check_name(&name)?;
-    let password = normalized(&SecretText::new(request.need_text("password")?));
-    check_password("password", &password)?;
-    let hash = request.app.auth().passwords.hash(&request.caller.name, password).await?;
-    let (id, now) = (Uuid::new_v4().into(), request.app.now());
-    let made = request
-        .app
-        .change(move |store| {
-            let new = NewAccount {
-                uuid: id,
-                name: &name,
-                password: Some(&hash),
-                issuer: None,
-                admin: false,
-            };
-            store.accounts().create(&new, now)
-        })
-        .await?;
+    let draft = AccountDraft {
+        name: request.need_text("username")?.to_owned(),
+        password: Some(SecretText::new(request.need_text("password")?)),
+        issuer: None,
+        admin: false,
+    };
+    let made = accounts::create(&request.app, &request.caller, draft).await?;
     data(account_json(&made))
-}
-
-/// Finds an account by name.
-async fn find_account(request: &InmantaRequest, name: &str) -> Result<AccountRecord, ServerError> {
-    let wanted = name.to_owned();
-    let found = request.app.with_store(move |store| store.accounts().named(&wanted)).await?;
-    found.ok_or_else(|| ServerError::NotFound { kind: "user", name: name.to_owned() })
 }
 
 pub(super) async fn delete_user(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
-    let account = find_account(&request, request.path_text("username")).await?.uuid;
-    let now = request.app.now();
-    request.app.change(move |store| store.accounts().delete(account, None, now)).await?;
+    let account = accounts::find(&request.app, request.path_text("username")).await?.uuid;
+    accounts::delete(&request.app, account.uuid(), None).await?;
     done()
 }
 
@@ -220,29 +186,22 @@ pub(super) async fn set_password(
     if !own {
         request.caller.need_everywhere(Right::Administer)?;
     }
-    let account = find_account(&request, name).await?;
-    let change = PasswordChange {
-        current: request.text("current_password")?.map(SecretText::new),
-        password: SecretText::new(request.need_text("password")?),
-    };
+    let account = accounts::find(&request.app, name).await?;
+    let current = request.text("current_password")?.map(SecretText::new);
+    let new = SecretText::new(request.need_text("password")?);
     let user = account.uuid.uuid();
-    change_password(&request.app, &request.caller, &address, user, &change).await?;
+    let passwords = (current.as_ref(), &new);
+    accounts::change_password(&request.app, &request.caller, &address, user, passwords).await?;
     done()
 }
 
 pub(super) async fn set_is_admin(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["username", "is_admin"])?;
-    let account = find_account(&request, request.need_text("username")?).await?.uuid;
+    let account = accounts::find(&request.app, request.need_text("username")?).await?.uuid;
     let admin =
         request.flag("is_admin")?.ok_or_else(|| bad_request("Field 'is_admin' is required."))?;
-    if admin {
-        request.caller.need_interactive_login()?;
-    }
-    let now = request.app.now();
-    request
-        .app
-        .change(move |store| store.accounts().update(account, None, Some(admin), None, now))
-        .await?;
+    let (account, changes) = (account.uuid(), (Some(admin), None));
+    accounts::update(&request.app, &request.caller, account, None, changes).await?;
     done()
 }
 
@@ -263,44 +222,35 @@ pub(super) async fn change_roles(request: InmantaRequest) -> ApiResult {
 
 pub(super) async fn roles_of(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
-    let account = find_account(&request, request.path_text("username")).await?;
+    let account = accounts::find(&request.app, request.path_text("username")).await?;
     let roles = request.app.with_store(|store| store.accounts().role_assignments(None)).await?;
     data(json!({"assignments": by_environment(&roles, account.uuid)}))
 }
 
 /// Parses a role and its environment.
-fn assignment(request: &InmantaRequest) -> Result<(RoleScope, String), ServerError> {
+fn assignment(request: &InmantaRequest) -> Result<(RoleScope, RoleName), ServerError> {
     request.allow_only(&["environment", "role"])?;
     let environment = request
         .uuid("environment")?
         .ok_or_else(|| bad_request("Field 'environment' is required."))?;
     let role = request.need_text("role")?;
-    if role_right(role).is_none() {
-        return Err(bad_request(format!("there is no role {role:?}")));
-    }
-    Ok((RoleScope::Environment(environment.into()), role.to_owned()))
+    let role = role.parse().map_err(|_| bad_request(format!("there is no role {role:?}")))?;
+    Ok((RoleScope::Environment(environment.into()), role))
 }
 
 pub(super) async fn assign_role(request: InmantaRequest) -> ApiResult {
     request.caller.need_interactive_login()?;
     let (scope, role) = assignment(&request)?;
-    let account = find_account(&request, request.path_text("username")).await?.uuid;
-    let now = request.app.now();
-    request
-        .app
-        .change(move |store| store.accounts().assign_role(account, scope, &role, now))
-        .await?;
+    let user = request.path_text("username").to_owned();
+    roles::assign(&request.app, &request.caller, user, scope, role).await?;
     done()
 }
 
 pub(super) async fn unassign_role(request: InmantaRequest) -> ApiResult {
     let (scope, role) = assignment(&request)?;
-    let account = find_account(&request, request.path_text("username")).await?.uuid;
-    let now = request.app.now();
-    request
-        .app
-        .change(move |store| store.accounts().revoke_role(account, scope, &role, now))
-        .await?;
+    let account = accounts::find(&request.app, request.path_text("username")).await?.uuid;
+    let account = account.uuid();
+    roles::revoke(&request.app, account, scope, role.to_string()).await?;
     done()
 }
 
@@ -329,34 +279,24 @@ async fn create_environment_token(
     expires: Option<i64>,
 ) -> Result<SecretText, ServerError> {
     request.caller.need_interactive_login()?;
-    let account = request.caller.need_account()?;
+    request.caller.need_account()?;
     let role = token_role(client_types)?.role().to_string();
-    let grants = TokenGrants { role, verbs: None, groups: None };
-    let grants = serde_json::to_value(grants)
-        .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
-    let now = request.app.now();
     let expires = match expires {
         None => None,
         Some(seconds) => {
             let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
             let seconds =
                 seconds.ok_or_else(|| bad_request("Field 'expire' must be a positive number."))?;
-            Some(now + Duration::from_secs(seconds))
+            Some(request.app.now() + Duration::from_secs(seconds))
         }
     };
-    let token = TokenRecord {
-        uuid: Uuid::new_v4().into(),
+    let draft = TokenDraft {
         name: format!("classic: {}", client_types.join(", ")),
-        account: account.into(),
         scope: RoleScope::Environment(request.environment()?.uuid),
-        grants,
-        created: now,
+        grants: TokenGrants { role, verbs: None, groups: None },
         expires,
-        revoked: None,
-        last_used: None,
     };
-    let RandomToken { secret, hash } = RandomToken::token()?;
-    request.app.change(move |store| store.tokens().create(&hash, &token)).await?;
+    let (secret, _) = tokens::create(&request.app, &request.caller, draft).await?;
     Ok(secret)
 }
 
@@ -382,15 +322,6 @@ pub(super) async fn create_token_v1(request: InmantaRequest) -> ApiResult {
     plain(json!({"token": secret.expose()}))
 }
 
-/// True if the caller may see and revoke a token: its own; administrators of the environment, all.
-fn may_see(environment: &EnvironmentRecord, caller: &Caller, token: &TokenRecord) -> bool {
-    let is_own = caller.account.is_some_and(|id| id == token.account.uuid());
-    let is_here = token.scope == RoleScope::Environment(environment.uuid);
-    is_here
-        && caller.covers_token(token)
-        && (is_own || caller.may_in_environment(Right::Administer, environment))
-}
-
 pub(super) async fn tokens(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     // Each page is filtered by rights. Tokens of others are not read for callers without
@@ -399,22 +330,8 @@ pub(super) async fn tokens(request: InmantaRequest) -> ApiResult {
     let caller = request.caller.clone();
     let all = caller.may_in_environment(Right::Administer, &environment);
     let whose = if all { None } else { Some(caller.need_account()?) };
-    let found = request
-        .app
-        .with_store(move |store| {
-            let whose = whose.map(Into::into);
-            let (mut found, mut before) = (Vec::new(), None);
-            loop {
-                let part = store.tokens().list(whose, before, AT_ONCE)?;
-                let is_last = part.len() < AT_ONCE;
-                before = part.last().map(|last| (last.created, last.uuid));
-                found.extend(part.into_iter().filter(|one| may_see(&environment, &caller, one)));
-                if is_last {
-                    return Ok(found);
-                }
-            }
-        })
-        .await?;
+    let is_visible = move |token: &TokenRecord| tokens::may_see_in(&environment, &caller, token);
+    let found = tokens::list(&request.app, whose, None, (AT_ONCE, usize::MAX), is_visible).await?;
     let mut listed = Vec::new();
     for token in &found {
         let kinds: Vec<&str> = token
@@ -438,16 +355,8 @@ pub(super) async fn tokens(request: InmantaRequest) -> ApiResult {
 pub(super) async fn revoke_token(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let id = request.path_uuid("jti")?;
-    let unknown = || ServerError::NotFound { kind: "token", name: id.to_string() };
-    let found = request.app.with_store(move |store| store.tokens().get(id.into())).await;
-    let found = match found {
-        Err(ServiceError::Store(StoreError::NotFound { .. })) => return Err(unknown()),
-        found => found?,
-    };
-    if !may_see(request.environment()?, &request.caller, &found) {
-        return Err(unknown());
-    }
-    let now = request.app.now();
-    request.app.change(move |store| store.tokens().revoke(id.into(), now)).await?;
+    let environment = request.environment()?;
+    let is_visible = |token: &TokenRecord| tokens::may_see_in(environment, &request.caller, token);
+    tokens::revoke(&request.app, id, is_visible).await?;
     done()
 }

@@ -8,6 +8,7 @@ use super::paging::{Form, Key, ListDefinition, ListItem, ListRequest};
 use super::request::{InmantaRequest, bad_request};
 use super::resources::{all_lines, derived_uuid, newest_released};
 use super::response::{ApiResult, data, done, maybe_time, plain, time};
+use crate::app::agents::{self, PauseChange};
 use crate::error::ServerError;
 
 /// Agent that represents the engine in Inmanta.
@@ -165,35 +166,28 @@ async fn apply_action(
         )));
     }
     let is_halted = request.environment()?.halted;
-    let (paused, on_resume) = match action {
-        "pause" => (Some(true), None),
-        "unpause" => (Some(false), None),
-        "keep_paused_on_resume" => (None, Some(false)),
-        "unpause_on_resume" => (None, Some(true)),
+    let change = match action {
+        "pause" => PauseChange::Pause,
+        "unpause" => PauseChange::Unpause,
+        "keep_paused_on_resume" => PauseChange::KeepPausedOnResume,
+        "unpause_on_resume" => PauseChange::UnpauseOnResume,
         other => {
             return Err(bad_request(format!(
                 "{other:?} is none of pause, unpause, keep_paused_on_resume, unpause_on_resume"
             )));
         }
     };
-    if paused.is_some() && is_halted {
+    let is_for_now = matches!(change, PauseChange::Pause | PauseChange::Unpause);
+    if is_for_now && is_halted {
         let text = "pause or unpause agents while the environment is halted";
         return Err(ServerError::Forbidden(text.to_owned()));
     }
-    if on_resume.is_some() && !is_halted {
+    if !is_for_now && !is_halted {
         let text = "say what agents do on resume while the environment is not halted";
         return Err(ServerError::Forbidden(text.to_owned()));
     }
-    request
-        .change(move |store, key, now| {
-            let agent = agent.as_deref();
-            match (paused, on_resume) {
-                (Some(paused), _) => store.agents().pause(key, agent, paused, now),
-                (None, Some(unpause)) => store.agents().set_on_resume(key, agent, unpause, now),
-                (None, None) => Ok(()),
-            }
-        })
-        .await
+    let key = request.environment()?.key;
+    agents::change_pause(&request.app, key, agent, change).await
 }
 
 pub(super) async fn act_on_one(request: InmantaRequest) -> ApiResult {

@@ -1,12 +1,13 @@
 //! Discovered resources.
 
 use orrery_model::ResourceId;
-use orrery_store::{DiscoveredRecord, NewDiscovered};
+use orrery_store::DiscoveredRecord;
 use serde_json::{Map, Value, json};
 
 use super::paging::{Form, Key, ListDefinition, ListItem, ListRequest};
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, escaped};
+use crate::app::discovered::{self, DiscoveredDraft};
 use crate::error::ServerError;
 
 const AT_ONCE: usize = 1_000;
@@ -83,34 +84,17 @@ pub(super) async fn get(request: InmantaRequest) -> ApiResult {
 }
 
 /// Parses a discovered resource of a request.
-fn parse_discovered(
-    name: &str,
-    one: &Map<String, Value>,
-) -> Result<(String, Value, String), ServerError> {
+fn parse_discovered(name: &str, one: &Map<String, Value>) -> Result<DiscoveredDraft, ServerError> {
     name.parse::<ResourceId>().map_err(|error| bad_request(format!("{name:?}: {error}")))?;
     let values = one.get("values").filter(|values| values.is_object());
     let values = values.ok_or_else(|| bad_request(format!("{name} has no values")))?.clone();
-    let by = one.get("discovery_resource_id").and_then(Value::as_str).unwrap_or_default();
-    Ok((name.to_owned(), values, by.to_owned()))
+    let by = one.get("discovery_resource_id").and_then(Value::as_str);
+    let discovery_resource = by.map(str::to_owned);
+    Ok(DiscoveredDraft { id: name.to_owned(), attributes: values, discovery_resource })
 }
 
-async fn store_discovered(
-    request: &InmantaRequest,
-    found: Vec<(String, Value, String)>,
-) -> ApiResult {
-    request
-        .change(move |store, key, now| {
-            let new: Vec<NewDiscovered<'_>> = found
-                .iter()
-                .map(|(name, attributes, by)| NewDiscovered {
-                    name,
-                    attributes,
-                    discovery_resource: by,
-                })
-                .collect();
-            store.discovered().put(key, &new, now)
-        })
-        .await?;
+async fn store_discovered(request: &InmantaRequest, found: Vec<DiscoveredDraft>) -> ApiResult {
+    discovered::put(&request.app, request.environment()?, found).await?;
     done()
 }
 
@@ -148,7 +132,7 @@ pub(super) async fn put_one(request: InmantaRequest) -> ApiResult {
 pub(super) async fn delete_one(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let id = request.path_text("discovered_resource_id").to_owned();
-    request.change(move |store, key, now| store.discovered().delete(key, &id, now)).await?;
+    discovered::delete(&request.app, request.environment()?.key, id).await?;
     done()
 }
 
@@ -156,16 +140,6 @@ pub(super) async fn delete(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["discovered_resource_ids"])?;
     let ids = request.texts("discovered_resource_ids")?;
     let ids = ids.ok_or_else(|| bad_request("Field 'discovered_resource_ids' is required."))?;
-    request
-        .change(move |store, key, now| {
-            for id in &ids {
-                match store.discovered().delete(key, id, now) {
-                    Ok(()) | Err(orrery_store::StoreError::NotFound { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(())
-        })
-        .await?;
+    discovered::delete_all(&request.app, request.environment()?.key, ids).await?;
     done()
 }

@@ -5,8 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, time};
-use crate::maintenance::RESOURCE_COUNT;
-use crate::routes::metrics::{Spans, Values, series};
+use crate::app::metrics::{RESOURCE_COUNT, Spans, Values, series};
 
 const SPANS_MAX: i64 = 1_000;
 /// Statuses of Inmanta that Orrery does not have.

@@ -5,29 +5,13 @@ use std::time::Duration;
 use orrery_model::{Status, Timestamp};
 use orrery_store::{ChangeSeq, EnvironmentRecord, MetricRecord, Store, StoreError};
 
+use crate::app::metrics::{
+    AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME, RESOURCE_COUNT, SAMPLE_INTERVAL,
+    SAMPLE_INTERVAL_MAX,
+};
 use crate::services::Services;
 
 use super::{MaintenanceTask, Turn, for_each_environment, turn_at};
-
-pub(crate) const RESOURCE_COUNT: &str = "resource.resource_count";
-pub(crate) const AGENT_COUNT: &str = "resource.agent_count";
-pub(crate) const COMPILE_TIME: &str = "orchestrator.compile_time";
-pub(crate) const COMPILE_WAITING_TIME: &str = "orchestrator.compile_waiting_time";
-
-/// Names of all sampled metrics.
-pub(crate) const METRIC_NAMES: [&str; 4] =
-    [RESOURCE_COUNT, AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME];
-
-/// Metrics with a value at any time; the others are event counts.
-pub(crate) const GAUGES: [&str; 2] = [RESOURCE_COUNT, AGENT_COUNT];
-
-/// Sampling interval of environments with changes.
-pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
-/// Sampling interval of environments without changes.
-const FULL_INTERVAL: Duration = Duration::from_secs(3600);
-/// Validity of a sampled gauge: longer than the longest interval between samples.
-pub(crate) const GAUGE_VALIDITY: Duration =
-    Duration::from_secs(FULL_INTERVAL.as_secs() + 2 * SAMPLE_INTERVAL.as_secs());
 
 /// Samples environments with changes, and all of them once an hour.
 #[derive(Debug, Default)]
@@ -52,8 +36,8 @@ impl MaintenanceTask for MetricSamples {
     }
 
     fn run(&mut self, services: &Services, turn: Turn) -> Result<(), StoreError> {
-        let store = &services.store();
-        let full_turn = turn_at(FULL_INTERVAL, turn.at);
+        let store = services.store();
+        let full_turn = turn_at(SAMPLE_INTERVAL_MAX, turn.at);
         let is_full = self.last_full.is_none_or(|last| last < full_turn);
         let latest = store.changes().latest()?;
         let changed = store.changes().environments(self.seen)?;

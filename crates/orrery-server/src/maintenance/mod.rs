@@ -25,9 +25,6 @@ use crate::state::ServerState;
 use crate::task_status::TaskStatuses;
 
 pub(crate) use erasure::erase_environment;
-pub(crate) use metric_samples::{
-    COMPILE_TIME, GAUGE_VALIDITY, GAUGES, METRIC_NAMES, RESOURCE_COUNT, SAMPLE_INTERVAL,
-};
 
 /// Interval between checks for due tasks; all periods are multiples of it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);

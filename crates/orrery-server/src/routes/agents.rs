@@ -1,18 +1,16 @@
 //! Agents: state, pausing and placement.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{
     Actions, Agent, AgentStatus, Page, PlacementAnswer, PlacementRequest, Transitioning,
 };
-use orrery_model::{Inventory, Status};
-use orrery_store::{AgentRecord, EnvironmentKey, EnvironmentRecord, ServedName, Store, StoreError};
+use orrery_store::{AgentRecord, EnvironmentRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::agents::{self, AgentContext, PauseChange};
 use crate::auth::{Caller, WithAuditDetail};
 use crate::count_cache::CachedCounts;
 use crate::error::ServerError;
@@ -30,7 +28,6 @@ fn agent_view(
     counted: &CachedCounts,
     around: &AgentContext,
 ) -> Agent {
-    let served = around.served.get(&record.name);
     let path = format!("{}/agents/{}", environments::path_of(environment), segment(&record.name));
     let mut actions = Actions::new();
     let possible: &[&str] = match (environment.halted, record.paused) {
@@ -43,28 +40,14 @@ fn agent_view(
         actions.insert((*name).to_owned(), format!("{path}/{name}"));
     }
     let actions = permitted_actions(caller, environment, actions);
-    let own = counted.counts.iter().filter(|count| count.agent == record.name);
-    let by_status: BTreeMap<Status, u64> =
-        own.clone().map(|count| (count.status, count.count)).collect();
-    let is_reachable = served.is_none_or(|served| served.gateway.is_some());
-    let placement = around.inventory.placement_of(&record.name);
-    // An agent without machine resources is only a queue, which needs no machine.
-    let lacks_machine = !placement.has_machine()
-        && by_status.get(&Status::Unavailable).is_some_and(|count| *count > 0);
-    let placement = placement::to_view(&record.name, &placement);
-    let status = match (record.paused, around.has_engine && is_reachable) {
-        (true, _) => AgentStatus::Paused,
-        (false, _) if lacks_machine => AgentStatus::Unavailable,
-        (false, true) => AgentStatus::Up,
-        (false, false) => AgentStatus::Down,
-    };
-    let runs = by_status.get(&Status::Deploying).is_some_and(|count| *count > 0);
-    let (transitioning, message) = match status {
-        AgentStatus::Paused if runs => {
+    let condition = around.condition(&record, counted);
+    let placement = placement::to_view(&record.name, &condition.placement);
+    let (transitioning, message) = match condition.status {
+        AgentStatus::Paused if condition.is_deploying() => {
             (Transitioning::Yes, "finishing running handlers before the pause")
         }
         AgentStatus::Unavailable => (Transitioning::Error, &*placement.reason),
-        AgentStatus::Down if !is_reachable => {
+        AgentStatus::Down if !condition.is_reachable => {
             (Transitioning::Error, "the remote agent that serves it is not connected")
         }
         _ => (Transitioning::No, ""),
@@ -74,39 +57,14 @@ fn agent_view(
         transitioning,
         transitioning_message,
         placement,
-        status,
-        remote_agent: served.map(|served| served.agent.uuid()),
+        status: condition.status,
+        remote_agent: condition.served.map(|served| served.agent.uuid()),
         paused: record.paused,
         unpause_on_resume: record.unpause_on_resume,
-        resources: own
-            .filter(|count| count.status != Status::Orphaned)
-            .map(|count| count.count)
-            .sum(),
-        by_status,
+        resources: condition.resources(),
+        by_status: condition.by_status,
         actions,
         name: record.name,
-    }
-}
-
-/// Inputs for the status of agents.
-struct AgentContext {
-    has_engine: bool,
-    served: BTreeMap<String, ServedName>,
-    inventory: Inventory,
-}
-
-impl AgentContext {
-    fn read(
-        store: &Store,
-        environment: EnvironmentKey,
-        agents: &[&str],
-    ) -> Result<Self, StoreError> {
-        let served = store.remote_agents().served_names(environment)?;
-        Ok(AgentContext {
-            has_engine: store.leases().holder(environment)?.is_some(),
-            inventory: placement::read_inventory(store, environment, None, agents)?,
-            served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
-        })
     }
 }
 
@@ -191,23 +149,15 @@ pub(super) enum AgentAction {
     UnpauseOnResume,
 }
 
-async fn apply_action(
-    app: &ServerState,
-    environment: &EnvironmentRecord,
-    agent: Option<String>,
-    action: AgentAction,
-) -> Result<(), ServerError> {
-    let (key, now) = (environment.key, app.now());
-    let done = app.change(move |store| {
-        let agent = agent.as_deref();
+impl From<AgentAction> for PauseChange {
+    fn from(action: AgentAction) -> Self {
         match action {
-            AgentAction::Pause => store.agents().pause(key, agent, true, now),
-            AgentAction::Unpause => store.agents().pause(key, agent, false, now),
-            AgentAction::KeepPausedOnResume => store.agents().set_on_resume(key, agent, false, now),
-            AgentAction::UnpauseOnResume => store.agents().set_on_resume(key, agent, true, now),
+            AgentAction::Pause => PauseChange::Pause,
+            AgentAction::Unpause => PauseChange::Unpause,
+            AgentAction::KeepPausedOnResume => PauseChange::KeepPausedOnResume,
+            AgentAction::UnpauseOnResume => PauseChange::UnpauseOnResume,
         }
-    });
-    Ok(done.await?)
+    }
 }
 
 /// Pauses or resumes an agent, now or at the end of a halt.
@@ -220,7 +170,7 @@ pub(super) async fn act_on_agent(
     InEnvironment(environment): InEnvironment,
     Path((_, name, action)): Path<(Uuid, String, AgentAction)>,
 ) -> Result<WithAuditDetail<Json<Agent>>, ServerError> {
-    apply_action(&app, &environment, Some(name.clone()), action).await?;
+    agents::change_pause(&app, environment.key, Some(name.clone()), action.into()).await?;
     let detail = format!("agent {name}: {action:?}");
     Ok(WithAuditDetail(detail, read_agent(&app, &caller, &environment, name).await?))
 }
@@ -234,7 +184,7 @@ pub(super) async fn act_all(
     InEnvironment(environment): InEnvironment,
     Path((_, action)): Path<(Uuid, AgentAction)>,
 ) -> Result<axum::http::StatusCode, ServerError> {
-    apply_action(&app, &environment, None, action).await?;
+    agents::change_pause(&app, environment.key, None, action.into()).await?;
     Ok(axum::http::StatusCode::NO_CONTENT)
 }
 

@@ -5,20 +5,18 @@ use axum::extract::State;
 use orrery_api::{AuditCheck, AuditEntry, AuditVerdict, Page, Problem};
 use orrery_base::hex::to_hex;
 use orrery_model::Timestamp;
-use orrery_store::{self as store, AuditFilter, ChainedAuditRecord};
+use orrery_store::{AuditFilter, ChainedAuditRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::audit::{self, Verdict};
 use crate::error::ServerError;
 use crate::extract::{Body, Query};
 use crate::state::ServerState;
 
 use super::time;
 use super::users::page_size;
-
-/// Number of entries to verify at a time.
-const STEP: usize = 10_000;
 
 fn entry_view(record: ChainedAuditRecord) -> AuditEntry {
     let ChainedAuditRecord { id, entry, hash } = record;
@@ -96,11 +94,6 @@ pub(super) async fn list(
     Ok(Json(Page { items: found.into_iter().map(entry_view).collect(), next }))
 }
 
-/// Returns the number of the oldest stored entry.
-async fn oldest_entry(app: &ServerState) -> Result<i64, ServerError> {
-    Ok(app.with_store(|store| store.audit().oldest_id()).await?)
-}
-
 /// Verifies the whole hash chain.
 #[utoipa::path(post, path = "/api/v1/audit/verify", tag = "audit", request_body = AuditCheck,
     responses((status = 200, body = AuditVerdict), (status = "default", body = Problem, content_type = "application/problem+json")))]
@@ -108,48 +101,18 @@ pub(super) async fn verify(
     State(app): State<ServerState>,
     Body(check): Body<AuditCheck>,
 ) -> Result<Json<AuditVerdict>, ServerError> {
-    let mut known = match (check.id, check.hash) {
+    let known = match (check.id, check.hash) {
         (Some(id), Some(hash)) => Some((id, hash)),
         (None, None) => None,
         _ => return Err(ServerError::field("hash", "give both the id and the hash, or neither")),
     };
-    let (mut good, mut head, mut begins) = (0, [0; 32], None);
-    loop {
-        let from = Some((good, head));
-        let step = known.as_ref().map_or(STEP as i64, |(id, _)| (id - good).clamp(1, STEP as i64));
-        let step = usize::try_from(step).unwrap_or(STEP);
-        let walked = app.with_store(move |store| store.audit().verify(from, step)).await?;
-        let broken = match walked {
-            store::AuditVerification::Broken { id, reason } => Some((id, reason)),
-            store::AuditVerification::Good { id, hash } => {
-                let ended = id == good;
-                if good == 0 && id > 0 {
-                    begins = Some(oldest_entry(&app).await?);
-                }
-                (good, head) = (id, hash);
-                // The chain must pass the recorded head.
-                let differs = known.take_if(|(at, _)| *at <= good || ended);
-                match differs {
-                    Some((at, _)) if at < begins.unwrap_or(0) => {
-                        Some((at, "the entry was deleted by retention; record a newer head"))
-                    }
-                    Some((at, hash))
-                        if at != good || !hash.eq_ignore_ascii_case(&to_hex(&head)) =>
-                    {
-                        Some((at, "the entry differs from the recorded one"))
-                    }
-                    _ if ended => None,
-                    _ => continue,
-                }
-            }
-        };
-        let (broken_at, reason) = broken.unzip();
-        return Ok(Json(AuditVerdict {
-            good: broken_at.is_none(),
-            entries: good,
-            head: to_hex(&head),
-            broken_at,
-            reason: reason.map(str::to_owned),
-        }));
-    }
+    let Verdict { entries, head, broken } = audit::verify(&app, known).await?;
+    let (broken_at, reason) = broken.unzip();
+    Ok(Json(AuditVerdict {
+        good: broken_at.is_none(),
+        entries,
+        head: to_hex(&head),
+        broken_at,
+        reason: reason.map(str::to_owned),
+    }))
 }

@@ -4,21 +4,18 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{DiscoveredResource, DiscoveredUpload, Page};
-use orrery_model::ResourceId;
 use orrery_store::{DiscoveredRecord, EnvironmentRecord, ResourceFilter};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::environments::check_not_deleting;
+use crate::app::discovered::{self, DiscoveredDraft, InvalidDraft, UPLOADED_MAX};
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor};
 use crate::state::ServerState;
 
 use super::{environments, parse_pattern, segment, time};
-
-const UPLOADED_MAX: usize = 10_000;
 
 fn discovered_view(
     environment: &EnvironmentRecord,
@@ -108,38 +105,20 @@ pub(super) async fn put(
     InEnvironment(environment): InEnvironment,
     Body(upload): Body<DiscoveredUpload>,
 ) -> Result<StatusCode, ServerError> {
-    check_not_deleting(&environment)?;
     if upload.resources.len() > UPLOADED_MAX {
         let text = format!("must not have more than {UPLOADED_MAX} entries");
         return Err(ServerError::field("resources", text));
     }
-    for (index, found) in upload.resources.iter().enumerate() {
-        for (part, text) in
-            [("id", Some(&found.id)), ("discovery_resource", found.discovery_resource.as_ref())]
-        {
-            if let Some(Err(error)) = text.map(|text| text.parse::<ResourceId>()) {
-                let name = format!("resources[{index}].{part}");
-                return Err(ServerError::field(name, error.to_string()));
-            }
-        }
-    }
-    let now = app.now();
-    app.change(move |store| {
-        let attributes: Vec<Value> =
-            upload.resources.iter().map(|found| Value::Object(found.attributes.clone())).collect();
-        let found: Vec<orrery_store::NewDiscovered<'_>> = upload
-            .resources
-            .iter()
-            .zip(&attributes)
-            .map(|(found, attributes)| orrery_store::NewDiscovered {
-                name: &found.id,
-                attributes,
-                discovery_resource: found.discovery_resource.as_deref().unwrap_or(""),
-            })
-            .collect();
-        store.discovered().put(environment.key, &found, now)
-    })
-    .await?;
+    let draft = |found: orrery_api::NewDiscovered| DiscoveredDraft {
+        id: found.id,
+        attributes: Value::Object(found.attributes),
+        discovery_resource: found.discovery_resource,
+    };
+    let drafts: Vec<DiscoveredDraft> = upload.resources.into_iter().map(draft).collect();
+    discovered::check(&drafts).map_err(|InvalidDraft { index, part, reason }| {
+        ServerError::field(format!("resources[{index}].{part}"), reason)
+    })?;
+    discovered::put(&app, &environment, drafts).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -152,7 +131,6 @@ pub(super) async fn delete(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<StatusCode, ServerError> {
-    let now = app.now();
-    app.change(move |store| store.discovered().delete(environment.key, &id, now)).await?;
+    discovered::delete(&app, environment.key, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

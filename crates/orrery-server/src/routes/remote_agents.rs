@@ -7,26 +7,19 @@ use orrery_api::{
     Actions, Invitation, NewInvitation, Page, Problem, RemoteAgent, RemoteAgentStatus,
     Transitioning,
 };
-use orrery_gateway::{AuthorityError, CertificateAuthority, HEARTBEAT_MAX_AGE};
-use orrery_model::{Duration, Timestamp};
-use orrery_roles::token_hash::hash_of;
-use orrery_store::{EnvironmentRecord, RemoteAgentRecord, Store, StoreError};
+use orrery_model::Timestamp;
+use orrery_store::{EnvironmentRecord, RemoteAgentRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::environments::check_not_deleting;
+use crate::app::remote_agents;
 use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
-use crate::vault::VaultError;
 
 use super::{environments, permitted_actions, time};
-
-const EXPIRES_IN: u32 = 60 * 60;
-const EXPIRES_IN_MAX: u32 = 7 * 24 * 60 * 60;
-const NAMES_MAX: usize = 1000;
 
 fn remote_agent_view(
     caller: &Caller,
@@ -115,20 +108,6 @@ pub(super) async fn list(
     Ok(Json(Page { items, next }))
 }
 
-/// Finds a remote agent of an environment.
-fn find_remote_agent(
-    store: &Store,
-    caller: &Caller,
-    environment: &EnvironmentRecord,
-    id: Uuid,
-) -> Result<RemoteAgent, StoreError> {
-    let found = store.remote_agents().get(id.into())?;
-    if found.environment != environment.key {
-        return Err(StoreError::NotFound { kind: "remote agent", name: id.to_string() });
-    }
-    Ok(remote_agent_view(caller, environment, found))
-}
-
 /// Returns a remote agent.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/remote-agents/{id}", tag = "remote agents",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
@@ -139,41 +118,13 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<RemoteAgent>, ServerError> {
-    Ok(Json(
-        app.with_store(move |store| find_remote_agent(store, &caller, &environment, id)).await?,
-    ))
-}
-
-fn check(new: &NewInvitation) -> Result<(), ServerError> {
-    if new.names.is_empty() || new.names.len() > NAMES_MAX {
-        return Err(ServerError::field("names", format!("must be 1 to {NAMES_MAX} names")));
-    }
-    for name in &new.names {
-        // As in resource ids, where the name of an agent ends at a comma.
-        let fits = |c: char| !c.is_control() && !",[]".contains(c);
-        if !(1..=255).contains(&name.chars().count()) || !name.chars().all(fits) {
-            let reason = format!("{name:?} cannot be the name of an agent");
-            return Err(ServerError::field("names", reason));
-        }
-    }
-    if new.expires_in.is_some_and(|seconds| !(1..=EXPIRES_IN_MAX).contains(&seconds)) {
-        let reason = format!("must be 1 to {EXPIRES_IN_MAX} seconds");
-        return Err(ServerError::field("expires_in", reason));
-    }
-    Ok(())
-}
-
-fn invitation_error(error: AuthorityError) -> ServerError {
-    match error {
-        AuthorityError::Vault(VaultError::Store(error)) => error.into(),
-        other => {
-            tracing::error!(
-                error = &other as &dyn std::error::Error,
-                "cannot create an invitation"
-            );
-            ServerError::Unavailable(other.to_string())
-        }
-    }
+    let found = app
+        .with_store(move |store| {
+            let found = remote_agents::find(store, &environment, id)?;
+            Ok(remote_agent_view(&caller, &environment, found))
+        })
+        .await?;
+    Ok(Json(found))
 }
 
 /// Creates an invitation for one machine. Its token is returned only once.
@@ -183,46 +134,15 @@ pub(super) async fn invite(
     State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
-    Body(mut new): Body<NewInvitation>,
+    Body(new): Body<NewInvitation>,
 ) -> Result<(StatusCode, Json<Invitation>), ServerError> {
-    // A machine outlives the token that invited it: this needs a token created for the group.
-    caller.need_named_group("remote-agents")?;
-    check_not_deleting(&environment)?;
-    check(&new)?;
-    new.names.sort();
-    new.names.dedup();
-    let now = app.now();
-    let gateways = app.with_store(|store| store.gateways().list(HEARTBEAT_MAX_AGE)).await?;
-    let Some(gateway) = gateways.into_iter().next() else {
-        let reason = "no gateway is running: start a server with --role gateway";
-        return Err(ServerError::Unavailable(reason.to_owned()));
-    };
-    let vault = app.vault().clone();
-    let opened =
-        tokio::task::spawn_blocking(move || CertificateAuthority::open_or_create(&vault, now))
-            .await;
-    let authority = opened.map_err(|_| ServerError::Stopping)?.map_err(invitation_error)?;
-    let token = authority.token().map_err(|error| invitation_error(error.into()))?;
-    let seconds = new.expires_in.unwrap_or(EXPIRES_IN);
-    let mut expires = now + Duration::from_secs(seconds.into());
-    if let Some(end) = caller.token().and_then(|token| token.expires) {
-        expires = expires.min(end);
-    }
-    let kept = orrery_store::NewInvitationRecord {
-        uuid: Uuid::new_v4().into(),
-        hash: hash_of(token.text().expose()),
-        names: new.names.clone(),
-        created: now,
-        expires,
-        token: caller.token().map(|token| token.id),
-    };
-    let key = environment.key;
-    app.change(move |store| store.invitations().create(key, &kept)).await?;
+    let NewInvitation { names, expires_in } = new;
+    let created = remote_agents::invite(&app, &caller, &environment, names, expires_in).await?;
     let made = Invitation {
-        token: token.text().clone(),
-        names: new.names,
-        expires: time(expires),
-        gateway: gateway.address,
+        token: created.token,
+        names: created.names,
+        expires: time(created.expires),
+        gateway: created.gateway,
     };
     Ok((StatusCode::CREATED, Json(made)))
 }
@@ -247,14 +167,9 @@ pub(super) async fn revoke(
     Path((_, id)): Path<(Uuid, Uuid)>,
     Query(RevokeParameters { release }): Query<RevokeParameters>,
 ) -> Result<Json<RemoteAgent>, ServerError> {
-    let now = app.now();
-    let release = release.unwrap_or(false).then(|| Uuid::new_v4().into());
-    let revoked = app
-        .change(move |store| {
-            store.remote_agents().revoke(environment.key, id.into(), release, now)?;
-            find_remote_agent(store, &caller, &environment, id)
-        })
-        .await?;
+    let release = release.unwrap_or(false);
+    let revoked = remote_agents::revoke(&app, environment.clone(), id, release).await?;
+    let revoked = remote_agent_view(&caller, &environment, revoked);
     Ok(Json(revoked))
 }
 

@@ -4,10 +4,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{NewRoleAssignment, Page, Problem, Role, RoleAssignment};
-use orrery_store::{RoleRecord, RoleScope, Store, StoreError};
+use orrery_store::{RoleRecord, RoleScope, StoreError};
 use uuid::Uuid;
 
 use crate::access::Right;
+use crate::app::roles;
 use crate::auth::{Caller, WithAuditDetail, granted};
 use crate::error::ServerError;
 use crate::extract::{Body, Path};
@@ -55,36 +56,9 @@ async fn assign(
     new: NewRoleAssignment,
 ) -> Result<WithAuditDetail<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     let NewRoleAssignment { user, role } = new;
-    caller.need_interactive_login()?;
-    let role = role.as_str().to_owned();
-    let now = app.now();
-    let made = app
-        .change(move |store| {
-            let place = scope_text(store, scope)?;
-            let Some(account) = store.accounts().named(&user)? else {
-                return Err(StoreError::NotFound { kind: "user", name: user });
-            };
-            store.accounts().assign_role(account.uuid, scope, &role, now)?;
-            let detail = format!("{}: {role} {place}", account.name);
-            let made =
-                RoleRecord { account: account.uuid, account_name: account.name, scope, role };
-            Ok((detail, made))
-        })
-        .await?;
-    let (detail, made) = made;
+    let (made, place) = roles::assign(&app, caller, user, scope, role).await?;
+    let detail = format!("{}: {role} {place}", made.account_name);
     Ok(WithAuditDetail(detail, (StatusCode::CREATED, Json(assignment_view(made)?))))
-}
-
-/// Formats the scope of a role.
-fn scope_text(store: &Store, scope: RoleScope) -> Result<String, StoreError> {
-    Ok(match scope {
-        RoleScope::Everywhere => "everywhere".to_owned(),
-        RoleScope::Project(id) => format!("in project {}", store.projects().get(id)?.name),
-        RoleScope::Environment(id) => {
-            let found = store.environments().get(id)?;
-            format!("in environment {}/{}", found.project_name, found.name)
-        }
-    })
 }
 
 async fn revoke(
@@ -93,14 +67,8 @@ async fn revoke(
     user: Uuid,
     role: String,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    let now = app.now();
-    let detail = app
-        .change(move |store| {
-            store.accounts().revoke_role(user.into(), scope, &role, now)?;
-            let name = store.accounts().get(user.into())?.name;
-            Ok(format!("{name}: no longer {role} {}", scope_text(store, scope)?))
-        })
-        .await?;
+    let (name, place) = roles::revoke(&app, user, scope, role.clone()).await?;
+    let detail = format!("{name}: no longer {role} {place}");
     Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }
 

@@ -6,21 +6,18 @@ use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, Problem, Secret, SecretValue};
 use orrery_store::{EnvironmentKey, EnvironmentRecord, SecretRecord};
 
+use crate::app::secrets;
 use crate::auth::WithAuditDetail;
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, Path, etag};
 use crate::state::ServerState;
-use crate::vault::{RESERVED, VaultError};
 
 use super::time;
-
-const VALUE_MAX: usize = 64 * 1024;
 
 type ListResponse = Result<Json<Page<Secret>>, ServerError>;
 
 async fn list(app: ServerState, environment: Option<EnvironmentKey>) -> ListResponse {
-    let mut found = app.with_store(move |store| store.secrets().list(environment)).await?;
-    found.retain(|secret| !secret.name.starts_with(RESERVED));
+    let found = secrets::list(&app, environment).await?;
     let shown = |secret: SecretRecord| Secret {
         name: secret.name,
         updated: time(secret.updated),
@@ -36,29 +33,9 @@ async fn put(
     expected: Option<i64>,
     SecretValue { value }: SecretValue,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap)>, ServerError> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if name.is_empty() || name.len() > 255 || !name.chars().all(fits) {
-        let reason = "must have 1 to 255 letters, digits, dots, dashes or underscores";
-        return Err(ServerError::field("name", reason));
-    }
-    if value.expose().is_empty() || value.expose().len() > VALUE_MAX {
-        let reason = format!("must have 1 to {VALUE_MAX} bytes");
-        return Err(ServerError::field("value", reason));
-    }
-    let (vault, now) = (app.vault().clone(), app.now());
     let detail = format!("secret {name} set");
-    let put = move || vault.put_if(environment, &name, &value, expected, now);
-    let done = tokio::task::spawn_blocking(put).await;
-    app.wake_up();
-    match done {
-        Ok(Ok(revision)) => Ok(WithAuditDetail(detail, (StatusCode::NO_CONTENT, etag(revision)))),
-        Ok(Err(VaultError::Store(error))) => Err(error.into()),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "cannot store a secret");
-            Err(ServerError::Unavailable(error.to_string()))
-        }
-        Err(_) => Err(ServerError::Stopping),
-    }
+    let revision = secrets::put(&app, environment, name, expected, value).await?;
+    Ok(WithAuditDetail(detail, (StatusCode::NO_CONTENT, etag(revision))))
 }
 
 async fn delete(
@@ -67,12 +44,8 @@ async fn delete(
     name: String,
     expected: Option<i64>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    if name.starts_with(RESERVED) {
-        return Err(ServerError::NotFound { kind: "secret", name });
-    }
-    let now = app.now();
     let detail = format!("secret {name} deleted");
-    app.change(move |store| store.secrets().delete_if(environment, &name, expected, now)).await?;
+    secrets::delete(&app, environment, name, expected).await?;
     Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
 }
 

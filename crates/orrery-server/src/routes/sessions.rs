@@ -6,13 +6,11 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::{Extension, Json};
 use orrery_api::{Login, Me, Problem, Session, Setup, User};
 use orrery_model::{SecretText, Timestamp};
-use orrery_roles::network::network_of;
-use orrery_store::{Identity, SessionRecord};
-use tokio_util::sync::CancellationToken;
+use orrery_store::Identity;
 
+use crate::app::accounts::{self, OpenedSession};
 use crate::auth::{
-    AuditNote, AuthMethod, Caller, Line, RandomToken, SESSION_LENGTH, cookie_name, normalized,
-    redeem_bootstrap_token,
+    AuditNote, AuthMethod, Caller, RandomToken, SESSION_LENGTH, cookie_name, redeem_bootstrap_token,
 };
 use crate::error::ServerError;
 use crate::extract::Body;
@@ -20,7 +18,7 @@ use crate::extract::{ClientAddress, ClientGone};
 use crate::state::ServerState;
 
 use super::time;
-use super::users::{check_name, user_view};
+use super::users::user_view;
 
 /// Creates the first account, with the token from the link that the server prints at its first
 /// start.
@@ -30,7 +28,7 @@ pub(super) async fn setup(
     State(app): State<ServerState>,
     Body(setup): Body<Setup>,
 ) -> Result<(StatusCode, Extension<AuditNote>, Json<User>), ServerError> {
-    check_name(&setup.name)?;
+    accounts::check_name(&setup.name)?;
     let made =
         redeem_bootstrap_token(app.auth(), &setup.token, setup.name, &setup.password).await?;
     let note = audit_actor(&made.name);
@@ -77,44 +75,6 @@ fn session_response(
     Ok((headers, Json(Session { token, expires: time(expires), user: caller_view(caller) })))
 }
 
-/// Opens a session for a name and password.
-pub(crate) async fn open_session(
-    app: &ServerState,
-    address: &str,
-    gone: &CancellationToken,
-    name: &str,
-    password: &SecretText,
-) -> Result<(Identity, RandomToken, Timestamp), ServerError> {
-    let wrong = || ServerError::Unauthenticated("the name or the password is wrong");
-    let now = app.now();
-    let (wanted, network) = (name.to_owned(), network_of(address));
-    let asked = network.clone();
-    let (found, is_familiar) =
-        app.with_store(move |store| store.accounts().identity_at(&wanted, &asked, now)).await?;
-    let usable = found.filter(|found| !found.account.disabled && found.account.issuer.is_none());
-    let kept = usable.as_ref().and_then(|found| found.account.password.clone());
-    let line = match is_familiar {
-        true => Line::Reserved(format!("{network} {name}")),
-        false => Line::Open(network.clone()),
-    };
-    let auth = app.auth();
-    let position = auth.passwords.join(line)?;
-    auth.throttle.begin(name, address, is_familiar, now)?;
-    let permit =
-        position.acquire(gone).await.inspect_err(|_| auth.throttle.withdraw(name, address))?;
-    let fits = auth.passwords.verify(permit, kept, normalized(password)).await?;
-    let Some(identity) = usable.filter(|_| fits) else { return Err(wrong()) };
-    auth.throttle.succeed(name, address);
-
-    let minted = RandomToken::session()?;
-    let hash = minted.hash;
-    let (account, expires) = (identity.account.uuid, now + SESSION_LENGTH);
-    let session = SessionRecord { account, created: now, expires };
-    app.change(move |store| store.accounts().create_session(&hash, &session, Some(&network)))
-        .await?;
-    Ok((identity, minted, expires))
-}
-
 /// Opens a session. A failure does not reveal if the name or the password is wrong.
 #[utoipa::path(post, path = "/api/v1/login", tag = "accounts", request_body = Login, security(()),
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json")))]
@@ -125,8 +85,8 @@ pub(super) async fn login(
     Body(login): Body<Login>,
 ) -> Result<(Extension<AuditNote>, HeaderMap, Json<Session>), ServerError> {
     let Login { name, password, cookie } = login;
-    let (identity, RandomToken { secret, hash }, expires) =
-        open_session(&app, &address, &gone, &name, &password).await?;
+    let OpenedSession { identity, token: RandomToken { secret, hash }, expires } =
+        accounts::open_session(&app, &address, &gone, &name, &password).await?;
     let caller = session_caller(&identity, AuthMethod::Session { hash, expires, cookie });
     let note = audit_actor(&identity.account.name);
     let (headers, session) = session_response(&app, &caller, secret, expires, cookie)?;
@@ -159,10 +119,7 @@ pub(super) async fn renew(
     let AuthMethod::Session { hash: old, cookie, .. } = caller.method else {
         return Err(no_session());
     };
-    let RandomToken { secret, hash } = RandomToken::session()?;
-    let now = app.now();
-    let expires = now + SESSION_LENGTH;
-    app.change(move |store| store.accounts().renew_session(&old, &hash, expires, now)).await?;
+    let (secret, expires) = accounts::renew_session(&app, old).await?;
     session_response(&app, &caller, secret, expires, cookie)
 }
 

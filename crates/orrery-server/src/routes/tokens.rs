@@ -8,13 +8,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{MadeToken, NewToken, Page, Problem, Token, Verb};
 use orrery_model::{Duration, Timestamp, TokenId};
-use orrery_store::{RoleScope, TokenRecord};
+use orrery_store::TokenRecord;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::access::{AccessTable, Right};
-use crate::auth::{Caller, RandomToken, TokenGrants, WithAuditDetail, granted, scope_of};
+use crate::app::tokens::{self, TokenDraft};
+use crate::auth::{Caller, TokenGrants, WithAuditDetail, granted, scope_of};
 use crate::error::ServerError;
 use crate::extract::{Body, Path, Query};
 use crate::state::ServerState;
@@ -83,23 +84,9 @@ pub(super) async fn list(
         false => Some(caller.need_account()?),
     };
     let before = after.as_deref().map(parse_cursor).transpose()?;
-    let asking = caller.clone();
-    let mut found = app
-        .with_store(move |store| {
-            let owner = owner.map(Into::into);
-            let mut found: Vec<TokenRecord> = Vec::new();
-            let mut before = before;
-            loop {
-                let part = store.tokens().list(owner, before, limit + 1)?;
-                let is_last = part.len() <= limit;
-                before = part.last().map(|last| (last.created, last.uuid));
-                found.extend(part.into_iter().filter(|token| asking.covers_token(token)));
-                if is_last || found.len() > limit {
-                    return Ok(found);
-                }
-            }
-        })
-        .await?;
+    let pages = (limit + 1, limit + 1);
+    let is_visible = move |token: &TokenRecord| caller.covers_token(token);
+    let mut found = tokens::list(&app, owner, before, pages, is_visible).await?;
     let more = found.len() > limit;
     found.truncate(limit);
     let end = |last: &TokenRecord| format!("{}.{}", last.created.0, last.uuid.uuid());
@@ -143,40 +130,18 @@ pub(super) async fn create(
     caller: Caller,
     Body(new): Body<NewToken>,
 ) -> Result<WithAuditDetail<(StatusCode, Json<MadeToken>)>, ServerError> {
+    // Before the input is checked: a token cannot probe for valid inputs.
     caller.need_interactive_login()?;
-    let account = caller.need_account()?;
+    caller.need_account()?;
     check(&new, &table)?;
     let scope = scope_of(new.project, new.environment)?;
     let NewToken { name, role, verbs, groups, days, .. } = new;
     let verbs = verbs.map(|verbs| verbs.iter().map(ToString::to_string).collect());
     let grants = TokenGrants { role: role.to_string(), verbs, groups };
-    let grants = serde_json::to_value(grants)
-        .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
-    let now = app.now();
     let days = days.unwrap_or(DAYS_DEFAULT);
-    let expires = (days > 0).then(|| now + Duration::from_secs(u64::from(days) * 86_400));
-    let token = TokenRecord {
-        uuid: Uuid::new_v4().into(),
-        name,
-        account: account.into(),
-        scope,
-        grants,
-        created: now,
-        expires,
-        revoked: None,
-        last_used: None,
-    };
-    let RandomToken { secret, hash } = RandomToken::token()?;
-    let kept = token.clone();
-    app.change(move |store| {
-        match scope {
-            RoleScope::Everywhere => {}
-            RoleScope::Project(id) => drop(store.projects().get(id)?),
-            RoleScope::Environment(id) => drop(store.environments().get(id)?),
-        }
-        store.tokens().create(&hash, &kept)
-    })
-    .await?;
+    let expires = (days > 0).then(|| app.now() + Duration::from_secs(u64::from(days) * 86_400));
+    let draft = TokenDraft { name, scope, grants, expires };
+    let (secret, token) = tokens::create(&app, &caller, draft).await?;
     let token = token_view(token)?;
     let mut detail = format!("token {} ({}): {}", token.name, token.id, token.role);
     match (token.environment, token.project) {
@@ -203,16 +168,6 @@ pub(super) async fn revoke(
     caller: Caller,
     Path(token): Path<Uuid>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    let may_all = caller.may_everywhere(Right::Administer);
-    let account = caller.account.map(Into::into);
-    let now = app.now();
-    let unknown = || ServerError::NotFound { kind: "token", name: token.to_string() };
-    let found = app.with_store(move |store| store.tokens().get(token.into())).await;
-    let found = found.map_err(|_| unknown())?;
-    let is_theirs = may_all || account == Some(found.account);
-    if !is_theirs || !caller.covers_token(&found) {
-        return Err(unknown());
-    }
-    app.change(move |store| store.tokens().revoke(token.into(), now)).await?;
+    let found = tokens::revoke(&app, token, |found| tokens::may_see(&caller, found)).await?;
     Ok(WithAuditDetail(format!("token {} revoked", found.name), StatusCode::NO_CONTENT))
 }

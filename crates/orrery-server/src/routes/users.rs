@@ -4,14 +4,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{NewUser, Page, PasswordChange, Problem, User, UserUpdate};
-use orrery_store::{AccountRecord, NewAccount};
+use orrery_store::AccountRecord;
 use serde::Deserialize;
-use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::access::Right;
-use crate::auth::{AuthMethod, Caller, Line, WithAuditDetail, check_password, normalized};
+use crate::app::accounts::{self, AccountDraft};
+use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::ClientAddress;
 use crate::extract::{Body, IfMatch, Path, Query, etag};
@@ -24,19 +23,6 @@ const PAGE_MAX: usize = 1000;
 pub(super) fn user_view(record: AccountRecord) -> User {
     let AccountRecord { uuid, name, issuer, admin, disabled, created, .. } = record;
     User { id: uuid.uuid(), name, admin, disabled, issuer, created: time(created) }
-}
-
-pub(crate) fn check_name(name: &str) -> Result<(), ServerError> {
-    let length = name.chars().count();
-    if !(1..=255).contains(&length) {
-        return Err(ServerError::field("name", "must have 1 to 255 characters"));
-    }
-    if name.trim() != name || name.chars().any(|c| c.is_control() || c == '/' || c == ':') {
-        let reason =
-            "must not begin or end with a space, nor have control characters, / or : in it";
-        return Err(ServerError::field("name", reason));
-    }
-    Ok(())
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -83,51 +69,11 @@ pub(super) async fn create(
     caller: Caller,
     Body(new): Body<NewUser>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<User>)>, ServerError> {
-    caller.need_interactive_login()?;
     let NewUser { name, password, issuer, admin } = new;
-    check_name(&name)?;
-    let password = match (&password, &issuer) {
-        (Some(password), None) => {
-            let password = normalized(password);
-            check_password("password", &password)?;
-            Some(app.auth().passwords.hash(&caller.name, password).await?)
-        }
-        (None, Some(issuer)) => {
-            check_issuer(&app, issuer)?;
-            None
-        }
-        _ => {
-            let reason = "give a password, or the issuer of the user";
-            return Err(ServerError::field("password", reason));
-        }
-    };
-    let now = app.now();
-    let made = app
-        .change(move |store| {
-            let (password, issuer) = (password.as_deref(), issuer.as_deref());
-            let uuid = Uuid::new_v4().into();
-            let new = NewAccount { uuid, name: &name, password, issuer, admin };
-            store.accounts().create(&new, now)
-        })
-        .await?;
+    let draft = AccountDraft { name, password, issuer, admin };
+    let made = accounts::create(&app, &caller, draft).await?;
     let detail = audit_text(&made);
     Ok(WithAuditDetail(detail, (StatusCode::CREATED, etag(made.revision), Json(user_view(made)))))
-}
-
-/// Fails for an identity provider that is not configured.
-fn check_issuer(app: &ServerState, name: &str) -> Result<(), ServerError> {
-    let issuers = &app.settings().auth.issuers;
-    if issuers.iter().any(|issuer| issuer.name == name) {
-        return Ok(());
-    }
-    let names: Vec<&str> = issuers.iter().map(|issuer| issuer.name.as_str()).collect();
-    let known = match names.join(", ") {
-        names if names.is_empty() => {
-            "none is configured: see the configuration file of the server".to_owned()
-        }
-        names => format!("configured: {names}"),
-    };
-    Err(ServerError::field("issuer", format!("there is no issuer called {name:?}; {known}")))
 }
 
 /// Formats an account for the audit log.
@@ -166,14 +112,7 @@ pub(super) async fn update(
     IfMatch(expected): IfMatch,
     Body(UserUpdate { admin, disabled }): Body<UserUpdate>,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<User>)>, ServerError> {
-    // Removing rights is safe for tokens: nothing outlives them.
-    if admin == Some(true) || disabled == Some(false) {
-        caller.need_interactive_login()?;
-    }
-    let now = app.now();
-    let changed = app
-        .change(move |store| store.accounts().update(user.into(), expected, admin, disabled, now))
-        .await?;
+    let changed = accounts::update(&app, &caller, user, expected, (admin, disabled)).await?;
     let word = |is: Option<bool>, yes: &'static str, no: &'static str| {
         is.map(|is| if is { yes } else { no })
     };
@@ -191,8 +130,7 @@ pub(super) async fn delete(
     Path(user): Path<Uuid>,
     IfMatch(expected): IfMatch,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    let now = app.now();
-    let gone = app.change(move |store| store.accounts().delete(user.into(), expected, now)).await?;
+    let gone = accounts::delete(&app, user, expected).await?;
     Ok(WithAuditDetail(audit_text(&gone), StatusCode::NO_CONTENT))
 }
 
@@ -207,51 +145,10 @@ pub(super) async fn set_password(
     Path(user): Path<Uuid>,
     Body(change): Body<PasswordChange>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    change_password(&app, &caller, &address, user, &change).await?;
+    let passwords = (change.current.as_ref(), &change.password);
+    accounts::change_password(&app, &caller, &address, user, passwords).await?;
     let found = app.with_store(move |store| store.accounts().get(user.into())).await;
     // The password was changed, even if the account cannot be read now.
     let detail = found.map_or_else(|_| format!("user {user}"), |account| audit_text(&account));
     Ok(WithAuditDetail(detail, StatusCode::NO_CONTENT))
-}
-
-/// Like `set_password`, for a request that is parsed already.
-pub(crate) async fn change_password(
-    app: &ServerState,
-    caller: &Caller,
-    address: &str,
-    user: Uuid,
-    change: &PasswordChange,
-) -> Result<(), ServerError> {
-    caller.need_interactive_login()?;
-    let own = caller.account == Some(user);
-    if !own {
-        caller.need_everywhere(Right::Administer)?;
-    }
-    let password = normalized(&change.password);
-    check_password("password", &password)?;
-    if own {
-        let found = app.with_store(move |store| store.accounts().get(user.into())).await?;
-        let current = change.current.as_ref().map(normalized).unwrap_or_default();
-        let now = app.now();
-        let auth = app.auth();
-        let position = auth.passwords.join(Line::Reserved(caller.name.clone()))?;
-        // Counted for the account of the session as from a familiar network, so others cannot lock
-        // it out.
-        auth.throttle.begin(&found.name, address, true, now)?;
-        let permit = position.acquire(&CancellationToken::new()).await;
-        let permit = permit.inspect_err(|_| auth.throttle.withdraw(&found.name, address))?;
-        if !auth.passwords.verify(permit, found.password, current).await? {
-            return Err(ServerError::field("current", "is not the current password"));
-        }
-        auth.throttle.succeed(&found.name, address);
-    }
-    let kept = app.auth().passwords.hash(&caller.name, password).await?;
-    let keep = match caller.method {
-        AuthMethod::Session { hash, .. } if own => Some(hash),
-        _ => None,
-    };
-    let now = app.now();
-    app.change(move |store| store.accounts().set_password(user.into(), &kept, keep.as_ref(), now))
-        .await?;
-    Ok(())
 }

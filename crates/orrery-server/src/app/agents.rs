@@ -1,0 +1,127 @@
+//! Agents: their status, and pausing them.
+
+use std::collections::BTreeMap;
+
+use orrery_api::AgentStatus;
+use orrery_model::{Inventory, Placement, Status};
+use orrery_store::{AgentRecord, EnvironmentKey, ServedName, Store, StoreError};
+
+use crate::count_cache::CachedCounts;
+use crate::error::ServerError;
+use crate::placement;
+use crate::services::Services;
+
+/// Change of an agent's work, now or at the end of a halt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PauseChange {
+    /// Finishes running handlers and starts no more.
+    Pause,
+    /// Resumes.
+    Unpause,
+    /// In a halted environment: stays paused when the environment resumes.
+    KeepPausedOnResume,
+    /// In a halted environment: resumes with the environment.
+    UnpauseOnResume,
+}
+
+/// Changes the work of an agent, or of all.
+pub(crate) async fn change_pause(
+    services: &Services,
+    environment: EnvironmentKey,
+    agent: Option<String>,
+    change: PauseChange,
+) -> Result<(), ServerError> {
+    let now = services.now();
+    services
+        .change(move |store| {
+            let (agents, agent) = (store.agents(), agent.as_deref());
+            match change {
+                PauseChange::Pause => agents.pause(environment, agent, true, now),
+                PauseChange::Unpause => agents.pause(environment, agent, false, now),
+                PauseChange::KeepPausedOnResume => {
+                    agents.set_on_resume(environment, agent, false, now)
+                }
+                PauseChange::UnpauseOnResume => agents.set_on_resume(environment, agent, true, now),
+            }
+        })
+        .await?;
+    Ok(())
+}
+
+/// Inputs for the status of agents.
+pub(crate) struct AgentContext {
+    has_engine: bool,
+    served: BTreeMap<String, ServedName>,
+    inventory: Inventory,
+}
+
+/// Status of an agent, and its reasons.
+pub(crate) struct AgentCondition<'a> {
+    pub(crate) status: AgentStatus,
+    pub(crate) placement: Placement,
+    /// Remote agent that serves it.
+    pub(crate) served: Option<&'a ServedName>,
+    /// False if a remote agent serves it and is not connected.
+    pub(crate) is_reachable: bool,
+    /// Number of its resources by status.
+    pub(crate) by_status: BTreeMap<Status, u64>,
+}
+
+impl AgentCondition<'_> {
+    /// True if handlers of the agent are running.
+    pub(crate) fn is_deploying(&self) -> bool {
+        self.has(Status::Deploying)
+    }
+
+    /// Number of its resources, without orphans.
+    pub(crate) fn resources(&self) -> u64 {
+        let counts = self.by_status.iter();
+        counts.filter(|(status, _)| **status != Status::Orphaned).map(|(_, count)| count).sum()
+    }
+
+    fn has(&self, status: Status) -> bool {
+        self.by_status.get(&status).is_some_and(|count| *count > 0)
+    }
+}
+
+impl AgentContext {
+    pub(crate) fn read(
+        store: &Store,
+        environment: EnvironmentKey,
+        agents: &[&str],
+    ) -> Result<Self, StoreError> {
+        let served = store.remote_agents().served_names(environment)?;
+        Ok(AgentContext {
+            has_engine: store.leases().holder(environment)?.is_some(),
+            inventory: placement::read_inventory(store, environment, None, agents)?,
+            served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
+        })
+    }
+
+    /// Derives the status of an agent.
+    pub(crate) fn condition(
+        &self,
+        record: &AgentRecord,
+        counted: &CachedCounts,
+    ) -> AgentCondition<'_> {
+        let served = self.served.get(&record.name);
+        let own = counted.counts.iter().filter(|count| count.agent == record.name);
+        let mut condition = AgentCondition {
+            status: AgentStatus::Paused,
+            placement: self.inventory.placement_of(&record.name),
+            served,
+            is_reachable: served.is_none_or(|served| served.gateway.is_some()),
+            by_status: own.map(|count| (count.status, count.count)).collect(),
+        };
+        // An agent without machine resources is only a queue, which needs no machine.
+        let lacks_machine =
+            !condition.placement.has_machine() && condition.has(Status::Unavailable);
+        condition.status = match (record.paused, self.has_engine && condition.is_reachable) {
+            (true, _) => AgentStatus::Paused,
+            (false, _) if lacks_machine => AgentStatus::Unavailable,
+            (false, true) => AgentStatus::Up,
+            (false, false) => AgentStatus::Down,
+        };
+        condition
+    }
+}
