@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use orrery_model::VersionNumber;
+use postgres::error::SqlState;
 
 use crate::Holder;
 
@@ -220,7 +221,7 @@ impl StoreError {
             | StoreError::ConnectionLost { .. }
             | StoreError::NoConnection { .. }
             | StoreError::Contended { .. } => true,
-            StoreError::Database { source } => crate::postgres::is_cancelled(source.as_ref()),
+            StoreError::Database { source } => is_cancelled(source.as_ref()),
             _ => false,
         }
     }
@@ -275,4 +276,14 @@ impl StoreError {
             _ => StoreError::Database { source },
         }
     }
+}
+
+/// True if the database cancelled a statement, by timeout or on request.
+pub(crate) fn is_cancelled(error: &(dyn std::error::Error + 'static)) -> bool {
+    sql_state(error).is_some_and(|state| *state == SqlState::QUERY_CANCELED)
+}
+
+/// SQLSTATE of a database error.
+pub(crate) fn sql_state<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a SqlState> {
+    error.downcast_ref::<postgres::Error>().and_then(postgres::Error::code)
 }

@@ -6,8 +6,10 @@
 //! `docs/decisions/0006-store.md` has the design decisions. One test suite, `tests/it`, runs on
 //! every implementation.
 
+mod backend;
 mod encoding;
 mod error;
+mod holder;
 mod idempotency;
 mod lock;
 mod migrations;
@@ -24,12 +26,13 @@ mod types;
 mod version_delta;
 
 pub use error::{Result, StoreError};
+pub use holder::Holder;
 pub use idempotency::{IdempotentRequest, with_idempotency};
-pub use lock::{Holder, current_writer};
+pub use lock::current_writer;
 pub use records::*;
 pub use request_kind::{
-    ProgressRecord, RequestCounts, RequestKind, RequestResult, RunProgress, Selection,
-    SelectionFilter,
+    NewRequest, ProgressRecord, RequestCounts, RequestKey, RequestKind, RequestRecord,
+    RequestResult, RunProgress, Selection, SelectionFilter,
 };
 pub(crate) use sql::values;
 pub use store::{Store, resource_keys};

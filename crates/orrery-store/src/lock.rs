@@ -3,7 +3,6 @@
 //! The lock is held by an open file and ends with the process. The text in the file only names the
 //! holder for people.
 
-use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,38 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orrery_model::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use crate::{Result, StoreError};
-
-/// A process that works on a store or an environment, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    pub pid: u32,
-    pub host: String,
-    /// Command line of the process: `orrery deploy`.
-    pub command: String,
-    pub since: Timestamp,
-}
-
-impl Holder {
-    /// This process, which began its work at `since`.
-    pub fn this_process(command: impl Into<String>, since: Timestamp) -> Self {
-        Holder {
-            pid: std::process::id(),
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            command: command.into(),
-            since,
-        }
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Holder { pid, host, command, since } = self;
-        write!(f, "`{command}` (process {pid} on {host}, since {since})")
-    }
-}
+use crate::{Holder, Result, StoreError};
 
 /// Exclusive right to write to a store, until it is dropped.
 #[derive(Debug)]

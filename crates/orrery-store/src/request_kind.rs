@@ -4,9 +4,11 @@
 //! the program share. A request that this version cannot read stays visible as
 //! [`RequestKind::Unreadable`], and the engine refuses it.
 
-use orrery_model::{DryRunId, Status, VersionNumber};
+use orrery_model::{DryRunId, RequestId, Status, Timestamp, VersionNumber};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
+
+use crate::{ActionKey, EnvironmentKey};
 
 /// Work that an engine is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -292,6 +294,43 @@ impl RequestResult {
             _ => RequestResult::Other(result),
         }
     }
+}
+
+/// Key of a request within one store; a later request has a greater key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestKey(pub i64);
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestRecord {
+    pub key: RequestKey,
+    pub uuid: RequestId,
+    pub environment: EnvironmentKey,
+    pub kind: RequestKind,
+    pub created: Timestamp,
+    /// Time at which the engine accepted it.
+    pub taken: Option<Timestamp>,
+    pub finished: Option<Timestamp>,
+    /// Progress, if any; `None` after the end.
+    pub progress: Option<ProgressRecord>,
+    /// Result; `None` before the end.
+    pub result: Option<RequestResult>,
+    /// The newest action when it was requested: all its actions have greater keys.
+    pub latest_action: Option<ActionKey>,
+}
+
+impl RequestRecord {
+    /// The result, or the progress before the end, in the form of the API.
+    pub fn outcome_json(&self) -> Option<serde_json::Value> {
+        let progress = || self.progress.as_ref().map(to_json);
+        self.result.as_ref().map(RequestResult::to_json).or_else(progress)
+    }
+}
+
+/// A request to be added.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRequest<'a> {
+    pub uuid: RequestId,
+    pub kind: &'a RequestKind,
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The handle of callers: one group of methods per noun.
 
-pub(crate) mod backend;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -9,10 +7,10 @@ use std::sync::Arc;
 
 use orrery_model::ResourceId;
 
+use crate::backend::Backend;
 use crate::postgres::PostgresStore;
-use crate::records::Access;
+use crate::records::{self, Access, for_each_noun};
 use crate::sqlite::SqliteStore;
-use crate::store::backend::Backend;
 use crate::{EnvironmentKey, Holder, Lease, PoolStatus, ResourceKey, Result, StoreError};
 
 /// All persistent state, in one database. Clones share it.
@@ -117,6 +115,22 @@ impl Store {
         self.backend.check()
     }
 }
+
+/// Declares the accessors of the groups of methods.
+macro_rules! accessors {
+    ($($(#[$doc:meta])* $accessor:ident: $noun:ident;)+) => {
+        impl Store {
+            $(
+                $(#[$doc])*
+                pub fn $accessor(&self) -> records::$noun<'_> {
+                    records::$noun(self.access())
+                }
+            )+
+        }
+    };
+}
+
+for_each_noun!(accessors);
 
 /// Keys of resources by their ids, for callers that did not put or read the version themselves.
 ///

@@ -414,6 +414,16 @@ impl ContentHash {
     }
 }
 
+/// A hint to be added to the feed.
+#[derive(Clone, Copy, Debug)]
+pub struct NewChange<'a> {
+    pub environment: Option<EnvironmentKey>,
+    pub kind: &'a str,
+    pub subject: &'a str,
+    /// `None` for the database's current time.
+    pub at: Option<Timestamp>,
+}
+
 /// Request for a lease of an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {

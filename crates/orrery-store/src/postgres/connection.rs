@@ -10,6 +10,7 @@ use postgres::{Client, Row, Statement};
 use rustc_hash::FxHashMap;
 
 use super::copy::{CopyError, CopyRows};
+use crate::error::is_cancelled;
 use crate::{Result, StoreError};
 
 /// A parameter of a statement.
@@ -125,16 +126,6 @@ impl Connection {
         }
         error
     }
-}
-
-/// True if the database cancelled a statement, by timeout or on request.
-pub(crate) fn is_cancelled(error: &(dyn std::error::Error + 'static)) -> bool {
-    sql_state(error).is_some_and(|state| *state == SqlState::QUERY_CANCELED)
-}
-
-/// SQLSTATE of a database error.
-pub(super) fn sql_state<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a SqlState> {
-    error.downcast_ref::<postgres::Error>().and_then(postgres::Error::code)
 }
 
 /// Translates an error of an established connection.

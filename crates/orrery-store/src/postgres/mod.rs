@@ -47,11 +47,10 @@ use orrery_base::lock::IgnorePoison;
 use orrery_model::{Timestamp, VersionNumber};
 use rustc_hash::FxHashSet;
 
-pub(crate) use self::connection::is_cancelled;
 use self::pool::{Pool, PoolPurpose};
 use self::transaction::Tx;
+use crate::backend::Backend;
 use crate::idempotency;
-use crate::store::backend::Backend;
 use crate::version_delta::SortedInput;
 use crate::{
     Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,

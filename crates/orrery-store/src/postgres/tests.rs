@@ -6,10 +6,10 @@ use orrery_model::Timestamp;
 use orrery_testing::{Postgres, TestDatabase};
 
 use super::PostgresStore;
+use crate::backend::Backend;
 use crate::records::put_then;
 use crate::sql::{Database as _, values};
 use crate::sqlite::SqliteStore;
-use crate::store::backend::Backend;
 use crate::{Holder, LeaseRequest, NewParameter, ParameterSource, StoreError};
 
 fn open(database: &TestDatabase) -> PostgresStore {

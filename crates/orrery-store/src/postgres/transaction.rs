@@ -15,10 +15,11 @@ use postgres::error::SqlState;
 use postgres::types::Type;
 use rustc_hash::FxHashSet;
 
-use super::connection::{Connection, Parameter, sql_state};
+use super::connection::{Connection, Parameter};
 use super::copy::{CopyError, CopyRows};
 use super::pool::Pool;
 use super::{NAME_LOCK_CLASS, PostgresStore};
+use crate::error::sql_state;
 use crate::records::{CHANGES_MAX, TRIM_INTERVAL};
 use crate::{EnvironmentKey, NewChange, Result, StoreError};
 

@@ -6,7 +6,7 @@ use orrery_model::{Timestamp, VersionNumber};
 
 use crate::records::{Changes, Transactions as _};
 use crate::sql::{RowExt as _, Sql, SqlExt as _, SqlValue};
-use crate::{EnvironmentKey, ResourceKey, Result, values};
+use crate::{EnvironmentKey, NewChange, ResourceKey, Result, values};
 
 /// Sequence number in the feed; a later change has a greater one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,16 +23,6 @@ pub struct ChangeRecord {
     /// Object of that kind; its form depends on the kind.
     pub subject: String,
     pub at: Timestamp,
-}
-
-/// A hint to be added to the feed.
-#[derive(Clone, Copy, Debug)]
-pub struct NewChange<'a> {
-    pub environment: Option<EnvironmentKey>,
-    pub kind: &'a str,
-    pub subject: &'a str,
-    /// `None` for the database's current time.
-    pub at: Option<Timestamp>,
 }
 
 /// Subject of a change of versions: their numbers.

@@ -2,10 +2,13 @@
 
 use orrery_model::{DryRunId, RequestId, Timestamp, VersionNumber};
 
-use crate::records::requests::{NewRequest, insert_request};
-use crate::records::{DryRuns, RequestClaim, RequestRecord, Transactions as _, record_change};
+use crate::records::requests::insert_request;
+use crate::records::{DryRuns, RequestClaim, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, RequestKind, RequestResult, Result, StoreError, values};
+use crate::{
+    EnvironmentKey, NewRequest, RequestKind, RequestRecord, RequestResult, Result, StoreError,
+    values,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DryRunRecord {

@@ -5,12 +5,11 @@
 use orrery_model::Timestamp;
 
 use crate::encoding::version_number_from;
-use crate::records::{
-    Effects, NewRequest, RequestRecord, Transactions as _, insert_request, record_change,
-};
+use crate::records::{Effects, Transactions as _, insert_request, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
-    EnvironmentKey, Lease, RequestResult, ResourceKey, Result, StartedAction, StoreError, values,
+    EnvironmentKey, Lease, NewRequest, RequestRecord, RequestResult, ResourceKey, Result,
+    StartedAction, StoreError, values,
 };
 
 /// Decision of an operator about an unknown effect.

@@ -4,11 +4,11 @@
 use orrery_model::{InvitationId, RemoteAgentId, RequestId, Timestamp, TokenId, id_kind};
 
 use crate::records::remote_agents::{RemoteAgentRecord, agent_with_id};
-use crate::records::requests::{NewRequest, insert_request};
+use crate::records::requests::insert_request;
 use crate::records::tokens::is_active;
 use crate::records::{Invitations, Transactions as _, record_change};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, RequestKind, Result, Selection, StoreError, values};
+use crate::{EnvironmentKey, NewRequest, RequestKind, Result, Selection, StoreError, values};
 
 /// An invitation to be created.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Each module has the records of one subject and the transactions on them, written once for both
 //! databases in the dialect of `crate::sql`, as methods of one group per noun: [`Accounts`],
-//! [`Versions`] and others. [`Store`] gives access to them.
+//! [`Versions`] and others. [`crate::Store`] gives access to them.
 
 mod accounts;
 mod actions;
@@ -46,9 +46,9 @@ mod tokens;
 mod unmanaged;
 mod versions;
 
+use crate::backend::Backend;
 use crate::sql::Sql;
-use crate::store::backend::Backend;
-use crate::{Lease, Result, Store};
+use crate::{Lease, Result};
 
 pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
 pub use actions::{ChangeCounts, RunSelection};
@@ -57,7 +57,7 @@ pub use audit::{AuditFilter, AuditRecord, AuditVerification, ChainedAuditRecord}
 pub(crate) use changes::{
     CHANGES_MAX, TRIM_INTERVAL, record_change, resources_subject, versions_subject,
 };
-pub use changes::{ChangeRecord, ChangeSeq, NewChange};
+pub use changes::{ChangeRecord, ChangeSeq};
 pub use cluster_documents::{
     ClusterDocumentRecord, DocumentFilter, DocumentName, DocumentSnapshot, DocumentWrite,
 };
@@ -94,8 +94,8 @@ pub use projects::ProjectRecord;
 pub use remote_agents::{
     AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
 };
+pub use requests::RequestClaim;
 pub(crate) use requests::insert_request;
-pub use requests::{NewRequest, RequestClaim, RequestKey, RequestRecord};
 pub use resource_counts::StatusCount;
 pub use resource_details::ResourceDetailsRecord;
 pub use resource_list::{ResourceLine, ResourceLines, ResourceQuery};
@@ -154,7 +154,7 @@ macro_rules! nouns {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy)]
-            pub struct $noun<'a>(Access<'a>);
+            pub struct $noun<'a>(pub(crate) Access<'a>);
 
             impl Transactions for $noun<'_> {
                 fn access(&self) -> Access<'_> {
@@ -168,82 +168,81 @@ macro_rules! nouns {
                 }
             }
         )+
-
-        impl Store {
-            $(
-                $(#[$doc])*
-                pub fn $accessor(&self) -> $noun<'_> {
-                    $noun(self.access())
-                }
-            )+
-        }
     };
 }
 
-nouns! {
-    /// Accounts, their roles and their sessions.
-    accounts: Accounts;
-    /// Actions on resources, with their logs.
-    actions: Actions;
-    /// Agents, paused or not.
-    agents: Agents;
-    /// The audit log.
-    audit: Audit;
-    /// Followed branches of repositories.
-    branches: Branches;
-    /// The change feed.
-    changes: Changes;
-    /// Documents of clusters.
-    cluster_documents: ClusterDocuments;
-    /// Statuses of commits to report.
-    commit_statuses: CommitStatuses;
-    /// Compiles: queue, runs, output.
-    compiles: Compiles;
-    /// Contents of files.
-    contents: Contents;
-    /// Discovered resources.
-    discovered: Discovered;
-    /// Dry runs and their results.
-    dry_runs: DryRuns;
-    /// Effects that must not be repeated.
-    effects: Effects;
-    /// State of engines.
-    engine: Engine;
-    /// Environments.
-    environments: Environments;
-    /// Processes that remote agents connect to.
-    gateways: Gateways;
-    /// Keys of requests that must be executed at most once.
-    idempotency: Idempotency;
-    /// Invitations for remote agents.
-    invitations: Invitations;
-    /// Leases of environments.
-    leases: Leases;
-    /// Named values of the installation.
-    meta: Meta;
-    /// Metrics of environments.
-    metrics: Metrics;
-    /// Notifications.
-    notifications: Notifications;
-    /// Parameters and facts.
-    parameters: Parameters;
-    /// Projects, which own environments.
-    projects: Projects;
-    /// Enrolled remote agents and their sessions.
-    remote_agents: RemoteAgents;
-    /// Requests to engines.
-    requests: Requests;
-    /// Resources of the newest versions, with their states.
-    resources: Resources;
-    /// Secrets, sealed.
-    secrets: Secrets;
-    /// Settings of environments.
-    settings: Settings;
-    /// Access tokens.
-    tokens: Tokens;
-    /// Versions: the desired state.
-    versions: Versions;
+/// Passes the groups of methods, each with its accessor, to another macro.
+macro_rules! for_each_noun {
+    ($with:ident) => {
+        $with! {
+            /// Accounts, their roles and their sessions.
+            accounts: Accounts;
+            /// Actions on resources, with their logs.
+            actions: Actions;
+            /// Agents, paused or not.
+            agents: Agents;
+            /// The audit log.
+            audit: Audit;
+            /// Followed branches of repositories.
+            branches: Branches;
+            /// The change feed.
+            changes: Changes;
+            /// Documents of clusters.
+            cluster_documents: ClusterDocuments;
+            /// Statuses of commits to report.
+            commit_statuses: CommitStatuses;
+            /// Compiles: queue, runs, output.
+            compiles: Compiles;
+            /// Contents of files.
+            contents: Contents;
+            /// Discovered resources.
+            discovered: Discovered;
+            /// Dry runs and their results.
+            dry_runs: DryRuns;
+            /// Effects that must not be repeated.
+            effects: Effects;
+            /// State of engines.
+            engine: Engine;
+            /// Environments.
+            environments: Environments;
+            /// Processes that remote agents connect to.
+            gateways: Gateways;
+            /// Keys of requests that must be executed at most once.
+            idempotency: Idempotency;
+            /// Invitations for remote agents.
+            invitations: Invitations;
+            /// Leases of environments.
+            leases: Leases;
+            /// Named values of the installation.
+            meta: Meta;
+            /// Metrics of environments.
+            metrics: Metrics;
+            /// Notifications.
+            notifications: Notifications;
+            /// Parameters and facts.
+            parameters: Parameters;
+            /// Projects, which own environments.
+            projects: Projects;
+            /// Enrolled remote agents and their sessions.
+            remote_agents: RemoteAgents;
+            /// Requests to engines.
+            requests: Requests;
+            /// Resources of the newest versions, with their states.
+            resources: Resources;
+            /// Secrets, sealed.
+            secrets: Secrets;
+            /// Settings of environments.
+            settings: Settings;
+            /// Access tokens.
+            tokens: Tokens;
+            /// Versions: the desired state.
+            versions: Versions;
+        }
+    };
 }
+pub(crate) use for_each_noun;
+
+for_each_noun!(nouns);
 
 fn no_result() -> crate::StoreError {
     crate::StoreError::Unreadable("the database did not run a transaction".to_owned())

@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 
 use crate::encoding::Code as _;
 use crate::records::compiles::{NewCompileRecord, enqueue_automatic_compile};
-use crate::records::requests::{NewRequest, insert_request};
+use crate::records::requests::insert_request;
 use crate::records::{Parameters, Transactions as _, record_change};
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
-    EnvironmentKey, Lease, ParameterEffect, ParameterSource, RequestKind, Result, Selection,
-    StoreError, StoredParameter, values,
+    EnvironmentKey, Lease, NewRequest, ParameterEffect, ParameterSource, RequestKind, Result,
+    Selection, StoreError, StoredParameter, values,
 };
 
 /// A value to be set.

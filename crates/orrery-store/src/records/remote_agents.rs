@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use orrery_model::{BootId, GatewayId, RemoteAgentId, RequestId, Timestamp, id_kind};
 
-use crate::records::requests::{NewRequest, insert_request};
+use crate::records::requests::insert_request;
 use crate::records::{RemoteAgents, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, RequestKind, Result, Selection, StoreError, values};
+use crate::{EnvironmentKey, NewRequest, RequestKind, Result, Selection, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteAgentRecord {

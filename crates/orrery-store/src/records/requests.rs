@@ -5,49 +5,12 @@ use orrery_model::{RequestId, Timestamp};
 use crate::records::{Requests, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
-    ActionKey, EnvironmentKey, ProgressRecord, RequestKind, RequestResult, Result, StoreError,
-    values,
+    ActionKey, EnvironmentKey, NewRequest, ProgressRecord, RequestKey, RequestKind, RequestRecord,
+    RequestResult, Result, StoreError, values,
 };
 
 /// Key in the payload of a request: the newest action when it was added.
 const LATEST_ACTION: &str = "latest_action";
-
-/// Key of a request within one store; a later request has a greater key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestKey(pub i64);
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct RequestRecord {
-    pub key: RequestKey,
-    pub uuid: RequestId,
-    pub environment: EnvironmentKey,
-    pub kind: RequestKind,
-    pub created: Timestamp,
-    /// Time at which the engine accepted it.
-    pub taken: Option<Timestamp>,
-    pub finished: Option<Timestamp>,
-    /// Progress, if any; `None` after the end.
-    pub progress: Option<ProgressRecord>,
-    /// Result; `None` before the end.
-    pub result: Option<RequestResult>,
-    /// The newest action when it was requested: all its actions have greater keys.
-    pub latest_action: Option<ActionKey>,
-}
-
-impl RequestRecord {
-    /// The result, or the progress before the end, in the form of the API.
-    pub fn outcome_json(&self) -> Option<serde_json::Value> {
-        let progress = || self.progress.as_ref().map(crate::request_kind::to_json);
-        self.result.as_ref().map(RequestResult::to_json).or_else(progress)
-    }
-}
-
-/// A request to be added.
-#[derive(Clone, Copy, Debug)]
-pub struct NewRequest<'a> {
-    pub uuid: RequestId,
-    pub kind: &'a RequestKind,
-}
 
 const COLUMNS: &str = "SELECT id, uuid, environment, kind, payload, created, taken, finished, \
      coalesce(outcome, 'null') FROM request";

@@ -3,13 +3,14 @@
 use orrery_model::{AttributeHash, Timestamp, Version, VersionNumber};
 
 use crate::encoding::{flags_from_code, hash_from, unpack_keys, version_number_from};
-use crate::records::{NewRequest, RequestRecord, Transactions as _, Versions};
+use crate::records::{Transactions as _, Versions};
 use crate::resource_loader::ResourceLoader;
 use crate::rows::ranges;
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{
-    EnvironmentKey, NewVersion, PutOutcome, ResourceDiff, ResourceFilter, ResourceKey, ResourceRow,
-    Result, StoreError, UndefinedParameter, VersionInfo, values,
+    EnvironmentKey, NewRequest, NewVersion, PutOutcome, RequestRecord, ResourceDiff,
+    ResourceFilter, ResourceKey, ResourceRow, Result, StoreError, UndefinedParameter, VersionInfo,
+    values,
 };
 
 /// Rows scanned per page.

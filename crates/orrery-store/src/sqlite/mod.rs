@@ -33,10 +33,10 @@ use orrery_base::lock::IgnorePoison;
 use orrery_model::{Timestamp, VersionNumber};
 use rusqlite::{Connection, TransactionBehavior};
 
+use crate::backend::Backend;
 use crate::idempotency;
 use crate::lock::WriterLock;
 use crate::sql::Sql as _;
-use crate::store::backend::Backend;
 use crate::{
     Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PutOutcome,

@@ -3,9 +3,9 @@
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
-use crate::records::{CHANGES_MAX, NewChange, TRIM_INTERVAL};
+use crate::records::{CHANGES_MAX, TRIM_INTERVAL};
 use crate::sql::{Database, Row, Sql, SqlValue};
-use crate::{Lease, Result, StoreError};
+use crate::{Lease, NewChange, Result, StoreError};
 
 use super::SqliteStore;
 
