@@ -252,8 +252,7 @@ mod tests {
 
     #[test]
     fn literals_and_comments_are_no_tokens() {
-        let source =
-            r####"a /* b /* c */ d */ 'e' '\'' '\u{41}' "f \" g" r#"h " i"# b"j" 1.5e3 k"####;
+        let source = r##"a /* b /* c */ d */ 'e' '\'' '\u{41}' "f \" g" r#"h " i"# b"j" 1.5e3 k"##;
         assert_eq!(words(source), ["a", ".", "k"]);
         assert_eq!(words("x::<'a>(r#type) // y::z"), ["x", "::", "<", ">", "(", "type", ")"]);
     }

@@ -76,7 +76,7 @@ impl CommandResult {
         let RunOutcome { outcome, announced, repeated, unclear } = run_outcome;
         let Outcome { status, change, facts, log } = outcome;
         let outcome = WireOutcome { status, change, facts, log };
-        CommandResult { id, outcome, announced, repeated, unclear }
+        CommandResult { id, outcome, announced, unclear, repeated }
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn serialize_secret<S: Serializer>(
     serializer.serialize_str(secret.expose())
 }
 
+#[expect(clippy::ref_option, reason = "serde asks for it")]
 fn serialize_optional_secret<S: Serializer>(
     secret: &Option<SecretText>,
     serializer: S,

@@ -107,6 +107,7 @@ pub enum UploadBinding {
 }
 
 impl UploadBinding {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
     fn is_default(&self) -> bool {
         *self == UploadBinding::Bind
     }

@@ -352,6 +352,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> Box<CompileError
         1 => format!("byte {first:#04x} in position {start}"),
         _ => format!("bytes in position {start}-{}", start + length - 1),
     };
+    #[expect(clippy::naive_bytecount, reason = "counts the lines before one error")]
     let line = bytes[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
     let text = format!("'utf-8' codec can't decode {what}: {reason}");
     let mut error = CompileError::new("UnicodeDecodeError", text);

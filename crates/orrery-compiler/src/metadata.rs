@@ -151,6 +151,7 @@ impl<'y> MetadataReader<'y> {
         }
     }
 
+    #[expect(clippy::float_cmp, reason = "Python compares exactly")]
     pub(crate) fn truth(&mut self, key: &str, value: &Yaml) -> bool {
         let text = match value {
             Yaml::Bool(truth) => return *truth,

@@ -269,7 +269,7 @@ impl ProjectMetadata {
             let kind = value.kind();
             match (key.as_str(), value) {
                 ("index-url", Yaml::Text(url)) => self.pip.index_url = Some(url.clone()),
-                ("index-url", Yaml::Null) | ("pre", Yaml::Null) => {}
+                ("index-url" | "pre", Yaml::Null) => {}
                 ("index-url", _) => {
                     checks
                         .refuse(path, format!("Input should be a valid string, but it is {kind}"));

@@ -106,7 +106,7 @@ impl Builder {
                 self.add(value, anchor, 1, at)?;
             }
             Event::SequenceStart(_, anchor, tag) => {
-                self.begin(false, anchor, tag.as_deref(), at)?
+                self.begin(false, anchor, tag.as_deref(), at)?;
             }
             Event::MappingStart(_, anchor, tag) => self.begin(true, anchor, tag.as_deref(), at)?,
             Event::SequenceEnd | Event::MappingEnd => self.end(at)?,

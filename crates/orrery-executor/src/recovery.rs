@@ -110,9 +110,9 @@ pub fn recover_with(
         Some(base) => {
             let mut diff = DiffBuilder::default();
             let mut resources = Vec::with_capacity(desired.resources.len());
-            let mut changed = FxHashMap::default();
+            let mut changed = FxHashSet::default();
             for difference in differences {
-                changed.insert(difference.key, ());
+                changed.insert(difference.key);
                 if let Some(before) = &difference.before {
                     resources.push(recovered(before, difference.key));
                 }
@@ -124,7 +124,7 @@ pub fn recover_with(
                 }
             }
             for (resource, &key) in desired.resources.iter().zip(&desired.keys) {
-                if !changed.contains_key(&key) {
+                if !changed.contains(&key) {
                     resources.push(recovered(resource, key));
                 }
             }

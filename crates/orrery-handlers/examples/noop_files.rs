@@ -4,6 +4,7 @@
 //!     cargo run --release -p orrery-handlers --example noop_files [FILES] [BYTES]
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+#![expect(clippy::print_stdout, reason = "the report of a measurement goes to the terminal")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -39,7 +39,7 @@ impl Crud for AgentConfigHandler {
     fn diff(
         &self,
         _: &AgentConfig,
-        _: &(),
+        (): &(),
         _: &mut Context<'_>,
     ) -> Result<Vec<AttributeDiff>, HandlerError> {
         Ok(Vec::new())
@@ -52,14 +52,14 @@ impl Crud for AgentConfigHandler {
     fn update(
         &self,
         _: &AgentConfig,
-        _: &(),
+        (): &(),
         _: &[AttributeDiff],
         _: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         Ok(())
     }
 
-    fn delete(&self, _: &AgentConfig, _: &(), _: &mut Context<'_>) -> Result<(), HandlerError> {
+    fn delete(&self, _: &AgentConfig, (): &(), _: &mut Context<'_>) -> Result<(), HandlerError> {
         Ok(())
     }
 }

@@ -97,14 +97,14 @@ impl Crud for NullHandler {
     fn update(
         &self,
         _: &Null,
-        _: &(),
+        (): &(),
         _: &[AttributeDiff],
         _: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
         Ok(())
     }
 
-    fn delete(&self, _: &Null, _: &(), _: &mut Context<'_>) -> Result<(), HandlerError> {
+    fn delete(&self, _: &Null, (): &(), _: &mut Context<'_>) -> Result<(), HandlerError> {
         Ok(())
     }
 

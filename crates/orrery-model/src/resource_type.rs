@@ -72,6 +72,7 @@ impl ResourceType {
     }
 
     /// Adds a relation to instances that are part of the resource.
+    #[must_use]
     pub fn with_part(mut self, relation: &'static str, attributes: &[&'static str]) -> Self {
         self.parts.to_mut().push(Part {
             relation: relation.into(),

@@ -70,7 +70,7 @@ impl Tools<'_> {
             match uv.install(&file, hashes, &self.sources, listener) {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    listener(InstallEvent::Line(format!("uv: {error}; falling back to pip")))
+                    listener(InstallEvent::Line(format!("uv: {error}; falling back to pip")));
                 }
             }
         }

@@ -136,7 +136,7 @@ impl<'e> Tools<'e> {
             match self.ask_uv(uv, &preferred, &stand_ins, &paths, listener) {
                 Ok(packages) => return Ok(packages),
                 Err(error) => {
-                    listener(InstallEvent::Line(format!("uv: {error}; falling back to pip")))
+                    listener(InstallEvent::Line(format!("uv: {error}; falling back to pip")));
                 }
             }
         }

@@ -99,7 +99,7 @@ fn decode_hex(
     let code = bytes[at + 2..at + 2 + count]
         .iter()
         .fold(0u32, |code, &byte| code * 16 + char::from(byte).to_digit(16).unwrap_or(0));
-    if code > 0x10ffff {
+    if code > 0x0010_ffff {
         return Err(decode_error(at, at + 2 + count, "illegal Unicode character"));
     }
     let Some(c) = char::from_u32(code) else {

@@ -27,13 +27,13 @@ pub(crate) fn write_float_repr(out: &mut String, value: f64, point_zero: bool) {
     let digits = Digits::shortest(value.abs());
     let exponent = digits.exponent;
     let text = digits.as_str();
-    if !(-4..16).contains(&exponent) {
-        push_scientific(out, text, exponent, 'e');
-    } else {
+    if (-4..16).contains(&exponent) {
         push_positional(out, text, exponent);
         if point_zero && text.len() as i32 <= exponent + 1 {
             out.push_str(".0");
         }
+    } else {
+        push_scientific(out, text, exponent, 'e');
     }
 }
 

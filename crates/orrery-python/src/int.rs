@@ -134,6 +134,7 @@ impl Int {
         Ok(Int::from(if value < 0.0 { -magnitude } else { magnitude }))
     }
 
+    #[must_use]
     pub fn add(&self, other: &Int) -> Int {
         if let (Int::Small(a), Int::Small(b)) = (self, other)
             && let Some(sum) = a.checked_add(*b)
@@ -143,6 +144,7 @@ impl Int {
         Int::from(self.to_big().as_ref() + other.to_big().as_ref())
     }
 
+    #[must_use]
     pub fn sub(&self, other: &Int) -> Int {
         if let (Int::Small(a), Int::Small(b)) = (self, other)
             && let Some(difference) = a.checked_sub(*b)
@@ -235,6 +237,7 @@ impl Int {
         Ok(Int::from(odd_part.pow(exponent) << (zeros * u64::from(exponent))))
     }
 
+    #[must_use]
     pub fn neg(&self) -> Int {
         match self {
             Int::Small(value) => match value.checked_neg() {

@@ -118,6 +118,7 @@ pub fn pow(base: &Number, exponent: &Number) -> Result<PowResult, PyError> {
     float_pow(base.to_f64()?, exponent.to_f64()?)
 }
 
+#[expect(clippy::float_cmp, reason = "Python compares exactly")]
 fn float_pow(base: f64, exponent: f64) -> Result<PowResult, PyError> {
     if base == 0.0 && exponent < 0.0 && exponent.is_finite() {
         return Err(PyError::zero_division("0.0 cannot be raised to a negative power"));

@@ -383,6 +383,6 @@ fn single_character(value: &FormatArg<'_>) -> Result<char, PyError> {
         FormatArg::Bool(value) => Some(i64::from(*value)),
         _ => return Err(wrong()),
     };
-    let code = code.and_then(|code| u32::try_from(code).ok()).filter(|code| *code < 0x110000);
+    let code = code.and_then(|code| u32::try_from(code).ok()).filter(|code| *code < 0x0011_0000);
     character(code.ok_or_else(|| PyError::overflow("%c arg not in range(0x110000)"))?)
 }

@@ -2,6 +2,11 @@
 //! cost of changing one resource. `bench/scheduler/run.py` runs it for several sizes and compares.
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the report of a measurement goes to the terminal"
+)]
 
 use std::time::Instant;
 

@@ -120,9 +120,7 @@ impl Scheduler {
     /// Applies a new intent. Returns true if the intent or the undefined flag changed.
     fn apply_intent(&mut self, change: &NetChange) -> bool {
         let slot = change.slot;
-        if !self.resources[slot].present {
-            self.enlist(slot, change.set);
-        } else {
+        if self.resources[slot].present {
             if self.resources[slot].set != change.set {
                 self.resources.leave_set(slot);
                 self.resources.join_set(slot, change.set);
@@ -135,6 +133,8 @@ impl Scheduler {
                 record.flags = change.flags;
                 return false;
             }
+        } else {
+            self.enlist(slot, change.set);
         }
         self.resources[slot].flags = change.flags;
         self.mark_run_outdated(slot);
@@ -164,7 +164,7 @@ impl Scheduler {
         for requirement in requires {
             match self.resources.find(requirement.as_str()) {
                 Some(found) if self.resources[found].present && found != slot => {
-                    required.push(found)
+                    required.push(found);
                 }
                 Some(found) if found == slot => {
                     let circle = vec![requirement.clone(), requirement.clone()];

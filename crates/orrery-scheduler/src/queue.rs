@@ -330,7 +330,7 @@ impl Queues {
                 task = self.tasks[task as usize].next;
             }
         }
-        for Reverse((key, task)) in queue.returned.iter() {
+        for Reverse((key, task)) in &queue.returned {
             if is_returned(&self.tasks, *key, *task) {
                 ready.push((*key, *task));
             }

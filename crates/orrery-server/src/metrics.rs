@@ -170,7 +170,6 @@ impl Default for Metrics {
             versions,
             environment_errors,
             gateway,
-            tasks,
             handler_runs,
             handler_seconds,
             compiles,
@@ -178,6 +177,7 @@ impl Default for Metrics {
             connections,
             connections_max,
             isolation,
+            tasks,
         }
     }
 }

@@ -143,17 +143,20 @@ impl Server {
     }
 
     /// Removes the api role: the server reports health and metrics only.
+    #[must_use]
     pub fn without_api(self) -> Self {
         Server { api: false, ..self }
     }
 
     /// Adds an API beside the server's own.
+    #[must_use]
     pub fn with_api(mut self, api: FurtherApi) -> Self {
         self.further.push(api);
         self
     }
 
     /// Enables TLS.
+    #[must_use]
     pub fn with_tls(self, tls: Tls) -> Self {
         Server { tls: Some(tls), ..self }
     }

@@ -49,6 +49,7 @@ pub struct Telemetry {
 }
 
 impl Drop for Telemetry {
+    #[expect(clippy::print_stderr, reason = "the subscriber may be gone with its provider")]
     fn drop(&mut self) {
         if let Some(provider) = self.provider.take()
             && let Err(error) = provider.shutdown()

@@ -5,6 +5,7 @@
 //! reads it, and records results for all. Every tenth resource requires its neighbour.
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+#![expect(clippy::print_stdout, reason = "the report of a measurement goes to the terminal")]
 
 use std::path::PathBuf;
 use std::time::Instant;

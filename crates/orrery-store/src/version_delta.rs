@@ -68,7 +68,7 @@ impl<'a> SortedInput<'a> {
     pub(crate) fn find(&self, id: &str) -> Option<usize> {
         let (mut low, mut high) = (0, self.resources.len());
         while low < high {
-            let middle = (low + high) / 2;
+            let middle = usize::midpoint(low, high);
             match self.at(middle).id.as_str().cmp(id) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,

@@ -2,6 +2,12 @@
 //!
 //! `cargo run -p orrery-syntax --example check -- main.cf …`
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the report of an example goes to the terminal"
+)]
+
 use std::process::ExitCode;
 
 use orrery_syntax::ast::{FileId, Loc};

@@ -3,6 +3,7 @@
 //! `cargo run --release -p orrery-syntax --example parse_speed -- [LINES]`
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+#![expect(clippy::print_stdout, reason = "the report of a measurement goes to the terminal")]
 
 use std::fmt::Write;
 use std::time::Instant;

@@ -3,6 +3,8 @@
 //! It knows nothing of types, modules or evaluation, and does no I/O. Start from `parse_file`,
 //! `ast::File` and `format`.
 
+#![allow(clippy::enum_glob_use, reason = "a grammar names a kind of node in every line")]
+
 pub mod ast;
 pub mod interner;
 pub mod kind;

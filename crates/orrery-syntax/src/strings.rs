@@ -29,10 +29,10 @@ pub(crate) fn quote_lengths(kind: SyntaxKind) -> (usize, usize) {
 
 /// Decodes the escapes of a string. Returns true with it if an escape was unknown, which stays as
 /// written; or the error.
-pub(crate) fn decoded<'t>(
+pub(crate) fn decoded(
     kind: SyntaxKind,
-    content: Cow<'t, str>,
-) -> Result<(Cow<'t, str>, bool), PyError> {
+    content: Cow<'_, str>,
+) -> Result<(Cow<'_, str>, bool), PyError> {
     if kind == SyntaxKind::RawString || !content.contains('\\') {
         return Ok((content, false));
     }

@@ -247,7 +247,7 @@ impl Reader<'_> {
             (Name, Content::Number(number)) => Some(Value::from(number.to_string())),
             (Flag, Content::Flag(flag)) => Some(Value::from(*flag)),
             (Count(min), Content::Number(number)) => match number.as_u64() {
-                Some(value) if value >= *min && value <= u64::from(u32::MAX) => {
+                Some(value) if value >= *min && u32::try_from(value).is_ok() => {
                     Some(Value::from(value))
                 }
                 _ => {

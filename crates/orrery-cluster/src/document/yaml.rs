@@ -18,7 +18,7 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let mut builder = Builder { text: yaml, base, ..Builder::default() };
     for event in Parser::new_from_str(yaml) {
         let (event, span) = event
-            .map_err(|error| builder.wrong(error.info().to_owned(), builder.at(error.marker())))?;
+            .map_err(|error| builder.wrong(error.info().clone(), builder.at(error.marker())))?;
         builder.handle_event(event, &span)?;
     }
     Ok(builder.document.unwrap_or(Node { span: 0..0, content: Content::Null }))

@@ -122,9 +122,8 @@ impl Scanner<'_> {
     }
 
     fn literal(&mut self) -> Result<String, String> {
-        let quote = match self.text[self.at..].chars().next() {
-            Some(quote @ ('\'' | '"')) => quote,
-            _ => return Err(format!("Expected ' or \" at position {}", self.at)),
+        let Some(quote @ ('\'' | '"')) = self.text[self.at..].chars().next() else {
+            return Err(format!("Expected ' or \" at position {}", self.at));
         };
         let start = self.at + 1;
         let Some(length) = self.text[start..].find(quote) else {

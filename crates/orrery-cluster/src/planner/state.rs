@@ -69,6 +69,7 @@ impl ClusterState {
     }
 
     /// The same state after all initializations.
+    #[must_use]
     pub fn established(mut self) -> Self {
         for (name, node) in &mut self.nodes {
             for (service, state) in &node.services {

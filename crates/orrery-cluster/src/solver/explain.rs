@@ -332,7 +332,7 @@ impl Infeasible {
             match change {
                 RuleChange::Relax { rule, to } => advice.push(relaxation(rule, *to)),
                 RuleChange::Drop(rules) if rules.len() == 1 => {
-                    drops.push(format!("\"{}\"", rules[0].kind))
+                    drops.push(format!("\"{}\"", rules[0].kind));
                 }
                 RuleChange::Drop(rules) => {
                     let rules: Vec<String> =

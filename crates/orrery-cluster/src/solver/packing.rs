@@ -172,6 +172,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         if masks.len() > 1 { group } else { 0 }
     }
 
+    #[expect(clippy::manual_is_power_of_two, reason = "the mask is a set, not a number")]
     fn fits_component(
         &self,
         component: Mask,

@@ -179,7 +179,7 @@ impl fmt::Display for RuleKind {
             Self::Min { service, count } => write!(f, "{service} on at least {}", nodes(*count)),
             Self::Max { service, count } => write!(f, "{service} on at most {}", nodes(*count)),
             Self::Step { service, step } => {
-                write!(f, "{service} on a multiple of {} nodes", step)
+                write!(f, "{service} on a multiple of {step} nodes")
             }
             Self::Ratio { service, of, per } => {
                 write!(f, "at least one {service} for every {per} {of}")

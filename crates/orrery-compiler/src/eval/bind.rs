@@ -196,9 +196,8 @@ impl Evaluator<'_> {
 
     /// Location of the argument for a parameter.
     fn plugin_argument(&self, expr: ExprId, position: usize, name: &str) -> Loc {
-        let call = match &self.program.expr(expr).kind {
-            ExprKind::Call(call) => call,
-            _ => return self.program.expr(expr).loc,
+        let ExprKind::Call(call) = &self.program.expr(expr).kind else {
+            return self.program.expr(expr).loc;
         };
         let by_name = call.keyword.iter().find(|(of, _)| self.text(*of) == name);
         let value = call.positional.get(position).copied().or(by_name.map(|(_, value)| *value));

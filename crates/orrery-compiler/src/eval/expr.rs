@@ -430,7 +430,7 @@ impl Evaluator<'_> {
             let spec = if field.spec.contains('{') {
                 self.format_text(&field.spec, format, values, depth + 1)?
             } else {
-                field.spec.to_string()
+                field.spec.clone()
             };
             let value = self.without_fraction(values[at])?;
             let shown = match field.conversion {

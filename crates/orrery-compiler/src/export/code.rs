@@ -244,6 +244,7 @@ impl ComputedFields {
         self.fields.iter().find(|(of, _)| of == name).map(|(_, text)| text.as_str())
     }
 
+    #[expect(clippy::option_option, reason = "an unknown value may have no id")]
     pub(super) fn unknown_of(&self, name: &str) -> Option<Option<UnknownId>> {
         self.unknown.iter().find(|(of, _)| of == name).map(|&(_, unknown)| unknown)
     }

@@ -182,6 +182,7 @@ impl Lowering<'_> {
         }
     }
 
+    #[expect(clippy::unnecessary_box_returns, reason = "the expression holds a box")]
     fn format(&mut self, text: &str, parts: &[ast::Interpolated], cut: Cut) -> Box<Format> {
         let parts: Box<[(Box<str>, ExprId)]> =
             parts.iter().map(|part| (part.text.clone(), self.expr(&part.reference))).collect();

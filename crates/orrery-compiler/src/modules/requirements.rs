@@ -1,7 +1,7 @@
 //! Requirements of a project: its own and those of the modules that it uses from the module path.
 //! This runs before the installation, so a missing module is not an error here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use orrery_model::PipSettings;
@@ -146,9 +146,9 @@ impl RequirementCollector<'_> {
     /// Follows imports through the modules of the module path.
     fn follow(&mut self, imports: BTreeSet<String>) -> Result<()> {
         let mut pending: Vec<String> = imports.into_iter().collect();
-        let mut seen = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         while let Some(name) = pending.pop() {
-            if seen.insert(name.clone(), ()).is_some() {
+            if !seen.insert(name.clone()) {
                 continue;
             }
             let Some(dir) = self.in_module_path(&name) else {

@@ -132,7 +132,7 @@ fn inet_text(address: Address) -> String {
             }
             _ => v6.to_string(),
         },
-        v4 => v4.to_string(),
+        v4 @ Address::V4(_) => v4.to_string(),
     }
 }
 

@@ -186,8 +186,8 @@ fn sequence(ctx: &mut dyn PluginContext, args: &[Value]) -> PluginResult {
     let start = integer(ctx, args[1])?;
     let count = match count {
         Int::Small(count) => count.max(0),
-        big if big.is_negative() => 0,
-        _ => i64::MAX,
+        big @ Int::Big(_) if big.is_negative() => 0,
+        Int::Big(_) => i64::MAX,
     };
     if count > MEMBERS_MAX as i64 {
         return Err(Failure::python("MemoryError", ""));

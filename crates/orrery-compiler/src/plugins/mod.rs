@@ -79,6 +79,7 @@ impl Failure {
     }
 
     /// The failure without its location in another file, for programs.
+    #[must_use]
     pub fn without_location(self) -> Self {
         match self {
             Failure::InFile(of) => of.failure.without_location(),

@@ -7,7 +7,7 @@ use orrery_compiler::{Compilation, compile};
 use orrery_model::{Inventory, Resource, ResourceType};
 
 /// A module with an entity of every kind that the tests need.
-const MODULE: &str = r#"
+const MODULE: &str = r"
 entity Device:
     string name
     int number = 0
@@ -62,7 +62,7 @@ entity Unhandled extends std::Resource:
     string name
 end
 implement Unhandled using std::none
-"#;
+";
 
 pub(crate) fn declarations() -> Vec<ResourceType> {
     let fields = ["items", "options"];

@@ -8,7 +8,7 @@ use crate::models::{compiled, declarations};
 
 /// A value of the language, as source text.
 fn value() -> impl Strategy<Value = String> {
-    let text = r#"[a-z \\/\[\]{}$%,:=\u{e9}\u{1F600}]{0,8}"#;
+    let text = r"[a-z \\/\[\]{}$%,:=\u{e9}\u{1F600}]{0,8}";
     let leaf = prop_oneof![
         Just("null".to_owned()),
         any::<bool>().prop_map(|bool| bool.to_string()),

@@ -48,7 +48,7 @@ pub(super) fn wait_for_operation(
     let end = loop {
         match handle.messages.recv_timeout(POLL) {
             Ok(HostMessage::Lines(lines)) => {
-                lines.into_iter().for_each(|line| context.add_line(line))
+                lines.into_iter().for_each(|line| context.add_line(line));
             }
             Ok(HostMessage::Call(call)) => {
                 let reply = if call.method == BEGIN_EFFECT {

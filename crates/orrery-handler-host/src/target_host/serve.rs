@@ -190,7 +190,7 @@ impl Connection {
         match thread {
             Ok(thread) => self.running = Some(Running { seq, stop, permit, thread }),
             Err(_) => {
-                answer(self.channel.writer(), seq, Err(exhausted(TargetVerb::Run, "a thread")))
+                answer(self.channel.writer(), seq, Err(exhausted(TargetVerb::Run, "a thread")));
             }
         }
         Ok(())

@@ -34,6 +34,7 @@ impl CancelToken {
     }
 
     /// Derives a token with the same flag and an earlier deadline.
+    #[must_use]
     pub fn within(&self, limit: Duration) -> Self {
         let limit = monotonic().checked_add(limit);
         let deadline = match (self.deadline, limit) {

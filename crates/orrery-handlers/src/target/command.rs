@@ -51,16 +51,19 @@ impl CommandLine {
         CommandLine::new(["/bin/sh", "-c", script])
     }
 
+    #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
     /// Sets the C locale, for parseable output.
+    #[must_use]
     pub fn plain(self) -> Self {
         self.env("LC_ALL", "C")
     }
 
+    #[must_use]
     pub fn list_output(mut self) -> Self {
         self.output_limit = Self::OUTPUT_LIMIT_LIST;
         self

@@ -104,7 +104,7 @@ const IN_MEMORY: [Case; 8] = [
     },
     Case {
         prepare: |target| {
-            target.put("/etc/cron.d", orrery_handlers::target::Content::Directory, 0o755)
+            target.put("/etc/cron.d", orrery_handlers::target::Content::Directory, 0o755);
         },
         id: "cron::Cronjob[a,name=backup]",
         wanted: r#"{"user":"jo","schedule":"0 3 * * *","command":"/usr/bin/backup","env_vars":{"A":"b c"}}"#,

@@ -198,6 +198,7 @@ pub(super) fn wrap(text: &str, width: usize, break_long_words: bool) -> Vec<Stri
 }
 
 /// The filter `filesizeformat`.
+#[expect(clippy::float_cmp, reason = "Jinja compares exactly")]
 pub(super) fn file_size(bytes: f64, binary: bool) -> String {
     let base: f64 = if binary { 1024.0 } else { 1000.0 };
     let prefixes = if binary {

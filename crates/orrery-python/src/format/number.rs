@@ -53,7 +53,7 @@ fn format_as_character(value: &Int, spec: &Spec) -> Result<String, PyError> {
     let Some(code) = value.to_i64() else {
         return Err(PyError::overflow("Python int too large to convert to C long"));
     };
-    let code = u32::try_from(code).ok().filter(|code| *code < 0x110000);
+    let code = u32::try_from(code).ok().filter(|code| *code < 0x0011_0000);
     let Some(code) = code else {
         return Err(PyError::overflow("%c arg not in range(0x110000)"));
     };

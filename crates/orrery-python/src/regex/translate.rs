@@ -344,7 +344,7 @@ impl Translator {
         };
         match case {
             Case::Ignore if !self.subject.ascii => {
-                case::groups().iter().for_each(|group| add(group))
+                case::groups().iter().for_each(|group| add(group));
             }
             _ => {
                 for letter in 'a'..='z' {

@@ -1,9 +1,10 @@
 //! Character tables of Python 3.13, where the standard library lacks them or follows another
-//! version of Unicode. The files here are written by tools/generate_tables.py.
+//! version of Unicode. The files here are written by `tools/generate_tables.py`.
 
 pub(crate) mod cases;
 pub(crate) mod digits;
 pub(crate) mod names;
+#[expect(clippy::unreadable_literal, reason = "generated code points")]
 pub(crate) mod printable;
 pub(crate) mod titles;
 

@@ -77,7 +77,7 @@ fn hex_integer(text: &str) -> Int {
     let digits = text.strip_prefix("0x").unwrap();
     let sixteen = Int::from(16);
     digits.chars().fold(Int::from(0), |value, digit| {
-        value.mul(&sixteen).unwrap().add(&Int::from(digit.to_digit(16).unwrap() as i64))
+        value.mul(&sixteen).unwrap().add(&Int::from(i64::from(digit.to_digit(16).unwrap())))
     })
 }
 

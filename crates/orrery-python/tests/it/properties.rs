@@ -29,6 +29,7 @@ fn scaled(value: f64) -> BigInt {
 
 proptest! {
     #[test]
+    #[expect(clippy::float_cmp, reason = "the exact value comes back")]
     fn the_repr_of_a_float_reads_back(bits: u64) {
         let value = f64::from_bits(bits);
         let back = parse_float(&repr_float(value)).unwrap();

@@ -4,7 +4,7 @@ use orrery_python::{Int, Number, PyError};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// The rows of one record. ORRERY_PYTHON_RECORDS may name another directory, for a wider search.
+/// The rows of one record. `ORRERY_PYTHON_RECORDS` may name another directory, for a wider search.
 pub(crate) fn rows(name: &str) -> Vec<Vec<Value>> {
     let directory = match std::env::var_os("ORRERY_PYTHON_RECORDS") {
         Some(directory) => PathBuf::from(directory),

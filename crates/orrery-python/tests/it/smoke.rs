@@ -20,6 +20,7 @@ fn a_huge_power_is_refused_at_once() {
 }
 
 #[test]
+#[expect(clippy::unreadable_literal, reason = "as written in Python")]
 fn numbers_and_strings_render_as_in_python() {
     assert_eq!(repr_float(1e16), "1e+16");
     assert_eq!(repr_float(1e-5), "1e-05");
@@ -29,6 +30,7 @@ fn numbers_and_strings_render_as_in_python() {
 }
 
 #[test]
+#[expect(clippy::unreadable_literal, reason = "as written in Python")]
 fn formatting_follows_the_mini_language() {
     let value = Int::from(-1_234_567);
     assert_eq!(format_value(FormatArg::Int(&value), "015,d").unwrap(), "-00,001,234,567");

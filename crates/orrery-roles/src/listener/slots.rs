@@ -103,7 +103,7 @@ fn network_of(peer: IpAddr) -> IpAddr {
         IpAddr::V6(address) => {
             IpAddr::V6(Ipv6Addr::from(u128::from(address) & !u128::from(u64::MAX)))
         }
-        address => address,
+        address @ IpAddr::V4(_) => address,
     }
 }
 

@@ -238,7 +238,7 @@ mod tests {
         queue.join(line).unwrap()
     }
 
-    async fn served(
+    fn served(
         queue: &HashQueue,
         mut places: Vec<(&'static str, QueuePosition)>,
     ) -> Vec<&'static str> {
@@ -277,7 +277,7 @@ mod tests {
             places.push((name, join(&queue, line)));
         }
         drop(held);
-        let mut order = served(&queue, places).await;
+        let mut order = served(&queue, places);
         order.retain(|name| !name.starts_with('f'));
         assert_eq!(order, ["a1", "b1", "a2", "a3"]);
     }

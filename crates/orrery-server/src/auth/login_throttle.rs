@@ -248,7 +248,7 @@ mod tests {
     fn a_flood_of_names_does_not_evict_counters() {
         const MOST: usize = 1000;
         let throttle = LoginThrottle::default();
-        for _ in 0..FREE_FOR_PAIR + 1 {
+        for _ in 0..=FREE_FOR_PAIR {
             throttle.begin("ada", "192.0.2.1", false, at(0)).unwrap();
         }
         for n in 0..20 * MOST {

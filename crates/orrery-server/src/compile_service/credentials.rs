@@ -50,7 +50,7 @@ pub(crate) fn apply_credential_change(
         CredentialChange::Delete => {
             let store = app.store();
             match store.secrets().delete(Some(environment), &secret_name(), now) {
-                Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(error.into()),
             }
         }

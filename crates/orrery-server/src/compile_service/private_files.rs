@@ -26,7 +26,7 @@ pub(super) fn clean(data: &Path) {
         }
         match std::fs::remove_dir_all(entry.path()) {
             Ok(()) => {
-                tracing::info!(path = %entry.path().display(), "removed private files of a killed process")
+                tracing::info!(path = %entry.path().display(), "removed private files of a killed process");
             }
             Err(error) => {
                 tracing::warn!(%error, path = %entry.path().display(), "cannot remove private files of a killed process");

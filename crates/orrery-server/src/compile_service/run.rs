@@ -88,7 +88,7 @@ impl RunError {
             RunError::Failed(failed) => {
                 RunError::Failed(RunFailure { while_fetching: true, ..failed })
             }
-            other => other,
+            other @ RunError::RunInterruption(_) => other,
         }
     }
 }

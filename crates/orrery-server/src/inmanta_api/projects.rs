@@ -21,7 +21,7 @@ use crate::error::ServerError;
 const WAIT_TIMEOUT: Duration = Duration::from_secs(50);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// ApiVersion of the API.
+/// Version of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApiVersion {
     V1,

@@ -28,6 +28,7 @@ const MARGIN: u32 = 3;
 const RETRY_FACTOR: u32 = 5;
 
 /// Returns the end of the permit for a lease requested at `requested_at` with duration `lasts`.
+#[expect(clippy::unchecked_time_subtraction, reason = "a fraction is shorter")]
 pub(super) fn permit_end(requested_at: Moment, lasts: Duration) -> Moment {
     requested_at.after(lasts - lasts / MARGIN)
 }

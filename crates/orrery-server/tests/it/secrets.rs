@@ -29,7 +29,7 @@ fn secrets_are_written_and_never_read() {
         branch: "",
     };
     let environment = store.environments().add(&new, now).unwrap();
-    let base = format!("/api/v1/environments/{}/secrets", ENVIRONMENT);
+    let base = format!("/api/v1/environments/{ENVIRONMENT}/secrets");
     let value = "canary-3f9a7c";
     let admin = &served.admin;
     assert_eq!(admin.put(&format!("{base}/db"), &json!({"value": value})).status, 204);

@@ -120,7 +120,7 @@ fn compare_sets(
             let (index, resource) = (given.index(*position), given.at(*position));
             match found.get(resource.id.as_str()) {
                 Some(row) => {
-                    delta.compare(index, resource, &StoredResource::from_row(*row, 1)?, files)
+                    delta.compare(index, resource, &StoredResource::from_row(*row, 1)?, files);
                 }
                 None => delta.created.push(index),
             }

@@ -68,7 +68,8 @@ struct State {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("database", &self.database).field("size", &self.size).finish()
+        let mut shown = f.debug_struct("Pool");
+        shown.field("database", &self.database).field("size", &self.size).finish_non_exhaustive()
     }
 }
 

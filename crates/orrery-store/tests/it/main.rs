@@ -5,6 +5,11 @@
 //! need a second process: this binary, started with a role.
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "roles of this binary report to the test that started them"
+)]
 
 mod conformance;
 mod crash;

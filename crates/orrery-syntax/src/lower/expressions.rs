@@ -270,10 +270,11 @@ impl Lowering<'_, '_> {
         for part in children {
             let operand = self.only_child(part);
             match self.tree.kind(part) {
-                ComprehensionFor => match self.token(part, Id) {
-                    Some(name) => levels.push((self.token_name(name), operand)),
-                    None => continue,
-                },
+                ComprehensionFor => {
+                    if let Some(name) = self.token(part, Id) {
+                        levels.push((self.token_name(name), operand));
+                    }
+                }
                 _ => {
                     guard = Some(match guard {
                         Some(before) => Expr {

@@ -30,7 +30,7 @@ fn check(name: &str, models: &str) {
 fn a_block_is_read_as_one_whatever_is_wrong_before_it() {
     check(
         "headers",
-        r###"
+        r#"
 === entity without colon
 entity A
     int x
@@ -90,7 +90,7 @@ x = 1
 entity
 x = 1
 y = )
-"###,
+"#,
     );
 }
 
@@ -98,7 +98,7 @@ y = )
 fn a_missing_end_is_one_error() {
     check(
         "ends",
-        r###"
+        r"
 === entity without end
 entity A:
     int x
@@ -144,7 +144,7 @@ entity B:
     int x
 end
 y = )
-"###,
+",
     );
 }
 
@@ -152,7 +152,7 @@ y = )
 fn a_mistake_inside_brackets_is_one_error() {
     check(
         "brackets",
-        r###"
+        r#"
 === missing equals
 x = 1
 y 1 = 2
@@ -233,7 +233,7 @@ x = A(
     b=2,
 )
 y = )
-"###,
+"#,
     );
 }
 
@@ -241,7 +241,7 @@ y = )
 fn other_mistakes_are_one_error_each() {
     check(
         "others",
-        r###"
+        r#"
 === relation without arity
 A.x -- B.y [1]
 y = 3
@@ -281,7 +281,7 @@ x = 1
 === implement without using
 implement A
 x = 1
-"###,
+"#,
     );
 }
 
@@ -289,7 +289,7 @@ x = 1
 fn every_mistake_is_found() {
     check(
         "several",
-        r###"
+        r"
 === several mistakes
 x = )
 entity A
@@ -300,6 +300,6 @@ for i in z
     a = }
 end
 c = 3
-"###,
+",
     );
 }

@@ -1,5 +1,7 @@
 //! Command line arguments and their help texts.
 
+#![expect(clippy::doc_markdown, reason = "these comments are help texts, shown without markup")]
+
 pub(crate) mod agent;
 pub(crate) mod audit;
 pub(crate) mod cluster;

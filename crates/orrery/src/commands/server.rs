@@ -151,6 +151,7 @@ fn data_directory() -> Result<PathBuf, ServerStartError> {
 
 /// Creates the data directory with mode 0700. An existing one of this user is closed to other
 /// users.
+#[expect(clippy::verbose_bit_mask, reason = "permissions are read as masks")]
 fn prepare_data(data: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;

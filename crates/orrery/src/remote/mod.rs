@@ -29,6 +29,7 @@ const NAMES_MAX: usize = 10;
 
 /// Selection of a server.
 #[derive(Clone, Debug, Default, Args)]
+#[expect(clippy::doc_markdown, reason = "help texts, shown without markup")]
 pub(crate) struct ServerChoice {
     /// URL of a server.
     #[arg(help = "URL of a server, such as https://orrery.example.com:8888 [env: ORRERY_SERVER]")]
@@ -47,6 +48,7 @@ pub(crate) struct ServerChoice {
 
 /// Selection of an environment.
 #[derive(Clone, Debug, Default, Args)]
+#[expect(clippy::doc_markdown, reason = "help texts, shown without markup")]
 pub(crate) struct EnvironmentChoice {
     /// Environment: project/name, a unique name, or an id [env: ORRERY_ENVIRONMENT]
     #[arg(short, long, global = true, value_name = "NAME", help_heading = HEADING)]

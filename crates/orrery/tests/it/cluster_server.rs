@@ -129,7 +129,7 @@ fn walk() -> Result<()> {
     // A change is shown and stored, and has a history.
     let (text, code) = world.run("orrery hardware apply -f webstack --dry-run")?;
     ensure!(code == 2 && text.contains("~ hardware type small"), "{code}\n{text}");
-    ensure!(text.contains("-") && text.contains("0.5"), "{text}");
+    ensure!(text.contains('-') && text.contains("0.5"), "{text}");
     let text = world.done("orrery hardware apply -f webstack/hardwaretypes/small.yaml --yes")?;
     ensure!(text.contains("1 document updated"), "{text}");
     let there = json_of(&world, "cd empty; orrery cluster solve webstack --size 4 --json")?;

@@ -407,9 +407,9 @@ fn watch_heals() -> Result<()> {
         let file = hello.managed(if round % 2 == 0 { "index.html" } else { "about.html" });
         let wanted = fs::read(&file)?;
         if round < 3 {
-            fs::write(&file, "oops\n")?
+            fs::write(&file, "oops\n")?;
         } else {
-            fs::remove_file(&file)?
+            fs::remove_file(&file)?;
         }
         let is_healed = || Ok(fs::read(&file).is_ok_and(|found| found == wanted));
         longest = longest.max(until("the file is mended", Duration::from_secs(3), is_healed)?);

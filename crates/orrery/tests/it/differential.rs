@@ -3,6 +3,11 @@
 //! select and add cases.
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "long tests report what they measured"
+)]
 
 use std::fs;
 use std::path::Path;

@@ -194,6 +194,7 @@ fn an_owner_without_its_database_stops_by_its_own_clock() -> Result<()> {
     })
 }
 
+#[expect(clippy::unchecked_time_subtraction, reason = "the clock is read in order")]
 fn a_frozen_owner_starts_nothing_when_it_resumes() -> Result<()> {
     let pair = Pair::new()?;
     let pid = i32::try_from(pair.owner.child.id()).ok().and_then(Pid::from_raw);

@@ -74,7 +74,7 @@ impl Scene {
         let id = made["id"].as_str().context("no id")?;
         let environment = format!("/api/v1/environments/{id}");
         world.create(&server, &format!("{environment}/compiles"), &json!({"update": true}))?;
-        Ok(Scene { world, server, environment })
+        Ok(Scene { server, world, environment })
     }
 
     pub(crate) fn get(&self, path: &str) -> Result<Value> {

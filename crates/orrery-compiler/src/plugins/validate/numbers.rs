@@ -227,9 +227,9 @@ fn constraints(
                 let Value::Int(count) = wanted else { return Err(bad_parameter(function, key)) };
                 let count = Some(u64::try_from(count).unwrap_or(0));
                 if key == "max_digits" {
-                    found.max_digits = count
+                    found.max_digits = count;
                 } else {
-                    found.decimal_places = count
+                    found.decimal_places = count;
                 }
                 continue;
             }

@@ -163,6 +163,7 @@ pub(super) fn compare(path: &str, expected: ExpectedContent<'_>) -> Result<Optio
 
 /// Compares a file of the right size with these bytes, with a minimum of reads, into an
 /// uninitialized buffer: clearing it would double the cost of small files.
+#[expect(clippy::large_stack_arrays, reason = "a buffer on the heap costs an allocation per file")]
 fn content_equals(file: &OwnedFd, mut expected: &[u8]) -> io::Result<bool> {
     let mut buffer = [const { MaybeUninit::<u8>::uninit() }; 64 * 1024];
     while !expected.is_empty() {
@@ -262,7 +263,7 @@ pub(super) fn remove_directory(
     target.step().map_err(error)?;
     match tree {
         RemovalMode::WithContent => {
-            walk::remove_tree(&entry.directory, entry.name).map_err(error)?
+            walk::remove_tree(&entry.directory, entry.name).map_err(error)?;
         }
         RemovalMode::OnlyIfEmpty => sys::unlinkat(&entry.directory, entry.name, AtFlags::REMOVEDIR)
             .map_err(|found| error(found.into()))?,

@@ -25,7 +25,7 @@ fn at(time: i64) -> Timestamp {
     Timestamp(time)
 }
 
-fn environment<'a>(number: u8, project: ProjectId, name: &'a str) -> NewEnvironmentRecord<'a> {
+fn environment(number: u8, project: ProjectId, name: &str) -> NewEnvironmentRecord<'_> {
     NewEnvironmentRecord {
         uuid: id_of(number),
         project,

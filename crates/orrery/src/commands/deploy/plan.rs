@@ -202,6 +202,7 @@ fn removed(known: &FxHashMap<String, ResourceState>, resources: &[Resource]) -> 
 
 /// Planned change of a resource with an unrepeatable effect that was started: `Some(None)` if it
 /// counts as done, `None` if it runs normally.
+#[expect(clippy::option_option, reason = "the three cases are documented above")]
 fn unsettled(
     resource: &Resource,
     effects: &FxHashMap<String, BegunEffect>,

@@ -46,10 +46,10 @@ impl InstallDisplay {
                     spinner.set_message(style::sanitize(text.trim()));
                 }
                 (InstallEvent::Step(text), None) if !self.json => {
-                    output::print_status(&style::sanitize(&text))
+                    output::print_status(&style::sanitize(&text));
                 }
                 (InstallEvent::Line(text), None) if self.verbose => {
-                    output::print_status(&format!("  {}", style::sanitize(&text)))
+                    output::print_status(&format!("  {}", style::sanitize(&text)));
                 }
                 _ => {}
             });

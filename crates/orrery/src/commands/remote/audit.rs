@@ -24,7 +24,7 @@ fn with_times(action: AuditAction) -> AuditAction {
             let (since, until) = (since.map(time), until.map(time));
             AuditAction::List { actor, in_environment, action, since, until, limit }
         }
-        other => other,
+        other @ AuditAction::Verify { .. } => other,
     }
 }
 

@@ -96,6 +96,7 @@ pub(super) fn properties(lines: &[(&str, String)]) -> Result<Exit, CliError> {
 }
 
 /// A time of the API in the form `2026-11-16 09:30:00Z`.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "callers map references")]
 pub(in crate::commands) fn moment(at: &Time) -> String {
     text::moment(at.0)
 }
