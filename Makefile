@@ -111,9 +111,7 @@ test-modules: build ## install, compile and test all published modules (many min
 
 dist: setup ## build the fully optimized binary for packages and benchmarks (15 minutes)
 	cargo build --profile dist -p orrery
-	objcopy --only-keep-debug $(DIST) $(DIST).debug
-	objcopy --strip-all --add-gnu-debuglink=$(DIST).debug $(DIST) $(DIST).stripped
-	mv $(DIST).stripped $(DIST)
+	.ci/split-debug $(DIST)
 
 bench: dist ## compare with the reference compiler (minutes); BENCH_FLAGS='--help' lists the options
 	python3 bench/compile/run.py --orrery $(DIST) $(BENCH_FLAGS)
