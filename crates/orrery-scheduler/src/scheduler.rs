@@ -52,7 +52,14 @@ pub struct Scheduler {
     changed: Vec<u32>,
     /// Last requested wake-up.
     requested_wakeup: Option<Timestamp>,
+    /// Resources that may be checked for invariants, saved up over events.
+    #[cfg(debug_assertions)]
+    check_credit: usize,
 }
+
+/// Resources that every event pays for in [`Scheduler::assert_invariants`].
+#[cfg(debug_assertions)]
+const CHECKED_PER_EVENT: usize = 256;
 
 impl Scheduler {
     pub fn new(settings: Settings) -> Self {
@@ -80,6 +87,8 @@ impl Scheduler {
             woken: Vec::new(),
             changed: Vec::new(),
             requested_wakeup: None,
+            #[cfg(debug_assertions)]
+            check_credit: 0,
         }
     }
 
@@ -116,6 +125,22 @@ impl Scheduler {
         self.persist(starts_at, commands);
         self.compact_timers();
         self.request_wakeup(now, commands);
+        #[cfg(debug_assertions)]
+        self.assert_invariants();
+    }
+
+    /// Panics if an invariant is broken; in debug builds only.
+    ///
+    /// A check visits every resource. Up to [`CHECKED_PER_EVENT`] of them, it runs after every
+    /// event; beyond, after so many events that it costs each of them the same.
+    #[cfg(debug_assertions)]
+    fn assert_invariants(&mut self) {
+        self.check_credit += CHECKED_PER_EVENT;
+        if self.check_credit >= self.resources.count() {
+            self.check_credit = 0;
+            let checked = self.check_invariants();
+            assert!(checked.is_ok(), "defect of the scheduler: {checked:?}");
+        }
     }
 
     /// Inserts a `Persist` of the changed states before the starts.
