@@ -98,6 +98,7 @@ impl Evaluator<'_> {
 
     pub(super) fn unit_ready(&mut self, id: u32) {
         let unit = &mut self.units[id as usize];
+        debug_assert!(unit.waiting > 0, "a unit is woken by cells that it waits for");
         unit.waiting -= 1;
         if unit.waiting == 0 {
             self.run.push_back(ReadyStep::Unit(id));

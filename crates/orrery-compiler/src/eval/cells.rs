@@ -118,6 +118,7 @@ impl Evaluator<'_> {
             return Err(self.set_twice(cell, value, origin));
         }
         let cell = &mut self.cells[at];
+        debug_assert_eq!(cell.kind, CellKind::Plain);
         cell.value = value;
         cell.origin = origin;
         cell.flags |= READY;
@@ -403,6 +404,7 @@ impl Evaluator<'_> {
         } else if count > SET_FROM {
             delayed.members.extend(member_key(value));
         }
+        debug_assert!(delayed.members.len() <= count, "more members than values");
         // Listeners added during the loop received this value when they subscribed.
         for at in 0..self.delayed_mut(cell).listeners.len() {
             let Some(&listener) = self.delayed_mut(cell).listeners.get(at) else { break };
@@ -499,6 +501,7 @@ impl Evaluator<'_> {
 
     pub(super) fn fulfil(&mut self, cell: u32) {
         let delayed = self.delayed_mut(cell);
+        debug_assert!(delayed.promises > 0, "a promise is fulfilled once");
         delayed.promises -= 1;
         if delayed.promises > 0 || self.cells[cell as usize].flags & (READY | QUEUED) != 0 {
             return;
@@ -543,6 +546,8 @@ impl Evaluator<'_> {
     }
 
     fn freeze_with(&mut self, cell: u32) {
+        debug_assert!(!self.is_ready(cell), "a cell is frozen once");
+        debug_assert_ne!(self.cells[cell as usize].kind, CellKind::Plain);
         self.cells[cell as usize].flags |= READY;
         if self.cells[cell as usize].head == NONE {
             return;
@@ -551,6 +556,7 @@ impl Evaluator<'_> {
         for unit in waiters {
             self.unit_ready(unit);
         }
+        debug_assert!(self.delayed(cell).is_none_or(|delayed| delayed.waiters.is_empty()));
     }
 
     /// Creates the cells of a new instance; those without a minimum may be complete at once.
