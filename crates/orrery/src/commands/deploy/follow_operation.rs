@@ -226,7 +226,7 @@ mod tests {
 
     fn operation(taken: bool, message: &str) -> Operation {
         let text = json!({
-            "id": uuid::Uuid::nil(), "kind": "deploy", "request": {}, "created": "", "finished": null, "outcome": null,
+            "id": uuid::Uuid::nil(), "kind": "deploy", "request": {}, "created": "2026-11-16T11:59:00.000000Z", "finished": null, "outcome": null,
             "taken": taken.then_some("2026-11-16T12:00:00.000000Z"),
             "transitioning": "yes", "transitioning_message": message, "actions": {},
         });
