@@ -1,6 +1,6 @@
 //! A project as a library: finds it, compiles it and exports its resources.
 //!
-//! Start from [`FoundProject::find`] and [`compile`], which takes one [`ProjectRequest`] and returns
+//! Start from [`FoundProject::find`] and [`compile()`], which takes one [`ProjectRequest`] and returns
 //! a [`CompiledProject`]: resources, handler code, output of the model, and all warnings and errors
 //! as values. [`collect_contents`] gathers the file contents of an upload. Facts are handed in: those
 //! of a local state behind a trait, those of a server as a [`FactSnapshot`]. The crate prints

@@ -1,7 +1,7 @@
 //! Python environments: finds interpreters, creates virtualenvs, and installs packages with pip or
 //! uv, but never the packages that Orrery replaces.
 //!
-//! Start from [`install`], which brings the virtualenv of a project into the requested state, and
+//! Start from [`install()`], which brings the virtualenv of a project into the requested state, and
 //! from [`VirtualEnvs`], the virtualenvs that handlers share. For the first, `resolve` chooses
 //! versions, [`lock`] stores them in a file of the project, and `install_locked` installs them;
 //! progress goes to a listener, and the result is an [`InstallOutcome`]. [`interpreters`] finds

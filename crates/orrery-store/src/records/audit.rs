@@ -1,7 +1,7 @@
 //! Audit log: append-only entries, each chained by a hash that covers its predecessor.
 //!
 //! Changing, inserting or deleting an entry, or truncating the beginning, breaks the chain, and
-//! [`Records::verify_audit`] finds the position. Truncation of the end can be detected only with a
+//! [`Audit::verify`] finds the position. Truncation of the end can be detected only with a
 //! copy of the chain's head stored elsewhere.
 //!
 //! Retention deletes old entries and keeps the chain intact: an entry at the end names the new
