@@ -209,6 +209,10 @@ fn interrupted() -> Result<()> {
     let project = project(&["never", "good"])?;
     let running = project.start(&["deploy"])?;
     let pid = pid_of(&project, "never0")?;
+    // Its host starts beside the first one, and must have ended its run before the interrupt.
+    until("the other is deployed", Duration::from_secs(30), || {
+        project.read("good1").is_ok_and(|text| text == "good")
+    })?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?;
     ensure!(ran.code == Some(1), "{:?}: {}", ran.code, ran.said);
