@@ -211,7 +211,7 @@ fn interrupted() -> Result<()> {
     let pid = pid_of(&project, "never0")?;
     // Its host starts beside the first one, and must have ended its run before the interrupt.
     until("the other is deployed", Duration::from_secs(30), || {
-        project.read("good1").is_ok_and(|text| text == "good")
+        Ok(project.read("good1").is_ok_and(|text| text == "good"))
     })?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?;
