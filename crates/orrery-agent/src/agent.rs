@@ -13,9 +13,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::address::GatewayAddress;
 use crate::enrolment::{EnrolmentError, renew};
 use crate::journal::{Journal, JournalError, JournalLimits};
-use crate::protocol::{Hello, Machine, PROTOCOL, Refusal, RefusalCode};
+use crate::protocol::{Hello, Machine, PROTOCOL, Refusal, RefusalCode, Welcome};
 use crate::runner::{Limits, Runner, RunnerSetup};
 use crate::session::{self, SessionEnd};
 use crate::state::{AgentIdentity, StateDirectory, StateError};
@@ -155,13 +156,16 @@ impl AgentProcess {
     }
 
     async fn serve(&self, stop: &CancellationToken) -> Result<(), AgentError> {
-        let mut failures = 0;
+        let mut failover = Failover::default();
         loop {
             let identity = self.identity();
             let key = self.certificates.state.key()?.serialize_pem();
             let config = tls::for_sessions(&identity, &key)?;
-            let end =
-                session::serve(&identity.gateway, config, self.hello(), &self.runner, stop).await;
+            let addresses = identity.addresses();
+            let gateway = failover.next(&addresses);
+            let on_welcome = |welcome: &Welcome| self.certificates.learn_gateways(welcome);
+            let (hello, runner) = (self.hello(), &self.runner);
+            let end = session::serve(gateway, config, hello, runner, on_welcome, stop).await;
             let pause = match end {
                 SessionEnd::Stopped => return Ok(()),
                 SessionEnd::Refused(refusal) if refusal.code == RefusalCode::Revoked => {
@@ -170,20 +174,20 @@ impl AgentProcess {
                     return Err(AgentError::Revoked(refusal));
                 }
                 SessionEnd::Refused(refusal) => {
-                    tracing::warn!(code = ?refusal.code, reason = refusal.reason, "session refused by the gateway");
-                    failures += 1;
+                    tracing::warn!(%gateway, code = ?refusal.code, reason = refusal.reason, "session refused by the gateway");
+                    failover.failures += 1;
                     // Two processes with one identity must not evict each other in a loop.
                     if refusal.code == RefusalCode::Superseded {
                         self.backoff.max
                     } else {
-                        self.backoff.delay(failures)
+                        self.backoff.delay(failover.failed_rounds(&addresses))
                     }
                 }
                 SessionEnd::Lost { error, welcomed } => {
-                    failures = if welcomed { 0 } else { failures + 1 };
-                    let pause = self.backoff.delay(failures);
+                    failover.failures = if welcomed { 0 } else { failover.failures + 1 };
+                    let pause = self.backoff.delay(failover.failed_rounds(&addresses));
                     let expired = identity.expires_at() <= now();
-                    tracing::warn!(error = error_chain(&error), again_in = ?pause, "no session");
+                    tracing::warn!(%gateway, error = error_chain(&error), again_in = ?pause, "no session");
                     if expired {
                         tracing::error!(
                             "the certificate of this agent has expired; create a new invitation, and join with --replace"
@@ -213,12 +217,40 @@ impl AgentProcess {
     }
 }
 
+/// Choice of the gateway for the next session: each failure moves on to the next address.
+#[derive(Debug, Default)]
+struct Failover {
+    last: Option<GatewayAddress>,
+    /// Consecutive failures.
+    failures: u32,
+}
+
+impl Failover {
+    /// The address after the last one; the first one at the start, and after its removal.
+    fn next<'a>(&mut self, addresses: &'a [GatewayAddress]) -> &'a GatewayAddress {
+        let last = self.last.as_ref();
+        let at = last.and_then(|last| addresses.iter().position(|address| address == last));
+        let chosen = &addresses[at.map_or(0, |at| (at + 1) % addresses.len())];
+        self.last = Some(chosen.clone());
+        chosen
+    }
+
+    /// Number of rounds through all addresses that failed.
+    fn failed_rounds(&self, addresses: &[GatewayAddress]) -> u32 {
+        let len = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+        self.failures / len
+    }
+}
+
 /// Identity with its certificate, and the state directory.
 #[derive(Debug)]
 struct Certificates {
     state: StateDirectory,
     identity: Mutex<AgentIdentity>,
 }
+
+/// Maximum number of stored gateway addresses.
+const GATEWAYS_MAX: usize = 64;
 
 /// Interval of checks for a due renewal.
 const RENEW_CHECK_MIN: Duration = Duration::from_secs(1);
@@ -229,15 +261,45 @@ impl Certificates {
         self.identity.lock().ignore_poison()
     }
 
+    /// Stores the addresses that the server reports, if they are new.
+    fn learn_gateways(&self, welcome: &Welcome) {
+        let parsed = welcome.gateways.iter().filter_map(|address| {
+            let parsed = address.parse::<GatewayAddress>();
+            parsed.inspect_err(|error| tracing::warn!(%error, "gateway ignored")).ok()
+        });
+        let gateways: Vec<_> = parsed.take(GATEWAYS_MAX).collect();
+        let mut identity = self.identity();
+        if gateways.is_empty() || gateways == identity.gateways {
+            return;
+        }
+        let learnt = AgentIdentity { gateways, ..identity.clone() };
+        match self.state.store_identity(&learnt) {
+            Ok(()) => *identity = learnt,
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "addresses of gateways not stored");
+            }
+        }
+    }
+
+    /// Obtains the next certificate and stores it.
+    async fn renew(&self, identity: &AgentIdentity) -> Result<AgentIdentity, EnrolmentError> {
+        let renewed = renew(&self.state.key()?, identity).await?;
+        let mut current = self.identity();
+        // A session may have reported other gateways meanwhile.
+        let renewed = AgentIdentity { gateways: current.gateways.clone(), ..renewed };
+        self.state.store_identity(&renewed)?;
+        *current = renewed.clone();
+        Ok(renewed)
+    }
+
     /// Renews the certificate when due, in a loop.
     async fn renew_loop(self: Arc<Self>) {
         loop {
             let identity = self.identity().clone();
             if identity.is_due(now()) {
-                match renew(&self.state, &identity).await {
+                match self.renew(&identity).await {
                     Ok(renewed) => {
                         tracing::info!(expires = %renewed.expires_at(), "certificate renewed");
-                        *self.identity() = renewed;
                     }
                     Err(EnrolmentError::Gateway(error)) => {
                         tracing::warn!(
@@ -264,6 +326,23 @@ impl Certificates {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_failure_moves_on_and_only_full_rounds_back_off() {
+        let addresses: Vec<GatewayAddress> =
+            ["a", "b", "c"].iter().map(|name| name.parse().unwrap()).collect();
+        let mut failover = Failover::default();
+        let mut rounds = Vec::new();
+        let mut order = String::new();
+        for _ in 0..4 {
+            order.push_str(&failover.next(&addresses).to_string()[..1]);
+            failover.failures += 1;
+            rounds.push(failover.failed_rounds(&addresses));
+        }
+        assert_eq!((order.as_str(), rounds), ("abca", vec![0, 0, 1, 1]));
+        assert_eq!(failover.next(&addresses[1..]), &addresses[1], "the last one is gone");
+        assert_eq!(failover.next(&addresses[1..2]), &addresses[1], "there is no other");
+    }
 
     #[test]
     fn delays_grow_and_are_random() {

@@ -1,5 +1,6 @@
 //! Enrolment: obtains and renews the certificate of an agent.
 
+use orrery_base::error_chain::error_chain;
 use orrery_handlers::clock::now;
 use rcgen::{CertificateParams, KeyPair};
 
@@ -115,6 +116,7 @@ async fn enrol(
         environment,
         names,
         gateway: gateway.clone(),
+        gateways: Vec::new(),
         certificate,
         ca,
         obtained: now(),
@@ -125,22 +127,28 @@ async fn enrol(
     Ok(identity)
 }
 
-/// Requests the next certificate and stores it.
+/// Requests the next certificate, from any gateway of the server.
 ///
 /// # Errors
-/// As `join`.
+/// As `join`; the last one if all gateways fail.
 pub(crate) async fn renew(
-    state: &StateDirectory,
+    key: &KeyPair,
     identity: &AgentIdentity,
 ) -> Result<AgentIdentity, EnrolmentError> {
-    let key = state.key()?;
-    let request = RenewRequest { csr: signing_request(&key)? };
-    let config = tls::for_sessions(identity, &key.serialize_pem())?;
-    let response: RenewResponse = post(&identity.gateway, config, RENEW_PATH, &request).await?;
-    let RenewResponse { certificate, ca, valid_seconds } = response;
+    let request = RenewRequest { csr: signing_request(key)? };
+    let key = key.serialize_pem();
+    let config = tls::for_sessions(identity, &key)?;
+    let mut answer = post(&identity.gateway, config.clone(), RENEW_PATH, &request).await;
+    for gateway in identity.addresses().iter().skip(1) {
+        match &answer {
+            Ok(_) | Err(GatewayRequestError::Refused(_)) => break,
+            Err(error) => tracing::debug!(error = error_chain(error), "trying another gateway"),
+        }
+        answer = post(gateway, config.clone(), RENEW_PATH, &request).await;
+    }
+    let RenewResponse { certificate, ca, valid_seconds } = answer?;
     let renewed =
         AgentIdentity { certificate, ca, valid_seconds, obtained: now(), ..identity.clone() };
-    tls::for_sessions(&renewed, &key.serialize_pem())?;
-    state.store_identity(&renewed)?;
+    tls::for_sessions(&renewed, &key)?;
     Ok(renewed)
 }

@@ -22,6 +22,9 @@ use crate::protocol::{Refusal, RefusalCode};
 /// Timeout of a connection, and of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Time to wait for a connection before another address is tried.
+pub(crate) const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Maximum size of a response, in bytes.
 const RESPONSE_MAX: usize = 1024 * 1024;
 
@@ -59,7 +62,9 @@ pub(crate) async fn connect(
         let unreachable =
             |source| GatewayRequestError::Unreachable { gateway: gateway.to_string(), source };
         let address = (gateway.host(), gateway.port());
-        let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+        let connecting = tokio::time::timeout(FAILOVER_TIMEOUT, TcpStream::connect(address)).await;
+        let timed_out = |_| Err(std::io::ErrorKind::TimedOut.into());
+        let stream = connecting.unwrap_or_else(timed_out).map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         let stream =
             IdleTimeoutStream::new(Box::new(stream), IdleTimeout::Received(REQUEST_TIMEOUT));

@@ -114,6 +114,9 @@ pub struct Welcome {
     /// Ping interval of the gateway. After three intervals without a byte, either side ends the
     /// session.
     pub heartbeat_seconds: u32,
+    /// Addresses of all gateways of the server, for failover.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
 }
 
 /// Reason for a refused session or certificate. Also the body of every error response of the

@@ -74,12 +74,13 @@ pub(crate) enum SessionEnd {
     },
 }
 
-/// Opens a session and serves it until it ends.
+/// Opens a session and serves it until it ends. `on_welcome` is called when it is open.
 pub(crate) async fn serve(
     gateway: &GatewayAddress,
     config: Arc<ClientConfig>,
     hello: Hello,
     runner: &Runner,
+    on_welcome: impl FnOnce(&Welcome),
     stop: &CancellationToken,
 ) -> SessionEnd {
     let opened = tokio::select! {
@@ -90,7 +91,10 @@ pub(crate) async fn serve(
         }
     };
     let session = match opened {
-        Ok(OpenOutcome::Welcome(session)) => session,
+        Ok(OpenOutcome::Welcome(welcome, session)) => {
+            on_welcome(&welcome);
+            session
+        }
         Ok(OpenOutcome::Refused(refusal)) => return SessionEnd::Refused(refusal),
         Err(error) => return SessionEnd::Lost { error, welcomed: false },
     };
@@ -125,7 +129,7 @@ pub(crate) async fn drain(runner: Runner) {
 }
 
 enum OpenOutcome {
-    Welcome(Box<GatewaySession>),
+    Welcome(Welcome, Box<GatewaySession>),
     Refused(Refusal),
 }
 
@@ -178,10 +182,8 @@ impl GatewaySession {
                         .0
                         .set_idle_timeout(IdleTimeout::Received(idle_limit));
                     tracing::info!(%gateway, agent = %welcome.agent, session = welcome.session, "connected");
-                    return Ok(OpenOutcome::Welcome(Box::new(GatewaySession {
-                        socket,
-                        idle_limit,
-                    })));
+                    let session = Box::new(GatewaySession { socket, idle_limit });
+                    return Ok(OpenOutcome::Welcome(welcome, session));
                 }
                 Some(ToAgent::Refuse(refusal)) => return Ok(OpenOutcome::Refused(refusal)),
                 Some(ToAgent::Ping) => socket.send(encode(&FromAgent::Pong)?).await?,

@@ -46,7 +46,11 @@ pub struct AgentIdentity {
     pub environment: Uuid,
     /// Agent names that it serves.
     pub names: Vec<String>,
+    /// The gateway that it joined at.
     pub gateway: GatewayAddress,
+    /// All gateways of the server, as its last session reported them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<GatewayAddress>,
     /// PEM.
     pub certificate: String,
     /// PEM of the CA that signs gateway certificates.
@@ -57,6 +61,12 @@ pub struct AgentIdentity {
 }
 
 impl AgentIdentity {
+    /// Addresses to connect to: the gateway that it joined at, and then the others.
+    pub fn addresses(&self) -> Vec<GatewayAddress> {
+        let others = self.gateways.iter().filter(|address| **address != self.gateway);
+        std::iter::once(&self.gateway).chain(others).cloned().collect()
+    }
+
     /// Time to renew the certificate: with a third of its validity left.
     pub fn renew_at(&self) -> Timestamp {
         self.obtained + Duration::from_secs(self.valid_seconds / 3 * 2)
@@ -254,6 +264,7 @@ mod tests {
             environment: Uuid::from_u128(2),
             names: vec!["web1".to_owned()],
             gateway: "localhost:9".parse().unwrap(),
+            gateways: Vec::new(),
             certificate: "certificate".to_owned(),
             ca: "authority".to_owned(),
             obtained: Timestamp(0),

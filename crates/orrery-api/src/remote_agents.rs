@@ -34,7 +34,7 @@ pub struct RemoteAgent {
     /// Start time of its newest session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connected: Option<Time>,
-    /// Time of its last heartbeat, with a precision of about ten seconds.
+    /// Time of its last heartbeat, with a precision of about two seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,7 @@ use super::session_registry::superseded;
 use super::{GatewayState, HEARTBEAT_MAX_AGE};
 
 /// Heartbeat interval; one statement covers all sessions.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of agents checked individually; beyond, all are checked.
 const SINGLE_CHECKS_MAX: usize = 64;
 /// Retry delay after a store error.
@@ -149,11 +149,20 @@ pub(super) async fn send(state: &GatewayState, addresses: &Addresses) -> Result<
     let ended = state.services.with_store(move |store| {
         let gateway =
             GatewayHeartbeat { uuid, address: &addresses.agents, peer_address: &addresses.peers };
-        store.gateways().record_heartbeat(&gateway, HEARTBEAT_MAX_AGE)
+        let ended = store.gateways().record_heartbeat(&gateway, HEARTBEAT_MAX_AGE)?;
+        let known = store.gateways().list(HEARTBEAT_MAX_AGE)?;
+        Ok((ended, known.into_iter().map(|gateway| gateway.address).collect::<BTreeSet<_>>()))
     });
-    if ended.await? > 0 {
+    let (ended, known) = ended.await?;
+    if ended > 0 {
         state.services.wake_up();
     }
+    state.addresses.send_if_modified(|addresses| {
+        let known: Vec<String> = known.into_iter().collect();
+        let is_new = *addresses != known;
+        *addresses = known;
+        is_new
+    });
     end_stale(state).await
 }
 

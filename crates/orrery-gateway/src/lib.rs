@@ -50,6 +50,7 @@ use orrery_roles::listener::{self, ConnectionSlots, Encryption, SlotLimits};
 use orrery_roles::services::Services;
 use orrery_roles::vault::Vault;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -68,7 +69,7 @@ use session::SILENCE_MAX;
 use tls::MutualTls;
 
 /// Age up to which a heartbeat of a gateway is valid.
-pub const HEARTBEAT_MAX_AGE: Duration = Duration::from_secs(30);
+pub const HEARTBEAT_MAX_AGE: Duration = Duration::from_secs(8);
 
 /// Idle timeout of request bodies.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -122,6 +123,8 @@ pub(crate) struct GatewayState {
     pub(crate) registry: Arc<SessionRegistry>,
     pub(crate) peers: Arc<PeerClient>,
     pub(crate) id: Uuid,
+    /// Addresses of all gateways of the server, which agents use for failover.
+    pub(crate) addresses: Arc<watch::Sender<Vec<String>>>,
     pub(crate) tls: Arc<MutualTls>,
     pub(crate) stop: CancellationToken,
     /// Running sessions.
@@ -185,6 +188,7 @@ impl GatewayRole {
             registry: Arc::clone(&registry),
             peers,
             id,
+            addresses: Arc::new(watch::Sender::new(Vec::new())),
             tls: Arc::clone(&tls),
             stop: stopping,
             sessions: tracker,

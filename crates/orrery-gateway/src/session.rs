@@ -22,9 +22,9 @@ use super::session_registry::{AttachedSession, Frame, superseded};
 use super::truncate::{truncate_machine, truncate_text};
 
 /// Heartbeat interval of sessions.
-pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Idle time after which a session is dead.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
+/// Idle time after which a session is dead. States of agents are accurate within ten seconds.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(9);
 /// Timeout of the hello message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of the hello message.
@@ -69,7 +69,8 @@ async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket)
     tracing::info!(agent = %id, names = ?agent.names, session = number, "remote agent connected");
     let heartbeat_seconds = u32::try_from(HEARTBEAT.as_secs()).unwrap_or(u32::MAX);
     let session = u64::try_from(number).unwrap_or_default();
-    let welcome = ToAgent::Welcome(Welcome { agent: id, session, heartbeat_seconds });
+    let gateways = gateway.addresses.borrow().clone();
+    let welcome = ToAgent::Welcome(Welcome { agent: id, session, heartbeat_seconds, gateways });
     let (finish, finishing) = oneshot::channel();
     let writing = write(writer, to_frame(&welcome), frames, finishing);
     let mut writing = tokio::spawn(writing);

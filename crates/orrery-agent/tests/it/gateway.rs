@@ -91,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) renewals: AtomicU32,
     /// Reads nothing in sessions.
     pub(crate) is_deaf: AtomicBool,
+    /// Addresses that it reports to agents.
+    pub(crate) gateways: Mutex<Vec<String>>,
     /// Refusal for every session, if set.
     pub(crate) refusal: Mutex<Option<Refusal>>,
     sessions: AtomicU64,
@@ -184,6 +186,7 @@ async fn run_session(
         agent: AGENT,
         session: shared.sessions.fetch_add(1, Ordering::Relaxed) + 1,
         heartbeat_seconds: shared.heartbeat_seconds.load(Ordering::Relaxed),
+        gateways: shared.gateways.lock().unwrap().clone(),
     };
     send(&mut socket, &ToAgent::Welcome(welcome)).await?;
     let (tell, mut told) = unbounded_channel();
@@ -237,6 +240,7 @@ impl Gateway {
             heartbeat_seconds: AtomicU32::new(10),
             renewals: AtomicU32::new(0),
             is_deaf: AtomicBool::new(false),
+            gateways: Mutex::default(),
             refusal: Mutex::default(),
             sessions: AtomicU64::new(0),
             talks: sender,

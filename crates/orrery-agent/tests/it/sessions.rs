@@ -9,7 +9,8 @@ use orrery_agent::protocol::{FromAgent, PROTOCOL, Refusal, RefusalCode, ToAgent}
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{
-    AgentError, AgentProcess, EnrolmentError, GatewayRequestError, ReconnectBackoff, StateDirectory,
+    AgentError, AgentProcess, EnrolmentError, GatewayAddress, GatewayRequestError,
+    ReconnectBackoff, StateDirectory,
 };
 use orrery_model::OutcomeStatus;
 use serde_json::json;
@@ -270,6 +271,65 @@ async fn a_silent_or_invalid_gateway_is_disconnected() {
         reason: "the gateway ends".to_owned(),
     }));
     assert!(session.receive().await.is_none());
+    gateway.next_session().await;
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+}
+
+/// A further address of a gateway, until it is dropped.
+struct Link {
+    address: GatewayAddress,
+    forwarding: JoinHandle<()>,
+}
+
+impl Link {
+    async fn to(gateway: std::net::SocketAddr) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let forwarding = tokio::spawn(async move {
+            let mut links = tokio::task::JoinSet::new();
+            while let Ok((mut near, _)) = listener.accept().await {
+                links.spawn(async move {
+                    let mut far = tokio::net::TcpStream::connect(gateway).await?;
+                    tokio::io::copy_bidirectional(&mut near, &mut far).await
+                });
+            }
+        });
+        Link { address, forwarding }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.forwarding.abort();
+    }
+}
+
+#[tokio::test]
+async fn an_agent_moves_to_another_gateway_and_remembers_it() {
+    let mut gateway = Gateway::start().await;
+    let (first, second) = (Link::to(gateway.address).await, Link::to(gateway.address).await);
+    let addresses = [&first, &second].map(|link| link.address.to_string());
+    *gateway.shared().gateways.lock().unwrap() = addresses.to_vec();
+    let directory = tempfile::tempdir().unwrap();
+    let state = open(directory.path());
+    orrery_agent::join(&state, &first.address, gateway.token(), None).await.unwrap();
+    drop(state);
+    let agent = RunningAgent::start(directory.path());
+    let mut session = gateway.next_session().await;
+    drop(first);
+    assert!(session.receive().await.is_none());
+    let lost = std::time::Instant::now();
+    let _session = gateway.next_session().await;
+    assert!(lost.elapsed() < Duration::from_secs(5), "{:?}", lost.elapsed());
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+    // A restarted agent knows the second gateway, though it joined at the first one.
+    let state = open(directory.path());
+    let known = state.identity().unwrap().unwrap().addresses();
+    assert_eq!(known.iter().map(ToString::to_string).collect::<Vec<_>>(), addresses);
+    drop(state);
+    let agent = RunningAgent::start(directory.path());
     gateway.next_session().await;
     agent.stop.cancel();
     agent.end().await.unwrap();
