@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{AgentProcess, GatewayAddress, ReconnectBackoff, StateDirectory};
+use orrery_agent::{AgentProcess, GatewayAddress, Policy, ReconnectBackoff, StateDirectory};
 use orrery_base::error_chain::error_chain;
 use tracing_subscriber::EnvFilter;
 
@@ -73,6 +73,10 @@ struct Run {
     #[arg(long, value_name = "COUNT", env = "ORRERY_AGENT_WORKERS", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
+    /// Policy of this machine: the types, paths, commands and users that the server may use
+    /// [default: /etc/orrery-agent/policy.toml, if it exists; otherwise everything is allowed]
+    #[arg(long, value_name = "FILE", env = "ORRERY_AGENT_POLICY", value_hint = ValueHint::FilePath)]
+    policy: Option<PathBuf>,
     /// Log filter: error, warn, info, debug, trace, or a filter expression
     #[arg(long, value_name = "LEVEL", env = "ORRERY_LOG", default_value = "info")]
     log: String,
@@ -172,7 +176,7 @@ fn join(options: Join) -> Result<(), Failure> {
 }
 
 fn run(options: Run) -> Result<(), Failure> {
-    let Run { state, workers, log, log_format } = options;
+    let Run { state, workers, policy, log, log_format } = options;
     let filter = EnvFilter::try_new(&log)?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -183,7 +187,9 @@ fn run(options: Run) -> Result<(), Failure> {
         LogFormat::Json => lines.json().init(),
     }
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
-    let agent = AgentProcess::start(state.open()?, limits, ReconnectBackoff::default())?;
+    let policy = Policy::load(policy.as_deref())?;
+    let backoff = ReconnectBackoff::default();
+    let agent = AgentProcess::start(state.open()?, limits, backoff, policy)?;
     let runtime = runtime()?;
     let served = runtime.block_on(agent.run_until_signalled(|identity| {
         // The only line on standard output: scripts wait for it.

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::address::GatewayAddress;
 use crate::enrolment::{EnrolmentError, renew};
 use crate::journal::{Journal, JournalError, JournalLimits};
+use crate::policy::Policy;
 use crate::protocol::{Hello, Machine, PROTOCOL, Refusal, RefusalCode, Welcome};
 use crate::runner::{Limits, Runner, RunnerSetup};
 use crate::session::{self, SessionEnd};
@@ -82,7 +83,7 @@ pub struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts an agent from its state directory.
+    /// Starts an agent from its state directory. Without a policy, everything is allowed.
     ///
     /// # Errors
     /// If the agent has not joined, or its state is unusable.
@@ -90,6 +91,7 @@ impl AgentProcess {
         state: StateDirectory,
         limits: Limits,
         backoff: ReconnectBackoff,
+        policy: Option<Policy>,
     ) -> Result<Self, AgentError> {
         let joined = state.identity()?;
         let identity =
@@ -100,6 +102,7 @@ impl AgentProcess {
             names: identity.names.clone(),
             registry: Registry::native(),
             target: Arc::new(LocalTarget::default().with_variables(Variables::WithoutOwn)),
+            policy: policy.map(Arc::new),
             journal,
             limits,
         });

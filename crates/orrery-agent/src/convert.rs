@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use orrery_handlers::run::{Purpose, RemoteCommand, RunOutcome};
 use orrery_handlers::target::ContentDigest;
-use orrery_handlers::{Contents, HandlerError, LocalSecrets, SecretError, SecretSource, Secrets};
+use orrery_handlers::{
+    CancelToken, Contents, HandlerError, LocalSecrets, SecretError, SecretSource, Secrets, Target,
+    resolve_on_target,
+};
 use orrery_model::{Attributes, InvalidAttributes, Outcome, Resource, SecretText};
 use uuid::Uuid;
 
@@ -99,12 +102,21 @@ impl Contents for CommandContents<'_> {
 }
 
 /// Secrets that came with a command, and those of this machine.
-pub(crate) struct CommandSecrets<'a>(pub(crate) &'a BTreeMap<String, WireSecret>);
+pub(crate) struct CommandSecrets<'a> {
+    pub(crate) sent: &'a BTreeMap<String, WireSecret>,
+    /// Target through which a policy allows to read the machine's.
+    pub(crate) confined: Option<(&'a dyn Target, &'a CancelToken)>,
+}
 
 impl Secrets for CommandSecrets<'_> {
     fn resolve(&self, reference: &SecretSource) -> Result<SecretText, SecretError> {
-        let SecretSource::Stored(name) = reference else { return LocalSecrets.resolve(reference) };
-        self.0.get(name).map(|secret| secret.0.clone()).ok_or_else(|| SecretError::Stored {
+        let SecretSource::Stored(name) = reference else {
+            return match self.confined {
+                Some((target, stop)) => resolve_on_target(reference, target, stop),
+                None => LocalSecrets.resolve(reference),
+            };
+        };
+        self.sent.get(name).map(|secret| secret.0.clone()).ok_or_else(|| SecretError::Stored {
             name: name.clone(),
             reason: "the server did not send its value".to_owned(),
         })
@@ -113,8 +125,8 @@ impl Secrets for CommandSecrets<'_> {
 
 #[cfg(test)]
 mod tests {
+    use orrery_handlers::BeforeChange;
     use orrery_handlers::run::HandlerRun;
-    use orrery_handlers::{BeforeChange, CancelToken};
     use orrery_model::{LogLevel, ResourceFlags, VersionNumber};
 
     use super::*;
@@ -155,7 +167,7 @@ mod tests {
         assert!(command.deployed_before && command.wants_announcement);
         assert!(command.deadline_ms.is_some_and(|left| (59_000..=60_000).contains(&left)));
         assert_eq!(&*command.contents["abc"].0, b"content");
-        let secrets = CommandSecrets(&command.secrets);
+        let secrets = CommandSecrets { sent: &command.secrets, confined: None };
         let known = secrets.resolve(&SecretSource::Stored("db".to_owned())).unwrap();
         assert_eq!(known.expose(), "hunter2");
         let unknown = secrets.resolve(&SecretSource::Stored("other".to_owned())).unwrap_err();

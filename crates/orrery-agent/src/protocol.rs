@@ -237,6 +237,8 @@ pub enum RejectionCode {
     UnknownType,
     /// The command is malformed, or for another environment or name.
     Unreadable,
+    /// The policy of the machine forbids it.
+    Policy,
     /// The agent cannot execute it now, for example with a full disk.
     Unable,
     #[serde(other)]

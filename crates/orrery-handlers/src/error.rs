@@ -76,6 +76,8 @@ pub enum Cause {
     NoMachine(String),
     /// Denied by the sandbox of the environment; the text has the details.
     Confined(String),
+    /// Forbidden by the policy of the machine; the text has the details.
+    Policy(String),
     /// Unexpected response of a tool or peer.
     Unexpected(String),
     Io(io::Error),
@@ -160,6 +162,9 @@ impl Cause {
             Cause::Confined(_) => {
                 "the environment runs in a sandbox on the server's machine: invite the machine as a remote agent (`orrery agent invite`), make the sandbox user the owner of the path, or see --sandbox-writable and --own-machine of `orrery server`"
             }
+            Cause::Policy(_) => {
+                "change the model, or let an administrator of the machine change its policy.toml"
+            }
             Cause::NotFound
             | Cause::TooLarge { .. }
             | Cause::TimedOut
@@ -200,7 +205,10 @@ impl fmt::Display for Cause {
             Cause::CommandNotFound => "command not found",
             Cause::TimedOut => "timed out",
             Cause::Cancelled => "cancelled",
-            Cause::NoMachine(what) | Cause::Confined(what) | Cause::Unexpected(what) => what,
+            Cause::NoMachine(what)
+            | Cause::Confined(what)
+            | Cause::Policy(what)
+            | Cause::Unexpected(what) => what,
             Cause::Io(error) => return fmt::Display::fmt(error, f),
         })
     }

@@ -30,7 +30,7 @@ pub use handler_support::HandlerSupport;
 pub use id::{InvalidId, ResourceId, VersionedId};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
 pub use paths::{PathCollision, PathIndex, flatten_path, normalize_path, path_collisions};
-pub use pattern::Pattern;
+pub use pattern::{Pattern, matches_wildcards};
 pub use pip::PipSettings;
 pub use placement::{Deployer, Enrolment, Inventory, Locality, Placement, is_local_address};
 pub use removal::{

@@ -73,7 +73,7 @@ fn contains_folded(text: &str, part: &str) -> bool {
 }
 
 /// Returns true if the whole text matches a pattern with wildcards, in its case.
-pub(crate) fn matches_wildcards(pattern: &str, text: &str) -> bool {
+pub fn matches_wildcards(pattern: &str, text: &str) -> bool {
     wildcards_match(pattern, text, |one, other| one == other)
 }
 

@@ -88,6 +88,11 @@ impl Shared {
             );
             return refuse(RejectionCode::UnknownType, text);
         }
+        let entity = resource.id.entity();
+        if self.policy.as_ref().is_some_and(|policy| !policy.allows_type(entity)) {
+            let text = format!("the policy of the machine does not list the type {entity}");
+            return refuse(RejectionCode::Policy, text);
+        }
         self.check_epoch(&command)?;
         let mut state = self.state.lock().ignore_poison();
         let full = state.active_commands.len() >= self.limits.running_max + self.limits.queued_max;

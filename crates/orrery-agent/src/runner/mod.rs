@@ -24,6 +24,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use crate::journal::Journal;
+use crate::policy::Policy;
+use crate::policy_target::PolicyTarget;
 use crate::protocol::{Command, FromAgent};
 
 /// Limits of an agent.
@@ -48,6 +50,8 @@ pub struct RunnerSetup {
     pub names: Vec<String>,
     pub registry: Registry,
     pub target: Arc<dyn Target>,
+    /// Limits what commands may do; `None` allows everything.
+    pub policy: Option<Arc<Policy>>,
     pub journal: Journal,
     pub limits: Limits,
 }
@@ -95,6 +99,7 @@ struct Shared {
     names: Vec<String>,
     registry: Registry,
     target: Arc<dyn Target>,
+    policy: Option<Arc<Policy>>,
     limits: Limits,
     /// Serializes admission across sessions.
     admission: Mutex<()>,
@@ -156,12 +161,17 @@ impl Runner {
     /// # Errors
     /// If no thread can be started.
     pub fn start(setup: RunnerSetup) -> io::Result<Self> {
-        let RunnerSetup { environment, names, registry, target, journal, limits } = setup;
+        let RunnerSetup { environment, names, registry, target, policy, journal, limits } = setup;
+        let target = match &policy {
+            Some(policy) => Arc::new(PolicyTarget::new(target, Arc::clone(policy))),
+            None => target,
+        };
         let shared = Arc::new(Shared {
             environment,
             names,
             registry,
             target,
+            policy,
             limits,
             admission: Mutex::default(),
             state: Mutex::default(),

@@ -123,7 +123,10 @@ impl Shared {
         let context = RunContext {
             cache: &target_cache,
             contents: &CommandContents(&command.contents),
-            secrets: &CommandSecrets(&command.secrets),
+            secrets: &CommandSecrets {
+                sent: &command.secrets,
+                confined: self.policy.is_some().then_some((&*self.target, &queued.stop)),
+            },
             clock: &now,
             log_level: command.log_level,
         };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orrery_agent::Policy;
 use orrery_agent::journal::{Journal, JournalLimits};
 use orrery_agent::protocol::{Command, CommandKind, CommandResult, FromAgent, WireResource};
 use orrery_agent::runner::{Limits, Runner, RunnerSetup};
@@ -128,11 +129,16 @@ impl Harness {
     }
 
     pub(crate) fn with_limits(journal: &Path, limits: Limits) -> Self {
+        Harness::with_policy(journal, limits, None)
+    }
+
+    pub(crate) fn with_policy(journal: &Path, limits: Limits, policy: Option<Policy>) -> Self {
         let runner = Runner::start(RunnerSetup {
             environment: ENVIRONMENT,
             names: vec![NAME.to_owned()],
             registry: Registry::native(),
             target: Arc::new(LocalTarget::new(Durability::None)),
+            policy: policy.map(Arc::new),
             journal: Journal::open(journal, JournalLimits::default()).unwrap(),
             limits,
         });

@@ -5,5 +5,6 @@
 
 mod commands;
 mod gateway;
+mod policy;
 mod runner;
 mod sessions;

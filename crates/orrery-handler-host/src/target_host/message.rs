@@ -411,6 +411,7 @@ enum WireCause {
     Cancelled,
     NoMachine(String),
     Confined(String),
+    Policy(String),
     Unexpected(String),
     Io(#[serde(serialize_with = "write_io", deserialize_with = "read_io")] io::Error),
 }
@@ -465,7 +466,7 @@ mod tests {
         let refused = || Cause::Io(io::Error::new(io::ErrorKind::ConnectionRefused, "no"));
         let other = || Cause::Io(io::Error::other("tls: odd"));
         let link = || Cause::ForeignLink { link: "/l".to_owned(), uid: 7 };
-        let simple: [fn() -> Cause; 22] = [
+        let simple: [fn() -> Cause; 23] = [
             || Cause::NotFound,
             || Cause::ParentMissing,
             || Cause::PermissionDenied,
@@ -486,6 +487,7 @@ mod tests {
             || Cause::Cancelled,
             || Cause::NoMachine("none".to_owned()),
             || Cause::Confined("sandbox".to_owned()),
+            || Cause::Policy("policy".to_owned()),
             || Cause::Unexpected("what".to_owned()),
             || Cause::Io(io::Error::from_raw_os_error(24)),
         ];

@@ -127,6 +127,10 @@ pub(crate) struct AgentRun {
     #[arg(long, value_name = "COUNT", env = "ORRERY_AGENT_WORKERS", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workers: u16,
+    /// Policy of this machine: the types, paths, commands and users that the server may use
+    /// [default: /etc/orrery-agent/policy.toml, if it exists; otherwise everything is allowed]
+    #[arg(long, value_name = "FILE", env = "ORRERY_AGENT_POLICY", value_hint = ValueHint::FilePath)]
+    pub(crate) policy: Option<PathBuf>,
     /// Log filter: error, warn, info, debug, trace, or a filter expression
     #[arg(long, value_name = "LEVEL", env = "ORRERY_LOG", default_value = "info")]
     pub(crate) log: String,

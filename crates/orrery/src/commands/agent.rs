@@ -4,7 +4,7 @@ use std::error::Error;
 
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{AgentProcess, ReconnectBackoff, StateDirectory};
+use orrery_agent::{AgentProcess, Policy, ReconnectBackoff, StateDirectory};
 use orrery_base::error_chain::error_chain;
 use orrery_server::telemetry;
 use serde_json::json;
@@ -66,7 +66,7 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> 
 }
 
 pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
-    let AgentRun { state, workers, log, log_format } = options;
+    let AgentRun { state, workers, policy, log, log_format } = options;
     let format = match log_format {
         Some(LogFormat::Json) => telemetry::LogFormat::Json,
         _ => telemetry::LogFormat::Text,
@@ -75,7 +75,9 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     let _telemetry =
         started.map_err(|error| CliError::new(format!("--log: {}", error_chain(&error))))?;
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
-    let agent = AgentProcess::start(state.open()?, limits, ReconnectBackoff::default());
+    let policy = Policy::load(policy.as_deref()).map_err(|error| CliError::from_error(&error))?;
+    let backoff = ReconnectBackoff::default();
+    let agent = AgentProcess::start(state.open()?, limits, backoff, policy);
     let agent = agent.map_err(|error| CliError::from_error(&error))?;
     let runtime = runtime()?;
     let served = runtime.block_on(agent.run_until_signalled(|identity| {
