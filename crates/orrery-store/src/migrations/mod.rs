@@ -2,7 +2,7 @@
 //! from them.
 
 /// Migrations by number. Released migrations never change.
-pub(crate) const MIGRATIONS: [&str; 15] = [
+pub(crate) const MIGRATIONS: [&str; 16] = [
     include_str!("0001_initial.sql"),
     include_str!("0002_server_records.sql"),
     include_str!("0003_idempotency_acted.sql"),
@@ -18,6 +18,7 @@ pub(crate) const MIGRATIONS: [&str; 15] = [
     include_str!("0013_familiar_networks.sql"),
     include_str!("0014_content_claims.sql"),
     include_str!("0015_cluster_documents.sql"),
+    include_str!("0016_unclaimed_revisions.sql"),
 ];
 
 pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;

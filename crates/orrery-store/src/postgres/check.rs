@@ -4,7 +4,7 @@ use super::transaction::Tx;
 use crate::Result;
 
 /// Problems, each with a query that counts its occurrences.
-const PROBLEMS: [(&str, &str); 8] = [
+const PROBLEMS: [(&str, &str); 9] = [
     (
         "resources point to revisions that do not exist or belong to other resources",
         "SELECT count(*) FROM resource LEFT JOIN revision ON revision.id = resource.head \
@@ -13,7 +13,9 @@ const PROBLEMS: [(&str, &str); 8] = [
     ),
     (
         "resources point to ended revisions",
-        "SELECT count(*) FROM resource JOIN ended ON ended.revision = resource.head",
+        "SELECT count(*) FROM resource JOIN ended ON ended.revision = resource.head \
+         WHERE NOT EXISTS (SELECT 1 FROM unclaimed \
+             WHERE unclaimed.environment = ended.environment AND unclaimed.step = ended.until)",
     ),
     (
         "resources are not in the set of their revision",
@@ -25,11 +27,17 @@ const PROBLEMS: [(&str, &str); 8] = [
         "SELECT count(*) FROM resource WHERE (head IS NULL) <> (digest IS NULL)",
     ),
     (
+        "resources are not marked as absent as they are",
+        "SELECT count(*) FROM resource WHERE absent <> (head IS NULL)",
+    ),
+    (
         "open revisions belong to no resource",
         "SELECT count(*) FROM revision LEFT JOIN resource ON resource.head = revision.id \
          AND resource.id = revision.resource \
          WHERE resource.id IS NULL \
-         AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.revision = revision.id)",
+         AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.revision = revision.id) \
+         AND NOT EXISTS (SELECT 1 FROM unclaimed WHERE revision.id >= unclaimed.first_revision \
+             AND revision.id < unclaimed.end_revision)",
     ),
     (
         "ended revisions do not exist, belong to another resource, or end before they begin",

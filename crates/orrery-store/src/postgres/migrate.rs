@@ -22,6 +22,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0013_familiar_networks.sql"),
     include_str!("extras/0014_content_claims.sql"),
     include_str!("extras/0015_cluster_documents.sql"),
+    include_str!("extras/0016_unclaimed_revisions.sql"),
 ];
 
 /// Oldest server version with all functions that this program uses.

@@ -9,7 +9,7 @@
 //! | `pool`, `connection` | connections, statements, errors |
 //! | `transaction` | transactions with retries; entries of the change feed |
 //! | `migrate` | the schema |
-//! | `compare`, `put`, `read`, `release`, `retention` | versions |
+//! | `compare`, `put`, `revisions`, `read`, `release`, `retention` | versions |
 //! | `leases` | leases of environments |
 //! | `engine` | states, results |
 //! | `query` | lists, counts, logs |
@@ -35,6 +35,7 @@ mod query;
 mod read;
 mod release;
 mod retention;
+mod revisions;
 mod sql;
 #[cfg(test)]
 mod tests;
@@ -214,8 +215,9 @@ impl Backend for PostgresStore {
     ) -> Result<PutOutcome> {
         let given = SortedInput::new(version.resources)?;
         let files = self.read_once(|tx| put::intern_files(tx, version.resources))?;
+        let pool = self.pool();
         let stored =
-            self.transact(|tx| put::put_version(tx, environment, version, &given, &files))?;
+            self.transact(|tx| put::put_version(tx, pool, environment, version, &given, &files))?;
         self.analyze_if_grown(stored.added + stored.changed);
         Ok(stored)
     }

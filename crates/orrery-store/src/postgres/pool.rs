@@ -149,6 +149,22 @@ impl Pool {
         }
     }
 
+    /// A connection, if one is idle or can be opened without waiting for other users.
+    pub(super) fn try_acquire(&self) -> Option<PooledConnection<'_>> {
+        let mut state = self.lock();
+        if let Some(connection) = state.idle.pop() {
+            return Some(PooledConnection { pool: self, connection: Some(connection) });
+        }
+        if state.open == self.size {
+            return None;
+        }
+        state.open += 1;
+        drop(state);
+        let mut pooled = PooledConnection { pool: self, connection: None };
+        pooled.connection = Some(self.connect().ok()?);
+        Some(pooled)
+    }
+
     /// A connection, and true if it was opened just now.
     fn acquire_any(&self) -> Result<(PooledConnection<'_>, bool)> {
         let began = monotonic();

@@ -6,9 +6,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::compare;
 use super::environments::lock_environment;
+use super::pool::Pool;
+use super::revisions::{NewRevisions, UnclaimedRevisions, delete_unclaimed, set_of};
 use super::transaction::Tx;
 use super::{engine, parameters};
-use crate::encoding::{flags_code, pack_keys, unsigned, version_number_from};
+use crate::encoding::{pack_keys, unsigned, version_number_from};
 use crate::records::bind_project;
 use crate::sql::RowExt as _;
 use crate::version_delta::{SortedInput, VersionDelta, check_base, digest};
@@ -19,6 +21,7 @@ const CHUNK: usize = 5_000;
 
 pub(super) fn put_version(
     tx: &mut Tx<'_>,
+    pool: &Pool,
     environment: EnvironmentKey,
     new: &NewVersion<'_>,
     given: &SortedInput<'_>,
@@ -45,6 +48,7 @@ pub(super) fn put_version(
         return Ok(PutOutcome { number, created: false, keys, added, changed, removed, total });
     }
 
+    delete_unclaimed(tx, environment)?;
     let number = choose_number(tx, environment, new.number)?;
     let step = tx.allocate_numbers("step", 1)?;
     let added = delta.created.len() + delta.readded.len();
@@ -54,7 +58,7 @@ pub(super) fn put_version(
     write_new_names(tx, environment, given, &mut delta)?;
     let partial = matches!(new.scope, PutScope::Sets(_));
     let writer = RevisionWriter { environment, step, given, files, partial, delta: &delta };
-    writer.write(tx, first)?;
+    let unclaimed = writer.write(tx, pool, first)?;
 
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let before = newest.map_or(0, |(_, total)| i64::try_from(total).unwrap_or(i64::MAX));
@@ -81,6 +85,9 @@ pub(super) fn put_version(
         ],
     )?;
     parameters::put_unknowns(tx, environment, number, new.unknowns)?;
+    if let Some(unclaimed) = unclaimed {
+        unclaimed.claim(tx)?;
+    }
     tx.record_change(environment, "version", &number.to_string());
     Ok(PutOutcome {
         number,
@@ -178,11 +185,6 @@ impl SourceColumns {
     }
 }
 
-/// The number of a resource's set; the shared one is 0.
-fn set_of(resource: &Resource, sets: &FxHashMap<String, i64>) -> Option<i64> {
-    resource.set.as_deref().map_or(Some(0), |set| sets.get(set).copied())
-}
-
 /// The number of the file, the line and the column.
 fn source_columns(
     resource: &Resource,
@@ -261,47 +263,61 @@ struct RevisionWriter<'a> {
 }
 
 impl RevisionWriter<'_> {
-    /// Writes revisions from the number `first` on.
-    fn write(&self, tx: &mut Tx<'_>, first: i64) -> Result<()> {
-        self.close_revisions(tx)?;
-        let sets = self.intern_sets(tx)?;
+    /// Writes revisions from the number `first` on. Those that it returns are not part of the
+    /// version yet.
+    fn write<'p>(
+        &self,
+        tx: &mut Tx<'_>,
+        pool: &'p Pool,
+        first: i64,
+    ) -> Result<Option<UnclaimedRevisions<'p>>> {
+        self.write_removed(tx)?;
+        let sets = &self.intern_sets(tx)?;
         let staying = self.find_retained(tx)?;
         let indexes: Vec<usize> = self.delta.with_new_revision().collect();
-        let (created, existing) = indexes.split_at(self.delta.created.len());
-        self.write_revisions(tx, &indexes, first, &sets, &staying)?;
-        self.write_names(tx, created, first, &sets)?;
-        let mut revision = first + i64::try_from(created.len()).unwrap_or(i64::MAX);
-        for existing in existing.chunks(CHUNK) {
-            self.write_heads(tx, existing, revision, &sets)?;
-            revision += i64::try_from(existing.len()).unwrap_or(i64::MAX);
-        }
-        Ok(())
+        let requires: Vec<Option<Vec<u8>>> = indexes
+            .iter()
+            .map(|index| self.pack_requires(&self.given.resources[*index], &staying))
+            .collect::<Result<_>>()?;
+        let revisions = NewRevisions {
+            environment: self.environment,
+            step: self.step,
+            first,
+            resources: self.given.resources,
+            indexes: &indexes,
+            keys: &self.delta.keys,
+            sets,
+            requires: &requires,
+            ended: &self.ended_revisions(),
+        };
+        revisions.copy_beside(tx, pool, |tx| {
+            let (created, existing) = indexes.split_at(self.delta.created.len());
+            self.write_names(tx, created, first, sets)?;
+            let mut revision = first + i64::try_from(created.len()).unwrap_or(i64::MAX);
+            for existing in existing.chunks(CHUNK) {
+                self.write_heads(tx, existing, revision, sets)?;
+                revision += i64::try_from(existing.len()).unwrap_or(i64::MAX);
+            }
+            Ok(())
+        })
     }
 
-    /// Ends replaced and removed revisions with this step.
-    fn close_revisions(&self, tx: &mut Tx<'_>) -> Result<()> {
+    /// Replaced and removed revisions with their resources, in the order of the table's key.
+    fn ended_revisions(&self) -> Vec<(i64, i64)> {
         let replaced =
-            self.delta.changed.iter().map(|(index, head)| (self.delta.keys[*index], *head));
-        let mut ended: Vec<(i64, i64)> =
-            self.delta.removed.iter().copied().chain(replaced).collect();
-        // In the order of the table's key.
-        ended.sort_unstable_by_key(|(_, revision)| *revision);
-        if !ended.is_empty() {
-            tx.copy(
-                "ended (environment, until, revision, resource)",
-                &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
-                |rows| {
-                    for (key, revision) in &ended {
-                        rows.write(&[&self.environment.0, &self.step, revision, key])?;
-                    }
-                    Ok(())
-                },
-            )?;
-        }
+            self.delta.changed.iter().map(|(index, head)| (*head, self.delta.keys[*index]));
+        let removed = self.delta.removed.iter().map(|(key, head)| (*head, *key));
+        let mut ended: Vec<(i64, i64)> = removed.chain(replaced).collect();
+        ended.sort_unstable_by_key(|(revision, _)| *revision);
+        ended
+    }
+
+    /// Takes the revision from removed resources.
+    fn write_removed(&self, tx: &mut Tx<'_>) -> Result<()> {
         for removed in self.delta.removed.chunks(CHUNK) {
             let keys: Vec<i64> = removed.iter().map(|(key, _)| *key).collect();
-            let sql = "UPDATE resource SET head = NULL, digest = NULL, resource_set = 0 \
-                 WHERE id = ANY($1)";
+            let sql = "UPDATE resource SET head = NULL, digest = NULL, resource_set = 0, \
+                 absent = true WHERE id = ANY($1)";
             tx.execute(sql, &[&keys])?;
         }
         Ok(())
@@ -347,52 +363,6 @@ impl RevisionWriter<'_> {
             staying.extend(rows.iter().map(|row| (row.get(0), row.get(1))));
         }
         Ok(staying)
-    }
-
-    fn write_revisions(
-        &self,
-        tx: &mut Tx<'_>,
-        indexes: &[usize],
-        first: i64,
-        sets: &FxHashMap<String, i64>,
-        staying: &FxHashMap<String, i64>,
-    ) -> Result<()> {
-        let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
-        let requires: Vec<Option<Vec<u8>>> = resources()
-            .map(|resource| self.pack_requires(resource, staying))
-            .collect::<Result<_>>()?;
-        tx.copy(
-            "revision (id, environment, resource, since, resource_set, flags, hash, attributes, \
-             requires)",
-            &[
-                Type::INT8,
-                Type::INT8,
-                Type::INT8,
-                Type::INT8,
-                Type::INT8,
-                Type::INT8,
-                Type::BYTEA,
-                Type::TEXT,
-                Type::BYTEA,
-            ],
-            |rows| {
-                for ((revision, index), requires) in (first..).zip(indexes).zip(&requires) {
-                    let resource = &self.given.resources[*index];
-                    rows.write(&[
-                        &revision,
-                        &self.environment.0,
-                        &self.delta.keys[*index],
-                        &self.step,
-                        &set_of(resource, sets),
-                        &flags_code(resource.flags),
-                        &&resource.hash.0[..],
-                        &resource.attributes.as_str(),
-                        requires,
-                    ])?;
-                }
-                Ok(())
-            },
-        )
     }
 
     /// Inserts new resources with their revisions.
@@ -457,7 +427,7 @@ impl RevisionWriter<'_> {
         resources().for_each(|resource| places.add(resource, self.files));
         let sql = "UPDATE resource SET head = $1::bigint - 1 + r.place, digest = r.digest, \
              source_file = r.file, source_line = r.line, source_column = r.col, \
-             resource_set = r.resource_set \
+             resource_set = r.resource_set, absent = false \
              FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], \
              $7::bigint[]) WITH ORDINALITY \
              AS r (id, digest, file, line, col, resource_set, place) WHERE resource.id = r.id";

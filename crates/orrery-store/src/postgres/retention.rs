@@ -6,6 +6,7 @@ use super::engine::processed_version;
 use super::environments::lock_environment;
 use super::read::{find_version, load_revisions, read_names, versions};
 use super::release::newest_released;
+use super::revisions::delete_unclaimed;
 use super::transaction::Tx;
 use crate::records::versions_subject;
 use crate::version_delta::digest;
@@ -24,7 +25,8 @@ fn is_in_use(tx: &mut Tx<'_>, environment: EnvironmentKey, number: VersionNumber
 fn lock_for_deletion(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<()> {
     lock_environment(tx, environment)?;
     tx.execute("SELECT 1 FROM lease WHERE environment = $1 FOR UPDATE", &[&environment.0])?;
-    tx.prefer_index_scans()
+    tx.prefer_index_scans()?;
+    delete_unclaimed(tx, environment)
 }
 
 pub(super) fn delete_version(
@@ -110,7 +112,8 @@ fn undo_newest(tx: &mut Tx<'_>, environment: EnvironmentKey, before: i64) -> Res
          AND revision.id < step.end_revision RETURNING revision.id, revision.resource), \
          forgotten AS (DELETE FROM ended USING gone WHERE ended.resource = gone.resource \
          AND ended.revision = gone.id) \
-         UPDATE resource SET head = NULL, digest = NULL, resource_set = 0 FROM gone \
+         UPDATE resource SET head = NULL, digest = NULL, resource_set = 0, absent = true \
+         FROM gone \
          WHERE resource.id = gone.resource AND resource.head = gone.id",
         &[&environment.0, &before],
     )?;
@@ -132,7 +135,7 @@ fn undo_newest(tx: &mut Tx<'_>, environment: EnvironmentKey, before: i64) -> Res
             .collect();
         tx.execute(
             "UPDATE resource SET head = r.head, digest = r.digest, \
-             resource_set = revision.resource_set \
+             resource_set = revision.resource_set, absent = false \
              FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS r (id, head, digest) \
              JOIN revision ON revision.id = r.head WHERE resource.id = r.id",
             &[&keys, &revisions, &digests],

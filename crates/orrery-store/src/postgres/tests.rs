@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orrery_model::Timestamp;
+use orrery_model::{Attributes, Resource, Timestamp};
 use orrery_testing::{Postgres, TestDatabase};
 
 use super::PostgresStore;
@@ -10,7 +10,10 @@ use crate::backend::Backend;
 use crate::records::put_then;
 use crate::sql::{Database as _, values};
 use crate::sqlite::SqliteStore;
-use crate::{Holder, LeaseRequest, NewParameter, ParameterSource, StoreError};
+use crate::{
+    EnvironmentKey, Holder, LeaseRequest, NewParameter, NewVersion, ParameterSource, PutOutcome,
+    PutScope, StoreError,
+};
 
 fn open(database: &TestDatabase) -> PostgresStore {
     PostgresStore::open(&database.url(), &holder()).unwrap()
@@ -197,4 +200,71 @@ fn assert_atomic_consequence(backend: &dyn Backend) {
 fn the_consequence_of_a_value_is_committed_with_it() {
     assert_atomic_consequence(&SqliteStore::in_memory().unwrap());
     assert_atomic_consequence(&open(&Postgres::shared().database()));
+}
+
+fn put(store: &PostgresStore, environment: EnvironmentKey, value: u32) -> PutOutcome {
+    let resources: Vec<Resource> = (0..10)
+        .map(|number| {
+            let id = format!("t::R[a,name={number}]").parse().unwrap();
+            let attributes = Attributes::parse(&format!(r#"{{"value":{value}}}"#)).unwrap();
+            Resource::new(id, attributes, Vec::new())
+        })
+        .collect();
+    let version = NewVersion {
+        number: None,
+        made_at: Timestamp(1),
+        info: &serde_json::Value::Null,
+        scope: PutScope::All,
+        resources: &resources,
+        base: None,
+        unknowns: &[],
+        released: false,
+        only_if_changed: false,
+        lease: None,
+        project: None,
+    };
+    store.put_version(environment, &version).unwrap()
+}
+
+/// The second connection of a put commits first; the process may end before the other one does.
+#[test]
+fn revisions_of_a_put_that_failed_are_deleted_by_the_next_one() {
+    let database = Postgres::shared().database();
+    let store = open(&database);
+    let environment = store.default_environment().unwrap();
+    put(&store, environment, 1);
+    let mut other = database.connect();
+    let count = |other: &mut postgres::Client, table: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM {table}");
+        other.query_one(&sql, &[]).unwrap().get(0)
+    };
+    assert_eq!(count(&mut other, "unclaimed"), 0);
+    other
+        .batch_execute(
+            "INSERT INTO revision (id, environment, resource, since, resource_set, flags, hash, \
+                 attributes) SELECT 1000 + id, environment, resource, 99, 0, 0, hash, attributes \
+                 FROM revision; \
+             INSERT INTO ended (environment, until, revision, resource) \
+                 SELECT environment, 99, head, id FROM resource; \
+             INSERT INTO unclaimed (environment, step, first_revision, end_revision) \
+                 SELECT environment, 99, min(id), max(id) + 1 FROM revision WHERE since = 99 \
+                 GROUP BY environment",
+        )
+        .unwrap();
+    assert_eq!(store.check().unwrap(), Vec::<String>::new());
+    assert_eq!(put(&store, environment, 2).changed, 10);
+    assert_eq!(count(&mut other, "unclaimed"), 0);
+    assert_eq!(count(&mut other, "revision"), 20);
+    assert_eq!(count(&mut other, "ended"), 10);
+    assert_eq!(store.check().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn a_put_needs_no_second_connection() {
+    let database = Postgres::shared().database();
+    let store = PostgresStore::open_with_pool_size(&database.url(), &holder(), 1).unwrap();
+    let environment = store.default_environment().unwrap();
+    assert_eq!(put(&store, environment, 1).added, 10);
+    assert_eq!(put(&store, environment, 2).changed, 10);
+    assert_eq!(store.check().unwrap(), Vec::<String>::new());
 }

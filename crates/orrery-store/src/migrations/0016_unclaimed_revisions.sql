@@ -1,0 +1,1 @@
+-- Nothing: PostgreSQL alone writes the revisions of a version on a connection of their own.
