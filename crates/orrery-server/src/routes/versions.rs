@@ -47,6 +47,15 @@ impl ReleaseContext {
         environment: &EnvironmentRecord,
     ) -> Result<Self, StoreError> {
         let versions = store.versions().list(environment.key)?;
+        Self::with_versions(store, caller, environment, &versions)
+    }
+
+    fn with_versions(
+        store: &Store,
+        caller: Caller,
+        environment: &EnvironmentRecord,
+        versions: &[VersionInfo],
+    ) -> Result<Self, StoreError> {
         let released = versions.iter().filter(|version| version.released);
         Ok(ReleaseContext {
             caller,
@@ -114,8 +123,10 @@ fn read_summary(
     environment: &EnvironmentRecord,
     number: VersionNumber,
 ) -> Result<VersionSummary, StoreError> {
-    let info = version_info(store, environment.key, number)?;
-    Ok(ReleaseContext::read(store, caller, environment)?.summarize(environment, info))
+    let versions = store.versions().list(environment.key)?;
+    let context = ReleaseContext::with_versions(store, caller, environment, &versions)?;
+    let info = versions.into_iter().find(|info| info.number == number);
+    Ok(context.summarize(environment, info.ok_or(StoreError::NoVersion(number))?))
 }
 
 /// Runs work that returns `ServerError`, with the store, on a blocking thread.
@@ -170,9 +181,12 @@ fn unmanaged(
     stored: VersionNumber,
 ) -> Result<UnmanagedResources, StoreError> {
     let mut found = store.resources().unmanaged(environment.key, RemovalScope::Unmanaged)?;
+    if found.is_empty() {
+        return Ok(UnmanagedResources::default());
+    }
     let versions = store.versions().list(environment.key)?;
     let released = versions.iter().rev().find(|version| version.released);
-    if let Some(released) = released.filter(|one| one.number != stored && !found.is_empty()) {
+    if let Some(released) = released.filter(|one| one.number != stored) {
         let mut managed = BTreeSet::new();
         store.versions().read(environment.key, released.number, &mut |row| {
             managed.insert(row.id.to_owned());

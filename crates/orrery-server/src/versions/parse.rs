@@ -1,6 +1,7 @@
 //! Parsing of uploaded versions.
 
 use orrery_api::{FieldProblem, ResourceUpload, UnknownUpload};
+use orrery_base::thread::run_both;
 use orrery_model::{Resource, ResourceFlags, ResourceId, Source};
 use orrery_store::UndefinedParameter;
 use serde::Deserialize;
@@ -17,19 +18,9 @@ pub(crate) fn parse_upload(
     given: Vec<ResourceUpload>,
     given_unknowns: &[UnknownUpload],
 ) -> Result<(Vec<Resource>, Vec<UndefinedParameter>), Vec<FieldProblem>> {
-    let mut problems = Vec::new();
-    let mut resources = Vec::with_capacity(given.len());
-    for (at, given) in given.into_iter().enumerate() {
-        match resource(given) {
-            Ok(resource) => resources.push(resource),
-            Err((field, reason)) => {
-                let name = format!("resources[{at}].{field}");
-                problems.push(FieldProblem { name, reason });
-            }
-        }
-        if problems.len() >= PROBLEMS_MAX {
-            return Err(problems);
-        }
+    let (resources, mut problems) = parse_resources(given);
+    if problems.len() >= PROBLEMS_MAX {
+        return Err(problems);
     }
     let mut unknowns = Vec::with_capacity(given_unknowns.len());
     for (at, given) in given_unknowns.iter().enumerate() {
@@ -43,8 +34,48 @@ pub(crate) fn parse_upload(
     if !problems.is_empty() {
         return Err(problems);
     }
-    resources.sort_unstable_by(|one, other| one.id.cmp(&other.id));
     Ok((resources, unknowns))
+}
+
+/// Number of resources from which a second thread pays.
+const PARALLEL_MIN: usize = 2_000;
+
+/// Parses resources, large numbers of them on two threads. Returns them sorted by id, and the first
+/// problems.
+fn parse_resources(mut given: Vec<ResourceUpload>) -> (Vec<Resource>, Vec<FieldProblem>) {
+    if given.len() < PARALLEL_MIN {
+        return parse_part(given, 0);
+    }
+    let middle = given.len() / 2;
+    let rest = given.split_off(middle);
+    let ((mut resources, mut problems), (others, more)) =
+        run_both("parse", || parse_part(given, 0), || parse_part(rest, middle));
+    resources.extend(others);
+    problems.extend(more);
+    problems.truncate(PROBLEMS_MAX);
+    // Both parts are sorted, which a stable sort makes use of.
+    resources.sort_by(|one, other| one.id.cmp(&other.id));
+    (resources, problems)
+}
+
+/// Parses the resources from the number `first` on.
+fn parse_part(given: Vec<ResourceUpload>, first: usize) -> (Vec<Resource>, Vec<FieldProblem>) {
+    let mut problems = Vec::new();
+    let mut resources = Vec::with_capacity(given.len());
+    for (at, given) in (first..).zip(given) {
+        match resource(given) {
+            Ok(resource) => resources.push(resource),
+            Err((field, reason)) => {
+                let name = format!("resources[{at}].{field}");
+                problems.push(FieldProblem { name, reason });
+            }
+        }
+        if problems.len() >= PROBLEMS_MAX {
+            break;
+        }
+    }
+    resources.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+    (resources, problems)
 }
 
 fn id(text: &str) -> Result<ResourceId, String> {
@@ -115,6 +146,28 @@ mod tests {
         assert!(resources[1].flags.send_event && resources[1].flags.receive_events);
         assert_eq!(resources[1].set.as_deref(), Some("one"));
         assert_eq!(unknowns[0].name, "ip");
+    }
+
+    #[test]
+    fn many_resources_are_parsed_as_few_are() {
+        let count = PARALLEL_MIN + 1;
+        let upload = |wrong: &[usize]| -> Vec<ResourceUpload> {
+            let ids = (0..count).map(|at| match wrong.contains(&at) {
+                true => "nonsense".to_owned(),
+                false => format!("t::R[a,name={}]", at * 7_919 % count),
+            });
+            ids.map(|id| serde_json::from_value(json!({"id": id, "attributes": {}})).unwrap())
+                .collect()
+        };
+        let (resources, _) = parse_upload(upload(&[]), &[]).unwrap();
+        assert_eq!(resources.len(), count);
+        assert!(resources.is_sorted_by(|one, other| one.id < other.id));
+        let wrong = [3, count / 2, count - 1];
+        let problems = parse_upload(upload(&wrong), &[]).unwrap_err();
+        let places: Vec<String> = problems.into_iter().map(|one| one.name).collect();
+        assert_eq!(places, wrong.map(|at| format!("resources[{at}].id")));
+        let all: Vec<usize> = (0..count).collect();
+        assert_eq!(parse_upload(upload(&all), &[]).unwrap_err().len(), PROBLEMS_MAX);
     }
 
     #[test]

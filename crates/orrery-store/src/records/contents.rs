@@ -104,11 +104,37 @@ pub struct CollectionSummary {
     pub in_use: u64,
 }
 
+/// Length of a SHA-1 in hexadecimal digits.
+const HEX_LENGTH: usize = 40;
+
 /// Every SHA-1 that a text mentions: forty hexadecimal digits in a row.
+///
+/// Examines one byte of forty, and its neighbours if it is a digit: this runs over all attributes
+/// of a version.
 pub fn mentioned_hashes(text: &str) -> impl Iterator<Item = ContentHash> + '_ {
-    let words = text.as_bytes().split(|byte| !byte.is_ascii_hexdigit());
-    let words = words.filter(|word| word.len() == 40);
-    words.filter_map(|word| ContentHash::from_hex(std::str::from_utf8(word).ok()?))
+    let bytes = text.as_bytes();
+    let is_other = |byte: &u8| !byte.is_ascii_hexdigit();
+    // No digit is before this position.
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while let Some(last) = bytes.get(at + HEX_LENGTH - 1) {
+            if is_other(last) {
+                at += HEX_LENGTH;
+                continue;
+            }
+            let before = bytes[at..at + HEX_LENGTH].iter().rposition(is_other);
+            let start = before.map_or(at, |before| at + before + 1);
+            let rest = &bytes[at + HEX_LENGTH..];
+            let end = at + HEX_LENGTH + rest.iter().position(is_other).unwrap_or(rest.len());
+            at = end + 1;
+            if end - start == HEX_LENGTH
+                && let Some(hash) = ContentHash::from_hex(&text[start..end])
+            {
+                return Some(hash);
+            }
+        }
+        None
+    })
 }
 
 fn hash_of(row: &dyn Row) -> Result<ContentHash> {
@@ -446,5 +472,26 @@ impl Contents<'_> {
     /// Database errors.
     pub fn get(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>> {
         self.backend().file(hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forty_digits_are_found_wherever_they_are() {
+        let (one, other) = ("0123456789abcdef0123456789ABCDEF01234567", "f".repeat(40));
+        for before in 0..85 {
+            for between in 1..45 {
+                let text = format!("{}{one}{}{other}", "-".repeat(before), "x".repeat(between));
+                let found: Vec<_> = mentioned_hashes(&text).collect();
+                let expected = [one, &*other].map(|hex| ContentHash::from_hex(hex).unwrap());
+                assert_eq!(found, expected, "{text}");
+            }
+            let digits = "a".repeat(before);
+            let found = mentioned_hashes(&format!("é{digits}é")).count();
+            assert_eq!(found, usize::from(before == 40), "{digits}");
+        }
     }
 }
