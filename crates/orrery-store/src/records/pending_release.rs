@@ -56,14 +56,13 @@ pub(crate) fn is_removing_sql(environment: &str) -> String {
 }
 
 /// SQL expression for the stage of a removal: 1 if the newest version removes the resource, 2 if it
-/// was removed and no version has it any more, or else 0.
+/// was removed and no version has it any more, or else 0. If the resource has a head, `revision` is
+/// that revision. Few revisions are removals, so the version is seldom looked up.
 pub(crate) fn removal_code_sql(environment: &str) -> String {
     let is_removing = is_removing_sql(environment);
     format!(
         "CASE WHEN resource.head IS NULL THEN CASE WHEN {MAY_EXIST_SQL} THEN 0 ELSE 2 END \
-         WHEN {is_removing} = 1 THEN coalesce((SELECT CASE WHEN (leaving.flags & {REMOVAL}) <> 0 \
-         THEN 1 ELSE 0 END FROM revision AS leaving WHERE leaving.id = resource.head), 0) \
-         ELSE 0 END"
+         WHEN (revision.flags & {REMOVAL}) <> 0 THEN {is_removing} ELSE 0 END"
     )
 }
 
