@@ -5,6 +5,8 @@
 //! are microseconds, ids are blobs of 16 bytes. Operations that must be fast for a million rows are
 //! written for each database separately.
 
+use std::pin::Pin;
+
 use orrery_model::{Id, Timestamp};
 
 use crate::{Lease, NewChange, Result, StoreError};
@@ -57,11 +59,27 @@ pub(crate) trait Sql {
     fn record_change(&mut self, note: &NewChange<'_>) -> Result<()>;
 }
 
+/// Outcome of an asynchronous read: false if nothing was read, because only blocking reads work.
+pub(crate) type AsyncVisit<'a> = Pin<Box<dyn Future<Output = Result<bool>> + Send + 'a>>;
+
+/// Visitor of the rows of an asynchronous read.
+pub(crate) type AsyncVisitor<'a> = dyn FnMut(&dyn Row) -> Result<()> + Send + 'a;
+
 /// Runs transactions. The database may run a transaction more than once, so its work must have no
 /// effect that a rollback does not undo.
 pub(crate) trait Database {
     /// Runs `work` on one snapshot of the database.
     fn read_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
+    /// Visits the rows of a single statement without blocking the thread. By default, only blocking
+    /// reads work.
+    fn visit_async<'a>(
+        &'a self,
+        _sql: &'a str,
+        _values: &'a [SqlValue<'a>],
+        _each: &'a mut AsyncVisitor<'a>,
+    ) -> AsyncVisit<'a> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
     /// Newest settled sequence number of the change feed: every later change has a greater number,
     /// whichever transaction writes it. Read it before the feed.
     fn settled_change(&self) -> Result<i64>;

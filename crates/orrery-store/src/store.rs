@@ -16,8 +16,9 @@ use crate::{EnvironmentKey, Holder, Lease, PoolStatus, ResourceKey, Result, Stor
 /// All persistent state, in one database. Clones share it.
 ///
 /// Every method of a noun that writes is one transaction: when it returns, the change is on disk;
-/// when it fails, nothing is changed. Methods block, and may be called from any thread. A visitor
-/// must not call the store: the database may have only one connection.
+/// when it fails, nothing is changed. Methods block, apart from those named `…_async`, and may be
+/// called from any thread. A visitor must not call the store: the database may have only one
+/// connection.
 #[derive(Clone)]
 pub struct Store {
     backend: Arc<dyn Backend>,

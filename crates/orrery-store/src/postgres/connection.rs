@@ -17,7 +17,7 @@ use crate::{Result, StoreError};
 pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
 /// Capacity of the statement cache. Fixed statements are fewer; generated ones may be many.
-const STATEMENTS: usize = 256;
+pub(super) const STATEMENTS: usize = 256;
 
 pub(super) struct Connection {
     client: Client,
@@ -106,7 +106,7 @@ impl Connection {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
         }
-        let prepared = self.client.prepare(&sql.replace('?', "$"));
+        let prepared = self.client.prepare(&postgres_dialect(sql));
         let statement = prepared.map_err(|error| self.handle_error(error))?;
         if self.statements.len() >= STATEMENTS {
             self.statements.clear();
@@ -118,18 +118,28 @@ impl Connection {
     fn handle_error(&mut self, error: postgres::Error) -> StoreError {
         self.has_failed = true;
         let error = explain_error(error, &self.database);
-        // A statement that was cancelled may have left a session lock behind.
-        let was_stopped =
-            matches!(&error, StoreError::Database { source } if is_cancelled(source.as_ref()));
-        if was_stopped || matches!(error, StoreError::ConnectionLost { .. }) {
-            self.is_broken = true;
-        }
+        self.is_broken |= breaks_connection(&error);
         error
     }
 }
 
+/// Translates a statement of the shared dialect.
+pub(super) fn postgres_dialect(sql: &str) -> String {
+    sql.replace('?', "$")
+}
+
+/// True if a connection is unusable after an error. A statement that was cancelled may have left a
+/// session lock behind.
+pub(super) fn breaks_connection(error: &StoreError) -> bool {
+    match error {
+        StoreError::ConnectionLost { .. } => true,
+        StoreError::Database { source } => is_cancelled(source.as_ref()),
+        _ => false,
+    }
+}
+
 /// Translates an error of an established connection.
-fn explain_error(error: postgres::Error, database: &str) -> StoreError {
+pub(super) fn explain_error(error: postgres::Error, database: &str) -> StoreError {
     let database = database.to_owned();
     let Some(refusal) = error.as_db_error() else {
         let is_io = error.source().is_some_and(|source| source.is::<std::io::Error>());

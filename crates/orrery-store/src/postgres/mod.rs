@@ -7,6 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | `pool`, `connection` | connections, statements, errors |
+//! | `async_connection` | connections for reads that do not block |
 //! | `transaction` | transactions with retries; entries of the change feed |
 //! | `migrate` | the schema |
 //! | `compare`, `put`, `revisions`, `read`, `release`, `retention` | versions |
@@ -17,9 +18,11 @@
 //! | `check` | consistency check |
 //! | `sql` | records, in the shared dialect |
 //!
-//! The client blocks, and must not be used on a thread that drives an asynchronous runtime: a
-//! server calls it from threads that may block.
+//! Most of the client blocks, and must not be used on a thread that drives an asynchronous runtime:
+//! a server calls it from threads that may block. Frequent reads of a few rows also have an
+//! asynchronous form, since waking two threads takes longer than such a read.
 
+mod async_connection;
 mod check;
 mod compare;
 mod connection;

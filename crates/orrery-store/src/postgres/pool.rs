@@ -10,13 +10,16 @@ use std::time::Duration;
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_base::thread::spawn_named;
-use postgres::config::{Host, SslMode};
-use postgres::{Client, Config, NoTls};
+use postgres::{Client, NoTls, Row};
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt as _;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::async_connection::AsyncConnection;
 use super::connection::{Connection, explain_connect_error};
+use crate::sql::SqlValue;
 use crate::{Holder, PoolStatus, Result, StoreError};
 
 /// Time to wait for a free connection.
@@ -27,6 +30,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time until a dead peer is detected.
 const TCP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Share of the connections that asynchronous reads may use: one of so many. Blocking work keeps
+/// the others. A smaller pool has none for asynchronous reads.
+const ASYNC_SHARE: usize = 4;
 
 /// Settings of every connection. A process that is stopped in the middle of a transaction must not
 /// block others for ever (a transaction under a lease ends sooner, see `check_lease`), and waits
@@ -62,8 +69,12 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct State {
     idle: Vec<Connection>,
-    /// Connections that exist or are being opened.
+    /// Idle connections for asynchronous reads.
+    idle_async: Vec<AsyncConnection>,
+    /// Connections that exist or are being opened, of both kinds.
     open: usize,
+    /// Those of them for asynchronous reads.
+    open_async: usize,
 }
 
 impl fmt::Debug for Pool {
@@ -104,7 +115,7 @@ impl Pool {
             .keepalives_retries(3)
             .tcp_user_timeout(silence);
         if config.get_application_name().is_none() {
-            config.application_name(&format!(
+            config.application_name(format!(
                 "{} ({} on {})",
                 holder.command, holder.pid, holder.host
             ));
@@ -130,7 +141,11 @@ impl Pool {
 
     pub(super) fn status(&self) -> PoolStatus {
         let state = self.lock();
-        PoolStatus { open: state.open, idle: state.idle.len(), max: self.size }
+        PoolStatus {
+            open: state.open,
+            idle: state.idle.len() + state.idle_async.len(),
+            max: self.size,
+        }
     }
 
     /// A connection on which `begin` has succeeded. A connection that was lost while idle is
@@ -200,9 +215,10 @@ impl Pool {
     }
 
     fn connect(&self) -> Result<Connection> {
+        let config = postgres::Config::from(self.config.clone());
         let connected = match &self.tls {
-            Some(tls) => self.config.connect(tls.clone()),
-            None => self.config.connect(NoTls),
+            Some(tls) => config.connect(tls.clone()),
+            None => config.connect(NoTls),
         };
         let client: Client =
             connected.map_err(|error| explain_connect_error(&error, &self.database))?;
@@ -214,19 +230,79 @@ impl Pool {
         Ok(connection)
     }
 
+    /// Rows of a single statement, read without blocking the thread; `None` if no connection is
+    /// free for it. A connection that was lost while idle is replaced.
+    pub(super) async fn read_async(
+        &self,
+        sql: &str,
+        values: &[SqlValue<'_>],
+    ) -> Result<Option<Vec<Row>>> {
+        loop {
+            let Some(mut reader) = self.claim_async() else { return Ok(None) };
+            let is_new = reader.connection.is_none();
+            let connection = match &mut reader.connection {
+                Some(connection) => connection,
+                missing => missing.insert(self.connect_async().await?),
+            };
+            match connection.query(sql, values).await {
+                Ok(rows) => return Ok(Some(rows)),
+                Err(StoreError::ConnectionLost { .. }) if !is_new => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A free connection for asynchronous reads, or the right to open one.
+    fn claim_async(&self) -> Option<PooledReader<'_>> {
+        let mut state = self.lock();
+        if let Some(connection) = state.idle_async.pop() {
+            return Some(PooledReader { pool: self, connection: Some(connection) });
+        }
+        if state.open_async >= self.size / ASYNC_SHARE {
+            return None;
+        }
+        let replaced = if state.open < self.size {
+            state.open += 1;
+            None
+        } else {
+            Some(state.idle.pop()?)
+        };
+        state.open_async += 1;
+        drop(state);
+        close(replaced.into_iter().collect());
+        Some(PooledReader { pool: self, connection: None })
+    }
+
+    async fn connect_async(&self) -> Result<AsyncConnection> {
+        let database = Arc::clone(&self.database);
+        let connected = match &self.tls {
+            Some(tls) => AsyncConnection::open(&self.config, tls.clone(), database).await,
+            None => AsyncConnection::open(&self.config, NoTls, database).await,
+        };
+        let mut connection = connected?;
+        connection.batch(SESSION_SETTINGS).await?;
+        Ok(connection)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().ignore_poison()
     }
 }
 
+/// Closes connections on another thread. Closing blocks, which the threads of an asynchronous
+/// runtime must not.
+fn close(connections: Vec<Connection>) -> Option<std::thread::JoinHandle<()>> {
+    if connections.is_empty() {
+        return None;
+    }
+    spawn_named("close", move || drop(connections)).ok()
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Closing a connection blocks, which the threads of an asynchronous runtime must not, and
-        // such a thread may drop the store.
+        // A thread of an asynchronous runtime may drop the store.
         let idle = std::mem::take(&mut self.lock().idle);
-        if !idle.is_empty() {
-            let _ = spawn_named("close", move || drop(idle)).map(std::thread::JoinHandle::join);
-        }
+        let _ = close(idle).map(std::thread::JoinHandle::join);
     }
 }
 
@@ -258,6 +334,33 @@ impl Drop for PooledConnection<'_> {
         match usable {
             Some(connection) => state.idle.push(connection),
             None => state.open = state.open.saturating_sub(1),
+        }
+        drop(state);
+        self.pool.freed.notify_one();
+    }
+}
+
+/// A connection in use by an asynchronous read. It returns to the pool when this is dropped, unless
+/// its statement failed or was abandoned.
+struct PooledReader<'a> {
+    pool: &'a Pool,
+    /// `None` until it is opened.
+    connection: Option<AsyncConnection>,
+}
+
+impl Drop for PooledReader<'_> {
+    fn drop(&mut self) {
+        let usable = self.connection.take().filter(AsyncConnection::is_usable);
+        let mut state = self.pool.lock();
+        match usable {
+            Some(connection) => {
+                state.idle_async.push(connection);
+                return;
+            }
+            None => {
+                state.open = state.open.saturating_sub(1);
+                state.open_async = state.open_async.saturating_sub(1);
+            }
         }
         drop(state);
         self.pool.freed.notify_one();

@@ -7,7 +7,7 @@ use super::PostgresStore;
 use super::connection::Parameter;
 use super::transaction::Tx;
 use crate::idempotency;
-use crate::sql::{Database, Row, Sql, SqlValue};
+use crate::sql::{AsyncVisit, AsyncVisitor, Database, Row, Sql, SqlValue};
 use crate::{Lease, NewChange, Result, StoreError};
 
 type Boxed = Box<dyn std::error::Error + Sync + Send>;
@@ -150,6 +150,21 @@ impl Sql for Tx<'_> {
 impl Database for PostgresStore {
     fn read_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
         self.read_optimistic(|tx| work(tx))
+    }
+
+    fn visit_async<'a>(
+        &'a self,
+        sql: &'a str,
+        values: &'a [SqlValue<'a>],
+        each: &'a mut AsyncVisitor<'a>,
+    ) -> AsyncVisit<'a> {
+        Box::pin(async move {
+            let Some(rows) = self.pool().read_async(sql, values).await? else { return Ok(false) };
+            for row in &rows {
+                each(row)?;
+            }
+            Ok(true)
+        })
     }
 
     fn settled_change(&self) -> Result<i64> {

@@ -11,6 +11,7 @@
     reason = "roles of this binary report to the test that started them"
 )]
 
+mod async_reads;
 mod conformance;
 mod crash;
 mod files;
@@ -47,7 +48,8 @@ fn main() {
         }
     }
     let single = files::cases().into_iter().chain(crash::cases());
-    for (name, case) in single.chain(postgres::cases()).chain(postgres_leases::cases()) {
+    let shared = postgres::cases().into_iter().chain(postgres_leases::cases());
+    for (name, case) in single.chain(shared).chain(async_reads::cases()) {
         trials.push(Trial::test(name, move || {
             case();
             Ok(())
