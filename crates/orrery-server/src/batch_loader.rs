@@ -3,6 +3,10 @@
 //! A request on an idle loader runs at once. Requests that arrive while a query is running are
 //! queued, and the next statement serves all of them. Under load that costs the database and the
 //! connection a fraction of single statements.
+//!
+//! On a database server, a loader is an asynchronous task: with few requests, waking up a blocking
+//! thread would cost more than the query. It uses a blocking thread only if no connection is free
+//! for asynchronous reads.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -81,7 +85,11 @@ impl BatchLoader {
         if self.add(LoadRequest { environment, id, answer }) {
             let loaders = LoaderTask { state: Arc::clone(&self.state), is_counted: true };
             let store = services.store().clone();
-            tokio::task::spawn_blocking(move || loaders.run(&store));
+            if store.connections().is_some() {
+                tokio::spawn(loaders.run(store));
+            } else {
+                tokio::task::spawn_blocking(move || loaders.run_blocking(&store));
+            }
         }
         match response.await {
             Ok(Ok(Some(known))) => Ok(known),
@@ -116,30 +124,33 @@ struct LoaderTask {
 
 impl LoaderTask {
     /// Loads batches until the queue is empty.
-    fn run(mut self, store: &Store) {
+    async fn run(mut self, store: Store) {
         while let Some(requests) = self.next_batch() {
-            match load_batch(store, &requests) {
-                Ok(answers) => {
-                    for (request, known) in requests.into_iter().zip(answers) {
-                        // The requester may have gone away.
-                        let _ = request.answer.send(Ok(known));
-                    }
-                }
-                // One unreadable resource must not fail the others.
-                Err(StoreError::Unreadable(_)) if requests.len() > 1 => {
-                    for request in requests {
-                        let answer = load_batch(store, std::slice::from_ref(&request));
-                        let answer = answer.map(|mut known| known.pop().flatten());
-                        let _ = request.answer.send(answer.map_err(Arc::new));
-                    }
-                }
-                Err(error) => {
-                    let error = Arc::new(error);
-                    for request in requests {
-                        let _ = request.answer.send(Err(Arc::clone(&error)));
+            let loaded = load_batch(&store, &requests).await;
+            let Some(loaded) = loaded.transpose() else {
+                let store = store.clone();
+                let work = tokio::task::spawn_blocking(move || load_and_answer(&store, requests));
+                // A cancelled or panicking thread drops the requests, which fails them.
+                let _ = work.await;
+                continue;
+            };
+            for request in answer_all(requests, loaded) {
+                match load_batch(&store, std::slice::from_ref(&request)).await.transpose() {
+                    Some(loaded) => answer_one(request, loaded),
+                    None => {
+                        let store = store.clone();
+                        let load = move || load_and_answer(&store, vec![request]);
+                        let _ = tokio::task::spawn_blocking(load).await;
                     }
                 }
             }
+        }
+    }
+
+    /// As `run`, on a thread that may block.
+    fn run_blocking(mut self, store: &Store) {
+        while let Some(requests) = self.next_batch() {
+            load_and_answer(store, requests);
         }
     }
 
@@ -172,13 +183,108 @@ impl Drop for LoaderTask {
     }
 }
 
-fn load_batch(
+type LoadedBatch = Vec<Option<LoadedResource>>;
+
+/// Loads and answers requests on a thread that may block.
+fn load_and_answer(store: &Store, requests: Vec<LoadRequest>) {
+    let loaded = load_batch_blocking(store, &requests);
+    for request in answer_all(requests, loaded) {
+        let loaded = load_batch_blocking(store, std::slice::from_ref(&request));
+        answer_one(request, loaded);
+    }
+}
+
+/// Answers requests. Returns those to be loaded one by one: an unreadable resource must not fail
+/// the others.
+fn answer_all(
+    requests: Vec<LoadRequest>,
+    loaded: Result<LoadedBatch, StoreError>,
+) -> Vec<LoadRequest> {
+    match loaded {
+        Ok(answers) => {
+            for (request, known) in requests.into_iter().zip(answers) {
+                // The requester may have gone away.
+                let _ = request.answer.send(Ok(known));
+            }
+        }
+        Err(StoreError::Unreadable(_)) if requests.len() > 1 => return requests,
+        Err(error) => {
+            let error = Arc::new(error);
+            for request in requests {
+                let _ = request.answer.send(Err(Arc::clone(&error)));
+            }
+        }
+    }
+    Vec::new()
+}
+
+fn answer_one(request: LoadRequest, loaded: Result<LoadedBatch, StoreError>) {
+    let answer = loaded.map(|mut known| known.pop().flatten());
+    let _ = request.answer.send(answer.map_err(Arc::new));
+}
+
+/// Loads a batch; `None` if it needs a thread that may block.
+async fn load_batch(
     store: &Store,
     requests: &[LoadRequest],
-) -> Result<Vec<Option<LoadedResource>>, StoreError> {
-    let names: Vec<(EnvironmentKey, &str)> =
-        requests.iter().map(|request| (request.environment, &*request.id)).collect();
+) -> Result<Option<LoadedBatch>, StoreError> {
+    let names = names_of(requests);
+    let Some(mut found) = store.resources().details_async(&names).await? else { return Ok(None) };
+    let required = required_by(&mut found);
+    let Some(statuses) = store.resources().statuses_async(&required).await? else {
+        return Ok(None);
+    };
+    let mut last_actions = FxHashMap::default();
+    if found.iter().flatten().any(has_failed) {
+        let failed = names.iter().zip(&found).enumerate().filter_map(|(at, (name, details))| {
+            details.as_ref().filter(|details| has_failed(details))?;
+            Some((at, name.0, name.1.to_owned()))
+        });
+        let (store, failed): (_, Vec<_>) = (store.clone(), failed.collect());
+        let read = tokio::task::spawn_blocking(move || {
+            let read = |(at, environment, id): (usize, EnvironmentKey, String)| {
+                Ok((at, last_action(&store, environment, &id)?))
+            };
+            failed.into_iter().map(read).collect::<Result<FxHashMap<_, _>, StoreError>>()
+        });
+        last_actions = match read.await {
+            Ok(read) => read?,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The server stops, and the requests end with it.
+            Err(_) => return Ok(None),
+        };
+    }
+    let known = found.into_iter().enumerate().map(|(at, details)| {
+        let details = details?;
+        let requires = related(&details.requires, &statuses);
+        Some(LoadedResource { details, requires, last: last_actions.remove(&at).flatten() })
+    });
+    Ok(Some(known.collect()))
+}
+
+/// Loads a batch on a thread that may block.
+fn load_batch_blocking(store: &Store, requests: &[LoadRequest]) -> Result<LoadedBatch, StoreError> {
+    let names = names_of(requests);
     let mut found = store.resources().details(&names)?;
+    let statuses = store.resources().statuses(&required_by(&mut found))?;
+    let known = names.iter().zip(found).map(|((environment, id), details)| {
+        let Some(details) = details else { return Ok(None) };
+        let last = match has_failed(&details) {
+            true => last_action(store, *environment, id)?,
+            false => None,
+        };
+        let requires = related(&details.requires, &statuses);
+        Ok(Some(LoadedResource { details, requires, last }))
+    });
+    known.collect()
+}
+
+fn names_of(requests: &[LoadRequest]) -> Vec<(EnvironmentKey, &str)> {
+    requests.iter().map(|request| (request.environment, &*request.id)).collect()
+}
+
+/// Requirements of resources, of each within the maximum.
+fn required_by(found: &mut [Option<ResourceDetailsRecord>]) -> Vec<ResourceKey> {
     let mut required: Vec<ResourceKey> = Vec::new();
     for details in found.iter_mut().flatten() {
         details.requires.truncate(RELATED_MAX);
@@ -186,20 +292,20 @@ fn load_batch(
     }
     required.sort_unstable();
     required.dedup();
-    let statuses = store.resources().statuses(&required)?;
-    let known = names.iter().zip(found).map(|((environment, id), details)| {
-        let Some(details) = details else { return Ok(None) };
-        let status = details.line.summary.status;
-        let last = match status {
-            Status::Failed | Status::Unavailable => {
-                store.actions().of_resource(*environment, id, None, 1)?.pop()
-            }
-            _ => None,
-        };
-        let requires = related(&details.requires, &statuses);
-        Ok(Some(LoadedResource { details, requires, last }))
-    });
-    known.collect()
+    required
+}
+
+/// True if the latest action tells why the resource has its status.
+fn has_failed(details: &ResourceDetailsRecord) -> bool {
+    matches!(details.line.summary.status, Status::Failed | Status::Unavailable)
+}
+
+fn last_action(
+    store: &Store,
+    environment: EnvironmentKey,
+    id: &str,
+) -> Result<Option<Action>, StoreError> {
+    Ok(store.actions().of_resource(environment, id, None, 1)?.pop())
 }
 
 /// Returns ids and statuses of some resources, ordered by id.

@@ -18,6 +18,43 @@ on_both!(
     logs_are_filtered_and_paged,
 );
 
+/// A resource of which the store cannot read a column.
+fn damage(world: &World, name: &str) {
+    let sql = "UPDATE revision SET hash = '\\x00' WHERE id = \
+         (SELECT head FROM resource WHERE name = $1)";
+    let mut database = world.database.as_ref().unwrap().connect();
+    assert_eq!(database.execute(sql, &[&id_of(name)]).unwrap(), 1);
+}
+
+#[test]
+fn an_unreadable_resource_does_not_fail_others() {
+    let world = World::postgres();
+    world.upload(&[("bad", 1), ("good", 1), ("fine", 1)]);
+    damage(&world, "bad");
+    std::thread::scope(|scope| {
+        for name in ["bad", "good", "fine", "bad", "good", "fine"] {
+            let world = &world;
+            scope.spawn(move || {
+                for _ in 0..30 {
+                    let found = world.get(&path_of(name));
+                    let expected = if name == "bad" { 500 } else { 200 };
+                    assert_eq!(found.status, expected, "{name}: {found:?}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn reads_survive_a_restart_of_the_database() {
+    let world = World::postgres();
+    world.upload(&[("a", 1)]);
+    for _ in 0..3 {
+        assert_eq!(world.get(&path_of("a")).good()["id"], id_of("a"));
+        world.database.as_ref().unwrap().cut_connections();
+    }
+}
+
 fn walk(world: &World, query: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut after = String::new();
