@@ -64,10 +64,12 @@ fn router(state: &ServerState, apis: &[FurtherApi]) -> Router {
         .route("/api/v1/docs", get(html_pages::docs))
         .route("/setup", get(html_pages::setup))
         .method_not_allowed_fallback(async || ServerError::MethodNotAllowed)
-        // Set before the fallback: unknown paths need no right. The last layer runs first.
-        .route_layer(from_fn_with_state(admission.clone(), middleware::replay_repeated))
-        .route_layer(from_fn_with_state(parameters, middleware::check_parameters))
-        .route_layer(from_fn_with_state(admission, middleware::admit_request));
+        // Set before the fallback: unknown paths need no right. The first of them runs first.
+        .route_layer((
+            from_fn_with_state(admission.clone(), middleware::admit_request),
+            from_fn_with_state(parameters, middleware::check_parameters),
+            from_fn_with_state(admission, middleware::replay_repeated),
+        ));
     let router = with_common_layers(state, routes);
     apis.iter().fold(router, |router, api| router.layer(from_fn(api.convert_errors)))
 }
@@ -78,23 +80,32 @@ pub fn routes() -> impl Iterator<Item = RouteAccess> {
 }
 
 /// Adds the layers common to all requests.
+///
+/// A request clones all layers below each function layer. Therefore layers that do not need the
+/// matched route are around a router of their own, which is cheap to clone, and neighbours share
+/// one boxed service. Of each group, the first layer runs first.
 fn with_common_layers(state: &ServerState, routes: Router<ServerState>) -> Router {
-    routes
+    let routes = routes
         .fallback(async || ServerError::NoRoute)
         .layer(from_fn_with_state(Arc::clone(state.metrics()), middleware::measure))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(RequestDecompressionLayer::new())
-        .layer(from_fn(middleware::limit_compressed_size))
-        .layer(
+        .with_state(state.clone());
+    let panicked = |_| {
+        axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))
+    };
+    Router::new()
+        .fallback_service(routes)
+        .layer((
+            from_fn(middleware::limit_compressed_size),
+            RequestDecompressionLayer::new(),
+            DefaultBodyLimit::max(BODY_MAX),
+        ))
+        .layer((
+            from_fn(middleware::finalize_response),
+            CatchPanicLayer::custom(panicked),
+            RequestBodyTimeoutLayer::new(BODY_READ_TIMEOUT),
             CompressionLayer::new()
                 .compress_when(DefaultPredicate::new().and(middleware::is_for_authenticated)),
-        )
-        .layer(RequestBodyTimeoutLayer::new(BODY_READ_TIMEOUT))
-        .layer(CatchPanicLayer::custom(|_| {
-            axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))
-        }))
-        .layer(from_fn(middleware::finalize_response))
-        .with_state(state.clone())
+        ))
 }
 
 /// Refusal to listen without TLS.

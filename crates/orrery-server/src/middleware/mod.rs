@@ -42,7 +42,7 @@ pub(crate) async fn finalize_response(request: Request, next: Next) -> Response 
         let id = id.as_bytes();
         id.len() <= 128 && id.iter().all(|byte| byte.is_ascii_graphic())
     });
-    let new_id = || HeaderValue::from_str(&Uuid::new_v4().to_string()).ok();
+    let new_id = || HeaderValue::from_str(&random_id().to_string()).ok();
     let id = id.cloned().or_else(new_id);
     let is_safe = request.method().is_safe();
     let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
@@ -58,6 +58,11 @@ pub(crate) async fn finalize_response(request: Request, next: Next) -> Response 
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);
     response
+}
+
+/// A random id, from the generator of the thread: a system call per request would cost more.
+fn random_id() -> Uuid {
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid()
 }
 
 /// A change continues after the timeout: 503 would claim that nothing was done.
