@@ -31,7 +31,7 @@ fn pure_crates_do_no_io() {
 
 #[test]
 fn modules_form_no_new_cycles() {
-    assert_none(&module_cycles::check(&files(), &module_cycles::LIMITS));
+    assert_none(&module_cycles::check(&files(), module_cycles::LIMITS));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::string_enum::string_enums;
-use crate::{Actions, SourceLocation, StatusCondition, Time, Transitioning, counts};
+use crate::{Actions, StatusCondition, Time, Transitioning, counts};
 
 string_enums! {
     /// Progress of the removal of a resource.
@@ -49,6 +49,16 @@ string_enums! {
         Up = "up",
         Down = "down",
     }
+}
+
+/// A source location in a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = SourcePlace)]
+pub struct SourceLocation {
+    pub file: String,
+    pub line: u32,
+    pub column: u32,
 }
 
 /// An entry of a list of resources.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::string_enum::string_enums;
-use crate::{Operation, Time};
+use crate::{Operation, SourceLocation, Time};
 
 string_enums! {
     /// Status of a version. `candidate`: newer than the deployed version. `skipped_candidate`:
@@ -143,16 +143,6 @@ pub struct ResourceUpload {
     /// Source location of its definition in the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceLocation>,
-}
-
-/// A source location in a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = SourcePlace)]
-pub struct SourceLocation {
-    pub file: String,
-    pub line: u32,
-    pub column: u32,
 }
 
 /// A value that was not available during the compile.

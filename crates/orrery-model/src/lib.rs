@@ -24,6 +24,7 @@ mod state;
 mod time;
 mod typed_id;
 mod version;
+mod version_number;
 
 pub use change::{AttributeDiff, Change, ChangeKind};
 pub use handler_support::HandlerSupport;
@@ -36,7 +37,9 @@ pub use placement::{Deployer, Enrolment, Inventory, Locality, Placement, is_loca
 pub use removal::{
     DeployedResource, Removal, RetainReason, RetainedResource, plan_removal, purged, wants_absence,
 };
-pub use resource::{AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, Source};
+pub use resource::{
+    AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, SetName, Source,
+};
 pub use resource_type::{Part, Reach, ResourceType};
 pub use rule::{FieldRule, field_rules, parse_permissions};
 pub use secret::SecretText;
@@ -47,4 +50,5 @@ pub use typed_id::{
     AccountId, BootId, CompileId, DryRunId, EnvironmentId, GatewayId, Id, IdKind, InvitationId,
     NotificationId, ProjectId, RemoteAgentId, RequestId, TokenId, UploaderId, id_kind,
 };
-pub use version::{SetName, Version, VersionNumber};
+pub use version::Version;
+pub use version_number::VersionNumber;

@@ -8,8 +8,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::ResourceId;
 use crate::canonical::CanonicalWriter;
-use crate::{ResourceId, SetName};
 
 /// Digest of a resource's intent: its id and all attributes. Equal hashes mean equal intents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -170,6 +170,9 @@ impl fmt::Display for Source {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
 }
+
+/// Name of a resource set; `None` is the shared set.
+pub type SetName = Option<Arc<str>>;
 
 /// One resource of a version.
 #[derive(Clone, Debug, PartialEq)]
