@@ -16,7 +16,7 @@ use orrery_model::{
 };
 use orrery_store::{
     ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutOutcome,
-    PutScope, ResourceFilter, ResultRecord, StartedAction, Store,
+    PutScope, ResourceQuery, ResultRecord, StartedAction, Store,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -287,9 +287,9 @@ fn run(count: usize, open: &dyn Fn(&Holder) -> Outcome<Store>) -> Outcome<()> {
         Ok(known)
     })?;
     measure("count statuses", count, || Ok(store.resources().count_statuses(environment)?))?;
-    let filter = ResourceFilter { agent: Some("host150".to_owned()), ..ResourceFilter::default() };
+    let filter = ResourceQuery { agent: Some("host150".to_owned()), ..ResourceQuery::default() };
     measure("first page of one agent", 1, || {
-        Ok(store.resources().overviews(environment, &filter, None, 100)?)
+        Ok(store.resources().list(environment, &filter, None, 100)?)
     })?;
     measure("resources that require one", 1, || {
         // Every tenth requires its neighbour.

@@ -18,10 +18,11 @@ mod records;
 mod request_kind;
 mod resource_loader;
 mod rows;
-mod shared_methods;
 mod sql;
 mod sqlite;
 mod store;
+#[cfg(any(test, feature = "test-support"))]
+mod test_support;
 mod types;
 mod version_delta;
 
@@ -36,4 +37,6 @@ pub use request_kind::{
 };
 pub(crate) use sql::values;
 pub use store::{Store, resource_keys};
+#[cfg(any(test, feature = "test-support"))]
+pub use test_support::EnvironmentInfo;
 pub use types::*;

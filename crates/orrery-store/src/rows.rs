@@ -1,7 +1,7 @@
 //! Conversion of rows to types, independent of the database. Statements name columns in the order
 //! that is expected here.
 
-use orrery_model::{Change, ChangeKind, LogLine, OutcomeStatus, ResourceState, Source, Timestamp};
+use orrery_model::{Change, ChangeKind, LogLine, OutcomeStatus, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::encoding::{
@@ -12,7 +12,7 @@ use crate::resource_loader::parse_id;
 use crate::sql::{Row, RowExt as _};
 use crate::{
     Action, ActionKey, ActionKind, ActionRecord, ParameterSource, ResourceFilter, ResourceKey,
-    ResourceOverview, ResourceRow, Result, SourceRow, StoreError, StoredParameter, VersionInfo,
+    ResourceRow, Result, SourceRow, StoreError, StoredParameter, VersionInfo,
 };
 
 /// Columns of `version` in the order in which [`version_from`] reads them.
@@ -92,28 +92,6 @@ pub(crate) fn resource_row<'a>(
         set: names.set(row.int(at + 2)?)?,
         attributes: row.str(at + 3)?,
         requires,
-        source,
-    })
-}
-
-/// A line of a list: the columns are the name, the key, and from `source_at` on the source
-/// location.
-pub(crate) fn summary_from(
-    row: &(impl Row + ?Sized),
-    source_at: usize,
-    state: ResourceState,
-    names: &SharedNames,
-) -> Result<ResourceOverview> {
-    let source = names.source(row, source_at)?.map(|source| Source {
-        file: source.file.into(),
-        line: source.line,
-        column: source.column,
-    });
-    Ok(ResourceOverview {
-        key: ResourceKey(row.int(1)?),
-        id: parse_id(row.str(0)?)?,
-        status: state.status(),
-        state,
         source,
     })
 }

@@ -2,9 +2,8 @@
 //! `orrery_model`.
 
 use orrery_model::{
-    AttributeHash, Change, EnvironmentId, Fact, LogLevel, LogLine, OutcomeStatus, Pattern,
-    Resource, ResourceFlags, ResourceId, ResourceState, SetName, Source, Status, Timestamp,
-    VersionNumber,
+    AttributeHash, Change, Fact, LogLevel, LogLine, OutcomeStatus, Pattern, Resource,
+    ResourceFlags, ResourceId, ResourceState, SetName, Source, Status, Timestamp, VersionNumber,
 };
 
 use crate::Holder;
@@ -31,14 +30,6 @@ pub struct ResourceKey(pub(crate) i64);
 /// Key of an action within one store; a later action has a greater key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ActionKey(pub i64);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EnvironmentInfo {
-    pub key: EnvironmentKey,
-    pub uuid: EnvironmentId,
-    pub project: String,
-    pub name: String,
-}
 
 /// Exclusive right to act for an environment. Every write of an engine carries it; a write with an
 /// older epoch is refused.
@@ -330,13 +321,6 @@ pub struct ResourceOverview {
     pub status: Status,
     pub state: ResourceState,
     pub source: Option<Source>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct ResourcePage {
-    pub resources: Vec<ResourceOverview>,
-    /// Cursor of the next page; `None` on the last page.
-    pub next: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

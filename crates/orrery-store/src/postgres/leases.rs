@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use super::PostgresStore;
 use super::transaction::Tx;
 use crate::encoding::unsigned;
+use crate::records::lease_holder;
 use crate::sql::RowExt as _;
-use crate::{EnvironmentKey, Holder, Lease, LeaseRequest, RenewalOutcome, Result, StoreError};
+use crate::{EnvironmentKey, Lease, LeaseRequest, RenewalOutcome, Result, StoreError};
 
 /// Duration, in microseconds, of a lease without a requested one: the end of its holder cannot be
 /// detected here.
@@ -150,15 +151,4 @@ fn renew_with_lock_wait(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
 
 pub(super) fn release_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
     change_lease(tx, lease, "held = 0")
-}
-
-pub(super) fn lease_holder(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Option<Holder>> {
-    let sql = "SELECT pid, host, command, since FROM lease WHERE environment = $1 AND held = 1";
-    let Some(row) = tx.first(sql, &[&environment.0])? else { return Ok(None) };
-    Ok(Some(Holder {
-        pid: unsigned(row.int(0)?)?,
-        host: row.string(1)?,
-        command: row.string(2)?,
-        since: row.time(3)?,
-    }))
 }

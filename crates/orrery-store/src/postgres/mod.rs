@@ -10,13 +10,10 @@
 //! | `async_connection` | connections for reads that do not block |
 //! | `transaction` | transactions with retries; entries of the change feed |
 //! | `migrate` | the schema |
-//! | `compare`, `put`, `revisions`, `read`, `release`, `retention` | versions |
+//! | `sql` | the shared dialect: statements of `crate::records` |
+//! | `compare`, `copy`, `put`, `revisions` | storing a version |
 //! | `leases` | leases of environments |
-//! | `engine` | states, results |
-//! | `query` | lists, counts, logs |
-//! | `environments`, `parameters` | the rest |
 //! | `check` | consistency check |
-//! | `sql` | records, in the shared dialect |
 //!
 //! Most of the client blocks, and must not be used on a thread that drives an asynchronous runtime:
 //! a server calls it from threads that may block. Frequent reads of a few rows also have an
@@ -27,28 +24,20 @@ mod check;
 mod compare;
 mod connection;
 mod copy;
-mod engine;
-mod environments;
 mod leases;
 mod migrate;
-mod parameters;
 mod pool;
 mod put;
-mod query;
-mod read;
-mod release;
-mod retention;
 mod revisions;
 mod sql;
 #[cfg(test)]
 mod tests;
 mod transaction;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use orrery_base::lock::IgnorePoison;
-use orrery_model::{Timestamp, VersionNumber};
+use orrery_model::Timestamp;
 use rustc_hash::FxHashSet;
 
 use self::pool::{Pool, PoolPurpose};
@@ -57,11 +46,8 @@ use crate::backend::Backend;
 use crate::idempotency;
 use crate::version_delta::SortedInput;
 use crate::{
-    Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PoolStatus, PutOutcome,
-    RenewalOutcome, RequestRecord, ResourceDiff, ResourceFilter, ResourceOverview, ResourcePage,
-    ResourceRow, Result, ResultBatch, StartedAction, StateRecord, StateRow, StoredParameter,
-    UndefinedParameter, VersionInfo,
+    EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PoolStatus, PutOutcome,
+    RenewalOutcome, Result,
 };
 
 /// Classes of advisory locks, each with its own names. 1 belongs to the function `take_numbers` of
@@ -184,8 +170,6 @@ impl PostgresStore {
 }
 
 impl Backend for PostgresStore {
-    crate::shared_methods::impl_shared_methods!();
-
     fn database_name(&self) -> Option<&str> {
         Some(self.pool.database())
     }
@@ -205,10 +189,6 @@ impl Backend for PostgresStore {
 
     fn release_lease(&self, lease: &Lease) -> Result<()> {
         self.write(|tx| leases::release_lease(tx, lease))
-    }
-
-    fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>> {
-        self.read_once(|tx| leases::lease_holder(tx, environment))
     }
 
     fn put_version(

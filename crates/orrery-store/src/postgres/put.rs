@@ -5,13 +5,12 @@ use postgres::types::{ToSql, Type};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::compare;
-use super::environments::lock_environment;
+use super::leases::check_lease;
 use super::pool::Pool;
 use super::revisions::{NewRevisions, UnclaimedRevisions, delete_unclaimed, set_of};
 use super::transaction::Tx;
-use super::{engine, parameters};
 use crate::encoding::{pack_keys, unsigned, version_number_from};
-use crate::records::bind_project;
+use crate::records::{bind_project, lock_environment, put_unknowns, reserve_version};
 use crate::sql::RowExt as _;
 use crate::version_delta::{SortedInput, VersionDelta, check_base, digest};
 use crate::{EnvironmentKey, NewVersion, PutOutcome, PutScope, ResourceKey, Result, StoreError};
@@ -29,7 +28,7 @@ pub(super) fn put_version(
 ) -> Result<PutOutcome> {
     lock_environment(tx, environment)?;
     if let Some(lease) = new.lease {
-        engine::check_lease(tx, lease)?;
+        check_lease(tx, lease)?;
     }
     if let Some(project) = new.project {
         bind_project(tx, environment, project, new.made_at)?;
@@ -84,7 +83,7 @@ pub(super) fn put_version(
             &count(delta.removed.len()),
         ],
     )?;
-    parameters::put_unknowns(tx, environment, number, new.unknowns)?;
+    put_unknowns(tx, environment, number, new.unknowns)?;
     if let Some(unclaimed) = unclaimed {
         unclaimed.claim(tx)?;
     }
@@ -123,19 +122,6 @@ fn choose_number(
     let sql = "SELECT 1 FROM version WHERE environment = $1 AND number = $2";
     let existing = tx.first(sql, &[&environment.0, &i64::from(number.0)])?;
     if existing.is_some() { Err(StoreError::VersionExists(number)) } else { Ok(number) }
-}
-
-pub(super) fn reserve_version(
-    tx: &mut Tx<'_>,
-    environment: EnvironmentKey,
-) -> Result<VersionNumber> {
-    let sql = "UPDATE environment SET last_version = last_version + 1 WHERE id = $1 \
-         RETURNING last_version";
-    let row = tx.first(sql, &[&environment.0])?;
-    row.map_or_else(
-        || Err(StoreError::NoEnvironment(format!("number {}", environment.0))),
-        |row| version_number_from(row.get(0)),
-    )
 }
 
 /// Numbers of the source files, adding new ones. Runs in a transaction of its own: all environments

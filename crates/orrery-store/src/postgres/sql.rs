@@ -7,8 +7,10 @@ use super::PostgresStore;
 use super::connection::Parameter;
 use super::transaction::Tx;
 use crate::idempotency;
-use crate::sql::{AsyncVisit, AsyncVisitor, Database, Row, Sql, SqlValue};
-use crate::{Lease, NewChange, Result, StoreError};
+use crate::sql::{
+    AsyncVisit, AsyncVisitor, ColumnType, Database, Row, RowsStatement, Sql, SqlValue, Work,
+};
+use crate::{EnvironmentKey, Lease, NewChange, Result, StoreError};
 
 type Boxed = Box<dyn std::error::Error + Sync + Send>;
 
@@ -27,6 +29,8 @@ impl ToSql for SqlValue<'_> {
             SqlValue::Text(text) if <&str as ToSql>::accepts(of) => text.to_sql(of, out),
             SqlValue::Blob(bytes) if *of == Type::BYTEA => bytes.to_sql(of, out),
             SqlValue::Id(bytes) if *of == Type::BYTEA => (&bytes[..]).to_sql(of, out),
+            SqlValue::Integers(list) => list.to_sql(of, out),
+            SqlValue::Blobs(list) => list.to_sql(of, out),
             SqlValue::Text(_) => Err(format!("a text for a parameter of type {of}").into()),
             SqlValue::Blob(_) | SqlValue::Id(_) => {
                 Err(format!("bytes for a parameter of type {of}").into())
@@ -100,6 +104,44 @@ impl Row for postgres::Row {
     }
 }
 
+/// Rows of a [`RowsStatement`] that are sent at a time.
+const ROWS_MAX: usize = 5_000;
+
+/// Text of a statement for many rows, as one array per column.
+fn array_text(statement: &RowsStatement<'_>, values: usize) -> String {
+    let (mut arrays, mut names) = (Vec::new(), Vec::new());
+    for ((name, of), place) in statement.columns.iter().zip(values + 1..) {
+        let of = match of {
+            ColumnType::Integer => "bigint",
+            ColumnType::Text => "text",
+            ColumnType::Blob => "bytea",
+        };
+        arrays.push(format!("?{place}::{of}[]"));
+        names.push(*name);
+    }
+    statement.with_rows(&format!("unnest({}) AS new ({})", arrays.join(", "), names.join(", ")))
+}
+
+/// Calls `run` with the parameters of each batch of rows.
+fn for_each_batch(
+    statement: &RowsStatement<'_>,
+    values: &[SqlValue<'_>],
+    cells: &[SqlValue<'_>],
+    mut run: impl FnMut(&[Parameter<'_>]) -> Result<()>,
+) -> Result<()> {
+    let width = statement.columns.len();
+    for cells in cells.chunks(ROWS_MAX * width) {
+        let columns: Vec<Vec<SqlValue<'_>>> = (0..width)
+            .map(|column| cells.iter().skip(column).step_by(width).copied().collect())
+            .collect();
+        let values = values.iter().map(|value| value as Parameter<'_>);
+        let parameters: Vec<Parameter<'_>> =
+            values.chain(columns.iter().map(|column| column as _)).collect();
+        run(&parameters)?;
+    }
+    Ok(())
+}
+
 impl Sql for Tx<'_> {
     fn run(&mut self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64> {
         let parameters: Vec<Parameter<'_>> = values.iter().map(|value| value as _).collect();
@@ -117,6 +159,66 @@ impl Sql for Tx<'_> {
             each(&row)?;
         }
         Ok(())
+    }
+
+    fn run_rows(
+        &mut self,
+        statement: &RowsStatement<'_>,
+        values: &[SqlValue<'_>],
+        cells: &[SqlValue<'_>],
+    ) -> Result<u64> {
+        let text = array_text(statement, values.len());
+        let mut affected = 0;
+        for_each_batch(statement, values, cells, |parameters| {
+            affected += self.execute(&text, parameters)?;
+            Ok(())
+        })?;
+        Ok(affected)
+    }
+
+    fn visit_rows(
+        &mut self,
+        statement: &RowsStatement<'_>,
+        values: &[SqlValue<'_>],
+        cells: &[SqlValue<'_>],
+        each: &mut dyn FnMut(&dyn Row) -> Result<()>,
+    ) -> Result<()> {
+        let text = array_text(statement, values.len());
+        for_each_batch(statement, values, cells, |parameters| {
+            self.query(&text, parameters)?.iter().try_for_each(|row| each(row))
+        })
+    }
+
+    fn in_integers(&self, parameter: &str) -> String {
+        format!("= ANY({parameter})")
+    }
+
+    fn in_blobs(&self, parameter: &str) -> String {
+        format!("= ANY({parameter})")
+    }
+
+    fn row_lock(&self) -> &'static str {
+        " FOR NO KEY UPDATE"
+    }
+
+    fn absent_resources(&self) -> &'static str {
+        "resource WHERE absent"
+    }
+
+    fn set_absent(&self, absent: bool) -> &'static str {
+        if absent { ", absent = true" } else { ", absent = false" }
+    }
+
+    fn delete_unclaimed(&mut self, environment: EnvironmentKey) -> Result<()> {
+        super::revisions::delete_unclaimed(self, environment)
+    }
+
+    fn prefer_index_scans(&mut self) -> Result<()> {
+        Tx::prefer_index_scans(self)
+    }
+
+    fn allocate_numbers(&mut self, counter: &'static str, count: usize) -> Result<i64> {
+        Tx::allocate_numbers(self, counter, count)
     }
 
     fn position_function(&self) -> &'static str {
@@ -148,7 +250,7 @@ impl Sql for Tx<'_> {
 }
 
 impl Database for PostgresStore {
-    fn read_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+    fn read_transaction(&self, work: &mut Work<'_>) -> Result<()> {
         self.read_optimistic(|tx| work(tx))
     }
 
@@ -167,17 +269,29 @@ impl Database for PostgresStore {
         })
     }
 
+    fn scan_transaction(&self, work: &mut Work<'_>) -> Result<()> {
+        self.read(|tx| work(tx))
+    }
+
     fn settled_change(&self) -> Result<i64> {
         self.read_once(|tx| Ok(tx.query_one("SELECT settled_change()", &[])?.get(0)))
     }
 
-    fn write_transaction(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+    fn write_transaction(&self, work: &mut Work<'_>) -> Result<()> {
         idempotency::with_current_request(|attempt| {
             self.write_repeatable(|tx| {
                 idempotency::mark_executed(tx, attempt)?;
                 work(tx)
             })
         })
+    }
+
+    fn locked_transaction(&self, work: &mut Work<'_>) -> Result<()> {
+        self.transact(|tx| work(tx))
+    }
+
+    fn unmarked_transaction(&self, work: &mut Work<'_>) -> Result<()> {
+        self.write(|tx| work(tx))
     }
 }
 

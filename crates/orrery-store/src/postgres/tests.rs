@@ -6,17 +6,21 @@ use orrery_model::{Attributes, Resource, Timestamp};
 use orrery_testing::{Postgres, TestDatabase};
 
 use super::PostgresStore;
-use crate::backend::Backend;
+use crate::backend::Backend as _;
 use crate::records::put_then;
 use crate::sql::{Database as _, values};
-use crate::sqlite::SqliteStore;
 use crate::{
     EnvironmentKey, Holder, LeaseRequest, NewParameter, NewVersion, ParameterSource, PutOutcome,
-    PutScope, StoreError,
+    PutScope, Store, StoreError,
 };
 
 fn open(database: &TestDatabase) -> PostgresStore {
     PostgresStore::open(&database.url(), &holder()).unwrap()
+}
+
+fn default_environment(database: &TestDatabase) -> EnvironmentKey {
+    let store = Store::connect(&database.url(), &holder()).unwrap();
+    store.environments().ensure_default().unwrap()
 }
 
 fn holder() -> Holder {
@@ -136,7 +140,7 @@ fn a_holder_frozen_in_a_transaction_loses_its_lease() {
     const LASTS: Duration = Duration::from_secs(3);
     let database = Postgres::shared().database();
     let (frozen, other) = (open(&database), open(&database));
-    let environment = frozen.default_environment().unwrap();
+    let environment = default_environment(&database);
     let request = || LeaseRequest {
         holder: holder(),
         now: Timestamp(0),
@@ -176,8 +180,8 @@ fn a_holder_frozen_in_a_transaction_loses_its_lease() {
 }
 
 /// The consequences of a value are committed with it or not at all.
-fn assert_atomic_consequence(backend: &dyn Backend) {
-    let environment = backend.default_environment().unwrap();
+fn assert_atomic_consequence(store: &Store) {
+    let environment = store.environments().ensure_default().unwrap();
     let new = NewParameter {
         name: "p",
         value: "v",
@@ -186,20 +190,21 @@ fn assert_atomic_consequence(backend: &dyn Backend) {
         expires: false,
         metadata: None,
     };
-    let refused = backend.write_transaction(&mut |sql| {
+    let refused = store.access().backend.write_transaction(&mut |sql| {
         put_then(sql, environment, &new, None, Timestamp(1), &mut |_, _| {
             Err(StoreError::NoResource("x".to_owned()))
         })
         .map(drop)
     });
     assert!(matches!(refused, Err(StoreError::NoResource(_))), "{refused:?}");
-    assert!(backend.parameters(environment).unwrap().is_empty());
+    assert!(store.parameters().all(environment).unwrap().is_empty());
 }
 
 #[test]
 fn the_consequence_of_a_value_is_committed_with_it() {
-    assert_atomic_consequence(&SqliteStore::in_memory().unwrap());
-    assert_atomic_consequence(&open(&Postgres::shared().database()));
+    assert_atomic_consequence(&Store::in_memory().unwrap());
+    let database = Postgres::shared().database();
+    assert_atomic_consequence(&Store::connect(&database.url(), &holder()).unwrap());
 }
 
 fn put(store: &PostgresStore, environment: EnvironmentKey, value: u32) -> PutOutcome {
@@ -231,7 +236,7 @@ fn put(store: &PostgresStore, environment: EnvironmentKey, value: u32) -> PutOut
 fn revisions_of_a_put_that_failed_are_deleted_by_the_next_one() {
     let database = Postgres::shared().database();
     let store = open(&database);
-    let environment = store.default_environment().unwrap();
+    let environment = default_environment(&database);
     put(&store, environment, 1);
     let mut other = database.connect();
     let count = |other: &mut postgres::Client, table: &str| -> i64 {
@@ -263,7 +268,7 @@ fn revisions_of_a_put_that_failed_are_deleted_by_the_next_one() {
 fn a_put_needs_no_second_connection() {
     let database = Postgres::shared().database();
     let store = PostgresStore::open_with_pool_size(&database.url(), &holder(), 1).unwrap();
-    let environment = store.default_environment().unwrap();
+    let environment = default_environment(&database);
     assert_eq!(put(&store, environment, 1).added, 10);
     assert_eq!(put(&store, environment, 2).changed, 10);
     assert_eq!(store.check().unwrap(), Vec::<String>::new());

@@ -188,6 +188,14 @@ impl Actions<'_> {
         before: Option<ActionKey>,
         limit: usize,
     ) -> Result<Vec<Action>> {
-        self.backend().actions(environment, id, before, limit)
+        let select = format!(
+            "SELECT {ACTION_COLUMNS} FROM action WHERE action.resource = \
+                 (SELECT id FROM resource WHERE environment = ?1 AND name = ?2) \
+             AND action.id < ?3 ORDER BY action.id DESC LIMIT ?4"
+        );
+        let before = before.map_or(i64::MAX, |key| key.0);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let values = values![environment.0, id, before, limit];
+        self.query(|sql| sql.all(&select, values, |row| action_from(row)))
     }
 }

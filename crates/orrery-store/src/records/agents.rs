@@ -118,19 +118,11 @@ impl Agents<'_> {
     /// # Errors
     /// Database errors.
     pub fn states(&self, environment: EnvironmentKey) -> Result<Vec<AgentState>> {
-        self.backend().agents(environment)
-    }
-
-    /// Pauses or resumes an agent; `None` stands for every agent.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn set_paused(
-        &self,
-        environment: EnvironmentKey,
-        agent: Option<&str>,
-        paused: bool,
-    ) -> Result<()> {
-        self.backend().set_paused(environment, agent, paused)
+        let select = format!("{COLUMNS} ORDER BY name");
+        self.query(|sql| {
+            sql.all(&select, values![environment.0], |row| {
+                Ok(AgentState { name: row.string(0)?, paused: row.flag(1)? })
+            })
+        })
     }
 }

@@ -449,32 +449,6 @@ impl Contents<'_> {
     }
 }
 
-impl Contents<'_> {
-    /// The given hashes without stored content.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn missing(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>> {
-        self.backend().missing_files(hashes)
-    }
-
-    /// Stores contents.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn put(&self, files: &[(ContentHash, &[u8])]) -> Result<()> {
-        self.backend().put_files(files)
-    }
-
-    /// The content with a hash.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn get(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>> {
-        self.backend().file(hash)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

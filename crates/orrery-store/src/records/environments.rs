@@ -1,10 +1,11 @@
 //! Environments: project, source of the model, halted or not.
 
 use orrery_model::{EnvironmentId, ProjectId, Timestamp};
+use uuid::Uuid;
 
 use crate::records::{Environments, Transactions as _, record_change};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentInfo, EnvironmentKey, ProjectBinding, Result, StoreError, values};
+use crate::{EnvironmentKey, ProjectBinding, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentRecord {
@@ -300,20 +301,53 @@ impl Environments<'_> {
     }
 }
 
+/// Locks out other writers of an environment's versions until the transaction ends. Returns the last
+/// version number.
+pub(crate) fn lock_environment(sql: &mut dyn Sql, environment: EnvironmentKey) -> Result<i64> {
+    let select = format!("SELECT last_version FROM environment WHERE id = ?1{}", sql.row_lock());
+    let found = sql.first(&select, values![environment.0], |row| row.int(0))?;
+    found.ok_or_else(|| StoreError::NoEnvironment(format!("number {}", environment.0)))
+}
+
+/// Project and name of the environment of embedded mode.
+const DEFAULT: &str = "default";
+
+fn find_default(sql: &mut dyn Sql) -> Result<Option<EnvironmentKey>> {
+    let select = "SELECT environment.id FROM environment JOIN project \
+         ON project.id = environment.project WHERE project.name = ?1 AND environment.name = ?1";
+    sql.first(select, values![DEFAULT], |row| Ok(EnvironmentKey(row.int(0)?)))
+}
+
+/// Creates an environment, and its project if it does not exist. Returns false if the environment
+/// exists; another process may create it at the same time.
+pub(crate) fn create_environment(
+    sql: &mut dyn Sql,
+    project: &str,
+    name: &str,
+    uuid: EnvironmentId,
+) -> Result<bool> {
+    let insert = "INSERT INTO project (uuid, name) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+    sql.run(insert, values![ProjectId::new(Uuid::new_v4()), project])?;
+    let key = sql.allocate_id("environment")?;
+    let insert = "INSERT INTO environment (id, uuid, project, name) \
+         SELECT ?1, ?2, project.id, ?3 FROM project WHERE project.name = ?4 \
+         ON CONFLICT (project, name) DO NOTHING";
+    Ok(sql.run(insert, values![key, uuid, name, project])? > 0)
+}
+
 impl Environments<'_> {
     /// The environment of a store that has only one; created at the first call.
     ///
     /// # Errors
     /// Database errors.
     pub fn ensure_default(&self) -> Result<EnvironmentKey> {
-        self.backend().default_environment()
-    }
-
-    /// Creates an environment, and its project if it does not exist.
-    ///
-    /// # Errors
-    /// `EnvironmentExists`.
-    pub fn create(&self, project: &str, name: &str) -> Result<EnvironmentInfo> {
-        self.backend().create_environment(project, name)
+        if let Some(found) = self.query(find_default)? {
+            return Ok(found);
+        }
+        // Sees an environment that a concurrent transaction creates meanwhile.
+        self.transact_unmarked(|sql| {
+            create_environment(sql, DEFAULT, DEFAULT, EnvironmentId::new(Uuid::new_v4()))?;
+            find_default(sql)?.ok_or_else(|| StoreError::NoEnvironment(DEFAULT.to_owned()))
+        })
     }
 }

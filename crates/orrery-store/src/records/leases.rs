@@ -2,8 +2,25 @@
 
 use orrery_model::Timestamp;
 
+use crate::encoding::unsigned;
 use crate::records::{Leases, Transactions as _};
-use crate::{EnvironmentKey, Holder, Lease, LeaseRequest, RenewalOutcome, Result};
+use crate::sql::{RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, Holder, Lease, LeaseRequest, RenewalOutcome, Result, values};
+
+pub(crate) fn lease_holder(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+) -> Result<Option<Holder>> {
+    let select = "SELECT pid, host, command, since FROM lease WHERE environment = ?1 AND held = 1";
+    sql.first(select, values![environment.0], |row| {
+        Ok(Holder {
+            pid: unsigned(row.int(0)?)?,
+            host: row.string(1)?,
+            command: row.string(2)?,
+            since: row.time(3)?,
+        })
+    })
+}
 
 impl Leases<'_> {
     /// Acquires the lease, with a new epoch.
@@ -36,6 +53,6 @@ impl Leases<'_> {
     /// # Errors
     /// Database errors.
     pub fn holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>> {
-        self.backend().lease_holder(environment)
+        self.query(|sql| lease_holder(sql, environment))
     }
 }

@@ -21,7 +21,9 @@ mod effects;
 mod engine;
 mod environment_deletion;
 mod environments;
+mod facts;
 mod familiar_networks;
+mod file_contents;
 mod followed_branches;
 mod gateways;
 mod idempotency;
@@ -33,6 +35,7 @@ mod notifications;
 mod parameters;
 pub(crate) mod pending_release;
 mod projects;
+mod release;
 mod remote_agents;
 mod requests;
 mod resource_counts;
@@ -40,14 +43,18 @@ mod resource_details;
 mod resource_list;
 mod resource_order;
 mod resources;
+mod results;
+mod retention;
 mod secrets;
 mod settings;
 mod tokens;
+mod unknowns;
 mod unmanaged;
+mod version_read;
 mod versions;
 
 use crate::backend::Backend;
-use crate::sql::Sql;
+use crate::sql::{Sql, Work};
 use crate::{Lease, Result};
 
 pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
@@ -75,13 +82,16 @@ pub use contents::{
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use effects::{BegunEffect, EffectResolution, EffectVerdict};
-pub(crate) use environments::bind_project;
+#[cfg(any(test, feature = "test-support"))]
+pub(crate) use environments::create_environment;
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironmentRecord};
+pub(crate) use environments::{bind_project, lock_environment};
 pub use followed_branches::{BranchFailure, BranchState, NewFollowedBranch};
 pub use gateways::{GatewayHeartbeat, GatewayRecord};
 pub(crate) use idempotency::INTERRUPT_ALL_SQL;
 pub use idempotency::{KeyState, StoredResponse};
 pub use invitations::{JoinOutcome, JoiningAgent, NewInvitationRecord};
+pub(crate) use leases::lease_holder;
 pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
 #[cfg(test)]
@@ -91,6 +101,7 @@ pub use parameters::{
 };
 pub use pending_release::{ReleaseState, RemovalStage};
 pub use projects::ProjectRecord;
+pub(crate) use release::reserve_version;
 pub use remote_agents::{
     AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
 };
@@ -104,6 +115,7 @@ pub use resources::HistoryEntry;
 pub use secrets::SecretRecord;
 pub use settings::SettingRecord;
 pub use tokens::TokenRecord;
+pub(crate) use unknowns::put_unknowns;
 pub use unmanaged::RemovalScope;
 pub use versions::{NewestRevision, VersionEntry};
 
@@ -124,28 +136,60 @@ pub(crate) trait Transactions {
     }
 
     /// Runs `work` on one snapshot of the database.
-    fn query<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
-        let mut answer = None;
-        self.backend().read_transaction(&mut |sql| {
-            answer = Some(work(sql)?);
-            Ok(())
-        })?;
-        answer.ok_or_else(no_result)
+    fn query<T>(&self, work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+        collect(work, |work| self.backend().read_transaction(work))
+    }
+
+    /// As `query`, for work that is not repeated: it has several statements, or a visitor.
+    fn scan<T>(&self, work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+        collect(work, |work| self.backend().scan_transaction(work))
     }
 
     /// Runs `work` in one atomic transaction.
     fn transact<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
         let Access { backend, lease } = self.access();
-        let mut answer = None;
-        backend.write_transaction(&mut |sql| {
+        let work = |sql: &mut dyn Sql| {
             if let Some(lease) = &lease {
                 sql.check_lease(lease)?;
             }
-            answer = Some(work(sql)?);
-            Ok(())
-        })?;
-        answer.ok_or_else(no_result)
+            work(sql)
+        };
+        collect(work, |work| backend.write_transaction(work))
     }
+
+    /// As `transact`, for work that first locks a row and then sees all that was committed before.
+    ///
+    /// The lease is checked last: all such transactions lock the environment before the lease, so
+    /// that no two of them wait for each other.
+    fn transact_locked<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+        let Access { backend, lease } = self.access();
+        let work = |sql: &mut dyn Sql| {
+            let answer = work(sql)?;
+            if let Some(lease) = &lease {
+                sql.check_lease(lease)?;
+            }
+            Ok(answer)
+        };
+        collect(work, |work| backend.locked_transaction(work))
+    }
+
+    /// As `transact_locked`, for work that an idempotent request may repeat.
+    fn transact_unmarked<T>(&self, work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+        collect(work, |work| self.backend().unmarked_transaction(work))
+    }
+}
+
+/// Runs a transaction, and returns the result of its last run.
+fn collect<T>(
+    mut work: impl FnMut(&mut dyn Sql) -> Result<T>,
+    run: impl FnOnce(&mut Work<'_>) -> Result<()>,
+) -> Result<T> {
+    let mut answer = None;
+    run(&mut |sql| {
+        answer = Some(work(sql)?);
+        Ok(())
+    })?;
+    answer.ok_or_else(no_result)
 }
 
 /// Declares the groups of methods of a store, one per noun.

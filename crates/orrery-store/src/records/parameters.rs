@@ -419,31 +419,21 @@ impl Parameters<'_> {
     /// # Errors
     /// Database errors.
     pub fn all(&self, environment: EnvironmentKey) -> Result<Vec<StoredParameter>> {
-        self.backend().parameters(environment)
+        self.list(environment, &ParameterFilter::default(), "", usize::MAX)
     }
 
-    /// Facts of a resource by name.
-    ///
-    /// # Errors
-    /// `NoResource` if there is no such resource.
-    pub fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<StoredParameter>> {
-        self.backend().facts(environment, id)
-    }
-}
-
-impl Parameters<'_> {
-    /// Sets a parameter without consequences.
+    /// Facts of a resource by name; none if there is no such resource.
     ///
     /// # Errors
     /// Database errors.
-    pub fn set(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        value: &str,
-        source: ParameterSource,
-        now: Timestamp,
-    ) -> Result<ParameterEffect> {
-        self.backend().set_parameter(environment, name, value, source, now)
+    pub fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<StoredParameter>> {
+        let select = format!(
+            "SELECT {PARAMETER_COLUMNS} FROM resource JOIN parameter ON parameter.environment = ?1 \
+             AND parameter.resource = resource.id \
+             WHERE resource.environment = ?1 AND resource.name = ?2 ORDER BY parameter.name"
+        );
+        self.query(|sql| {
+            sql.all(&select, values![environment.0, id], |row| parameter_from(row, Some(id)))
+        })
     }
 }

@@ -10,10 +10,7 @@ use crate::records::resource_list::{
 };
 use crate::records::{Resources, Transactions as _};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
-use crate::{
-    EnvironmentKey, ResourceFilter, ResourceKey, ResourceOverview, ResourcePage, Result,
-    StoreError, values,
-};
+use crate::{EnvironmentKey, ResourceKey, ResourceOverview, Result, StoreError, values};
 
 /// Desired state of a resource from one version on.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,38 +185,16 @@ fn names_of(sql: &mut dyn Sql, keys: &[ResourceKey]) -> Result<Vec<String>> {
 }
 
 impl Resources<'_> {
-    /// Resources in the order of their ids, after the id `after`.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn overviews(
-        &self,
-        environment: EnvironmentKey,
-        filter: &ResourceFilter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<ResourcePage> {
-        self.backend().list_resources(environment, filter, after, limit)
-    }
-
     /// One resource, if it exists.
     ///
     /// # Errors
     /// Database errors.
     pub fn find(&self, environment: EnvironmentKey, id: &str) -> Result<Option<ResourceOverview>> {
-        self.backend().find_resource(environment, id)
-    }
-
-    /// Desired state of a resource in the newest version that has it.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn read(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-    ) -> Result<Option<orrery_model::Resource>> {
-        self.backend().read_resource(environment, id)
+        match self.line(environment, id) {
+            Ok(line) => Ok(Some(line.summary)),
+            Err(StoreError::NoResource(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Number of resources by status.

@@ -154,19 +154,7 @@ impl Settings<'_> {
         &self,
         environment: EnvironmentKey,
     ) -> Result<BTreeMap<String, serde_json::Value>> {
-        self.backend().settings(environment)
-    }
-
-    /// Sets a value; `None` restores the default.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn set(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        value: Option<&serde_json::Value>,
-    ) -> Result<()> {
-        self.backend().set_setting(environment, name, value)
+        let settings = self.list(environment)?;
+        Ok(settings.into_iter().map(|setting| (setting.name, setting.value)).collect())
     }
 }

@@ -1,16 +1,13 @@
 //! Views of versions, and the base of a put of some sets.
 
-use orrery_model::{AttributeHash, Timestamp, Version, VersionNumber};
+use orrery_model::{AttributeHash, VersionNumber};
 
 use crate::encoding::{flags_from_code, hash_from, unpack_keys, version_number_from};
 use crate::records::{Transactions as _, Versions};
-use crate::resource_loader::ResourceLoader;
 use crate::rows::ranges;
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{
-    EnvironmentKey, NewRequest, NewVersion, PutOutcome, RequestRecord, ResourceDiff,
-    ResourceFilter, ResourceKey, ResourceRow, Result, StoreError, UndefinedParameter, VersionInfo,
-    values,
+    EnvironmentKey, NewVersion, PutOutcome, ResourceFilter, ResourceKey, Result, StoreError, values,
 };
 
 /// Rows scanned per page.
@@ -233,14 +230,6 @@ pub(super) fn matches_value(filter: &ResourceFilter, name: &str) -> bool {
 }
 
 impl Versions<'_> {
-    /// Reserves the next version number. Gaps are normal.
-    ///
-    /// # Errors
-    /// `NoEnvironment`.
-    pub fn reserve(&self, environment: EnvironmentKey) -> Result<VersionNumber> {
-        self.backend().reserve_version(environment)
-    }
-
     /// Stores a version. Resources that equal those of the newest version are shared with it.
     ///
     /// # Errors
@@ -248,108 +237,5 @@ impl Versions<'_> {
     /// `VersionNotReserved`; `StaleEpoch` under a lease that is not the current one.
     pub fn put(&self, environment: EnvironmentKey, version: &NewVersion<'_>) -> Result<PutOutcome> {
         self.backend().put_version(environment, version)
-    }
-
-    /// Makes a version the desired state.
-    ///
-    /// # Errors
-    /// `NoVersion`.
-    pub fn release(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-        now: Timestamp,
-    ) -> Result<()> {
-        self.backend().release_version(environment, number, now)
-    }
-
-    /// Releases a version, if it is not released yet, and adds a request to its engine, in one
-    /// transaction: a reader sees both or neither.
-    ///
-    /// # Errors
-    /// `NoVersion`.
-    pub fn release_with_request(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-        request: &NewRequest<'_>,
-        now: Timestamp,
-    ) -> Result<RequestRecord> {
-        self.backend().release_with_request(environment, number, request, now)
-    }
-
-    /// Versions by ascending number.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn list(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
-        self.backend().versions(environment)
-    }
-
-    /// Visits the resources of a version in the order of their ids. The visitor must not call the
-    /// store, which may hold its only connection meanwhile.
-    ///
-    /// # Errors
-    /// `NoVersion`.
-    pub fn read(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-        visit: &mut dyn FnMut(ResourceRow<'_>),
-    ) -> Result<VersionInfo> {
-        self.backend().read_version(environment, number, visit)
-    }
-
-    /// Reads a whole version into memory.
-    ///
-    /// # Errors
-    /// `NoVersion`.
-    pub fn load(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<Version> {
-        let mut loader = ResourceLoader::default();
-        let info = self.read(environment, number, &mut |row| loader.add(row))?;
-        Ok(Version { number, made_at: info.made_at, info: info.info, resources: loader.finish()? })
-    }
-
-    /// Visits the differences in the order of ids. Source locations do not count.
-    ///
-    /// # Errors
-    /// `NoVersion`.
-    pub fn diff(
-        &self,
-        environment: EnvironmentKey,
-        from: VersionNumber,
-        to: VersionNumber,
-        visit: &mut dyn FnMut(ResourceDiff),
-    ) -> Result<()> {
-        self.backend().diff_versions(environment, from, to, visit)
-    }
-
-    /// Undefined parameters of a version; true for those that are resolved now.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn unknowns(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-    ) -> Result<Vec<(UndefinedParameter, bool)>> {
-        self.backend().unknowns(environment, number)
-    }
-
-    /// Deletes a version and everything that only it refers to.
-    ///
-    /// # Errors
-    /// `NoVersion`; refuses the processed version and the newest released one.
-    pub fn delete(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
-        self.backend().delete_version(environment, number)
-    }
-
-    /// Deletes the oldest versions until `keep` are left, except those in use. Returns the deleted
-    /// ones.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn retain(&self, environment: EnvironmentKey, keep: usize) -> Result<Vec<VersionNumber>> {
-        self.backend().retain_versions(environment, keep)
     }
 }

@@ -1,36 +1,26 @@
 //! The store in one SQLite file.
 //!
 //! One connection writes, under the lock of `crate::lock`; others read, each in a transaction of
-//! its own, and never block the writer. The methods of `Backend` are in the modules below, as
-//! functions on a connection that is in a transaction:
+//! its own, and never block the writer.
 //!
 //! | module | content |
 //! |---|---|
 //! | `open` | recognizing, opening and migrating a file |
-//! | `compare`, `put`, `read`, `release`, `retention` | versions |
-//! | `engine` | leases, states, results |
-//! | `query` | lists, counts, logs |
-//! | `environments`, `parameters` | the rest |
-//! | `sql` | records, in the shared dialect |
+//! | `sql` | the shared dialect: statements of `crate::records` |
+//! | `compare`, `put` | storing a version |
+//! | `leases` | leases of environments |
 
 mod compare;
-mod engine;
-mod environments;
+mod leases;
 mod open;
-mod parameters;
 mod put;
-mod query;
-mod read;
-mod release;
-mod retention;
 mod sql;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use orrery_base::lock::IgnorePoison;
-use orrery_model::{Timestamp, VersionNumber};
+use orrery_model::Timestamp;
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::backend::Backend;
@@ -38,11 +28,8 @@ use crate::idempotency;
 use crate::lock::WriterLock;
 use crate::sql::Sql as _;
 use crate::{
-    Action, ActionKey, AgentState, ContentHash, EnvironmentInfo, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewRequest, NewVersion, ParameterEffect, ParameterSource, PutOutcome,
-    RenewalOutcome, RequestRecord, ResourceDiff, ResourceFilter, ResourceOverview, ResourcePage,
-    ResourceRow, Result, ResultBatch, StartedAction, StateRecord, StateRow, StoreError,
-    StoredParameter, UndefinedParameter, VersionInfo,
+    EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutOutcome, RenewalOutcome, Result,
+    StoreError,
 };
 
 /// Time at which a commit has to be on disk.
@@ -191,11 +178,6 @@ impl SqliteStore {
         run().map_err(|error| self.explain(error))
     }
 
-    /// As `read`: with a database in this process, a transaction costs no round trips.
-    fn read_once<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        self.read(work)
-    }
-
     fn explain(&self, error: StoreError) -> StoreError {
         match &self.path {
             Some(path) => error.at(path),
@@ -243,22 +225,16 @@ fn allocate_id(tx: &Connection, table: &'static str) -> Result<i64> {
 }
 
 impl Backend for SqliteStore {
-    crate::shared_methods::impl_shared_methods!();
-
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
-        self.write(|tx| engine::acquire_lease(tx, environment, request))
+        self.write(|tx| leases::acquire_lease(tx, environment, request))
     }
 
     fn renew_leases(&self, leases: &[Lease], expires: Timestamp) -> Result<RenewalOutcome> {
-        self.write(|tx| engine::renew_leases(tx, leases, expires))
+        self.write(|tx| leases::renew_leases(tx, leases, expires))
     }
 
     fn release_lease(&self, lease: &Lease) -> Result<()> {
-        self.write_with(Sync::Later, |tx| engine::release_lease(tx, lease))
-    }
-
-    fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>> {
-        self.read(|tx| engine::lease_holder(tx, environment))
+        self.write_with(Sync::Later, |tx| leases::release_lease(tx, lease))
     }
 
     fn put_version(

@@ -6,9 +6,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::compare;
 use super::sql::SqliteTransaction;
-use super::{allocate_numbers, engine, parameters, record_change};
+use super::{allocate_numbers, leases, record_change};
 use crate::encoding::{flags_code, pack_keys, unsigned};
-use crate::records::bind_project;
+use crate::records::{bind_project, put_unknowns, reserve_version};
 use crate::version_delta::{SortedInput, VersionDelta, check_base, digest};
 use crate::{EnvironmentKey, NewVersion, PutOutcome, PutScope, ResourceKey, Result, StoreError};
 
@@ -18,7 +18,7 @@ pub(super) fn put_version(
     new: &NewVersion<'_>,
 ) -> Result<PutOutcome> {
     if let Some(lease) = new.lease {
-        engine::check_lease(tx, lease)?;
+        leases::check_lease(tx, lease)?;
     }
     if let Some(project) = new.project {
         bind_project(&mut SqliteTransaction(tx), environment, project, new.made_at)?;
@@ -79,7 +79,7 @@ pub(super) fn put_version(
             count(delta.removed.len()),
         ],
     )?;
-    parameters::put_unknowns(tx, environment, number, new.unknowns)?;
+    put_unknowns(&mut SqliteTransaction(tx), environment, number, new.unknowns)?;
     record_change(tx, environment, "version", &number.to_string())?;
     Ok(PutOutcome {
         number,
@@ -108,7 +108,9 @@ fn choose_number(
     environment: EnvironmentKey,
     reserved: Option<VersionNumber>,
 ) -> Result<VersionNumber> {
-    let Some(number) = reserved else { return reserve_version(tx, environment) };
+    let Some(number) = reserved else {
+        return reserve_version(&mut SqliteTransaction(tx), environment);
+    };
     let last: u32 = tx
         .query_row("SELECT last_version FROM environment WHERE id = ?1", [environment.0], |row| {
             row.get(0)
@@ -121,18 +123,6 @@ fn choose_number(
     let sql = "SELECT 1 FROM version WHERE environment = ?1 AND number = ?2";
     let existing = tx.query_row(sql, params![environment.0, number.0], |_| Ok(())).optional()?;
     if existing.is_some() { Err(StoreError::VersionExists(number)) } else { Ok(number) }
-}
-
-pub(super) fn reserve_version(
-    tx: &Connection,
-    environment: EnvironmentKey,
-) -> Result<VersionNumber> {
-    let sql = "UPDATE environment SET last_version = last_version + 1 WHERE id = ?1 \
-         RETURNING last_version";
-    let number = tx.query_row(sql, [environment.0], |row| row.get(0)).optional()?;
-    number
-        .map(VersionNumber)
-        .ok_or_else(|| StoreError::NoEnvironment(format!("number {}", environment.0)))
 }
 
 /// Numbers of the source files, adding new ones.

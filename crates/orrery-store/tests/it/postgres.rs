@@ -155,7 +155,7 @@ fn connections_are_bounded() {
                 for round in 0..5 {
                     let name = format!("setting {number}");
                     let value = serde_json::json!(round);
-                    store.settings().set(environment, &name, Some(&value)).unwrap();
+                    store.settings().change(environment, &name, Some(&value), Timestamp(1)).unwrap();
                 }
                 let count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                      AND application_name LIKE 'bounded%'";
@@ -329,7 +329,10 @@ fn the_feed_misses_nothing() {
             scope.spawn(move || {
                 for change in 0..CHANGES {
                     let name = format!("{writer}.{change}");
-                    other.settings().set(environment, &name, Some(&serde_json::json!(1))).unwrap();
+                    other
+                        .settings()
+                        .change(environment, &name, Some(&serde_json::json!(1)), Timestamp(1))
+                        .unwrap();
                 }
             });
         }

@@ -1,9 +1,7 @@
 //! Queries: lists, pages, counts.
 
 use orrery_model::{Pattern, Resource, ResourceState, Status, Timestamp};
-use orrery_store::{
-    EnvironmentKey, ResourceFilter, ResultRecord, Store, StoreError, resource_keys,
-};
+use orrery_store::{EnvironmentKey, ResourceQuery, ResultRecord, Store, StoreError, resource_keys};
 
 use crate::support::{
     Backend, Fresh, deployed, empty_result, id, lease, named, put, resource, simple,
@@ -37,10 +35,10 @@ fn stocked(backend: Backend) -> (Fresh, EnvironmentKey) {
     (store, environment)
 }
 
-fn listed(store: &Store, environment: EnvironmentKey, filter: &ResourceFilter) -> Vec<String> {
-    let page = store.resources().overviews(environment, filter, None, 100).unwrap();
+fn listed(store: &Store, environment: EnvironmentKey, filter: &ResourceQuery) -> Vec<String> {
+    let page = store.resources().list(environment, filter, None, 100).unwrap();
     assert_eq!(page.next, None);
-    page.resources.iter().map(|found| found.id.to_string()).collect()
+    page.lines.iter().map(|found| found.summary.id.to_string()).collect()
 }
 
 fn lists_are_filtered(backend: Backend) {
@@ -52,11 +50,11 @@ fn lists_are_filtered(backend: Backend) {
     for agent in texts {
         for entity in entities {
             for value in values {
-                let filter = ResourceFilter {
+                let filter = ResourceQuery {
                     agent: agent.map(str::to_owned),
                     entity: entity.map(str::to_owned),
                     value: value.map(Pattern::new),
-                    statuses: Vec::new(),
+                    ..ResourceQuery::default()
                 };
                 let mut expected: Vec<String> = IDS
                     .iter()
@@ -83,17 +81,15 @@ fn lists_are_filtered(backend: Backend) {
 fn pages_walk_over_everything(backend: Backend) {
     let (store, environment) = stocked(backend);
     for agent in [None, Some("one".to_owned())] {
-        let filter = ResourceFilter { agent, ..ResourceFilter::default() };
+        let filter = ResourceQuery { agent, ..ResourceQuery::default() };
         let all = listed(&store, environment, &filter);
         for limit in 1..9 {
             let (mut walked, mut after) = (Vec::new(), None);
             loop {
-                let page = store
-                    .resources()
-                    .overviews(environment, &filter, after.as_deref(), limit)
-                    .unwrap();
-                assert!(page.resources.len() <= limit);
-                walked.extend(page.resources.iter().map(|found| found.id.to_string()));
+                let page =
+                    store.resources().list(environment, &filter, after.as_deref(), limit).unwrap();
+                assert!(page.lines.len() <= limit);
+                walked.extend(page.lines.iter().map(|found| found.summary.id.to_string()));
                 after = page.next;
                 if after.is_none() {
                     break;
@@ -121,12 +117,12 @@ fn statuses_are_derived_from_states(backend: Backend) {
     for (status, name) in
         [(Status::Deployed, "b"), (Status::Available, "a"), (Status::Undefined, "c")]
     {
-        let filter = ResourceFilter { statuses: vec![status], ..ResourceFilter::default() };
+        let filter = ResourceQuery { statuses: vec![status], ..ResourceQuery::default() };
         assert_eq!(listed(&store, environment, &filter), [named(name).to_string()]);
     }
-    let filter = ResourceFilter {
+    let filter = ResourceQuery {
         statuses: vec![Status::Deployed, Status::Available],
-        ..ResourceFilter::default()
+        ..ResourceQuery::default()
     };
     assert_eq!(listed(&store, environment, &filter).len(), 2);
 }
@@ -141,9 +137,9 @@ fn orphans_are_shown_on_request(backend: Backend) {
     let orphan = ResourceState { intent: None, ..deployed(&resources[1], Timestamp(1)) };
     let result = ResultRecord { state: Some(&orphan), ..empty_result(stored.keys[1]) };
     store.engine().record_results(&lease, &[result]).unwrap();
-    let all = listed(&store, environment, &ResourceFilter::default());
+    let all = listed(&store, environment, &ResourceQuery::default());
     assert_eq!(all, [named("a").to_string()]);
-    let filter = ResourceFilter { statuses: vec![Status::Orphaned], ..ResourceFilter::default() };
+    let filter = ResourceQuery { statuses: vec![Status::Orphaned], ..ResourceQuery::default() };
     assert_eq!(listed(&store, environment, &filter), [named("b").to_string()]);
     assert_eq!(store.resources().count_statuses(environment).unwrap()[&Status::Orphaned], 1);
 }

@@ -220,7 +220,10 @@ fn every_change_is_in_the_feed_once(backend: Backend) {
     expect("agent", "agent");
     store.agents().set_paused(environment, None, false).unwrap();
     expect("agent", "*");
-    store.settings().set(environment, "name", Some(&serde_json::json!(1))).unwrap();
+    store
+        .settings()
+        .change(environment, "name", Some(&serde_json::json!(1)), Timestamp(1))
+        .unwrap();
     expect("setting", "name");
     store.parameters().set(environment, "size", "1", ParameterSource::User, at(3)).unwrap();
     expect("parameter", "size");
@@ -233,7 +236,7 @@ fn the_feed_continues_where_a_reader_stopped(backend: Backend) {
     let begin = store.changes().latest().unwrap();
     for number in 0..5 {
         let environment = if number % 2 == 0 { environment } else { other };
-        store.settings().set(environment, &number.to_string(), None).unwrap();
+        store.agents().set_paused(environment, Some(&number.to_string()), true).unwrap();
     }
     let mut seen = Vec::new();
     let mut after = begin;

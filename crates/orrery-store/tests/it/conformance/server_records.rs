@@ -448,7 +448,7 @@ fn an_environment_goes_with_all_that_is_in_it(backend: Backend) {
     store.leases().release(&lease).unwrap();
     set(&store, environment, "x", None);
     set(&store, environment, "ip", Some(named("a").as_str()));
-    store.settings().set(environment, "s", Some(&serde_json::json!(1))).unwrap();
+    store.settings().change(environment, "s", Some(&serde_json::json!(1)), Timestamp(1)).unwrap();
     let (_, request) =
         store.dry_runs().create(environment, (id_of(3), id_of(4)), version.number, at(4)).unwrap();
     let claim = store.requests().claim(&request, at(4)).unwrap().unwrap();

@@ -40,10 +40,10 @@ fn settings_are_stored_and_reset(backend: Backend) {
     let environment = store.environments().ensure_default().unwrap();
     let other = store.environments().create("p", "e").unwrap().key;
     let (first, second) = (serde_json::json!("600"), serde_json::json!({"a": [true, null]}));
-    store.settings().set(environment, "interval", Some(&first)).unwrap();
-    store.settings().set(environment, "interval", Some(&second)).unwrap();
-    store.settings().set(environment, "gone", Some(&first)).unwrap();
-    store.settings().set(environment, "gone", None).unwrap();
+    store.settings().change(environment, "interval", Some(&first), Timestamp(1)).unwrap();
+    store.settings().change(environment, "interval", Some(&second), Timestamp(1)).unwrap();
+    store.settings().change(environment, "gone", Some(&first), Timestamp(1)).unwrap();
+    store.settings().change(environment, "gone", None, Timestamp(1)).unwrap();
     let settings = store.settings().values(environment).unwrap();
     assert_eq!(settings.into_iter().collect::<Vec<_>>(), [("interval".to_owned(), second)]);
     assert!(store.settings().values(other).unwrap().is_empty());

@@ -40,7 +40,12 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
     let expected = ["Init", "Fetching new branch heads", "Pulling updates", "Updating modules"];
     ensure!(stages == [&expected[..], &[model_stage]].concat(), "{stages:?}");
     let settings = serde_json::json!(false);
-    world.store().settings().set(environment.key, "auto_deploy", Some(&settings))?;
+    world.store().settings().change(
+        environment.key,
+        "auto_deploy",
+        Some(&settings),
+        orrery_model::Timestamp(1),
+    )?;
     world.commit(&repository, &model("\"not yet\""))?;
     world.succeed(&environment, &update())?;
     let versions = world.store().versions().list(environment.key)?;
