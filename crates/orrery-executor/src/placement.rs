@@ -58,8 +58,8 @@ pub trait TargetResolver: Send + Sync {
 /// Returns the site of an agent that has no local machine and no remote agent.
 pub fn outward_site(agent: &str, placement: &Placement, deployer: Deployer) -> ExecutionSite {
     let address = match placement {
-        Placement::Address(address) => Some(address.clone()),
-        _ => None,
+        Placement::Ssh { address, .. } => address.for_python_handlers(),
+        other => other.address(),
     };
     let reason = placement.reason(agent);
     let help = placement.help(agent, deployer).unwrap_or_default();

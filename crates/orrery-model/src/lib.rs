@@ -7,6 +7,7 @@
 mod canonical;
 mod change;
 mod handler_support;
+mod host_inventory;
 mod id;
 mod outcome;
 mod paths;
@@ -20,6 +21,7 @@ mod rule;
 mod secret;
 mod shell;
 pub mod similar_names;
+mod ssh_address;
 mod state;
 mod time;
 mod typed_id;
@@ -28,12 +30,16 @@ mod version_number;
 
 pub use change::{AttributeDiff, Change, ChangeKind};
 pub use handler_support::HandlerSupport;
+pub use host_inventory::{
+    HOSTS_MAX, HostInventory, HostValue, HostValueSource, InventoryHost, InventoryIssue,
+    InventoryProblem, PathStep,
+};
 pub use id::{InvalidId, ResourceId, VersionedId};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
 pub use paths::{PathCollision, PathIndex, flatten_path, normalize_path, path_collisions};
 pub use pattern::{Pattern, matches_wildcards};
 pub use pip::PipSettings;
-pub use placement::{Deployer, Enrolment, Inventory, Locality, Placement, is_local_address};
+pub use placement::{AddressSource, Deployer, Enrolment, Inventory, Locality, Placement};
 pub use removal::{
     DeployedResource, Removal, RetainReason, RetainedResource, plan_removal, purged, wants_absence,
 };
@@ -44,6 +50,9 @@ pub use resource_type::{Part, Reach, ResourceType};
 pub use rule::{FieldRule, field_rules, parse_permissions};
 pub use secret::SecretText;
 pub use shell::shell_word;
+pub use ssh_address::{
+    AddressError, AgentAddress, HostKeyChecking, Privilege, SshAddress, SshOptions,
+};
 pub use state::{Blocked, Compliance, LastRunStatus, ResourceState, Status};
 pub use time::{Duration, InvalidTimestamp, Timestamp};
 pub use typed_id::{

@@ -39,7 +39,8 @@ impl Pattern {
         self.matches_text(id.value())
     }
 
-    fn matches_text(&self, text: &str) -> bool {
+    /// True if the text contains that of the pattern; with wildcards, if the whole text matches.
+    pub fn matches_text(&self, text: &str) -> bool {
         if self.has_wildcards {
             wildcards_match(&self.folded, text, |pattern, other| pattern == fold(other))
         } else {

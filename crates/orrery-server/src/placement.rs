@@ -90,8 +90,10 @@ pub(crate) fn to_view(agent: &str, placement: &Placement) -> orrery_api::AgentPl
             Placement::Local(_) => PlacementKind::Local,
             Placement::Remote => PlacementKind::Remote,
             Placement::Revoked => PlacementKind::Revoked,
-            Placement::Address(_) => PlacementKind::Ssh,
-            Placement::Unknown { .. } => PlacementKind::Unknown,
+            Placement::Ssh { .. } => PlacementKind::Ssh,
+            Placement::Nowhere(_) | Placement::Invalid { .. } | Placement::Unknown { .. } => {
+                PlacementKind::Unknown
+            }
         },
         has_machine: placement.has_machine(),
         reason: placement.reason(agent),

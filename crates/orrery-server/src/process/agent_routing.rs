@@ -123,7 +123,7 @@ fn diff_inventories(
     let mut changes = RoutingChanges { changed: true, ..RoutingChanges::default() };
     for agent in agents {
         let (then, now) = (before.placement_of(&agent), after.placement_of(&agent));
-        if then.as_str() == now.as_str() {
+        if then.is_same_machine(&now) {
             continue;
         }
         if now.has_machine() {

@@ -35,8 +35,10 @@ pub(super) fn placement_kind(placement: &Placement) -> PlacementKind {
         Placement::Local(_) => PlacementKind::Local,
         Placement::Remote => PlacementKind::Remote,
         Placement::Revoked => PlacementKind::Revoked,
-        Placement::Address(_) => PlacementKind::Ssh,
-        Placement::Unknown { .. } => PlacementKind::Unknown,
+        Placement::Ssh { .. } => PlacementKind::Ssh,
+        Placement::Nowhere(_) | Placement::Invalid { .. } | Placement::Unknown { .. } => {
+            PlacementKind::Unknown
+        }
     }
 }
 
