@@ -199,6 +199,7 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("ModuleV2InV1PathException", "", "module-layout"),
     ("ModuleMetadataFileNotFound", "", "module-layout"),
     ("InvalidMetadata", "", "invalid-metadata"),
+    ("InvalidInventory", "", "invalid-inventory"),
     ("ProjectNotFound", "", "project-not-found"),
     ("UnreadableFile", "", "unreadable-file"),
     ("IsADirectoryError", "", "unreadable-file"),

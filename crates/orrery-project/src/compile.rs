@@ -18,6 +18,7 @@ use orrery_handlers::Registry;
 use orrery_host::code_store::CodeSet;
 use orrery_model::{PipSettings, ResourceId};
 
+use crate::inventory::ProjectInventory;
 use crate::location::FoundProject;
 use crate::session::{CompileSession, DeployingMachine, ServerContext};
 
@@ -79,6 +80,8 @@ pub struct CompiledProject {
     pub declared_name: Option<String>,
     /// Patterns of agents that the project declares as the deploying machine.
     pub local_agents: Vec<String>,
+    /// Content of `inventory.yml`, if there is one.
+    pub inventory: Option<ProjectInventory>,
     pub compiled: Compilation,
     /// Resources, if they were exported.
     pub exported: Option<ExportResult>,
@@ -117,7 +120,14 @@ pub fn compile(project: FoundProject, request: ProjectRequest) -> CompiledProjec
     };
     let served = request.code_socket.is_some();
     let origin = request.code_socket.map(HostOrigin::Socket);
-    let mut session = CompileSession::compile(&options, origin, server.as_ref(), &local_agents);
+    let (mut session, inventory) = match ProjectInventory::read(&directory) {
+        Ok(inventory) => {
+            let hosts = inventory.as_ref().map(|one| Arc::clone(&one.hosts)).unwrap_or_default();
+            let agents = (local_agents.as_slice(), hosts);
+            (CompileSession::compile(&options, origin, server.as_ref(), agents), inventory)
+        }
+        Err(error) => (CompileSession::failed(error.into_compilation()), None),
+    };
     let exported = match request.export {
         _ if served => session.export_with_code(),
         ExportMode::Resources(machine) => session.export(&Registry::native(), machine),
@@ -145,6 +155,7 @@ pub fn compile(project: FoundProject, request: ProjectRequest) -> CompiledProjec
         name,
         declared_name,
         local_agents,
+        inventory,
         compiled,
         exported,
         export_error,
@@ -165,12 +176,14 @@ fn log_project(options: &Options) {
 impl CompiledProject {
     /// Result for a project that could not be found.
     pub fn not_found(error: Box<CompileError>) -> Self {
-        let CompileSession { compiled, host, .. } = CompileSession::failed(error);
+        let CompileSession { compiled, host, .. } =
+            CompileSession::failed(Compilation::failed(error));
         CompiledProject {
             directory: PathBuf::from("."),
             name: String::new(),
             declared_name: None,
             local_agents: Vec::new(),
+            inventory: None,
             compiled,
             exported: None,
             export_error: None,

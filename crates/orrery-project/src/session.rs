@@ -17,7 +17,7 @@ use orrery_handlers::Registry;
 use orrery_handlers::target::host_name;
 use orrery_host::code_store::CodeSet;
 use orrery_host::{host_command, sources};
-use orrery_model::{Inventory, PipSettings, ResourceType};
+use orrery_model::{HostInventory, Inventory, PipSettings, ResourceType};
 use orrery_pyenv::interpreters::Interpreter;
 use serde_json::{Value as Json, json};
 
@@ -50,18 +50,21 @@ pub(crate) struct CompileSession {
     pub(crate) host: CompileHost,
     /// Patterns of agents that the project declares as the deploying machine.
     local_agents: Vec<String>,
+    /// Hosts of the project's inventory.
+    hosts: Arc<HostInventory>,
     /// The interpreter, once a host needed one.
     python: Arc<OnceLock<Interpreter>>,
 }
 
 impl CompileSession {
     /// A session with a compile that could not start.
-    pub(crate) fn failed(error: Box<orrery_compiler::error::CompileError>) -> Self {
+    pub(crate) fn failed(compiled: Compilation) -> Self {
         let origin = HostOrigin::Process(Box::new(|| Err("no project".to_owned())));
         CompileSession {
-            compiled: Compilation::failed(error),
+            compiled,
             host: CompileHost::new(origin, HostSettings::default(), Box::new(not_offered)),
             local_agents: Vec::new(),
+            hosts: Arc::default(),
             python: Arc::default(),
         }
     }
@@ -71,7 +74,7 @@ impl CompileSession {
         options: &Options,
         origin: Option<HostOrigin>,
         environment: Option<&ServerContext>,
-        local_agents: &[String],
+        (local_agents, hosts): (&[String], Arc<HostInventory>),
     ) -> Self {
         let served = matches!(origin, Some(HostOrigin::Socket(_)));
         let python = Arc::default();
@@ -85,7 +88,7 @@ impl CompileSession {
             layered = layered.prefer_second();
         }
         let compiled = orrery_compiler::compile_with(&Disk, options, &mut layered);
-        CompileSession { compiled, host, local_agents: local_agents.to_vec(), python }
+        CompileSession { compiled, host, local_agents: local_agents.to_vec(), hosts, python }
     }
 
     /// Returns the code that handlers need, if any. Call it after the export.
@@ -107,7 +110,11 @@ impl CompileSession {
     /// Placement information about the project's agents. Includes the names of this machine only if
     /// this machine deploys: uploads must not depend on the machine that compiles.
     fn inventory(&self, deployer: DeployingMachine) -> Inventory {
-        let own = Inventory { project_patterns: self.local_agents.clone(), ..Inventory::default() };
+        let own = Inventory {
+            project_patterns: self.local_agents.clone(),
+            hosts: Arc::clone(&self.hosts),
+            ..Inventory::default()
+        };
         match deployer {
             DeployingMachine::This => own.on_host(&host_name()),
             DeployingMachine::Unknown => own,
