@@ -17,6 +17,7 @@ string_enums! {
         Interval = "interval",
         Cron = "cron",
         Patterns = "patterns",
+        Placements = "placements",
         Choice = "choice",
         Text = "text",
     }

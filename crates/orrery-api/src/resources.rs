@@ -32,12 +32,14 @@ string_enums! {
 
     /// Kind of a placement. `local`: on the machine that runs the server's handlers. `remote`: on
     /// that of a remote agent. `ssh`: the agent has an address, which only Python handlers can
-    /// reach. `revoked`: its remote agent was revoked. `unknown`: its machine is not known.
+    /// reach. `revoked`: its remote agent was revoked. `none`: it is declared to have no machine.
+    /// `unknown`: its machine is not known.
     pub enum PlacementKind {
         Local = "local",
         Remote = "remote",
         Ssh = "ssh",
         Revoked = "revoked",
+        None = "none",
         Unknown = "unknown",
     }
 
@@ -275,7 +277,10 @@ pub struct AgentPlacement {
     /// True if resources that act on a machine, such as files and commands, can be applied. Other
     /// resources do not need a machine.
     pub has_machine: bool,
-    /// Reason, as a sentence.
+    /// Address of the machine, if one is declared: `ssh://user@host:port`, with options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Reason, as a sentence that names the source.
     pub reason: String,
     /// Remedy, if there is no machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -295,6 +300,9 @@ pub struct PlacementRequest {
     /// Addresses that the version declares, by agent.
     #[serde(default)]
     pub addresses: BTreeMap<String, String>,
+    /// SHA-1 of the version's inventory, as in `inventory` of a version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inventory: Option<String>,
 }
 
 /// Placements of the requested agents.

@@ -63,6 +63,10 @@ pub struct VersionUpload {
     /// wildcards. A partial upload adds them to those of the previous version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub local_agents: Vec<String>,
+    /// SHA-1 of an [`InventoryDocument`](crate::InventoryDocument) that was uploaded as a file. A
+    /// partial upload without one keeps that of the previous version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inventory: Option<String>,
     /// Releases the version at once. Default: the environment's `auto_deploy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<bool>,

@@ -48,6 +48,7 @@ mod forge;
 mod further_api;
 mod gateway;
 mod heartbeat;
+mod host_inventory;
 mod inmanta_api;
 mod input_errors;
 pub mod isolation;

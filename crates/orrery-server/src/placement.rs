@@ -2,20 +2,35 @@
 //! machine.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use orrery_api::PlacementKind;
 use orrery_executor::declared_address;
 use orrery_handlers::target::host_name;
-use orrery_model::{Enrolment, Inventory, Placement};
-use orrery_store::{EnvironmentKey, ServedName, Store, StoreError, local_agents};
+use orrery_model::{Enrolment, HostInventory, Inventory, Placement};
+use orrery_store::{EnvironmentKey, ServedName, Store, StoreError, VersionInfo, local_agents};
 
+use crate::host_inventory::read_hosts;
 use crate::settings::EnvironmentSettings;
 
-/// Agent addresses and local-agent patterns that a version declares.
+/// Agent addresses, inventory and local-agent patterns that a version declares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeclaredAgents {
     pub(crate) addresses: BTreeMap<String, String>,
     pub(crate) patterns: Vec<String>,
+    pub(crate) hosts: Arc<HostInventory>,
+}
+
+impl DeclaredAgents {
+    /// Declarations of a version with these addresses.
+    pub(crate) fn of_version(
+        store: &Store,
+        addresses: BTreeMap<String, String>,
+        info: &serde_json::Value,
+    ) -> Result<Self, StoreError> {
+        let hosts = Arc::new(read_hosts(store, info)?);
+        Ok(DeclaredAgents { addresses, patterns: local_agents(info), hosts })
+    }
 }
 
 /// Returns the enrolment state of each agent name that a remote agent serves.
@@ -35,9 +50,11 @@ pub(crate) fn inventory(
     declared: DeclaredAgents,
     enrolled: BTreeMap<String, Enrolment>,
 ) -> Inventory {
-    let DeclaredAgents { addresses, patterns } = declared;
+    let DeclaredAgents { addresses, patterns, hosts } = declared;
     Inventory {
+        environment_addresses: settings.agent_placements.clone(),
         addresses,
+        hosts,
         project_patterns: patterns,
         environment_patterns: settings.local_agents.clone(),
         enrolled,
@@ -71,8 +88,31 @@ fn read_declared(
     agents: &[&str],
 ) -> Result<DeclaredAgents, StoreError> {
     let versions = store.versions().list(environment)?;
-    let released = versions.iter().rev().find(|version| version.released);
-    let patterns = released.map(|version| local_agents(&version.info)).unwrap_or_default();
+    let addresses = read_addresses(store, environment, agents)?;
+    match versions.iter().rev().find(|version| version.released) {
+        Some(released) => DeclaredAgents::of_version(store, addresses, &released.info),
+        None => Ok(DeclaredAgents { addresses, ..DeclaredAgents::default() }),
+    }
+}
+
+/// Reads the inventory under the declarations of the newest version, which need not be released.
+pub(crate) fn read_newest(
+    store: &Store,
+    environment: EnvironmentKey,
+    newest: &VersionInfo,
+    agents: &[&str],
+) -> Result<Inventory, StoreError> {
+    let addresses = read_addresses(store, environment, agents)?;
+    let declared = DeclaredAgents::of_version(store, addresses, &newest.info)?;
+    read_inventory(store, environment, Some(declared), &[])
+}
+
+/// Reads the addresses that the model declares for some agents.
+fn read_addresses(
+    store: &Store,
+    environment: EnvironmentKey,
+    agents: &[&str],
+) -> Result<BTreeMap<String, String>, StoreError> {
     let mut addresses = BTreeMap::new();
     for agent in agents {
         let id = format!("std::AgentConfig[internal,agentname={agent}]");
@@ -80,7 +120,7 @@ fn read_declared(
             addresses.extend(declared_address(&resource));
         }
     }
-    Ok(DeclaredAgents { addresses, patterns })
+    Ok(addresses)
 }
 
 /// Converts a placement to its API view.
@@ -91,11 +131,11 @@ pub(crate) fn to_view(agent: &str, placement: &Placement) -> orrery_api::AgentPl
             Placement::Remote => PlacementKind::Remote,
             Placement::Revoked => PlacementKind::Revoked,
             Placement::Ssh { .. } => PlacementKind::Ssh,
-            Placement::Nowhere(_) | Placement::Invalid { .. } | Placement::Unknown { .. } => {
-                PlacementKind::Unknown
-            }
+            Placement::Nowhere(_) => PlacementKind::None,
+            Placement::Invalid { .. } | Placement::Unknown { .. } => PlacementKind::Unknown,
         },
         has_machine: placement.has_machine(),
+        address: placement.address(),
         reason: placement.reason(agent),
         help: placement.help(agent, orrery_model::Deployer::Server),
     }

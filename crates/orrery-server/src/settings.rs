@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orrery_api::{SettingSection, SettingType};
+use orrery_model::AgentAddress;
 use orrery_scheduler::{Cron, Interval, Retry, Settings};
 use orrery_store::SettingRecord;
 use serde_json::{Value, json};
@@ -23,6 +24,8 @@ pub(crate) enum ValueType {
     Cron,
     /// List of names with `*` and `?` as wildcards; as a text, separated by commas or spaces.
     Patterns,
+    /// Addresses by name with wildcards.
+    Placements,
     /// One of the given values.
     Choice(&'static [&'static str]),
     /// Text in one line; may be empty.
@@ -38,6 +41,7 @@ impl ValueType {
             ValueType::Interval => SettingType::Interval,
             ValueType::Cron => SettingType::Cron,
             ValueType::Patterns => SettingType::Patterns,
+            ValueType::Placements => SettingType::Placements,
             ValueType::Choice(_) => SettingType::Choice,
             ValueType::Text => SettingType::Text,
         }
@@ -81,7 +85,16 @@ const fn define(
 }
 
 /// All settings, by name.
-pub(crate) const DEFINITIONS: [Definition; 20] = [
+pub(crate) const DEFINITIONS: [Definition; 21] = [
+    define(
+        "agent_placements",
+        ValueType::Placements,
+        "{}",
+        SettingSection::Agent,
+        "Addresses of agents by name, with * and ? as wildcards: local: is the machine on which the server runs handlers, \
+         ssh://user@host:port another machine, none: no machine. {agent} in an address is the agent's name. The most specific \
+         name applies, before addresses of the model, the inventory, remote agents and local_agents.",
+    ),
     define(
         "allow_push",
         ValueType::Bool,
@@ -306,6 +319,7 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
             }
             Ok(json!(patterns))
         }
+        ValueType::Placements => check_placements(value).map_err(|reason| wrong(&reason)),
         ValueType::Choice(words) => match value.as_str().map(str::trim) {
             Some(text) if words.contains(&text) => Ok(json!(text)),
             _ => Err(wrong(&format!("one of {}", words.join(", ")))),
@@ -317,6 +331,34 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
             _ => Err(wrong("a text in one line")),
         },
     }
+}
+
+/// Validates addresses of agents by pattern; returns what is expected otherwise.
+fn check_placements(value: &Value) -> Result<Value, String> {
+    let Value::Object(entries) = value else {
+        return Err(
+            r#"a mapping of agent names to addresses, such as {"web*": "ssh://deploy@{agent}"}"#
+                .to_owned(),
+        );
+    };
+    if entries.len() > PATTERNS_MAX
+        || entries.keys().any(|name| name.is_empty() || name.len() > PATTERN_BYTES_MAX)
+    {
+        return Err(format!(
+            "at most {PATTERNS_MAX} agent names of 1 to {PATTERN_BYTES_MAX} bytes each"
+        ));
+    }
+    let mut checked = BTreeMap::new();
+    for (name, address) in entries {
+        let address = address.as_str().map(str::trim);
+        let address = address.filter(|address| !address.is_empty());
+        let address = address.ok_or_else(|| format!("a mapping with an address for {name}"))?;
+        if let Err(error) = address.replace("{agent}", "agent").parse::<AgentAddress>() {
+            return Err(format!("a mapping with an address for {name} ({error})"));
+        }
+        checked.insert(name, address);
+    }
+    Ok(json!(checked))
 }
 
 /// Maximum length of a text in characters.
@@ -352,6 +394,8 @@ pub struct EnvironmentSettings {
     pub server_compile: bool,
     /// Patterns of agents that are the machine on which handlers run.
     pub local_agents: Vec<String>,
+    /// Addresses by pattern of agents.
+    pub agent_placements: BTreeMap<String, String>,
 }
 
 const HOUR: u64 = 3600;
@@ -408,6 +452,7 @@ impl EnvironmentSettings {
             ),
             server_compile: flag("server_compile"),
             local_agents: serde_json::from_value(of("local_agents")).unwrap_or_default(),
+            agent_placements: serde_json::from_value(of("agent_placements")).unwrap_or_default(),
         }
     }
 }
@@ -469,6 +514,19 @@ mod tests {
         assert!(of("local_agents", json!([1])).is_err());
         assert!(of("local_agents", json!({})).is_err());
         assert!(of("local_agents", json!(["x".repeat(256)])).is_err());
+        let placements =
+            json!({"web*": " ssh://deploy@{agent}:22 ", "db1": "none:", "x": "local:"});
+        let checked = json!({"db1": "none:", "web*": "ssh://deploy@{agent}:22", "x": "local:"});
+        assert_eq!(of("agent_placements", placements), Ok(checked));
+        for wrong in [
+            json!("x"),
+            json!({"a": 1}),
+            json!({"a": ""}),
+            json!({"": "none:"}),
+            json!({"a": "ftp://x"}),
+        ] {
+            assert!(of("agent_placements", wrong.clone()).is_err(), "{wrong}");
+        }
         assert_eq!(of("commit_status", json!(" gitlab ")), Ok(json!("gitlab")));
         assert!(of("commit_status", json!("elsewhere")).is_err());
         assert!(of("commit_status_url", json!("a\nb")).is_err());

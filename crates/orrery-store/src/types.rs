@@ -148,6 +148,14 @@ pub fn local_agents(info: &serde_json::Value) -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
+/// Key in the information on a version: the SHA-1 of its inventory document, which is a content.
+pub const INVENTORY: &str = "inventory";
+
+/// Hash of the inventory in the information on a version.
+pub fn inventory_hash(info: &serde_json::Value) -> Option<&str> {
+    info.get(INVENTORY).and_then(serde_json::Value::as_str)
+}
+
 /// Key in the information on a version: the number of resources that it removes. A version without
 /// them follows when they are removed.
 pub const REMOVAL_COUNT: &str = "removes";

@@ -17,7 +17,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     (
         "Inspect a deployment",
-        &["status", "resources", "why", "settle", "log", "versions", "diff", "facts"],
+        &["status", "resources", "why", "settle", "log", "versions", "diff", "facts", "hosts"],
     ),
     (
         "Work with a server",

@@ -284,6 +284,10 @@ const ROUTES: &[RouteRule] = &[
     ("GET", "/api/v1/environments/{environment}/agents/{name}", Access::Environment(Right::View)),
     // A query: changes nothing.
     ("POST", "/api/v1/environments/{environment}/placements", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/inventory", Access::Environment(Right::View)),
+    // Stores a version.
+    ("PUT", "/api/v1/environments/{environment}/inventory", Access::Environment(Right::Develop)),
+    ("GET", "/api/v1/environments/{environment}/inventory/hosts", Access::Environment(Right::View)),
     (
         "POST",
         "/api/v1/environments/{environment}/agents/{name}/{action}",

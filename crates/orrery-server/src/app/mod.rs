@@ -13,6 +13,7 @@ pub(crate) mod discovered;
 pub(crate) mod dry_runs;
 pub(crate) mod effects;
 pub(crate) mod environments;
+pub(crate) mod inventory;
 pub(crate) mod metrics;
 pub(crate) mod operations;
 pub(crate) mod parameters;

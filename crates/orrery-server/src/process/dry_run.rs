@@ -15,7 +15,7 @@ use orrery_model::{
 use orrery_scheduler::{DryRunSkip, Interval, Settings};
 use orrery_store::{
     DryRunResult, EnvironmentRecord, Lease, RequestClaim, RequestKind, RequestRecord,
-    RequestResult, Store, StoreError, local_agents,
+    RequestResult, Store, StoreError,
 };
 use serde_json::{Value, json};
 
@@ -103,10 +103,8 @@ impl DryRun {
             lease: None,
             rights: determine_rights(&self.app, &store, self.options.own_machine.policy)?,
         };
-        let declared = DeclaredAgents {
-            addresses: declared_addresses(&desired.resources),
-            patterns: local_agents(&version.info),
-        };
+        let addresses = declared_addresses(&desired.resources);
+        let declared = DeclaredAgents::of_version(&store, addresses, &version.info)?;
         let handlers = Handlers::load(&inputs, version)
             .map_err(|source| RunnerError::Handlers { version: number, source })?;
         let (asked, down): (Vec<_>, Vec<_>) = desired

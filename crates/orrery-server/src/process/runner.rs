@@ -325,10 +325,12 @@ impl Runner {
                         notify_sandboxed(store, self.key, self.app.now())?;
                     }
                 }
-                let patterns = &self.settings.local_agents;
+                let (patterns, addresses) =
+                    (&self.settings.local_agents, &self.settings.agent_placements);
                 let names = agents.into_iter().map(|agent| agent.name);
                 active.update_declared_agents(names, |known| {
                     known.environment_patterns.clone_from(patterns);
+                    known.environment_addresses.clone_from(addresses);
                 });
                 if has_changed {
                     self.replace_handlers(record, newest)?;

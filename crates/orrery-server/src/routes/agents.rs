@@ -1,10 +1,13 @@
 //! Agents: state, pausing and placement.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{
     Actions, Agent, AgentStatus, Page, PlacementAnswer, PlacementRequest, Transitioning,
 };
+use orrery_model::HostInventory;
 use orrery_store::{AgentRecord, EnvironmentRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -12,11 +15,13 @@ use uuid::Uuid;
 
 use crate::app::agents::{self, AgentContext, PauseChange};
 use crate::auth::{Caller, WithAuditDetail};
+use crate::contents::VersionAuthor;
 use crate::count_cache::CachedCounts;
 use crate::error::ServerError;
 use crate::extract::{
     Body, InEnvironment, Path, Query, page_limit, parse_cursor as page_place, take_page,
 };
+use crate::host_inventory;
 use crate::placement::{self, DeclaredAgents};
 use crate::state::ServerState;
 
@@ -195,14 +200,25 @@ pub(super) async fn act_all(
     responses((status = 200, description = "The placements", body = PlacementAnswer)))]
 pub(super) async fn resolve_placements(
     State(app): State<ServerState>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(question): Body<PlacementRequest>,
 ) -> Result<Json<PlacementAnswer>, ServerError> {
-    let PlacementRequest { agents, local_agents, addresses } = question;
-    let declared = DeclaredAgents { addresses, patterns: local_agents };
     let key = environment.key;
+    let PlacementRequest { agents, local_agents, addresses, inventory } = question;
     let inventory = app
-        .with_store(move |store| placement::read_inventory(store, key, Some(declared), &[]))
+        .try_with_store(move |store| {
+            let hosts = match inventory {
+                Some(hash) => {
+                    let author = VersionAuthor::for_caller(store, &caller)?;
+                    host_inventory::check(store, &author, &hash)?
+                }
+                None => HostInventory::default(),
+            };
+            let hosts = Arc::new(hosts);
+            let declared = DeclaredAgents { addresses, patterns: local_agents, hosts };
+            Ok::<_, ServerError>(placement::read_inventory(store, key, Some(declared), &[])?)
+        })
         .await?;
     let to_entry = |agent: String| {
         let placement = placement::to_view(&agent, &inventory.placement_of(&agent));

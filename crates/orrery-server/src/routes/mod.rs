@@ -12,7 +12,8 @@ mod events;
 mod files;
 mod health;
 pub(crate) mod html_pages;
-pub(crate) mod metrics;
+pub(crate) mod inventory;
+mod metrics;
 mod notifications;
 mod operation_results;
 mod operations;
@@ -220,6 +221,8 @@ pub(crate) fn all() -> OpenApiRouter<ServerState> {
         .routes(routes!(agents::act_on_agent))
         .routes(routes!(agents::act_all))
         .routes(routes!(agents::resolve_placements))
+        .routes(routes!(inventory::get, inventory::put))
+        .routes(routes!(inventory::hosts))
         .routes(routes!(remote_agents::list))
         .routes(routes!(remote_agents::invite))
         .routes(routes!(remote_agents::get, remote_agents::delete))

@@ -30,7 +30,7 @@ pub(super) fn check(
     store: &Store,
     environment: EnvironmentKey,
     resources: &[Resource],
-    patterns: &[String],
+    declared: DeclaredAgents,
 ) -> Result<(), ServerError> {
     let managed =
         || resources.iter().filter(|resource| PATH_ENTITIES.contains(resource.id.entity()));
@@ -38,7 +38,7 @@ pub(super) fn check(
         return Ok(());
     }
     let addresses = declared_addresses(resources);
-    let declared = DeclaredAgents { addresses, patterns: patterns.to_vec() };
+    let declared = DeclaredAgents { addresses, ..declared };
     let inventory = placement::read_inventory(store, environment, Some(declared), &[])?;
     let found = path_collisions(managed().map(|resource| (resource, &resource.id)), &inventory);
     let colliding = |collision: &PathCollision<&Resource>| {

@@ -10,20 +10,23 @@ mod validate;
 pub(crate) use removal::unmanaged;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use orrery_api::{UploadBinding, UploadScope, VersionUpload};
 use orrery_host::bundle::{Bundle, sha1_hex};
-use orrery_model::{Removal, Resource, SetName, Timestamp, VersionNumber};
+use orrery_model::{HostInventory, Removal, Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, NewestRevision, ProjectBinding,
-    PutOutcome, PutScope, RequestKind, RequestRecord, Selection, Store, StoreError,
-    UndefinedParameter, VersionInfo, local_agents,
+    EnvironmentKey, INVENTORY, LOCAL_AGENTS, NewRequest, NewVersion, NewestRevision,
+    ProjectBinding, PutOutcome, PutScope, RequestKind, RequestRecord, Selection, Store, StoreError,
+    UndefinedParameter, VersionInfo, inventory_hash, local_agents,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::contents::{self, VersionAuthor};
 use crate::error::ServerError;
+use crate::host_inventory;
+use crate::placement::DeclaredAgents;
 use parse::parse_upload;
 
 use partial_update::{Base, Change};
@@ -89,11 +92,18 @@ pub(crate) fn store_upload(
         check_code(store, author, code)?;
     }
     check_files(store, author, &upload.files)?;
+    let hosts = match &upload.inventory {
+        Some(hash) => host_inventory::check(store, author, hash)?,
+        None => HostInventory::default(),
+    };
     let used = contents::mentioned_contents(&resources);
     let code = upload.code.clone();
     let mut info = upload.info;
     if !upload.files.is_empty() {
         info.insert(FILES.to_owned(), json!(upload.files));
+    }
+    if let Some(inventory) = &upload.inventory {
+        info.insert(INVENTORY.to_owned(), json!(inventory));
     }
     if let Some(project) = &upload.project {
         info.insert(PROJECT.to_owned(), json!(project));
@@ -129,7 +139,10 @@ pub(crate) fn store_upload(
             if let Some(code) = &upload.code {
                 new.info[CODE] = json!(code);
             }
-            collisions::check(store, environment, &resources, &upload.local_agents)?;
+            let patterns = upload.local_agents.clone();
+            let declared =
+                DeclaredAgents { patterns, hosts: Arc::new(hosts), ..DeclaredAgents::default() };
+            collisions::check(store, environment, &resources, declared)?;
             new.declare_local(upload.local_agents);
             if !partial_update::is_suitable(&resources) {
                 new.info[UNSUITABLE] = json!(true);
@@ -247,7 +260,10 @@ impl Draft {
     ) -> Result<bool, StoreError> {
         let newest = store.versions().newest(environment)?;
         let newest = newest.map(|number| version_info(store, environment, number)).transpose()?;
-        Ok(newest.is_none_or(|newest| local_agents(&newest.info) == local_agents(&self.info)))
+        Ok(newest.is_none_or(|newest| {
+            local_agents(&newest.info) == local_agents(&self.info)
+                && inventory_hash(&newest.info) == inventory_hash(&self.info)
+        }))
     }
 
     /// Fails if the binding mode requires a project and there is none.
@@ -543,10 +559,18 @@ fn store_partial(
         let mut patterns = local_agents(&info.info);
         patterns.extend(change.local_agents.iter().cloned());
         new.declare_local(patterns);
+        if new.info.get(INVENTORY).is_none()
+            && let Some(hash) = inventory_hash(&info.info)
+        {
+            new.info[INVENTORY] = json!(hash);
+        }
         let mut files = named_files(&info.info);
         files.extend(named_files(&new.info));
         if !files.is_empty() {
             new.info[FILES] = json!(files);
+        }
+        if !base.suitable {
+            new.info[UNSUITABLE] = json!(true);
         }
         new.info[BASE] = json!(number.0);
         let sets: Vec<SetName> = touched.iter().map(|name| Some((*name).into())).collect();

@@ -129,7 +129,9 @@ pub(super) fn is_suitable(resources: &[Resource]) -> bool {
 
 /// Checks all rules. Returns the resources to store: existing shared ones keep their requirements.
 pub(super) fn check(change: &Change, base: &Base) -> Result<Vec<Resource>, RuleViolation> {
-    if !base.suitable {
+    // Without resources and sets, only information on the version changes.
+    let is_empty = change.resources.is_empty() && change.removed_sets.is_empty();
+    if !base.suitable && !is_empty {
         return Err(RuleViolation::UnsuitableBase);
     }
     if !base.differing.is_empty() && !change.allow_code_update {

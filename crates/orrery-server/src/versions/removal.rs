@@ -9,8 +9,8 @@ use orrery_model::{
     Attributes, DeployedResource, PathIndex, Resource, ResourceId, plan_removal, wants_absence,
 };
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, PutScope, REMOVAL_COUNT, RemovalScope, Store, StoreError,
-    local_agents,
+    EnvironmentKey, INVENTORY, LOCAL_AGENTS, PutScope, REMOVAL_COUNT, RemovalScope, Store,
+    StoreError,
 };
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn handler_capabilities(
 
 /// Takes over the code and agent declarations of an older version.
 fn inherit(info: &mut Value, older: &Value) {
-    for name in [CODE, LOCAL_AGENTS] {
+    for name in [CODE, LOCAL_AGENTS, INVENTORY] {
         if let Some(value) = older.get(name) {
             info[name] = value.clone();
         }
@@ -76,7 +76,7 @@ pub(crate) fn unmanaged(
             present.push(resource.id);
         }
     })?;
-    let declared = DeclaredAgents { addresses, patterns: local_agents(&info.info) };
+    let declared = DeclaredAgents::of_version(store, addresses, &info.info)?;
     let inventory = placement::read_inventory(store, environment, Some(declared), &[])?;
     let capabilities = HandlerCapabilities::new([]).with_inventory(inventory);
     Ok(Unmanaged::new(candidates, &PathIndex::new(&present, &capabilities), &capabilities))
@@ -108,7 +108,7 @@ pub(super) fn store_removal(
         let mut addresses: BTreeMap<String, String> =
             known.iter().filter_map(|one| declared_address(&one.resource)).collect();
         addresses.extend(declared_addresses(&wanted));
-        let declared = DeclaredAgents { addresses, patterns: local_agents(&new.info) };
+        let declared = DeclaredAgents::of_version(store, addresses, &new.info)?;
         let inventory = placement::read_inventory(store, environment, Some(declared), &[])?;
         let capabilities =
             handler_capabilities(store, new.info[CODE].as_str())?.with_inventory(inventory);

@@ -12,6 +12,7 @@ pub(crate) mod documents;
 pub(crate) mod environment;
 pub(crate) mod export;
 pub(crate) mod fact;
+pub(crate) mod hosts;
 pub(crate) mod inspect;
 pub(crate) mod modules;
 pub(crate) mod notification;
@@ -135,6 +136,7 @@ pub(crate) enum Command {
     Versions(inspect::Versions),
     Diff(inspect::Diff),
     Facts(inspect::Facts),
+    Hosts(hosts::Hosts),
     /// Run a job of a server's compile service
     #[command(hide = true)]
     CompileJob,

@@ -235,10 +235,19 @@ impl Push<'_> {
             let content = std::fs::read(scratch.path().join(&sha1));
             of.client.put_file(&sha1, content.map_err(|error| scratch_error(&error))?)?;
         }
-        let VersionUpload { resources, unknowns, code, files, local_agents, .. } = upload;
+        let VersionUpload { resources, unknowns, code, files, local_agents, inventory, .. } =
+            upload;
         let project = Some(name);
-        let upload =
-            VersionUpload { resources, unknowns, code, files, local_agents, project, ..version };
+        let upload = VersionUpload {
+            resources,
+            unknowns,
+            code,
+            files,
+            local_agents,
+            inventory,
+            project,
+            ..version
+        };
         Ok((upload, coded))
     }
 }

@@ -13,6 +13,7 @@ mod effects;
 mod explain;
 mod export;
 mod fmt;
+mod hosts;
 pub(crate) mod inspect;
 mod modules;
 mod new;
@@ -62,6 +63,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Project(options) => remote::project(options),
         Command::Environment(options) => remote::environment(options),
         Command::Version(options) => remote::version(options),
+        Command::Hosts(options) => hosts::hosts(&options),
         Command::Agent(options) => remote::agent(options),
         Command::Param(options) => remote::param(options),
         Command::Fact(options) => remote::fact(options),

@@ -90,6 +90,9 @@ fn upload(
     let exported = project.exported.take().ok_or("the model produced no result")?;
     let code = project.take_code();
     let coded = code.as_ref().map(|set| set.handlers.clone()).unwrap_or_default();
+    let inventory = project.inventory.as_ref();
+    let inventory = inventory.map(|one| one.store_document(&environment.files)).transpose();
+    let inventory = inventory.map_err(|error| format!("the inventory: {error}"))?;
     let collected =
         collect_contents(&environment.files, code).map_err(|error| error.to_string())?;
     let upload = VersionUpload {
@@ -98,6 +101,7 @@ fn upload(
         unknowns: environment.known.unknowns().into_iter().map(unknown_upload).collect(),
         code: collected.code,
         local_agents: project.local_agents.clone(),
+        inventory,
         files: collected.files,
         ..VersionUpload::default()
     };

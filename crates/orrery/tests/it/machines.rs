@@ -33,6 +33,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a server knows addresses of the model", address_on_a_server),
         trial("a project's declaration reaches the server", declared_on_a_server),
         trial("a setting declares agents of a server", setting_of_a_server),
+        trial("hosts of the inventory are not this machine", inventory_of_the_project),
+        trial("hosts of the inventory reach the server", inventory_on_a_server),
+        trial("a setting places agents before the inventory", placements_of_a_server),
     ]
 }
 
@@ -449,5 +452,89 @@ fn setting_of_a_server() -> Result<()> {
     expect(&world, 0, "orrery environment setting reset local_agents", &[])?;
     expect(&world, 2, "orrery deploy", &["agent web2 with 1 resource"])?;
     ensure!(!exists(&world, "there"));
+    Ok(())
+}
+
+const INVENTORY: &str = "defaults: { user: deploy }\n\
+    groups:\n  web: { hosts: [\"web[1..2]\"], port: 2222 }\n\
+    hosts:\n  web2: { address: 192.0.2.2 }\n";
+
+fn inventory_of_the_project() -> Result<()> {
+    let project = ScratchProject::new(OTHER_HOST)?;
+    // A pattern does not make a host of the inventory local.
+    project.declare_local(&["*"])?;
+    project.write("inventory.yml", INVENTORY)?;
+    let ran = project.expect(2, &["deploy"])?;
+    let words = ["the inventory gives web2 the address ssh://deploy@192.0.2.2:2222, and"];
+    reported_before(&ran, "web2", &words)?;
+    ensure!(project.managed("here").exists() && !project.managed("there").exists());
+    // A repair uses the inventory of the version, not the file.
+    project.remove("inventory.yml")?;
+    let ran = project.expect(2, &["repair"])?;
+    reported_before(&ran, "web2", &words)?;
+    ensure!(!project.managed("there").exists());
+    project.expect(0, &["deploy"])?;
+    ensure!(project.managed("there").exists(), "without the inventory, the pattern applies");
+    project.write("inventory.yml", "hosts:\n  web2: { usr: x }\n")?;
+    let ran = project.expect(1, &["deploy"])?;
+    ran.says(&[
+        "error[invalid-inventory]: unknown key \"usr\"",
+        "inventory.yml:2:11",
+        "did you mean user?",
+    ])?;
+    Ok(())
+}
+
+fn inventory_on_a_server() -> Result<()> {
+    let world = served(SERVED)?;
+    world.done("cd model && echo 'orrery: {local_agents: [\"*\"]}' >> project.yml")?;
+    std::fs::write(world.directory.path().join("model/inventory.yml"), INVENTORY)?;
+    let reason = "agent web2 with 1 resource: the inventory gives web2 the address ssh://deploy@192.0.2.2:2222";
+    expect(&world, 2, "orrery plan", &[reason])?;
+    expect(&world, 2, "orrery deploy", &[reason])?;
+    ensure!(exists(&world, "here") && !exists(&world, "there"));
+    let words = [
+        "web2  web",
+        "ssh://deploy@192.0.2.2:2222",
+        "port 2222 (group web)",
+        "user deploy (defaults)",
+    ];
+    expect(&world, 0, "orrery hosts", &words)?;
+    let text = expect(&world, 0, "orrery hosts web2 --json 2> /dev/null", &[])?;
+    let json: Value = serde_json::from_str(&text)?;
+    ensure!(json["items"][0]["placement"]["kind"] == "ssh", "{json}");
+    let words = ["ssh (unsupported)", "ssh://deploy@192.0.2.2:2222", "the inventory gives web2"];
+    expect(&world, 0, "orrery agent list", &words)?;
+    // Without the file, the next version has no inventory.
+    world.done("rm model/inventory.yml")?;
+    expect(&world, 0, "orrery deploy", &["1 created"])?;
+    ensure!(exists(&world, "there"));
+    expect(&world, 0, "orrery hosts", &["0 hosts"])?;
+    Ok(())
+}
+
+fn placements_of_a_server() -> Result<()> {
+    let world = served(SERVED)?;
+    std::fs::write(world.directory.path().join("model/inventory.yml"), INVENTORY)?;
+    expect(&world, 2, "orrery deploy", &["the inventory gives web2"])?;
+    let set = "orrery environment setting set agent_placements";
+    expect(&world, 0, &format!("{set} '{{\"web*\": \"local:\"}}'"), &["local:"])?;
+    crate::server_kills::until("it is applied", || Ok(exists(&world, "there")))?;
+    expect(&world, 0, "orrery agent list", &["setting agent_placements gives it a local address"])?;
+    world.done("rm managed/there")?;
+    expect(&world, 0, &format!("{set} '{{\"web*\": \"none:\"}}'"), &["none:"])?;
+    expect(
+        &world,
+        2,
+        "orrery deploy",
+        &["the environment's setting agent_placements gives web2 no machine"],
+    )?;
+    ensure!(!exists(&world, "there"));
+    expect(
+        &world,
+        1,
+        &format!("{set} '{{\"web*\": \"ftp://x\"}}'"),
+        &["expected local:, none: or ssh://"],
+    )?;
     Ok(())
 }

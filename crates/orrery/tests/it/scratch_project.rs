@@ -98,6 +98,11 @@ impl ScratchProject {
         Ok(fs::write(path, text)?)
     }
 
+    /// Removes a file of the project.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        fs::remove_file(self.project.join(name)).with_context(|| name.to_owned())
+    }
+
     /// Sets an environment variable for all following commands.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.environment.retain(|(other, _)| other != name);

@@ -17,6 +17,7 @@ use orrery_store::{
 
 use super::snapshot::read_desired;
 use super::{Runner, RunnerError};
+use crate::host_inventory::read_hosts;
 use crate::placement::DeclaredAgents;
 use crate::process::Message;
 use crate::process::active_environment::{
@@ -63,10 +64,8 @@ impl Runner {
         record_interrupted(store, &lease, self.app.now())?;
         let desired = read_desired(store, self.key, newest.number)?;
         let count = desired.resources.len();
-        let declared = DeclaredAgents {
-            addresses: declared_addresses(&desired.resources),
-            patterns: local_agents(&newest.info),
-        };
+        let addresses = declared_addresses(&desired.resources);
+        let declared = DeclaredAgents::of_version(store, addresses, &newest.info)?;
         // After a lost lease, the permit is revoked and nothing starts.
         let permit = self.lease_cell.permit().unwrap_or_else(|| {
             let over = Permit::unlimited();
@@ -187,10 +186,12 @@ impl Runner {
         }
         let Some(active) = &mut self.active else { return Ok(()) };
         let changes = update.len();
+        let hosts = Arc::new(read_hosts(store, &newest.info)?);
         let agents = store.agents().states(self.key)?.into_iter().map(|agent| agent.name);
         // First: resources of the version are applied at the sites that it declares.
         active.update_declared_agents(agents, |known| {
             known.project_patterns = local_agents(&newest.info);
+            known.hosts = hosts;
             for (before, after) in update.changed_resources() {
                 if let Some((agent, _)) = before.and_then(declared_address) {
                     known.addresses.remove(&agent);

@@ -7,6 +7,7 @@ mod environments;
 mod events;
 mod files;
 mod inmanta_lists;
+mod inventory;
 mod metrics;
 mod middleware;
 mod notifications;

@@ -6,7 +6,7 @@ use orrery_api::{RemovalPlan, UploadBinding, VersionSummary, VersionUpload};
 use orrery_executor::{declared_address, recover_with};
 use orrery_handlers::HandlerCapabilities;
 use orrery_model::{Removal, plan_removal};
-use orrery_store::{ProjectBinding, StoreError, local_agents};
+use orrery_store::{ProjectBinding, StoreError};
 
 use crate::cli::deploy::{Destroy, Selection, Takeover};
 use crate::commands::export::{info, refuse_other_project, store};
@@ -15,6 +15,7 @@ use crate::error::{CliError, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
+use super::declared_agents::DeclaredAgents;
 use super::edits::Edits;
 use super::local_run::{LocalRun, RunReport, RunSummary};
 use super::removal::{self, Candidate, FollowUpVersion};
@@ -103,11 +104,14 @@ fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {
         paths.stored_handler_entities().map_err(|error| DestroyError::Failed(Box::new(error)))?;
     // Agents are resolved as for the version that is removed.
     let newest = opened.store.versions().list(opened.environment)?.pop();
-    let local_agents = newest.as_ref().map(|newest| local_agents(&newest.info)).unwrap_or_default();
+    let declared_agents = match &newest {
+        Some(newest) => DeclaredAgents::of_version(&opened.store, &newest.info)?,
+        None => DeclaredAgents::default(),
+    };
     let known =
         removal::with_adopted(removal::deployed_remnants(&opened)?, options.include_adopted);
     let addresses = known.iter().filter_map(|one| declared_address(&one.resource)).collect();
-    let inventory = inventory_here(addresses, &local_agents);
+    let inventory = inventory_here(addresses, &declared_agents);
     let capabilities =
         HandlerCapabilities::new(hosted).with_inventory(inventory.clone()).on_this_machine();
     let removal = plan_removal(Vec::new(), &known, &capabilities);
@@ -122,7 +126,7 @@ fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {
         let edits =
             Edits::find_here(&opened, &removal, run, inventory).map_err(DestroyError::Failed)?;
         confirm(&plan, &edits, &name, options.yes).map_err(DestroyError::Refused)?;
-        remove_here(&opened, removal, &plan, &paths, &local_agents, *json)?
+        remove_here(&opened, removal, &plan, &paths, &declared_agents, *json)?
     };
     let left = removal::count_remaining(&opened, &plan)?;
     if left > 0 {
@@ -133,7 +137,7 @@ fn destroy_here(options: &Destroy) -> Result<Exit, DestroyError> {
         resources: Vec::new(),
         unknowns: &[],
         code: None,
-        local_agents: &[],
+        declared_agents: &DeclaredAgents::default(),
         message: MESSAGE,
         project: ProjectBinding::Unbind,
     };
@@ -153,17 +157,17 @@ fn remove_here(
     removal: Removal,
     plan: &RemovalPlan,
     paths: &LocalPaths<'_>,
-    local_agents: &[String],
+    declared_agents: &DeclaredAgents,
     json: bool,
 ) -> Result<Exit, DestroyError> {
     let handlers = Handlers::from_last_deploy(paths);
     let handlers = handlers.map_err(|error| DestroyError::Failed(Box::new(error)))?;
     let states = removal::states(opened)?;
     let Removal { resources, removed, .. } = removal;
-    let unplaced = Unplaced::here(&resources, local_agents, &handlers.registry);
+    let unplaced = Unplaced::here(&resources, declared_agents, &handlers.registry);
     let code = handlers.code.as_deref();
     let purpose = Purpose { message: MESSAGE, removes: removed.len() };
-    let (desired, _) = opened.put(resources, &[], code, local_agents, purpose, None)?;
+    let (desired, _) = opened.put(resources, &[], code, declared_agents, purpose, None)?;
     let start = recover_with(&opened.store, opened.environment, desired, states)?;
     let (selection, unmanaged) = (Selection::default(), Unmanaged::default());
     let local_run = LocalRun {

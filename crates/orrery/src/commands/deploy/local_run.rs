@@ -57,7 +57,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         problems,
         left_out,
         code,
-        local_agents,
+        declared_agents,
     } = prepared;
     if let Err(error) = selection.check_selects_some(&resources) {
         return finish(Err(error));
@@ -76,14 +76,14 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
-    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let unplaced = Unplaced::here(&resources, &declared_agents, &handlers.registry);
     let unplaced = unplaced.of_selected(selection);
     let code = handlers.code.as_deref();
     let binding = Some(deploy_options.takeover.binding(&name));
     let put =
-        opened.put(resources, &unknowns, code, &local_agents, Purpose::deploy(message), binding);
+        opened.put(resources, &unknowns, code, &declared_agents, Purpose::deploy(message), binding);
     let start = put.and_then(|(desired, created)| {
-        let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
+        let unmanaged = Unmanaged::of_local(&opened, &desired, &declared_agents, &left_out)?;
         let start = recover_with(&opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     });

@@ -1,6 +1,7 @@
 //! Commands that run handlers: deploy, plan, repair, watch, destroy. This module has their shared
 //! steps: compiling a project and starting an engine.
 
+pub(super) mod declared_agents;
 mod destroy;
 mod edits;
 pub(super) mod follow_operation;
@@ -44,8 +45,8 @@ use orrery_project::{
 };
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, PutScope,
-    REMOVAL_COUNT, Store, StoreError, UndefinedParameter,
+    EnvironmentKey, Lease, LeaseRequest, NewVersion, ProjectBinding, PutScope, REMOVAL_COUNT,
+    Store, StoreError, UndefinedParameter,
 };
 
 pub(super) use destroy::run as destroy;
@@ -61,6 +62,7 @@ use crate::error::{CliError, finish};
 use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
+use declared_agents::DeclaredAgents;
 use handlers::{Handlers, LocalPaths};
 
 /// Reports an error with all its causes.
@@ -83,8 +85,7 @@ pub(super) struct DeployableProject {
     pub(super) left_out: ExcludedResources,
     /// Module code with handlers, if any.
     pub(super) code: Option<CodeSet>,
-    /// Patterns of agents that the project declares as this machine.
-    pub(super) local_agents: Vec<String>,
+    pub(super) declared_agents: DeclaredAgents,
 }
 
 impl DeployableProject {
@@ -150,7 +151,10 @@ fn prepare_found(
         problems,
         left_out,
         code: compiled.take_code(),
-        local_agents: std::mem::take(&mut compiled.local_agents),
+        declared_agents: DeclaredAgents::of_project(
+            std::mem::take(&mut compiled.local_agents),
+            compiled.inventory.take(),
+        ),
     };
     compiled.finish();
     Ok(deployable)
@@ -252,7 +256,7 @@ impl LocalStore {
         resources: Vec<Resource>,
         unknowns: &[UndefinedParameter],
         code: Option<&str>,
-        local_agents: &[String],
+        declared_agents: &DeclaredAgents,
         purpose: Purpose<'_>,
         project: Option<ProjectBinding<'_>>,
     ) -> Result<(DesiredState, bool), orrery_store::StoreError> {
@@ -260,13 +264,11 @@ impl LocalStore {
         if purpose.removes > 0 {
             info[REMOVAL_COUNT] = purpose.removes.into();
         }
-        if !local_agents.is_empty() {
-            info[LOCAL_AGENTS] = local_agents.into();
-        }
+        declared_agents.record(&self.store, &mut info)?;
         // Placement and removals are part of the desired state.
         let newest = self.store.versions().list(self.environment)?.pop();
         let only_if_changed = newest.is_none_or(|newest| {
-            orrery_store::local_agents(&newest.info) == local_agents
+            declared_agents.are_those_of(&newest.info)
                 && (orrery_store::removal_count(&newest.info) > 0) == (purpose.removes > 0)
         });
         if let Some(code) = code {

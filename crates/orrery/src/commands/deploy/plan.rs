@@ -52,7 +52,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         problems,
         left_out,
         code,
-        local_agents,
+        declared_agents,
         ..
     } = prepared;
     if options.prune
@@ -71,7 +71,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
             &resources,
             code.as_ref(),
             &options.selection,
-            &local_agents,
+            &declared_agents,
         )
         .resources;
     }
@@ -100,7 +100,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         display.show(progress);
         !interrupt.is_requested()
     };
-    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let unplaced = Unplaced::here(&resources, &declared_agents, &handlers.registry);
     let unplaced = unplaced.of_selected(&options.selection);
     if !options.json {
         unplaced.report();

@@ -14,6 +14,7 @@ use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
+use super::declared_agents::DeclaredAgents;
 use super::edits::Edits;
 use super::local_run::LocalRun;
 use super::removal::{self, Candidate, FollowUpVersion};
@@ -42,14 +43,14 @@ pub(super) fn plan_here(
     resources: &[orrery_model::Resource],
     code: Option<&CodeSet>,
     selection: &Selection,
-    local_agents: &[String],
+    declared_agents: &DeclaredAgents,
 ) -> Removal {
     let mut known = known;
     let is_wanted =
         |id: &orrery_model::ResourceId| resources.binary_search_by(|one| one.id.cmp(id)).is_ok();
     known.retain(|one| is_wanted(&one.resource.id) || selection.covers(&one.resource));
     let hosted = code.map(|code| code.handlers.clone()).unwrap_or_default();
-    let inventory = inventory_here(declared_addresses(resources), local_agents);
+    let inventory = inventory_here(declared_addresses(resources), declared_agents);
     let capabilities = HandlerCapabilities::new(hosted).with_inventory(inventory).on_this_machine();
     plan_removal(resources.to_vec(), &known, &capabilities)
 }
@@ -69,7 +70,7 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
         problems,
         left_out,
         code,
-        local_agents,
+        declared_agents,
     } = prepared;
     if let Err(error) = refuse_to_prune(&left_out) {
         return finish(Err(error));
@@ -94,7 +95,7 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
     if let Err(error) = super::check_project(&opened, &name, deploy_options.takeover) {
         return failed(&error);
     }
-    let removal = plan_here(known, &resources, code.as_ref(), selection, &local_agents);
+    let removal = plan_here(known, &resources, code.as_ref(), selection, &declared_agents);
     let plan = removal::removal_plan(&removal);
     if plan.removed.is_empty() {
         if let Err(error) = selection.check_selects_some(&resources) {
@@ -106,7 +107,7 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
             crate::commands::project_output::warn_if_no_resources(resources.len(), problems);
         }
     } else {
-        let inventory = inventory_here(declared_addresses(&removal.resources), &local_agents);
+        let inventory = inventory_here(declared_addresses(&removal.resources), &declared_agents);
         let edits = match Edits::find_here(&opened, &removal, run, inventory) {
             Ok(edits) => edits,
             Err(error) => return failed(&*error),
@@ -122,7 +123,7 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
     };
     let binding = deploy_options.takeover.binding(&name);
     let hash = handlers.code.as_deref();
-    let unplaced = Unplaced::here(&removal.resources, &local_agents, &handlers.registry);
+    let unplaced = Unplaced::here(&removal.resources, &declared_agents, &handlers.registry);
     let unplaced = unplaced.of_selected(selection);
     let resources_of_removal = removal.resources;
     let started = || -> Result<_, StoreError> {
@@ -130,11 +131,11 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
             resources_of_removal,
             &unknowns,
             hash,
-            &local_agents,
+            &declared_agents,
             Purpose { message, removes: plan.removed.len() },
             Some(binding),
         )?;
-        let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
+        let unmanaged = Unmanaged::of_local(&opened, &desired, &declared_agents, &left_out)?;
         let start = recover_with(&opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     };
@@ -159,7 +160,7 @@ pub(super) fn run(deploy_options: &DeployOptions, message: &str, yes: bool) -> E
         resources,
         unknowns: &unknowns,
         code: hash,
-        local_agents: &local_agents,
+        declared_agents: &declared_agents,
         message,
         project: binding,
     };

@@ -24,6 +24,7 @@ use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
+use super::declared_agents::DeclaredAgents;
 use super::edits::Edits;
 use super::follow_operation::FollowedOperation;
 use super::unmanaged::Unmanaged;
@@ -129,7 +130,7 @@ pub(super) struct FollowUpVersion<'a> {
     pub(super) resources: Vec<Resource>,
     pub(super) unknowns: &'a [UndefinedParameter],
     pub(super) code: Option<&'a str>,
-    pub(super) local_agents: &'a [String],
+    pub(super) declared_agents: &'a DeclaredAgents,
     pub(super) message: &'a str,
     pub(super) project: ProjectBinding<'a>,
 }
@@ -153,7 +154,7 @@ impl FollowUpVersion<'_> {
             self.resources,
             self.unknowns,
             self.code,
-            self.local_agents,
+            self.declared_agents,
             Purpose::deploy(self.message),
             Some(self.project),
         )?;

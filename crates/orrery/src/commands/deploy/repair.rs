@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use orrery_executor::{DesiredState, recover};
-use orrery_store::{StoreError, VersionInfo, local_agents};
+use orrery_store::{StoreError, VersionInfo};
 
 use crate::cli::deploy::Repair;
 use crate::commands::inspect::unfinished_removal::unfinished_removal;
@@ -12,6 +12,7 @@ use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
 
+use super::declared_agents::DeclaredAgents;
 use super::local_run::LocalRun;
 use super::unmanaged::Unmanaged;
 use super::unplaced::Unplaced;
@@ -51,7 +52,8 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
     {
         return finish(Err(CliError::new(sentence)));
     }
-    let (desired, local_agents) = match newest_version.map(|one| load(&opened, &one)).transpose() {
+    let (desired, declared_agents) = match newest_version.map(|one| load(&opened, &one)).transpose()
+    {
         Ok(Some(found)) => found,
         Ok(None) => {
             let noun = style::error("error");
@@ -80,7 +82,7 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Err(error) => return failed(&error),
     };
     let resources = &start.desired.resources;
-    let unplaced = Unplaced::here(resources, &local_agents, &handlers.registry);
+    let unplaced = Unplaced::here(resources, &declared_agents, &handlers.registry);
     let unplaced = unplaced.of_selected(selection);
     let unmanaged = &Unmanaged::default();
     let (json, pending) = (*json, *pending);
@@ -108,15 +110,15 @@ fn newest(opened: &LocalStore) -> Result<Option<VersionInfo>, StoreError> {
     Ok(versions.into_iter().rev().find(|version| version.released))
 }
 
-/// A version with its resource keys, and the agents that it declares as this machine.
+/// A version with its resource keys, and its declarations about agents.
 fn load(
     opened: &LocalStore,
     version: &VersionInfo,
-) -> Result<(DesiredState, Vec<String>), StoreError> {
+) -> Result<(DesiredState, DeclaredAgents), StoreError> {
     let store = &opened.store;
     let loaded = store.versions().load(opened.environment, version.number)?;
     let mut keys = Vec::with_capacity(loaded.resources.len());
     store.versions().read(opened.environment, version.number, &mut |row| keys.push(row.key))?;
     let desired = DesiredState { version: version.number, resources: loaded.resources, keys };
-    Ok((desired, local_agents(&version.info)))
+    Ok((desired, DeclaredAgents::of_version(store, &version.info)?))
 }

@@ -12,6 +12,7 @@ use crate::error::CliError;
 use crate::{output, style};
 
 use super::LocalStore;
+use super::declared_agents::DeclaredAgents;
 use super::unplaced::inventory_here;
 
 /// Maximum number of listed ids.
@@ -27,7 +28,7 @@ impl Unmanaged {
     pub(super) fn of_local(
         opened: &LocalStore,
         desired: &DesiredState,
-        local_agents: &[String],
+        declared_agents: &DeclaredAgents,
         left_out: &ExcludedResources,
     ) -> Result<Self, StoreError> {
         let scope = RemovalScope::Unmanaged;
@@ -38,7 +39,7 @@ impl Unmanaged {
         }
         let resources = &desired.resources;
         let present = resources.iter().filter(|one| !wants_absence(&one.attributes));
-        let inventory = inventory_here(declared_addresses(resources), local_agents);
+        let inventory = inventory_here(declared_addresses(resources), declared_agents);
         let capabilities = HandlerCapabilities::new([]).with_inventory(inventory).on_this_machine();
         let paths = PathIndex::new(present.map(|one| &one.id).chain(&left_out.ids), &capabilities);
         let orrery_handlers::Unmanaged { ids, removable } =

@@ -1,6 +1,7 @@
 //! Resources that need a machine which their agents do not have, reported before anything runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use orrery_api::{PlacementAnswer, PlacementRequest, VersionUpload};
 use orrery_executor::{declared_address, declared_addresses};
@@ -9,6 +10,7 @@ use orrery_handlers::target::host_name;
 use orrery_model::{Deployer, Inventory, Resource, ResourceId};
 use serde_json::{Value, json};
 
+use super::declared_agents::DeclaredAgents;
 use crate::cli::deploy::Selection;
 use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
@@ -51,20 +53,25 @@ pub(in crate::commands) struct Unplaced {
 /// Placement information for a version that is applied on this machine.
 pub(in crate::commands) fn inventory_here(
     addresses: BTreeMap<String, String>,
-    local_agents: &[String],
+    declared_agents: &DeclaredAgents,
 ) -> Inventory {
-    Inventory { addresses, project_patterns: local_agents.to_vec(), ..Inventory::default() }
-        .on_host(&host_name())
+    let inventory = Inventory {
+        addresses,
+        project_patterns: declared_agents.patterns.clone(),
+        hosts: Arc::clone(&declared_agents.hosts),
+        ..Inventory::default()
+    };
+    inventory.on_host(&host_name())
 }
 
 impl Unplaced {
     /// Checks resources that are applied locally.
     pub(super) fn here(
         resources: &[Resource],
-        local_agents: &[String],
+        declared_agents: &DeclaredAgents,
         registry: &Registry,
     ) -> Self {
-        let inventory = inventory_here(declared_addresses(resources), local_agents);
+        let inventory = inventory_here(declared_addresses(resources), declared_agents);
         let bound = bound_to_machines(resources.iter().map(|one| &one.id), registry);
         let agents = bound.into_iter().filter_map(|(name, resources)| {
             let placement = inventory.placement_of(&name);
@@ -107,6 +114,7 @@ impl Unplaced {
             agents: bound.keys().cloned().collect(),
             local_agents: upload.local_agents.clone(),
             addresses,
+            inventory: upload.inventory.clone(),
         };
         let answer: PlacementAnswer = of.client.post(&of.path(&["placements"]), &question)?;
         let without = answer.placements.into_iter().filter(|(_, placed)| !placed.has_machine);

@@ -69,7 +69,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         problems,
         left_out,
         code,
-        local_agents,
+        declared_agents,
     } = prepared;
     let opened = match open(&options.state, &project, "watch") {
         Ok(opened) => opened,
@@ -85,14 +85,21 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
-    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let unplaced = Unplaced::here(&resources, &declared_agents, &handlers.registry);
     unplaced.report();
     let binding = Some(options.takeover.binding(&name));
     let code = handlers.code.as_deref();
     let start = opened
-        .put(resources, &unknowns, code, &local_agents, Purpose::deploy("orrery deploy"), binding)
+        .put(
+            resources,
+            &unknowns,
+            code,
+            &declared_agents,
+            Purpose::deploy("orrery deploy"),
+            binding,
+        )
         .and_then(|(desired, _)| {
-            let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
+            let unmanaged = Unmanaged::of_local(&opened, &desired, &declared_agents, &left_out)?;
             Ok((recover(&opened.store, opened.environment, desired)?, unmanaged))
         });
     let start = match start {

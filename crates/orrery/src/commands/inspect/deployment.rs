@@ -69,7 +69,7 @@ pub(crate) struct AgentView {
     pub(crate) down: bool,
     /// Reason for `down`, if known.
     pub(crate) reason: Option<String>,
-    /// Placement: `local`, `remote`, `ssh`, `revoked` or `unknown`.
+    /// Placement: `local`, `remote`, `ssh`, `revoked`, `none` or `unknown`.
     pub(crate) placement: PlacementKind,
 }
 
@@ -80,6 +80,7 @@ pub(crate) fn placement_word(kind: PlacementKind) -> &'static str {
         PlacementKind::Remote => "remote",
         PlacementKind::Ssh => "ssh (unsupported)",
         PlacementKind::Revoked => "revoked",
+        PlacementKind::None => "none",
         PlacementKind::Unknown => "unknown",
     }
 }

@@ -30,15 +30,14 @@ fn unsupported(what: &str) -> CliError {
     error.help("the server may be newer than this `orrery`")
 }
 
-pub(super) fn placement_kind(placement: &Placement) -> PlacementKind {
+pub(in crate::commands) fn placement_kind(placement: &Placement) -> PlacementKind {
     match placement {
         Placement::Local(_) => PlacementKind::Local,
         Placement::Remote => PlacementKind::Remote,
         Placement::Revoked => PlacementKind::Revoked,
         Placement::Ssh { .. } => PlacementKind::Ssh,
-        Placement::Nowhere(_) | Placement::Invalid { .. } | Placement::Unknown { .. } => {
-            PlacementKind::Unknown
-        }
+        Placement::Nowhere(_) => PlacementKind::None,
+        Placement::Invalid { .. } | Placement::Unknown { .. } => PlacementKind::Unknown,
     }
 }
 

@@ -11,9 +11,7 @@ use orrery_executor::{DesiredState, declared_address, recover};
 use orrery_model::{ResourceId, Status, VersionNumber};
 use orrery_project::{MAIN_FILE, find_directory};
 use orrery_scheduler::{Event, Interval, ResourceIndex, Scheduler, Settings, StateReason};
-use orrery_store::{
-    AgentState, EnvironmentKey, Holder, Store, StoreError, current_writer, local_agents,
-};
+use orrery_store::{AgentState, EnvironmentKey, Holder, Store, StoreError, current_writer};
 use serde_json::{Map, Value, json};
 
 use super::changes::Differences;
@@ -25,6 +23,7 @@ use super::from_api::placement_kind;
 use super::view::{ActionView, FactView, ResourceSelection, VersionView};
 use super::{CliError, find, json, status, text, undefined_values};
 use crate::cli::inspect::InspectOptions;
+use crate::commands::deploy::declared_agents::DeclaredAgents;
 use crate::commands::deploy::unplaced::inventory_here;
 use crate::commands::effects;
 
@@ -204,7 +203,8 @@ impl Deployment for Local {
         let found = self.store.agents().states(self.environment)?;
         let versions = self.store.versions().list(self.environment)?;
         let released = versions.iter().rfind(|version| version.released);
-        let patterns = released.map(|one| local_agents(&one.info)).unwrap_or_default();
+        let declared = released.map(|one| DeclaredAgents::of_version(&self.store, &one.info));
+        let declared = declared.transpose()?.unwrap_or_default();
         let mut addresses = BTreeMap::new();
         for agent in &found {
             let id = format!("std::AgentConfig[internal,agentname={}]", agent.name);
@@ -212,7 +212,7 @@ impl Deployment for Local {
                 addresses.extend(declared_address(&resource));
             }
         }
-        let inventory = inventory_here(addresses, &patterns);
+        let inventory = inventory_here(addresses, &declared);
         let counts = self.store.resources().count(self.environment)?;
         let refused: BTreeSet<&str> = counts
             .iter()

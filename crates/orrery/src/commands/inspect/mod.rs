@@ -41,6 +41,7 @@ use view::VersionView;
 use super::effects::SettleTiming;
 use crate::error::{CliError, finish};
 use deployment::Deployment;
+pub(super) use from_api::placement_kind;
 use local::Local;
 use on_server::OnServer;
 

@@ -24,8 +24,9 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
         AgentAction::List => {
             let of = of()?;
             let found = read_list(of.client.list::<Agent>(&of.path(&["agents"])).large(), None)?;
-            let table =
-                Table::new("agent", &["NAME", "STATUS", "PLACEMENT", "RESOURCES", "STATES"]);
+            let headings =
+                ["NAME", "STATUS", "PLACEMENT", "ADDRESS", "RESOURCES", "STATES", "REASON"];
+            let table = Table::new("agent", &headings);
             show_list(args.json, &found, table, |agent| {
                 let states = counts_by_name(&agent.by_status);
                 let status = match agent.unpause_on_resume {
@@ -34,7 +35,10 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
                 };
                 let place = placement_word(agent.placement.kind).to_owned();
                 let count = agent.resources.to_string();
-                vec![agent.name.clone(), status, place, count, states]
+                let AgentPlacement { address, reason, .. } = &agent.placement;
+                let address = address.as_deref().unwrap_or_default();
+                let address = address.split('?').next().unwrap_or_default().to_owned();
+                vec![agent.name.clone(), status, place, address, count, states, reason.clone()]
             })?;
             if !args.json {
                 found
