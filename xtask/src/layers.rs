@@ -16,6 +16,7 @@ pub const LAYERS: &[&str] = &[
     "orrery-roles",
     "orrery-api",
     "orrery-agent-cli",
+    "orrery-ssh",
     "orrery-agent",
     "orrery-lsp",
     "orrery-cluster",
@@ -78,11 +79,12 @@ const IMPURE_LIBRARIES: &[&str] = &[
 ];
 
 /// Libraries that one crate owns.
-const OWNED_LIBRARIES: [(&str, &str); 4] = [
+const OWNED_LIBRARIES: [(&str, &str); 5] = [
     ("rusqlite", "orrery-store"),
     ("postgres", "orrery-store"),
     ("tokio-postgres", "orrery-store"),
     ("async-nats", "orrery-bus"),
+    ("russh", "orrery-ssh"),
 ];
 
 /// Crates that may depend on the listed crates of the workspace only. A remote agent links neither
@@ -102,6 +104,7 @@ const WITH_TASKS: &[&str] = &[
     "orrery-inmanta-api",
     "orrery-agent",
     "orrery-agent-cli",
+    "orrery-ssh",
 ];
 
 /// Tools of the repository itself: nothing that ships may depend on them.
