@@ -101,7 +101,7 @@ fn errors_name_the_line() {
         ("ProxyJump a,,b", "config:1: ProxyJump: \"\" is not [user@]host[:port]"),
         ("ProxyCommand nc %h %p", "config:1: ProxyCommand is not supported: use ProxyJump"),
         ("HostName %x", "web1:0: \"%x\" has the unknown token %x"),
-        ("HostName -oProxyCommand=x", "web1:0: the host name \"-oProxyCommand=x\" is not valid"),
+        ("HostName -oProxyCommand=x", "web1:0: the host name \"-oproxycommand=x\" is not valid"),
         ("User a;b", "web1:0: the user name \"a;b\" is not valid"),
         (
             "IdentityFile ~other/x",
