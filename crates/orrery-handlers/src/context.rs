@@ -14,6 +14,7 @@ use crate::error::{Cause, HandlerError, TargetError};
 use crate::handler_run::{HandlerRun, Mode, RunContext};
 use crate::target::{CancelCause, CancelToken, ContentDigest, Target};
 use crate::target_cache::TargetCache;
+use crate::transport_error::TransportErrorKind;
 
 /// Response to a handler that is about to start an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,6 +280,17 @@ impl<'a> Context<'a> {
             }
             HandlerError::Target(TargetError { cause: Cause::Cancelled, .. }) => {
                 (OutcomeStatus::Skipped, LogLevel::Warning)
+            }
+            HandlerError::Target(TargetError { cause: Cause::Transport(error), .. })
+                if matches!(error.kind, TransportErrorKind::NotStarted(_)) =>
+            {
+                (OutcomeStatus::Skipped, LogLevel::Warning)
+            }
+            // Nothing but reads happened, so nothing is unknown about the resource.
+            HandlerError::Target(TargetError { cause: Cause::Transport(error), .. })
+                if error.is_unavailable() && !(error.may_have_run() && self.announced.get()) =>
+            {
+                (OutcomeStatus::Unavailable, LogLevel::Error)
             }
             HandlerError::Attributes(_)
             | HandlerError::Target(TargetError { cause: Cause::NoMachine(_), .. }) => {

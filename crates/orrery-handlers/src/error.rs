@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
+use crate::transport_error::{InterruptCause, TransportError, TransportErrorKind};
+
 /// Failed operation on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetVerb {
@@ -78,6 +80,8 @@ pub enum Cause {
     Confined(String),
     /// Forbidden by the policy of the machine; the text has the details.
     Policy(String),
+    /// The connection to the machine failed.
+    Transport(TransportError),
     /// Unexpected response of a tool or peer.
     Unexpected(String),
     Io(io::Error),
@@ -89,7 +93,17 @@ impl Cause {
         match self {
             Cause::TimedOut | Cause::Cancelled | Cause::Unexpected(_) => true,
             Cause::Io(error) => error.kind() != io::ErrorKind::ConnectionRefused,
+            Cause::Transport(error) => error.may_have_run(),
             _ => false,
+        }
+    }
+
+    /// Maps the failure of a transport.
+    pub fn from_transport(error: TransportError) -> Self {
+        match error.kind {
+            TransportErrorKind::Interrupted(InterruptCause::TimedOut) => Cause::TimedOut,
+            TransportErrorKind::Interrupted(InterruptCause::Cancelled) => Cause::Cancelled,
+            _ => Cause::Transport(error),
         }
     }
 
@@ -122,7 +136,7 @@ impl Cause {
     }
 
     /// Remedy for people.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
         Some(match self {
             Cause::ParentMissing => "declare a std::Directory for it and require it",
             Cause::PermissionDenied => {
@@ -165,6 +179,7 @@ impl Cause {
             Cause::Policy(_) => {
                 "change the model, or let an administrator of the machine change its policy.toml"
             }
+            Cause::Transport(error) => return error.help.as_deref(),
             Cause::NotFound
             | Cause::TooLarge { .. }
             | Cause::TimedOut
@@ -209,6 +224,7 @@ impl fmt::Display for Cause {
             | Cause::Confined(what)
             | Cause::Policy(what)
             | Cause::Unexpected(what) => what,
+            Cause::Transport(error) => return fmt::Display::fmt(error, f),
             Cause::Io(error) => return fmt::Display::fmt(error, f),
         })
     }
@@ -229,7 +245,7 @@ impl TargetError {
         TargetError { operation, subject: subject.into(), cause }
     }
 
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
         self.cause.hint()
     }
 }

@@ -36,6 +36,7 @@ pub mod target;
 mod target_cache;
 mod testing;
 mod tools;
+mod transport_error;
 mod worker_pool;
 
 pub use context::{Context, EffectStart, changed};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use orrery_handlers::target::{
     AccountName, Algorithm, CommandLine, FileComparison, FileKind, Group, Ownership, Request, Stat,
-    User,
+    TransportError, User,
 };
 use orrery_handlers::{Cause, TargetError, TargetVerb};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -412,6 +412,7 @@ enum WireCause {
     NoMachine(String),
     Confined(String),
     Policy(String),
+    Transport(TransportError),
     Unexpected(String),
     Io(#[serde(serialize_with = "write_io", deserialize_with = "read_io")] io::Error),
 }
@@ -446,6 +447,8 @@ fn read_io<'de, D: Deserializer<'de>>(deserializer: D) -> Result<io::Error, D::E
 
 #[cfg(test)]
 mod tests {
+    use orrery_handlers::target::TransportErrorKind;
+
     use super::*;
 
     fn there(cause: Cause) -> Cause {
@@ -466,7 +469,7 @@ mod tests {
         let refused = || Cause::Io(io::Error::new(io::ErrorKind::ConnectionRefused, "no"));
         let other = || Cause::Io(io::Error::other("tls: odd"));
         let link = || Cause::ForeignLink { link: "/l".to_owned(), uid: 7 };
-        let simple: [fn() -> Cause; 23] = [
+        let simple: [fn() -> Cause; 24] = [
             || Cause::NotFound,
             || Cause::ParentMissing,
             || Cause::PermissionDenied,
@@ -488,6 +491,10 @@ mod tests {
             || Cause::NoMachine("none".to_owned()),
             || Cause::Confined("sandbox".to_owned()),
             || Cause::Policy("policy".to_owned()),
+            || {
+                let kind = TransportErrorKind::Lost;
+                Cause::Transport(TransportError::new(kind, "web1", "cut").with_help("mend it"))
+            },
             || Cause::Unexpected("what".to_owned()),
             || Cause::Io(io::Error::from_raw_os_error(24)),
         ];

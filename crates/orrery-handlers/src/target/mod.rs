@@ -15,6 +15,7 @@ mod local;
 mod memory;
 mod outward;
 mod permit;
+mod transport;
 
 pub use account::{AccountName, Group, User};
 pub use cancellation::{CancelCause, CancelToken};
@@ -29,8 +30,10 @@ pub use local::{
 pub use memory::{Content, Invocation, MemoryTarget, Node};
 pub use outward::OutwardTarget;
 pub use permit::{Moment, Permit};
+pub use transport::{ExecLimits, ProcessControl, RemoteProcess, Transport};
 
 use crate::error::{Cause, TargetError, TargetVerb};
+pub use crate::transport_error::{InterruptCause, TransportError, TransportErrorKind};
 
 pub type Result<T> = std::result::Result<T, TargetError>;
 
