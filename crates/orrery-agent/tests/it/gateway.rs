@@ -1,5 +1,6 @@
 //! A small gateway: a CA, a listener with mutual TLS, and sessions under the control of a test. And
-//! a slow link to it.
+//! a slow link to it. All messages of its sessions are validated against the schema of the protocol
+//! page.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -36,6 +37,7 @@ use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
 use crate::commands::{ENVIRONMENT, NAME};
+use crate::protocol_page::{check, check_from_agent, check_to_agent};
 
 /// Timeout of all waits.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -113,7 +115,12 @@ impl Shared {
     }
 }
 
-async fn join(State(shared): State<Arc<Shared>>, Json(request): Json<JoinRequest>) -> Response {
+async fn join(
+    State(shared): State<Arc<Shared>>,
+    Json(request): Json<serde_json::Value>,
+) -> Response {
+    check("join_request", &request);
+    let request: JoinRequest = serde_json::from_value(request).unwrap();
     if request.token.0 != *shared.token.text() {
         return refuse(StatusCode::UNAUTHORIZED, RefusalCode::Token, "the token is not known");
     }
@@ -167,8 +174,16 @@ async fn session(
 }
 
 async fn send(socket: &mut WebSocket, message: &ToAgent) -> Option<()> {
-    let text = serde_json::to_string(message).unwrap();
-    socket.send(Message::Text(text.into())).await.ok()
+    let value = serde_json::to_value(message).unwrap();
+    check_to_agent(&value);
+    socket.send(Message::Text(value.to_string().into())).await.ok()
+}
+
+/// Reads a message of the agent.
+fn read(text: &str) -> FromAgent {
+    let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    check_from_agent(&value);
+    serde_json::from_value(value).unwrap()
 }
 
 async fn run_session(
@@ -177,7 +192,7 @@ async fn run_session(
     mut socket: WebSocket,
 ) -> Option<()> {
     let Message::Text(text) = socket.recv().await?.ok()? else { return None };
-    let FromAgent::Hello(hello) = serde_json::from_str(&text).unwrap() else { return None };
+    let FromAgent::Hello(hello) = read(&text) else { return None };
     let refusal = shared.refusal.lock().unwrap().clone();
     if let Some(refusal) = refusal {
         return send(&mut socket, &ToAgent::Refuse(refusal)).await;
@@ -197,7 +212,7 @@ async fn run_session(
             message = told.recv() => send(&mut socket, &message?).await?,
             message = socket.recv(), if !shared.is_deaf.load(Ordering::Relaxed) => {
                 if let Message::Text(text) = message?.ok()? {
-                    hears.send(serde_json::from_str(&text).unwrap()).ok()?;
+                    hears.send(read(&text)).ok()?;
                 }
             }
         }

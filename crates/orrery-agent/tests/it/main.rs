@@ -6,5 +6,6 @@
 mod commands;
 mod gateway;
 mod policy;
+mod protocol_page;
 mod runner;
 mod sessions;
