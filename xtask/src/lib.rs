@@ -1,4 +1,4 @@
-//! The repository tests itself: layers, pure crates, module cycles, names, English, leading comments, file sizes, left-over
+//! The repository tests itself: layers, pure crates, module cycles, APIs that only translate, names, English, leading comments, file sizes, left-over
 //! macros, banned words, the book, the table of crates and the diagnostic pages.
 //!
 //! Each check is a function from what it reads to a list of [`Violation`]s, so that it can be shown
@@ -14,6 +14,7 @@ pub mod prose;
 pub mod purity;
 pub mod rust_tokens;
 pub mod sources;
+pub mod translation;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

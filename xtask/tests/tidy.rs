@@ -2,7 +2,7 @@
 
 use xtask::{
     TextFile, Violation, contributing, documents, layers, module_cycles, names, prose, purity,
-    read_repository, repository_root, sources,
+    read_repository, repository_root, sources, translation,
 };
 
 fn files() -> Vec<TextFile> {
@@ -32,6 +32,11 @@ fn pure_crates_do_no_io() {
 #[test]
 fn modules_form_no_new_cycles() {
     assert_none(&module_cycles::check(&files(), module_cycles::LIMITS));
+}
+
+#[test]
+fn apis_only_translate() {
+    assert_none(&translation::check(&files()));
 }
 
 #[test]

@@ -233,3 +233,9 @@ pub(crate) async fn renew_session(
     services.change(move |store| store.accounts().renew_session(&old, &hash, expires, now)).await?;
     Ok((secret, expires))
 }
+
+/// Ends a session.
+pub(crate) async fn end_session(services: &Services, hash: [u8; 32]) -> Result<(), ServerError> {
+    services.change(move |store| store.accounts().end_session(&hash)).await?;
+    Ok(())
+}

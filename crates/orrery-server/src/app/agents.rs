@@ -1,14 +1,18 @@
-//! Agents: their status, and pausing them.
+//! Agents: their status, their placement, and pausing them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use orrery_api::AgentStatus;
-use orrery_model::{Inventory, Placement, Status};
+use orrery_api::{AgentStatus, PlacementRequest};
+use orrery_model::{HostInventory, Inventory, Placement, Status};
 use orrery_store::{AgentRecord, EnvironmentKey, ServedName, Store, StoreError};
 
+use crate::auth::Caller;
+use crate::contents::VersionAuthor;
 use crate::count_cache::CachedCounts;
 use crate::error::ServerError;
-use crate::placement;
+use crate::host_inventory;
+use crate::placement::{self, DeclaredAgents};
 use crate::services::Services;
 
 /// Change of an agent's work, now or at the end of a halt.
@@ -124,4 +128,28 @@ impl AgentContext {
         };
         condition
     }
+}
+
+/// Returns the inventory that places agents under hypothetical declarations of a version.
+pub(crate) async fn inventory_for(
+    services: &Services,
+    caller: &Caller,
+    environment: EnvironmentKey,
+    request: PlacementRequest,
+) -> Result<Inventory, ServerError> {
+    let caller = caller.clone();
+    let PlacementRequest { local_agents, addresses, inventory, .. } = request;
+    let read = move |store: &Store| {
+        let hosts = match inventory {
+            Some(hash) => {
+                let author = VersionAuthor::for_caller(store, &caller)?;
+                host_inventory::check(store, &author, &hash)?
+            }
+            None => HostInventory::default(),
+        };
+        let hosts = Arc::new(hosts);
+        let declared = DeclaredAgents { addresses, patterns: local_agents, hosts };
+        Ok(placement::read_inventory(store, environment, Some(declared), &[])?)
+    };
+    services.try_with_store(read).await
 }

@@ -135,7 +135,7 @@ pub(crate) fn check_not_deleting(environment: &EnvironmentRecord) -> Result<(), 
 }
 
 /// Fails for an environment whose engine can take no requests: deleted or halted.
-pub(super) fn check_takes_requests(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+pub(crate) fn check_takes_requests(environment: &EnvironmentRecord) -> Result<(), ServerError> {
     check_not_deleting(environment)?;
     // A halted environment would never execute it.
     if environment.halted {

@@ -1,19 +1,22 @@
-//! Inventories of environments: the current one, and replacing it.
+//! Inventories of environments: the current one, its hosts, and replacing it.
 
 use orrery_api::{InventoryDocument, UploadScope, VersionUpload};
-use orrery_model::VersionNumber;
-use orrery_store::{ContentHash, EnvironmentRecord, Store, StoreError, inventory_hash};
+use orrery_model::{Inventory, InventoryHost, VersionNumber};
+use orrery_store::{
+    ContentHash, EnvironmentKey, EnvironmentRecord, Store, StoreError, inventory_hash,
+};
 use serde_json::Value;
 use sha1::{Digest, Sha1};
 
 use crate::auth::Caller;
 use crate::contents;
 use crate::error::ServerError;
-use crate::host_inventory::{read_document, resolve};
+use crate::host_inventory::{read_document, read_hosts, resolve};
+use crate::placement;
 use crate::services::Services;
 use crate::versions::StoredVersion;
 
-use super::versions::push;
+use super::versions::store_pushed;
 
 /// The newest version's inventory.
 pub(crate) struct StoredInventory {
@@ -66,7 +69,27 @@ pub(crate) async fn put(
                 only_if_changed: true,
                 ..VersionUpload::default()
             };
-            push(store, &pushing, &environment, upload, now)
+            store_pushed(store, &pushing, &environment, upload, now, |_, _, _| Ok(None))
         })
         .await
+}
+
+/// Hosts of the newest version's inventory after a name, in its order, with an inventory that places
+/// their agents.
+pub(crate) fn list_hosts(
+    store: &Store,
+    environment: EnvironmentKey,
+    after: &str,
+    limit: usize,
+) -> Result<(Vec<(String, InventoryHost)>, Inventory), StoreError> {
+    let Some(newest) = store.versions().list(environment)?.pop() else {
+        return Ok((Vec::new(), Inventory::default()));
+    };
+    let hosts = read_hosts(store, &newest.info)?;
+    let page = hosts.hosts().filter(|(name, _)| name.as_str() > after).take(limit);
+    let page: Vec<(String, InventoryHost)> =
+        page.map(|(name, host)| (name.clone(), host.clone())).collect();
+    let names: Vec<&str> = page.iter().map(|(name, _)| name.as_str()).collect();
+    let known = placement::read_newest(store, environment, &newest, &names)?;
+    Ok((page, known))
 }

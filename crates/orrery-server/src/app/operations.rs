@@ -3,7 +3,8 @@
 use orrery_api::{DeployRequest, ResourceSelection, StatusCondition, UnknownVariant};
 use orrery_model::{ResourceId, Status};
 use orrery_store::{
-    EnvironmentRecord, NewRequest, RequestKind, RequestRecord, Selection, SelectionFilter,
+    EnvironmentKey, EnvironmentRecord, NewRequest, RequestKind, RequestRecord, Selection,
+    SelectionFilter,
 };
 use uuid::Uuid;
 
@@ -65,6 +66,24 @@ pub(crate) async fn add(
     let added = services
         .change(move |store| store.requests().add(key, &NewRequest { uuid: id, kind: &kind }, now));
     Ok(added.await?)
+}
+
+/// Returns an operation of an environment, and the current record of the environment.
+pub(crate) async fn get(
+    services: &Services,
+    environment: EnvironmentKey,
+    id: Uuid,
+) -> Result<(EnvironmentRecord, RequestRecord), ServerError> {
+    let found = services
+        .with_store(move |store| {
+            let found = store.requests().get(id.into())?;
+            Ok((store.environments().by_key(environment)?, found))
+        })
+        .await?;
+    match found.1.environment == environment {
+        true => Ok(found),
+        false => Err(ServerError::NotFound { kind: "operation", name: id.to_string() }),
+    }
 }
 
 fn check_list(name: &str, list: Option<&Vec<String>>) -> Result<(), ServerError> {

@@ -20,7 +20,8 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    fn to_request(self) -> CompileRequest {
+    /// The request of a compile for this cause.
+    pub fn to_request(self) -> CompileRequest {
         let (kind, message) = match self {
             Trigger::Parameter => ("param", "Recompile because of a parameter"),
             Trigger::Fact => ("fact", "Recompile because of a fact"),

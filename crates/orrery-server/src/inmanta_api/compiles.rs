@@ -14,7 +14,6 @@ use super::paging::{Form, Key, ListDefinition, ListItem, ListRequest};
 use super::request::InmantaRequest;
 use super::resources::derived_uuid;
 use super::response::{ApiResult, data, maybe_time, plain, time};
-use crate::access::Right;
 use crate::app;
 use crate::compile_service::redact_values;
 use crate::error::ServerError;
@@ -238,25 +237,13 @@ pub(super) async fn details(request: InmantaRequest) -> ApiResult {
     data(shown)
 }
 
-/// Finds a compile without a given environment, if the caller may view its environment.
+/// Finds a compile without a given environment.
 async fn find_compile(
     request: &InmantaRequest,
 ) -> Result<(EnvironmentRecord, CompileRecord), ServerError> {
     request.allow_only(&[])?;
     let id = request.path_uuid("compile")?;
-    let unknown = || ServerError::NotFound { kind: "compile", name: id.to_string() };
-    let found = request
-        .app
-        .with_store(move |store| {
-            let compile = store.compiles().by_id(id.into())?;
-            Ok((store.environments().by_key(compile.environment)?, compile))
-        })
-        .await?;
-    if request.caller.may_in_environment(Right::View, &found.0) {
-        Ok(found)
-    } else {
-        Err(unknown())
-    }
+    app::compiles::find(&request.app, &request.caller, id.into()).await
 }
 
 pub(super) async fn details_v1(request: InmantaRequest) -> ApiResult {

@@ -254,9 +254,7 @@ pub(super) async fn deploy_filtered(request: InmantaRequest) -> ApiResult {
     let full = is_full(&request)?;
     let none = Map::new();
     let selection = Selection::read(request.object("filter")?.unwrap_or(&none))?;
-    if request.environment()?.halted {
-        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
-    }
+    app::environments::check_takes_requests(request.environment()?)?;
     let ids = request
         .with_store(move |store, key| {
             // Without orphans.
@@ -428,10 +426,7 @@ pub(super) async fn dry_run(request: InmantaRequest) -> ApiResult {
     let turn = long_response_permit().await?;
     let found = request
         .with_store(move |store, key| {
-            let run = store.dry_runs().get(key, id.into())?;
-            if run.version != number {
-                return Err(StoreError::NotFound { kind: "dry run", name: id.to_string() });
-            }
+            let run = app::dry_runs::get(store, key, number, id.into())?;
             let summary = dry_run_json(environment, &run);
             let mut found = LongText::new(format!(r#"{{"data":{{"summary":{summary},"diff":["#));
             visit_results(store, id, &mut |result| {

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::paging::{Form, Key, ListDefinition, ListItem, ListRequest};
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, time};
+use crate::app::notifications::{self, NotificationMarks};
 
 const AT_ONCE: usize = 1_000;
 const LISTED_MAX: usize = 100_000;
@@ -90,10 +91,7 @@ pub(super) async fn update(request: InmantaRequest) -> ApiResult {
         ));
     }
     let environment = request.environment()?.uuid;
-    let changed = request
-        .change(move |store, key, now| {
-            store.notifications().update(key, id.into(), read, cleared, now)
-        })
-        .await?;
+    let marks = NotificationMarks { read, cleared };
+    let changed = notifications::mark(&request.app, request.key()?, id.into(), marks).await?;
     data(notification_json(environment, &changed))
 }

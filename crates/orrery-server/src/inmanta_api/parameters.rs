@@ -3,8 +3,7 @@
 use axum::http::StatusCode;
 use orrery_model::{EnvironmentId, ResourceId};
 use orrery_store::{
-    EnvironmentKey, NewCompileRecord, NewParameter, OnParameterChanged, ParameterFilter,
-    ParameterSource, Store, StoreError, StoredParameter,
+    EnvironmentKey, ParameterFilter, ParameterSource, Store, StoreError, StoredParameter,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -13,7 +12,7 @@ use super::paging::{Form, Key, ListDefinition, ListItem, ListRequest};
 use super::request::{InmantaRequest, bad_request};
 use super::resources::derived_uuid;
 use super::response::{ApiResult, data, plain, time, with_status};
-use crate::app::parameters::{FACT_EXPIRY, FACTS_PAUSE};
+use crate::app::parameters::{self, FACT_EXPIRY, ParameterDraft, ParameterName};
 use crate::compile_service::Trigger;
 use crate::error::ServerError;
 
@@ -213,26 +212,25 @@ impl NewValue {
     }
 }
 
-/// Sets a value and requests the resulting compile in the same transaction.
+/// Sets a value and requests the resulting compile.
 async fn set(request: &InmantaRequest, given: NewValue) -> Result<StoredParameter, ServerError> {
-    request
-        .change(move |store, key, now| {
-            let new = NewParameter {
-                name: &given.name,
-                value: &given.value,
-                resource: given.resource.as_deref(),
-                source: given.source,
-                expires: given.expires,
-                metadata: Some(&given.metadata),
-            };
-            let trigger = if given.resource.is_some() { Trigger::Fact } else { Trigger::Parameter };
-            let (id, request) = trigger.to_compile();
-            let compile = NewCompileRecord { id, request: &request };
-            let then = OnParameterChanged::EnqueueCompile { compile, if_changed: given.recompile };
-            store.parameters().put(key, &new, now, then)?;
-            store.parameters().get(key, &given.name, given.resource.as_deref())
-        })
-        .await
+    let trigger = trigger_of(given.resource.as_deref());
+    let draft = ParameterDraft {
+        name: ParameterName { name: given.name, resource: given.resource },
+        value: given.value,
+        source: Some(given.source),
+        expires: Some(given.expires),
+        metadata: Some(given.metadata),
+        recompile: given.recompile,
+        compile: trigger.to_request(),
+    };
+    let set = parameters::set(&request.app, request.environment()?, draft, None).await?;
+    Ok(set.parameter)
+}
+
+/// Cause of the compiles that a change of a parameter, or of a fact, requests.
+fn trigger_of(resource: Option<&str>) -> Trigger {
+    if resource.is_some() { Trigger::Fact } else { Trigger::Parameter }
 }
 
 fn parse_value(request: &InmantaRequest, name: &str) -> Result<NewValue, ServerError> {
@@ -326,24 +324,11 @@ pub(super) async fn get_v1(request: InmantaRequest) -> ApiResult {
     let resource = request.text("resource_id")?.filter(|id| !id.is_empty()).map(str::to_owned);
     let environment = request.environment()?.uuid;
     let is_fact = resource.is_some();
-    let found = request
-        .change(move |store, key, now| {
-            let found = match store.parameters().get(key, &name, resource.as_deref()) {
-                Ok(found) => Some(found),
-                Err(StoreError::NotFound { .. } | StoreError::NoResource(_)) => None,
-                Err(error) => return Err(error),
-            };
-            let is_fresh = |one: &StoredParameter| !one.expires || one.updated + FACT_EXPIRY >= now;
-            let found = found.filter(is_fresh);
-            if let (None, Some(id)) = (&found, &resource) {
-                match store.parameters().request_facts(key, id, FACTS_PAUSE, now) {
-                    Ok(_) | Err(StoreError::NoResource(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(found)
-        })
-        .await?;
+    let wanted = ParameterName { name, resource };
+    let found = match parameters::get_fresh(&request.app, request.key()?, wanted).await {
+        Err(ServerError::Store(StoreError::NoResource(_))) => None,
+        found => found?,
+    };
     match found {
         Some(found) => plain(json!({"parameter": parameter_v1_json(environment, &found)})),
         None if is_fact => {
@@ -393,14 +378,8 @@ pub(super) async fn delete_v1(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["resource_id"])?;
     let name = request.path_text("id").to_owned();
     let resource = request.text("resource_id")?.filter(|id| !id.is_empty()).map(str::to_owned);
-    request
-        .change(move |store, key, now| {
-            let trigger = if resource.is_some() { Trigger::Fact } else { Trigger::Parameter };
-            let (id, request) = trigger.to_compile();
-            let compile = NewCompileRecord { id, request: &request };
-            let then = OnParameterChanged::EnqueueCompile { compile, if_changed: true };
-            store.parameters().delete(key, &name, resource.as_deref(), now, then)
-        })
-        .await?;
+    let compile = trigger_of(resource.as_deref()).to_request();
+    let name = ParameterName { name, resource };
+    parameters::delete(&request.app, request.environment()?, name, None, compile).await?;
     plain(json!({}))
 }

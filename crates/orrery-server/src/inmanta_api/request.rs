@@ -275,15 +275,6 @@ impl InmantaRequest {
         let key = self.key()?;
         self.app.try_with_store(move |store| work(store, key)).await
     }
-
-    /// Like `Services::change`, with the key of the environment and the time.
-    pub(super) async fn change<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Store, EnvironmentKey, Timestamp) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, ServerError> {
-        let (key, now) = (self.key()?, self.app.now());
-        Ok(self.app.change(move |store| work(store, key, now)).await?)
-    }
 }
 
 fn parse_uuid(name: &str, text: &str) -> Result<Uuid, ServerError> {

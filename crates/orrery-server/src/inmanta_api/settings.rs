@@ -1,11 +1,12 @@
 //! Settings of environments, v1 and v2.
 
+use orrery_api::ProtectedSettings;
 use orrery_store::SettingRecord;
 use serde_json::{Map, Value, json};
 
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain};
-use crate::app::settings::{self, check_right};
+use crate::app::settings;
 use crate::error::ServerError;
 use crate::settings::{DEFINITIONS, Definition, ValueType, check, definition};
 
@@ -133,15 +134,12 @@ pub(super) async fn protect(request: InmantaRequest) -> ApiResult {
     }
     let given =
         request.object("settings")?.ok_or_else(|| bad_request("Field 'settings' is required."))?;
-    let mut checked = Vec::with_capacity(given.len());
     for (name, value) in given {
         let one = definition(name).map_err(|error| bad_request(error.to_string()))?;
-        check_right(&request.caller, request.environment()?, one.name)?;
-        let value = check(one, value).map_err(|error| bad_request(error.to_string()))?;
-        checked.push((one.name, value));
+        check(one, value).map_err(|error| bad_request(error.to_string()))?;
     }
-    request
-        .change(move |store, key, now| store.settings().protect(key, &checked, PROTECTORS[1], now))
-        .await?;
+    let settings = given.clone().into_iter().collect();
+    let batch = ProtectedSettings { settings, protected_by: PROTECTORS[1].to_owned() };
+    settings::protect(&request.app, &request.caller, request.environment()?, batch).await?;
     done()
 }

@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse as _;
 use futures_util::StreamExt as _;
-use orrery_api::{ResourceUpload, UnknownUpload, UploadScope, VersionUpload};
+use orrery_api::{ReleaseRequest, ResourceUpload, UnknownUpload, UploadScope, VersionUpload};
 use orrery_model::{Attributes, EnvironmentId, Resource, VersionNumber, VersionedId};
 use orrery_store::{EnvironmentKey, PutOutcome, Store, StoreError, VersionInfo};
 use serde_json::{Map, Value, json};
@@ -15,13 +15,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::request::{InmantaRequest, bad_request};
 use super::response::{ApiResult, data, done, plain, time};
 use super::{code, resources};
-use crate::app;
-use crate::app::versions::check_push;
+use crate::app::versions;
 use crate::contents::VersionAuthor;
 use crate::error::ServerError;
-use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
-use crate::versions::{store_upload, version_info};
+use crate::versions::version_info;
 
 /// Key in the version info for fields that only Inmanta clients use.
 pub(super) const INMANTA_INFO: &str = "classic";
@@ -30,7 +28,7 @@ pub(super) const INMANTA_INFO: &str = "classic";
 pub(super) async fn reserve(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let environment = request.environment()?.clone();
-    let number = app::versions::reserve(&request.app, environment).await?;
+    let number = versions::reserve(&request.app, environment).await?;
     data(json!(number.0))
 }
 
@@ -149,25 +147,16 @@ fn upload(
 }
 
 /// Stores an upload with its code.
-async fn store(
-    request: &InmantaRequest,
-    mut upload: VersionUpload,
-) -> Result<PutOutcome, ServerError> {
-    crate::app::environments::check_not_deleting(request.environment()?)?;
+async fn store(request: &InmantaRequest, upload: VersionUpload) -> Result<PutOutcome, ServerError> {
     let modules = code::Modules::parse(request.value("module_version_info"))?;
     let environment = request.environment()?.clone();
-    let caller = request.caller.clone();
-    let (key, now) = (environment.key, request.app.now());
-    let put = move |store: &Store| {
-        check_push(store, &environment)?;
-        let mut author = VersionAuthor::for_caller(store, &caller)?;
-        upload.code = modules.bundle(store, key, &author, &mut upload)?;
-        author.generated_code = upload.code.clone();
-        let settings = store.settings().list(key)?;
-        let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
-        store_upload(store, key, &author, upload, auto, now).map(|stored| stored.put)
+    let key = environment.key;
+    let bundle = move |store: &Store, author: &VersionAuthor, upload: &mut VersionUpload| {
+        modules.bundle(store, key, author, upload)
     };
-    request.app.try_change(put).await
+    let (app, caller) = (&request.app, &request.caller);
+    let stored = versions::push_with_code(app, caller, environment, upload, bundle).await?;
+    Ok(stored.put)
 }
 
 /// Stores a full version under a reserved number.
@@ -356,32 +345,31 @@ async fn next_part(
     Some((written.await.map_err(ServerError::from), (app, rows, end, turn)))
 }
 
+async fn release(request: &InmantaRequest) -> Result<VersionInfo, ServerError> {
+    let (environment, number) = (request.environment()?, request.path_version("version")?);
+    let no_operation = ReleaseRequest::default();
+    let (state, _) = versions::release(&request.app, environment, number, no_operation).await?;
+    Ok(state.info)
+}
+
 /// Releases a version.
 pub(super) async fn release_v1(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["push", "agent_trigger_method"])?;
-    let number = request.path_version("version")?;
     let environment = request.environment()?.uuid;
-    let version = request
-        .change(move |store, key, now| {
-            store.versions().release(key, number, now)?;
-            version_info(store, key, number)
-        })
-        .await?;
+    let version = release(&request).await?;
     plain(json!({"model": version_v1_json(environment, &version)}))
 }
 
 pub(super) async fn promote(request: InmantaRequest) -> ApiResult {
     request.allow_only(&["trigger_method"])?;
-    let number = request.path_version("version")?;
-    request.change(move |store, key, now| store.versions().release(key, number, now)).await?;
+    release(&request).await?;
     done()
 }
 
 pub(super) async fn delete(request: InmantaRequest) -> ApiResult {
     request.allow_only(&[])?;
     let number = request.path_version("version")?;
-    let deleted = request.change(move |store, key, _| store.versions().delete(key, number)).await;
-    match deleted {
+    match versions::delete(&request.app, request.key()?, number).await {
         Err(ServerError::Store(StoreError::VersionInUse(_))) => {
             Err(bad_request("Cannot delete the active version"))
         }

@@ -1,13 +1,10 @@
 //! Agents: state, pausing and placement.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{
     Actions, Agent, AgentStatus, Page, PlacementAnswer, PlacementRequest, Transitioning,
 };
-use orrery_model::HostInventory;
 use orrery_store::{AgentRecord, EnvironmentRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -15,14 +12,12 @@ use uuid::Uuid;
 
 use crate::app::agents::{self, AgentContext, PauseChange};
 use crate::auth::{Caller, WithAuditDetail};
-use crate::contents::VersionAuthor;
 use crate::count_cache::CachedCounts;
 use crate::error::ServerError;
 use crate::extract::{
     Body, InEnvironment, Path, Query, page_limit, parse_cursor as page_place, take_page,
 };
-use crate::host_inventory;
-use crate::placement::{self, DeclaredAgents};
+use crate::placement;
 use crate::state::ServerState;
 
 use super::{environments, permitted_actions, segment};
@@ -204,22 +199,8 @@ pub(super) async fn resolve_placements(
     InEnvironment(environment): InEnvironment,
     Body(question): Body<PlacementRequest>,
 ) -> Result<Json<PlacementAnswer>, ServerError> {
-    let key = environment.key;
-    let PlacementRequest { agents, local_agents, addresses, inventory } = question;
-    let inventory = app
-        .try_with_store(move |store| {
-            let hosts = match inventory {
-                Some(hash) => {
-                    let author = VersionAuthor::for_caller(store, &caller)?;
-                    host_inventory::check(store, &author, &hash)?
-                }
-                None => HostInventory::default(),
-            };
-            let hosts = Arc::new(hosts);
-            let declared = DeclaredAgents { addresses, patterns: local_agents, hosts };
-            Ok::<_, ServerError>(placement::read_inventory(store, key, Some(declared), &[])?)
-        })
-        .await?;
+    let agents = question.agents.clone();
+    let inventory = agents::inventory_for(&app, &caller, environment.key, question).await?;
     let to_entry = |agent: String| {
         let placement = placement::to_view(&agent, &inventory.placement_of(&agent));
         (agent, placement)

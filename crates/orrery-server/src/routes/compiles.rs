@@ -1,13 +1,11 @@
 //! Compiles: requests, progress and results.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
-    Actions, Compile, CompileDetails, CompileOutput, CompileProblem, CompileStage, CompileState,
-    NewCompile, OutputStream, Page, ProblemCategory, Transitioning,
+    Actions, Compile, CompileDetails, CompileOutput, CompileStage, CompileState, NewCompile,
+    OutputStream, Page, Transitioning,
 };
 use orrery_model::{CompileId, Timestamp};
 use orrery_store::{
@@ -18,7 +16,6 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::compiles;
-use crate::app::environments::check_not_deleting;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::compile_service::redact_values;
 use crate::error::ServerError;
@@ -29,25 +26,10 @@ use super::{environments, join_names, permitted_actions, time};
 
 /// Maximum number of output pieces in a response.
 const PIECES_MAX: usize = 500;
-/// Maximum number of environment variables, sets or exporters in a request.
-const NAMED_MAX: usize = 1_000;
 
 fn path_of(environment: &EnvironmentRecord, id: CompileId) -> String {
     let path = environments::path_of(environment);
     format!("{path}/compiles/{}", id.uuid())
-}
-
-fn problems(record: &CompileRecord) -> Vec<CompileProblem> {
-    let errors = record.data.as_ref().and_then(|data| data.get("errors")).cloned();
-    let read = errors.map_or_else(|| Ok(Vec::new()), serde_json::from_value);
-    read.unwrap_or_else(|error| {
-        vec![CompileProblem {
-            category: ProblemCategory::Stage,
-            r#type: "UnreadableErrors".to_owned(),
-            message: format!("the stored errors cannot be read: {error}"),
-            ..CompileProblem::default()
-        }]
-    })
 }
 
 fn compile_view(
@@ -55,33 +37,24 @@ fn compile_view(
     environment: &EnvironmentRecord,
     record: CompileRecord,
 ) -> Compile {
-    let unchanged = record.data.as_ref().is_some_and(|data| data["unchanged"] == true);
-    let (state, transitioning, message) = match (record.started, record.completed, record.success) {
-        (_, Some(_), Some(true)) if unchanged => {
+    let unchanged = compiles::is_unchanged(&record);
+    let state = compiles::state(&record);
+    let (transitioning, message) = match state {
+        CompileState::Succeeded if unchanged => {
             let number = record.version.map_or_else(String::new, |number| number.0.to_string());
-            let text = format!("unchanged: version {number} is still current");
-            (CompileState::Succeeded, Transitioning::No, text)
+            (Transitioning::No, format!("unchanged: version {number} is still current"))
         }
-        (_, Some(_), Some(true)) => (CompileState::Succeeded, Transitioning::No, String::new()),
-        (_, Some(_), _) => {
-            let problems = problems(&record);
-            let first = problems.first();
-            let state = match first {
-                Some(problem) if problem.category == ProblemCategory::Cancelled => {
-                    CompileState::Cancelled
-                }
-                _ => CompileState::Failed,
-            };
-            let text = first.map(|problem| problem.message.clone());
-            let text = text.unwrap_or_else(|| "the compile failed".to_owned());
-            (state, Transitioning::Error, text)
+        CompileState::Succeeded => (Transitioning::No, String::new()),
+        CompileState::Failed | CompileState::Cancelled => {
+            let first = compiles::problems(&record).into_iter().next();
+            let text = first.map(|problem| problem.message);
+            (Transitioning::Error, text.unwrap_or_else(|| "the compile failed".to_owned()))
         }
-        (Some(_), None, _) => (CompileState::Running, Transitioning::Yes, "running".to_owned()),
-        (None, None, _) if environment.halted => {
-            let text = "waiting until the environment resumes";
-            (CompileState::Queued, Transitioning::Yes, text.to_owned())
+        CompileState::Running => (Transitioning::Yes, "running".to_owned()),
+        CompileState::Queued if environment.halted => {
+            (Transitioning::Yes, "waiting until the environment resumes".to_owned())
         }
-        (None, None, _) => (CompileState::Queued, Transitioning::Yes, "queued".to_owned()),
+        CompileState::Queued => (Transitioning::Yes, "queued".to_owned()),
     };
     let mut actions = Actions::new();
     if record.completed.is_none() {
@@ -137,50 +110,13 @@ fn output_view(record: OutputChunk) -> CompileOutput {
     }
 }
 
-/// Accepts only variable names that every shell can set.
-fn check_variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), ServerError> {
-    for (name, value) in variables {
-        let first = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
-        let all = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if !first || !all || name.len() > 255 {
-            let text = format!("{name:?} is not a valid name of an environment variable");
-            return Err(ServerError::field(field, text));
-        }
-        if value.contains('\0') {
-            return Err(ServerError::field(field, format!("{name} has a NUL character in it")));
-        }
-    }
-    Ok(())
-}
-
-fn request_of(new: NewCompile) -> Result<CompileRequest, ServerError> {
-    check_variables("environment_variables", &new.environment_variables)?;
-    let joined = &new.mergeable_environment_variables;
-    check_variables("mergeable_environment_variables", joined)?;
-    if let Some(name) = joined.keys().find(|name| new.environment_variables.contains_key(*name)) {
-        let text = format!("{name} is in environment_variables too: it can be in one of them only");
-        return Err(ServerError::field("mergeable_environment_variables", text));
-    }
-    if !new.partial && !new.removed_sets.is_empty() {
-        let text = "only a partial compile removes sets: a full one defines all of them";
-        return Err(ServerError::field("removed_sets", text));
-    }
-    let counts = [
-        ("environment_variables", new.environment_variables.len()),
-        ("mergeable_environment_variables", joined.len()),
-        ("removed_sets", new.removed_sets.len()),
-        ("exporters", new.exporters.len()),
-    ];
-    if let Some((field, _)) = counts.into_iter().find(|(_, count)| *count > NAMED_MAX) {
-        let text = format!("must not have more than {NAMED_MAX} entries");
-        return Err(ServerError::field(field, text));
-    }
+fn request_of(new: NewCompile) -> CompileRequest {
     let mut metadata = new.metadata;
     metadata.entry("type").or_insert_with(|| "api".into());
     if let Some(message) = new.message {
         metadata.insert("message".to_owned(), message.into());
     }
-    Ok(CompileRequest {
+    CompileRequest {
         export: new.export,
         update: new.update,
         reinstall: new.reinstall,
@@ -194,7 +130,7 @@ fn request_of(new: NewCompile) -> Result<CompileRequest, ServerError> {
         notify_failure: new.notify_failed_compile,
         failure_message: new.failed_compile_message,
         links: new.links,
-    })
+    }
 }
 
 /// Requests a compile. It is queued; equal requests are merged.
@@ -207,16 +143,9 @@ pub(super) async fn create(
     InEnvironment(environment): InEnvironment,
     body: Option<Body<NewCompile>>,
 ) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<Compile>)>, ServerError> {
-    check_not_deleting(&environment)?;
-    compiles::check_repository(&environment)?;
     let new = body.map(|Body(new)| new).unwrap_or_default();
     let id = new.id.unwrap_or_else(Uuid::new_v4);
-    let added = compiles::request(&app, &environment, id, request_of(new)?).await?;
-    let Some(record) = added else {
-        let text =
-            "the server does not compile for this environment: its setting server_compile is off";
-        return Err(ServerError::Conflict(text.to_owned()));
-    };
+    let record = compiles::create(&app, &environment, id, request_of(new)).await?;
     let mut headers = HeaderMap::new();
     if let Ok(location) = HeaderValue::from_str(&path_of(&environment, id.into())) {
         headers.insert(header::LOCATION, location);
@@ -320,7 +249,7 @@ pub(super) async fn get(
     let more = output.len() > PIECES_MAX;
     output.truncate(PIECES_MAX);
     let next = output.last().map_or(after, |last| last.id);
-    let errors = problems(&record);
+    let errors = compiles::problems(&record);
     Ok(Json(CompileDetails {
         compile: compile_view(&caller, &environment, record),
         errors,

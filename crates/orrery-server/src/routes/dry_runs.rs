@@ -21,7 +21,6 @@ use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::extract::{InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
-use crate::versions::version_info;
 
 use super::{environments, operations, parse_filter, parse_stored, permitted_actions, time};
 
@@ -98,21 +97,14 @@ pub(super) async fn list(
 ) -> Result<Json<Page<DryRun>>, ServerError> {
     let limit = page_limit(part.limit)?;
     let after: Option<(i64, Uuid)> = part.after.as_deref().map(parse_cursor).transpose()?;
-    let (items, next) = app
-        .with_store(move |store| {
-            let number = VersionNumber(number);
-            version_info(store, environment.key, number)?;
-            let after = after.map(|(created, id)| (Timestamp(created), id.into()));
-            let found = store.dry_runs().list_after(environment.key, number, after, limit + 1)?;
-            let (found, next) = take_page(found, limit, |run| (run.created.0, run.uuid.uuid()));
-            let mut items = Vec::with_capacity(found.len());
-            for record in found {
-                let counts = store.dry_runs().counts(record.uuid)?;
-                items.push(dry_run_view(&caller, &environment, record, counts)?);
-            }
-            Ok((items, next))
-        })
-        .await?;
+    let after = after.map(|(created, id)| (Timestamp(created), id.into()));
+    let (key, number) = (environment.key, VersionNumber(number));
+    let found =
+        app.with_store(move |store| dry_runs::list(store, key, number, after, limit + 1)).await?;
+    let (found, next) = take_page(found, limit, |(run, _)| (run.created.0, run.uuid.uuid()));
+    let views = found.into_iter();
+    let views = views.map(|(run, counts)| dry_run_view(&caller, &environment, run, counts));
+    let items = views.collect::<Result<_, _>>()?;
     Ok(Json(Page { items, next }))
 }
 
@@ -126,23 +118,15 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, number, id)): Path<(Uuid, u32, Uuid)>,
 ) -> Result<Json<DryRun>, ServerError> {
-    let found = app
+    let (key, number) = (environment.key, VersionNumber(number));
+    let (record, counts) = app
         .with_store(move |store| {
-            let record = store.dry_runs().get(environment.key, id.into())?;
-            check_version(&record, number)?;
-            let counts = store.dry_runs().counts(id.into())?;
-            dry_run_view(&caller, &environment, record, counts)
+            let record = dry_runs::get(store, key, number, id.into())?;
+            let counts = store.dry_runs().counts(record.uuid)?;
+            Ok((record, counts))
         })
         .await?;
-    Ok(Json(found))
-}
-
-fn check_version(record: &DryRunRecord, number: u32) -> Result<(), StoreError> {
-    if record.version.0 == number {
-        return Ok(());
-    }
-    let name = record.uuid.uuid().to_string();
-    Err(StoreError::NotFound { kind: "dry run", name })
+    Ok(Json(dry_run_view(&caller, &environment, record, counts)?))
 }
 
 /// Filter of the results of a dry run.
@@ -216,8 +200,7 @@ pub(super) async fn results(
     let status: Option<DryRunStatus> = parse_filter("status", filter.status.as_deref())?;
     let found = app
         .with_store(move |store| {
-            let record = store.dry_runs().get(environment.key, id.into())?;
-            check_version(&record, number)?;
+            dry_runs::get(store, environment.key, VersionNumber(number), id.into())?;
             let status = status.map(DryRunStatus::as_str);
             store.dry_runs().results(id.into(), status, &after, limit + 1)
         })

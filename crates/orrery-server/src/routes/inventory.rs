@@ -13,7 +13,6 @@ use crate::error::ServerError;
 use crate::extract::{
     Body, InEnvironment, Query, page_limit, parse_cursor as page_place, take_page,
 };
-use crate::host_inventory;
 use crate::placement;
 use crate::state::ServerState;
 
@@ -84,20 +83,11 @@ pub(super) async fn hosts(
 ) -> Result<Json<Page<HostSummary>>, ServerError> {
     let limit = page_limit(filter.limit)?;
     let after: String = filter.after.as_deref().map(page_place).transpose()?.unwrap_or_default();
-    let items = app
-        .with_store(move |store| {
-            let Some(newest) = store.versions().list(environment.key)?.pop() else {
-                return Ok(Vec::new());
-            };
-            let hosts = host_inventory::read_hosts(store, &newest.info)?;
-            let page = hosts.hosts().filter(|(name, _)| **name > after).take(limit + 1);
-            let page: Vec<(&String, &InventoryHost)> = page.collect();
-            let names: Vec<&str> = page.iter().map(|(name, _)| name.as_str()).collect();
-            let known = placement::read_newest(store, environment.key, &newest, &names)?;
-            Ok(page.into_iter().map(|(name, host)| host_view(name, host, &known)).collect())
-        })
-        .await?;
-    let (items, next) = take_page(items, limit, |host: &HostSummary| host.name.clone());
+    let key = environment.key;
+    let (found, known) =
+        app.with_store(move |store| inventory::list_hosts(store, key, &after, limit + 1)).await?;
+    let (found, next) = take_page(found, limit, |(name, _)| name.clone());
+    let items = found.iter().map(|(name, host)| host_view(name, host, &known)).collect();
     Ok(Json(Page { items, next }))
 }
 

@@ -21,7 +21,6 @@ mod parameters;
 mod projects;
 mod remote_agents;
 mod resources;
-mod resources_by_agent;
 mod roles;
 mod secrets;
 mod server_metrics;

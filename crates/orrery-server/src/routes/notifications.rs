@@ -9,6 +9,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use crate::app::notifications::{self, NotificationMarks};
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
@@ -100,13 +101,8 @@ pub(super) async fn update(
     Path((_, id)): Path<(Uuid, Uuid)>,
     Body(update): Body<NotificationUpdate>,
 ) -> Result<Json<Notification>, ServerError> {
-    let now = app.now();
     let NotificationUpdate { read, cleared } = update;
-    let changed = app
-        .change(move |store| {
-            let id = id.into();
-            store.notifications().update(environment.key, id, read, cleared, now)
-        })
-        .await?;
+    let marks = NotificationMarks { read, cleared };
+    let changed = notifications::mark(&app, environment.key, id.into(), marks).await?;
     Ok(Json(notification_view(changed)?))
 }

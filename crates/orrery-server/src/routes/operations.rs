@@ -167,16 +167,7 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Operation>, ServerError> {
-    let found = app
-        .with_store(move |store| {
-            let found = store.requests().get(id.into())?;
-            Ok((store.environments().by_key(environment.key)?, found))
-        })
-        .await?;
-    let (environment, found) = found;
-    if found.environment != environment.key {
-        return Err(ServerError::NotFound { kind: "operation", name: id.to_string() });
-    }
+    let (environment, found) = operations::get(&app, environment.key, id).await?;
     Ok(Json(operation_view(&environment, found)))
 }
 

@@ -6,16 +6,13 @@ use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, Parameter, ParameterSet, ParameterUpdate, ValueSource};
 use orrery_model::Timestamp;
 use orrery_store::{
-    CompileRequest, EnvironmentRecord, NewCompileRecord, NewParameter, OnParameterChanged,
-    ParameterFilter, ParameterSource, ParameterWrite, StoreError,
+    CompileRequest, EnvironmentRecord, ParameterFilter, ParameterSource, StoredParameter,
 };
 use serde::Deserialize;
-use serde_json::json;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app::environments::check_not_deleting;
-use crate::app::parameters::{FACT_EXPIRY, FACTS_PAUSE};
+use crate::app::parameters::{self, ParameterChange, ParameterDraft, ParameterName};
 use crate::auth::WithAuditDetail;
 use crate::error::ServerError;
 use crate::extract::{
@@ -25,9 +22,8 @@ use crate::state::ServerState;
 
 use super::time;
 
-const NAME_MAX: usize = 1024;
-
-fn parameter_view(parameter: orrery_store::StoredParameter, now: Timestamp) -> Parameter {
+fn parameter_view(parameter: StoredParameter, now: Timestamp) -> Parameter {
+    let expired = parameters::is_expired(&parameter, now);
     let source = match parameter.source {
         ParameterSource::Fact => ValueSource::Fact,
         ParameterSource::Plugin => ValueSource::Plugin,
@@ -39,17 +35,10 @@ fn parameter_view(parameter: orrery_store::StoredParameter, now: Timestamp) -> P
         value: parameter.value,
         resource: parameter.resource.map(|id| id.to_string()),
         source,
-        expired: parameter.expires && parameter.updated + FACT_EXPIRY < now,
+        expired,
         updated: time(parameter.updated),
         expires: parameter.expires,
     }
-}
-
-fn check_name(name: &str) -> Result<(), ServerError> {
-    if name.is_empty() || name.chars().count() > NAME_MAX {
-        return Err(ServerError::field("name", format!("must have 1 to {NAME_MAX} characters")));
-    }
-    Ok(())
 }
 
 fn source_of(source: ValueSource) -> ParameterSource {
@@ -116,69 +105,44 @@ pub(super) async fn get(
     Ok((etag(found.updated.0), Json(parameter_view(found, now))))
 }
 
-/// Sets a value and requests the resulting compile in the same transaction.
 async fn set(
     app: &ServerState,
     environment: EnvironmentRecord,
-    name: String,
-    resource: Option<String>,
+    name: ParameterName,
     expected: Option<i64>,
     update: ParameterUpdate,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<ParameterSet>)>, ServerError> {
-    check_not_deleting(&environment)?;
-    check_name(&name)?;
-    let is_fact = resource.is_some();
-    if !is_fact && update.expires == Some(true) {
-        return Err(ServerError::rule("parameter-expires", "parameters do not expire, facts do"));
-    }
-    let default = if is_fact { ParameterSource::Fact } else { ParameterSource::User };
-    let source = update.source.map_or(default, source_of);
-    let (key, now, compile) = (environment.key, app.now(), Uuid::new_v4());
-    let set = app
-        .change(move |store| {
-            let new = NewParameter {
-                metadata: update.metadata.as_ref(),
-                name: &name,
-                value: &update.value,
-                resource: resource.as_deref(),
-                source,
-                expires: update.expires.unwrap_or(is_fact),
-            };
-            let reason = json!({
-                "type": "param", "message": format!("{name} was set"), "param": name, "resource_id": resource,
-            });
-            let request = recompile_request(reason);
-            let then = OnParameterChanged::EnqueueCompile {
-                compile: NewCompileRecord { id: compile.into(), request: &request },
-                if_changed: update.recompile,
-            };
-            let ParameterWrite { effect, has_requested_compile } =
-                store.parameters().put_if(key, &new, expected, now, then)?;
-            let parameter = store.parameters().get(key, &name, resource.as_deref())?;
-            let revision = parameter.updated.0;
-            let set = ParameterSet {
-                parameter: parameter_view(parameter, now),
-                changed: effect.changed > 0,
-                resolved: effect.resolved,
-                compile: has_requested_compile.then_some(compile),
-            };
-            Ok((revision, set))
-        })
-        .await?;
-    let (revision, set) = set;
-    let what = if is_fact { "fact" } else { "parameter" };
+    let what = if name.resource.is_some() { "fact" } else { "parameter" };
+    let draft = ParameterDraft {
+        compile: recompile_request(&name, "set"),
+        name,
+        value: update.value,
+        source: update.source.map(source_of),
+        expires: update.expires,
+        metadata: update.metadata,
+        recompile: update.recompile,
+    };
+    let ParameterChange { parameter, effect, compile } =
+        parameters::set(app, &environment, draft, expected).await?;
+    let revision = parameter.updated.0;
+    let set = ParameterSet {
+        parameter: parameter_view(parameter, app.now()),
+        changed: effect.changed > 0,
+        resolved: effect.resolved,
+        compile: compile.map(Uuid::from),
+    };
     let changed = if set.changed { "set" } else { "is the same" };
     let detail = format!("{what} {} {changed}", set.parameter.name);
     Ok(WithAuditDetail(detail, (etag(revision), Json(set))))
 }
 
 /// Compile request for a changed value.
-fn recompile_request(reason: serde_json::Value) -> CompileRequest {
-    let metadata = match reason {
-        serde_json::Value::Object(metadata) => metadata,
-        _ => serde_json::Map::new(),
-    };
-    CompileRequest { metadata, ..CompileRequest::default() }
+fn recompile_request(name: &ParameterName, change: &str) -> CompileRequest {
+    let ParameterName { name, resource } = name;
+    let mut request = CompileRequest::with_reason("param", &format!("{name} was {change}"));
+    request.metadata.insert("param".to_owned(), name.as_str().into());
+    request.metadata.insert("resource_id".to_owned(), resource.clone().into());
+    request
 }
 
 /// Sets a parameter. Requests a compile if the value resolves an unknown, or if `recompile` is set
@@ -193,31 +157,17 @@ pub(super) async fn put(
     IfMatch(expected): IfMatch,
     Body(update): Body<ParameterUpdate>,
 ) -> Result<WithAuditDetail<(HeaderMap, Json<ParameterSet>)>, ServerError> {
-    set(&app, environment, name, None, expected, update).await
+    set(&app, environment, ParameterName { name, resource: None }, expected, update).await
 }
 
 async fn delete_value(
     app: &ServerState,
-    environment: EnvironmentRecord,
-    name: String,
-    resource: Option<String>,
+    environment: &EnvironmentRecord,
+    name: ParameterName,
     expected: Option<i64>,
 ) -> Result<StatusCode, ServerError> {
-    check_not_deleting(&environment)?;
-    let (key, now, compile) = (environment.key, app.now(), Uuid::new_v4().into());
-    app.change(move |store| {
-        let message = format!("{name} was deleted");
-        let request = recompile_request(json!({
-            "type": "param", "message": message, "param": name, "resource_id": resource,
-        }));
-        let named = (&*name, resource.as_deref());
-        let then = OnParameterChanged::EnqueueCompile {
-            compile: NewCompileRecord { id: compile, request: &request },
-            if_changed: true,
-        };
-        store.parameters().delete_if(key, named, expected, now, then)
-    })
-    .await?;
+    let compile = recompile_request(&name, "deleted");
+    parameters::delete(app, environment, name, expected, compile).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -231,7 +181,7 @@ pub(super) async fn delete(
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
 ) -> Result<StatusCode, ServerError> {
-    delete_value(&app, environment, name, None, expected).await
+    delete_value(&app, &environment, ParameterName { name, resource: None }, expected).await
 }
 
 /// Filter of the list of facts.
@@ -291,30 +241,14 @@ pub(super) async fn fact(
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
 ) -> Result<Json<Parameter>, ServerError> {
-    let (key, now) = (environment.key, app.now());
-    let found = app
-        .with_store(move |store| {
-            let found = match store.parameters().get(key, &name, Some(&id)) {
-                Ok(fact) => Some(parameter_view(fact, now)).filter(|fact| !fact.expired),
-                Err(StoreError::NotFound { .. }) => None,
-                Err(error) => return Err(error),
-            };
-            if found.is_none() {
-                store.parameters().request_facts(key, &id, FACTS_PAUSE, now)?;
-            }
-            Ok(found)
-        })
-        .await?;
-    match found {
-        Some(fact) => Ok(Json(fact)),
-        None => {
-            app.wake_up();
-            Err(ServerError::Refused {
-                code: "fact-requested",
-                detail: "the fact is missing or expired; a refresh was requested: try again later"
-                    .to_owned(),
-            })
-        }
+    let wanted = ParameterName { name, resource: Some(id) };
+    match parameters::get_fresh(&app, environment.key, wanted).await? {
+        Some(fact) => Ok(Json(parameter_view(fact, app.now()))),
+        None => Err(ServerError::Refused {
+            code: "fact-requested",
+            detail: "the fact is missing or expired; a refresh was requested: try again later"
+                .to_owned(),
+        }),
     }
 }
 
@@ -330,7 +264,7 @@ pub(super) async fn put_fact(
     Body(update): Body<ParameterUpdate>,
 ) -> Result<WithAuditDetail<Json<ParameterSet>>, ServerError> {
     let WithAuditDetail(detail, (_, set)) =
-        set(&app, environment, name, Some(id), None, update).await?;
+        set(&app, environment, ParameterName { name, resource: Some(id) }, None, update).await?;
     Ok(WithAuditDetail(detail, set))
 }
 
@@ -343,7 +277,7 @@ pub(super) async fn delete_fact(
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
 ) -> Result<StatusCode, ServerError> {
-    delete_value(&app, environment, name, Some(id), None).await
+    delete_value(&app, &environment, ParameterName { name, resource: Some(id) }, None).await
 }
 
 /// Refreshes the facts of a resource, at most once a minute.
@@ -355,11 +289,6 @@ pub(super) async fn refresh(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<StatusCode, ServerError> {
-    check_not_deleting(&environment)?;
-    let now = app.now();
-    app.change(move |store| {
-        store.parameters().request_facts(environment.key, &id, FACTS_PAUSE, now)
-    })
-    .await?;
+    parameters::refresh_facts(&app, &environment, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

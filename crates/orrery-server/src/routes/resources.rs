@@ -1,7 +1,5 @@
 //! Resources: lists, details, history, logs and relations.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::State;
 use orrery_api::{
@@ -9,27 +7,28 @@ use orrery_api::{
     ResourceActionKind, ResourceAxes, ResourceCounts, ResourceDetails, ResourceHistoryEntry,
     ResourceLogLine, ResourceSummary, SourceLocation, Transitioning,
 };
-use orrery_model::{LogLevel, ResourceState, Status, Timestamp};
+use orrery_model::{LogLevel, ResourceState, Status};
 use orrery_store::{
-    Action, ActionKey, ActionKind, EnvironmentRecord, RemovalStage, ResourceLine, ResourceQuery,
+    Action, ActionKey, ActionKind, RemovalStage, ResourceDetailsRecord, ResourceLine, ResourceQuery,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::operations::parse_statuses;
+use crate::app::resources::{
+    self, ActionLogLine, LogPosition, LogQuery, ResourceInEnvironment, ResourceTotals,
+};
+use crate::app::resources_by_agent;
 use crate::auth::Caller;
-use crate::batch_loader;
 use crate::error::ServerError;
 use crate::extract::{
     InEnvironment, LIMIT_MAX, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
 };
-use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 
 use super::{
-    environments, parse_filter, parse_pattern, parse_time, permitted_actions, resources_by_agent,
-    segment, time,
+    environments, parse_filter, parse_pattern, parse_time, permitted_actions, segment, time,
 };
 
 fn transitioning(state: &ResourceState) -> Transitioning {
@@ -181,21 +180,9 @@ pub(super) async fn counts(
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<ResourceCounts>, ServerError> {
     let counted = app.count_cache().get(&app, environment.key).await?;
-    let mut by_status: BTreeMap<Status, u64> = BTreeMap::new();
-    let (mut total, mut parked, mut removed) = (0, 0, 0);
-    for count in &counted.counts {
-        if count.status == Status::Deployed {
-            removed += count.removals;
-        }
-        *by_status.entry(count.status).or_default() += count.count;
-        if count.status != Status::Orphaned {
-            total += count.count;
-            parked += count.parked;
-        }
-    }
-    let wanted = counted.counts.iter().filter(|count| count.status != Status::Orphaned);
-    let verified_since = wanted.filter_map(|count| count.oldest_run).min().map(time);
-    let counted_at = time(counted.at);
+    let ResourceTotals { total, by_status, parked, removed, verified_since } =
+        ResourceTotals::new(&counted);
+    let (verified_since, counted_at) = (verified_since.map(time), time(counted.at));
     Ok(Json(ResourceCounts { total, by_status, counted_at, parked, removed, verified_since }))
 }
 
@@ -213,22 +200,19 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<Json<ResourceDetails>, ServerError> {
-    let key = environment.key;
-    let known = app.batch_loader().resource(&app, key, id).await?;
-    // A resource that has run was released; the query costs as much as the rest.
-    let has_run = known.details.line.summary.state.last_run_at.is_some();
-    let released =
-        has_run || app.with_store(move |store| store.versions().has_release(key)).await?;
-    let orrery_store::ResourceDetailsRecord { line, attributes, .. } = known.details;
-    let (state, status) = (axes(&line.summary.state), line.summary.status);
-    let next_run_at = next_run(&app, &environment, &line).await?;
+    let found = resources::get(&app, &environment, id).await?;
+    let ResourceInEnvironment { loaded: known, next_run, is_deployable, has_facts } = found;
+    let ResourceDetailsRecord { line, attributes, .. } = known.details;
+    let state = axes(&line.summary.state);
     let summary = summary(line);
     let path = environments::path_of(&environment);
     let mut actions = Actions::new();
-    if status != Status::Orphaned && !environment.deleting {
-        for name in ["deploy", "repair"].into_iter().filter(|_| !environment.halted && released) {
+    if is_deployable {
+        for name in ["deploy", "repair"] {
             actions.insert(name.to_owned(), format!("{path}/{name}"));
         }
+    }
+    if has_facts {
         actions.insert(
             "refresh-facts".to_owned(),
             format!("{path}/resources/{}/refresh-facts", segment(&summary.id)),
@@ -245,32 +229,10 @@ pub(super) async fn get(
         attributes,
         requires: related(known.requires),
         state,
-        next_run_at: next_run_at.map(time),
+        next_run_at: next_run.map(time),
         transitioning_message,
         actions,
     }))
-}
-
-/// Returns the time of the next automatic run. Not queried for compliant resources, which are the
-/// most.
-async fn next_run(
-    app: &ServerState,
-    environment: &EnvironmentRecord,
-    line: &ResourceLine,
-) -> Result<Option<Timestamp>, ServerError> {
-    let ResourceLine { summary, .. } = line;
-    let at_rest = !matches!(
-        summary.status,
-        Status::Deployed | Status::Deploying | Status::Available | Status::Orphaned
-    );
-    if !at_rest || environment.halted || environment.deleting {
-        return Ok(None);
-    }
-    let key = environment.key;
-    let settings = app.with_store(move |store| store.settings().values(key)).await?;
-    let settings = EnvironmentSettings::from_map(&settings).scheduling();
-    let next = settings.next_run(&summary.id, &summary.state, app.now());
-    Ok(next.map(|(at, _)| at))
 }
 
 /// Returns the most severe message of the last run.
@@ -338,15 +300,9 @@ pub(super) async fn provides(
     let limit = page_limit(part.limit.or(Some(LIMIT_MAX)))?;
     let after: String = part.after.as_deref().map(parse_cursor).transpose()?.unwrap_or_default();
     let key = environment.key;
-    let (items, next) = app
-        .with_store(move |store| {
-            let found = store.resources().dependents_after(key, &id, &after, limit + 1)?;
-            let (found, next) = take_page(found, limit, |(_, name)| name.clone());
-            let keys: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
-            Ok((batch_loader::related(&keys, &store.resources().statuses(&keys)?), next))
-        })
-        .await?;
-    Ok(Json(Page { items: related(items), next }))
+    let (items, next) =
+        app.with_store(move |store| resources::dependents(store, key, &id, &after, limit)).await?;
+    Ok(Json(Page { items: related(items), next: next.as_ref().map(encode_cursor) }))
 }
 
 fn kind_view(kind: ActionKind) -> ResourceActionKind {
@@ -355,6 +311,15 @@ fn kind_view(kind: ActionKind) -> ResourceActionKind {
         ActionKind::DryRun => ResourceActionKind::DryRun,
         ActionKind::GetFacts => ResourceActionKind::GetFacts,
         ActionKind::Other => ResourceActionKind::Other,
+    }
+}
+
+fn kind_of(kind: ResourceActionKind) -> ActionKind {
+    match kind {
+        ResourceActionKind::Deploy => ActionKind::Deploy,
+        ResourceActionKind::DryRun => ActionKind::DryRun,
+        ResourceActionKind::GetFacts => ActionKind::GetFacts,
+        ResourceActionKind::Other => ActionKind::Other,
     }
 }
 
@@ -370,12 +335,9 @@ pub(super) async fn actions(
 ) -> Result<Json<Page<ResourceAction>>, ServerError> {
     let limit = page_limit(part.limit)?;
     let before: Option<i64> = part.after.as_deref().map(parse_cursor).transpose()?;
-    let found = app
-        .with_store(move |store| {
-            store.resources().line(environment.key, &id)?;
-            store.actions().of_resource(environment.key, &id, before.map(ActionKey), limit + 1)
-        })
-        .await?;
+    let (key, before) = (environment.key, before.map(ActionKey));
+    let found =
+        app.with_store(move |store| resources::actions(store, key, &id, before, limit + 1)).await?;
     let (found, next) = take_page(found, limit, |action| action.key.0);
     Ok(Json(Page { items: found.into_iter().map(action_view).collect(), next }))
 }
@@ -433,9 +395,6 @@ fn parse_level(name: &str) -> Result<LogLevel, ServerError> {
     })
 }
 
-/// Maximum number of actions to read for a page.
-const ACTIONS_READ_MAX: usize = 500;
-
 /// Lists log lines of a resource, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/logs", tag = "resources",
     params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), LogFilter),
@@ -452,52 +411,27 @@ pub(super) async fn logs(
     let kind: Option<ResourceActionKind> = parse_filter("action", filter.action.as_deref())?;
     let since = filter.since.as_deref().map(|text| parse_time("since", text)).transpose()?;
     let until = filter.until.as_deref().map(|text| parse_time("until", text)).transpose()?;
-    // Cursor: an action, and the number of its lines that were returned.
-    let after: Option<(i64, usize)> = filter.after.as_deref().map(parse_cursor).transpose()?;
-    let message = filter.message;
-    let (items, next) = app
-        .with_store(move |store| {
-            store.resources().line(environment.key, &id)?;
-            let before = after.map(|(action, _)| ActionKey(action.saturating_add(1)));
-            let actions =
-                store.actions().of_resource(environment.key, &id, before, ACTIONS_READ_MAX)?;
-            let more = actions.len() == ACTIONS_READ_MAX;
-            let mut items = Vec::new();
-            let mut last = None;
-            for action in actions {
-                let key = action.key.0;
-                let shown = after.filter(|(at, _)| *at == key).map_or(0, |(_, shown)| shown);
-                if kind.is_some_and(|kind| kind != kind_view(action.kind)) {
-                    last = Some((key - 1, 0));
-                    continue;
-                }
-                for (index, line) in action.log.iter().rev().enumerate().skip(shown) {
-                    let fits = line.level >= level
-                        && since.is_none_or(|since| line.at >= since)
-                        && until.is_none_or(|until| line.at < until)
-                        && message.as_ref().is_none_or(|text| line.message.contains(text));
-                    if !fits {
-                        continue;
-                    }
-                    if items.len() == limit {
-                        return Ok((items, Some(encode_cursor(&(key, index)))));
-                    }
-                    items.push(ResourceLogLine {
-                        action: kind_view(action.kind),
-                        action_id: key,
-                        version: action.version.0,
-                        at: time(line.at),
-                        level: line.level,
-                        message: line.message.clone(),
-                        values: line.values.clone(),
-                    });
-                }
-                last = Some((key - 1, 0));
-            }
-            Ok((items, last.filter(|_| more).map(|last| encode_cursor(&last))))
-        })
-        .await?;
-    Ok(Json(Page { items, next }))
+    let after: Option<LogPosition> = filter.after.as_deref().map(parse_cursor).transpose()?;
+    let kind = kind.map(kind_of);
+    let query = LogQuery { min_level: level, kind, since, until, message: filter.message };
+    let key = environment.key;
+    let (found, next) =
+        app.with_store(move |store| resources::logs(store, key, &id, &query, after, limit)).await?;
+    let items = found.into_iter().map(log_line_view).collect();
+    Ok(Json(Page { items, next: next.as_ref().map(encode_cursor) }))
+}
+
+fn log_line_view(found: ActionLogLine) -> ResourceLogLine {
+    let ActionLogLine { action, kind, version, line } = found;
+    ResourceLogLine {
+        action: kind_view(kind),
+        action_id: action.0,
+        version: version.0,
+        at: time(line.at),
+        level: line.level,
+        message: line.message,
+        values: line.values,
+    }
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ pub(super) async fn logout(
     caller: Caller,
 ) -> Result<(StatusCode, HeaderMap), ServerError> {
     let AuthMethod::Session { hash, .. } = caller.method else { return Err(no_session()) };
-    app.change(move |store| store.accounts().end_session(&hash)).await?;
+    accounts::end_session(&app, hash).await?;
     Ok((StatusCode::NO_CONTENT, cookie(&app, "", 0)?))
 }
 

@@ -1,164 +1,98 @@
 //! Versions: upload, list, comparison, release, roll-back and deletion.
 
-use std::collections::BTreeSet;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
-    Actions, AttributeChange, DifferenceKind, KeptResource, Page, ReleaseRequest, RemovalPlan,
+    AttributeChange, DifferenceKind, KeptResource, Page, ReleaseRequest, RemovalPlan,
     ReservedVersion, ResourceDifference, SourceLocation, Transitioning, Unknown,
     UnmanagedResources, VersionReleased, VersionResource, VersionStatus, VersionStored,
     VersionSummary, VersionUpload,
 };
 use orrery_handlers::Unmanaged;
 use orrery_model::{Removal, Resource, RetainReason, VersionNumber};
-use orrery_store::{
-    EnvironmentRecord, RemovalScope, ResourceFilter, Store, StoreError, VersionInfo,
-};
+use orrery_store::{EnvironmentRecord, ResourceFilter};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::app;
-use crate::app::environments::check_not_deleting;
+use crate::app::versions::{self, PushedVersion, VersionFilter, VersionState};
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::{
     Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
 };
 use crate::state::ServerState;
-use crate::versions::{self, version_info};
+use crate::versions::version_info;
 
 use super::{environments, operations, parse_filter, parse_pattern, permitted_actions, time};
 
-/// Inputs for the status of a version.
-struct ReleaseContext {
-    caller: Caller,
-    processed: Option<VersionNumber>,
-    newest_released: Option<VersionNumber>,
-}
-
-impl ReleaseContext {
-    fn read(
-        store: &Store,
-        caller: Caller,
-        environment: &EnvironmentRecord,
-    ) -> Result<Self, StoreError> {
-        let versions = store.versions().list(environment.key)?;
-        Self::with_versions(store, caller, environment, &versions)
-    }
-
-    fn with_versions(
-        store: &Store,
-        caller: Caller,
-        environment: &EnvironmentRecord,
-        versions: &[VersionInfo],
-    ) -> Result<Self, StoreError> {
-        let released = versions.iter().filter(|version| version.released);
-        Ok(ReleaseContext {
-            caller,
-            processed: store.engine().processed_version(environment.key)?,
-            newest_released: released.map(|version| version.number).max(),
-        })
-    }
-
-    fn status(&self, version: &VersionInfo) -> VersionStatus {
-        app::versions::status(version, self.processed)
-    }
-
-    fn summarize(&self, environment: &EnvironmentRecord, version: VersionInfo) -> VersionSummary {
-        let path = format!("{}/versions/{}", environments::path_of(environment), version.number);
-        let status = self.status(&version);
-        let is_newest = self.newest_released.is_none_or(|newest| version.number > newest);
-        let mut actions = Actions::new();
-        let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
-        if !environment.halted && !environment.deleting {
-            offer("dry-runs");
-        }
-        if !version.released && is_newest && !environment.deleting {
-            offer("release");
-        }
-        if status != VersionStatus::Active && !environment.deleting {
-            offer("roll-back");
-        }
-        let actions = permitted_actions(&self.caller, environment, actions);
-        let (transitioning, message) = match (status, version.released) {
-            (VersionStatus::Candidate, true) if environment.halted => {
-                (Transitioning::Yes, "waiting: the environment is halted")
-            }
-            (VersionStatus::Candidate, true) if !environment.problem.is_empty() => {
-                (Transitioning::Error, &*environment.problem)
-            }
-            (VersionStatus::Candidate, true) => {
-                (Transitioning::Yes, "waiting for the engine to accept it")
-            }
-            (VersionStatus::Candidate, false) if !is_newest => {
-                (Transitioning::No, "not released: a newer version is")
-            }
-            _ => (Transitioning::No, ""),
-        };
-        VersionSummary {
-            number: version.number.0,
-            created: time(version.made_at),
-            status,
-            released: version.released,
-            released_at: version.released_at.map(time),
-            info: version.info,
-            total: version.total,
-            added: version.added,
-            changed: version.changed,
-            removed: version.removed,
-            transitioning,
-            transitioning_message: message.to_owned(),
-            actions,
-        }
-    }
-}
-
-fn read_summary(
-    store: &Store,
-    caller: Caller,
+fn summarize(
+    caller: &Caller,
     environment: &EnvironmentRecord,
-    number: VersionNumber,
-) -> Result<VersionSummary, StoreError> {
-    let versions = store.versions().list(environment.key)?;
-    let context = ReleaseContext::with_versions(store, caller, environment, &versions)?;
-    let info = versions.into_iter().find(|info| info.number == number);
-    Ok(context.summarize(environment, info.ok_or(StoreError::NoVersion(number))?))
+    state: VersionState,
+) -> VersionSummary {
+    let path = version_path(environment, state.info.number);
+    let offered = state.actions(environment);
+    let actions = offered.map(|name| (name.to_owned(), format!("{path}/{name}"))).collect();
+    let actions = permitted_actions(caller, environment, actions);
+    let VersionState { info: version, status, is_ahead } = state;
+    let (transitioning, message) = match (status, version.released) {
+        (VersionStatus::Candidate, true) if environment.halted => {
+            (Transitioning::Yes, "waiting: the environment is halted")
+        }
+        (VersionStatus::Candidate, true) if !environment.problem.is_empty() => {
+            (Transitioning::Error, &*environment.problem)
+        }
+        (VersionStatus::Candidate, true) => {
+            (Transitioning::Yes, "waiting for the engine to accept it")
+        }
+        (VersionStatus::Candidate, false) if !is_ahead => {
+            (Transitioning::No, "not released: a newer version is")
+        }
+        _ => (Transitioning::No, ""),
+    };
+    VersionSummary {
+        number: version.number.0,
+        created: time(version.made_at),
+        status,
+        released: version.released,
+        released_at: version.released_at.map(time),
+        info: version.info,
+        total: version.total,
+        added: version.added,
+        changed: version.changed,
+        removed: version.removed,
+        transitioning,
+        transitioning_message: message.to_owned(),
+        actions,
+    }
 }
 
-/// Runs work that returns `ServerError`, with the store, on a blocking thread.
-async fn store_and_respond(
-    app: &ServerState,
-    caller: Caller,
-    environment: EnvironmentRecord,
-    work: impl FnOnce(&Store, &EnvironmentRecord) -> Result<versions::StoredVersion, ServerError>
-    + Send
-    + 'static,
-) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
-    check_not_deleting(&environment)?;
-    let path = environments::path_of(&environment);
-    let answer = app
-        .try_change(move |store| {
-            let done = work(store, &environment)?;
-            let version = read_summary(store, caller, &environment, done.put.number)?;
-            let asked = done.asked;
-            let operation = asked.map(|asked| operations::operation_view(&environment, asked));
-            Ok::<_, ServerError>(VersionStored {
-                version,
-                created_now: done.put.created,
-                operation,
-                unmanaged: unmanaged(store, &environment, done.put.number)?,
-                removal: done.removal.map(removal_plan),
-                rebound_from: done.rebound_from,
-            })
-        })
-        .await?;
-    let number = answer.version.number;
+fn version_path(environment: &EnvironmentRecord, number: VersionNumber) -> String {
+    format!("{}/versions/{number}", environments::path_of(environment))
+}
+
+type StoredResponse = WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>;
+
+fn stored_response(
+    caller: &Caller,
+    environment: &EnvironmentRecord,
+    pushed: PushedVersion,
+) -> StoredResponse {
+    let PushedVersion { stored, state, unmanaged } = pushed;
+    let asked = stored.asked;
+    let answer = VersionStored {
+        version: summarize(caller, environment, state),
+        created_now: stored.put.created,
+        operation: asked.map(|asked| operations::operation_view(environment, asked)),
+        unmanaged: unmanaged_view(&unmanaged),
+        removal: stored.removal.map(removal_plan),
+        rebound_from: stored.rebound_from,
+    };
     let mut headers = HeaderMap::new();
-    if let Ok(location) = HeaderValue::from_str(&format!("{path}/versions/{number}")) {
+    if let Ok(location) = HeaderValue::from_str(&version_path(environment, stored.put.number)) {
         headers.insert(header::LOCATION, location);
     }
     let status = if answer.created_now { StatusCode::CREATED } else { StatusCode::OK };
@@ -170,35 +104,16 @@ async fn store_and_respond(
     if let Some(removal) = &answer.removal {
         detail += &format!(", {} of them to be removed", removal.removed.len());
     }
-    Ok(WithAuditDetail(detail, (status, headers, Json(answer))))
+    WithAuditDetail(detail, (status, headers, Json(answer)))
 }
 
-/// Returns the unmanaged resources after a version was stored. Until it is released, the previous
-/// one still manages its resources.
-fn unmanaged(
-    store: &Store,
-    environment: &EnvironmentRecord,
-    stored: VersionNumber,
-) -> Result<UnmanagedResources, StoreError> {
-    let mut found = store.resources().unmanaged(environment.key, RemovalScope::Unmanaged)?;
-    if found.is_empty() {
-        return Ok(UnmanagedResources::default());
-    }
-    let versions = store.versions().list(environment.key)?;
-    let released = versions.iter().rev().find(|version| version.released);
-    if let Some(released) = released.filter(|one| one.number != stored) {
-        let mut managed = BTreeSet::new();
-        store.versions().read(environment.key, released.number, &mut |row| {
-            managed.insert(row.id.to_owned());
-        })?;
-        found.retain(|remnant| !managed.contains(remnant.resource.id.as_str()));
-    }
-    let Unmanaged { ids, removable } = versions::unmanaged(store, environment.key, &found)?;
-    Ok(UnmanagedResources {
+fn unmanaged_view(unmanaged: &Unmanaged) -> UnmanagedResources {
+    let Unmanaged { ids, removable } = unmanaged;
+    UnmanagedResources {
         total: ids.len() as u64,
-        removable: removable as u64,
+        removable: *removable as u64,
         ids: ids.iter().take(UnmanagedResources::IDS_MAX).map(ToString::to_string).collect(),
-    })
+    }
 }
 
 fn removal_plan(removal: Removal) -> RemovalPlan {
@@ -229,13 +144,9 @@ pub(super) async fn upload(
     caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(upload): Body<VersionUpload>,
-) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
-    let now = app.now();
-    let pushing = caller.clone();
-    store_and_respond(&app, caller, environment, move |store, environment| {
-        app::versions::push(store, &pushing, environment, upload, now)
-    })
-    .await
+) -> Result<StoredResponse, ServerError> {
+    let pushed = versions::push(&app, &caller, environment.clone(), upload).await?;
+    Ok(stored_response(&caller, &environment, pushed))
 }
 
 /// Reserves a number for a later version.
@@ -245,7 +156,7 @@ pub(super) async fn reserve(
     State(app): State<ServerState>,
     InEnvironment(environment): InEnvironment,
 ) -> Result<(StatusCode, Json<ReservedVersion>), ServerError> {
-    let number = app::versions::reserve(&app, environment).await?;
+    let number = versions::reserve(&app, environment).await?;
     Ok((StatusCode::CREATED, Json(ReservedVersion { number: number.0 })))
 }
 
@@ -277,20 +188,12 @@ pub(super) async fn list(
     let limit = page_limit(filter.limit)?;
     let before: Option<u32> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let status: Option<VersionStatus> = parse_filter("status", filter.status.as_deref())?;
-    let found = app
-        .with_store(move |store| {
-            let course = ReleaseContext::read(store, caller, &environment)?;
-            let versions = store.versions().list(environment.key)?;
-            let wanted = versions.into_iter().rev().filter(|version| {
-                before.is_none_or(|before| version.number.0 < before)
-                    && filter.released.is_none_or(|released| version.released == released)
-                    && status.is_none_or(|wanted| course.status(version) == wanted)
-            });
-            let wanted = wanted.take(limit + 1);
-            Ok(wanted.map(|version| course.summarize(&environment, version)).collect::<Vec<_>>())
-        })
-        .await?;
-    let (items, next) = take_page(found, limit, |version| version.number);
+    let wanted =
+        VersionFilter { status, released: filter.released, before: before.map(VersionNumber) };
+    let key = environment.key;
+    let found = app.with_store(move |store| versions::list(store, key, wanted, limit + 1)).await?;
+    let (found, next) = take_page(found, limit, |state| state.info.number.0);
+    let items = found.into_iter().map(|state| summarize(&caller, &environment, state)).collect();
     Ok(Json(Page { items, next }))
 }
 
@@ -304,10 +207,9 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<Json<VersionSummary>, ServerError> {
-    let found = app
-        .with_store(move |store| read_summary(store, caller, &environment, VersionNumber(number)))
-        .await?;
-    Ok(Json(found))
+    let (key, number) = (environment.key, VersionNumber(number));
+    let found = app.with_store(move |store| versions::get(store, key, number)).await?;
+    Ok(Json(summarize(&caller, &environment, found)))
 }
 
 /// Filter of the resources of a version.
@@ -490,19 +392,13 @@ pub(super) async fn release(
     Path((_, number)): Path<(Uuid, u32)>,
     request: Option<Body<ReleaseRequest>>,
 ) -> Result<WithAuditDetail<Json<VersionReleased>>, ServerError> {
-    check_not_deleting(&environment)?;
     let request = request.map(|Body(request)| request).unwrap_or_default();
-    let operation = app::versions::release_operation(&environment, request)?;
-    let now = app.now();
-    let found = app
-        .change(move |store| {
-            let number = VersionNumber(number);
-            let asked = versions::release(store, environment.key, number, operation, now)?;
-            let version = read_summary(store, caller, &environment, number)?;
-            let operation = asked.map(|asked| operations::operation_view(&environment, asked));
-            Ok(VersionReleased { version, operation })
-        })
-        .await?;
+    let (state, asked) =
+        versions::release(&app, &environment, VersionNumber(number), request).await?;
+    let found = VersionReleased {
+        version: summarize(&caller, &environment, state),
+        operation: asked.map(|asked| operations::operation_view(&environment, asked)),
+    };
     let total = found.version.total;
     Ok(WithAuditDetail(format!("version {number} released: {total} resources"), Json(found)))
 }
@@ -518,17 +414,11 @@ pub(super) async fn roll_back(
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
     request: Option<Body<ReleaseRequest>>,
-) -> Result<WithAuditDetail<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
+) -> Result<StoredResponse, ServerError> {
     let request = request.map(|Body(request)| request).unwrap_or_default();
-    let operation = app::versions::release_operation(&environment, request)?;
-    let now = app.now();
-    store_and_respond(&app, caller, environment, move |store, environment| {
-        versions::roll_back(store, environment.key, VersionNumber(number), operation, now)
-    })
-    .await
-    .map(|WithAuditDetail(detail, stored)| {
-        WithAuditDetail(format!("{detail}, as version {number}"), stored)
-    })
+    let pushed = versions::roll_back(&app, &environment, VersionNumber(number), request).await?;
+    let WithAuditDetail(detail, stored) = stored_response(&caller, &environment, pushed);
+    Ok(WithAuditDetail(format!("{detail}, as version {number}"), stored))
 }
 
 /// Deletes a version that is not in use.
@@ -540,7 +430,6 @@ pub(super) async fn delete(
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<WithAuditDetail<StatusCode>, ServerError> {
-    app.change(move |store| store.versions().delete(environment.key, VersionNumber(number)))
-        .await?;
+    versions::delete(&app, environment.key, VersionNumber(number)).await?;
     Ok(WithAuditDetail(format!("version {number} deleted"), StatusCode::NO_CONTENT))
 }

@@ -7,10 +7,10 @@ use orrery_store::{EnvironmentKey, ResourceLine, ResourceQuery, Store, StoreErro
 const AGENTS_READ_MAX: usize = 200;
 
 /// Cursor: an agent, and one of its resources unless all were listed.
-pub(super) type AgentCursor = (String, Option<String>);
+pub(crate) type AgentCursor = (String, Option<String>);
 
 /// Lists resources by agent and id, ascending or descending.
-pub(super) fn list(
+pub(crate) fn list(
     store: &Store,
     environment: EnvironmentKey,
     query: &ResourceQuery,

@@ -1,0 +1,28 @@
+//! Notifications: marked as read or cleared.
+
+use orrery_model::NotificationId;
+use orrery_store::{EnvironmentKey, NotificationRecord};
+
+use crate::error::ServerError;
+use crate::services::Services;
+
+/// Marks a notification; `None` keeps a mark as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NotificationMarks {
+    pub(crate) read: Option<bool>,
+    pub(crate) cleared: Option<bool>,
+}
+
+/// Changes the marks of a notification.
+pub(crate) async fn mark(
+    services: &Services,
+    environment: EnvironmentKey,
+    id: NotificationId,
+    marks: NotificationMarks,
+) -> Result<NotificationRecord, ServerError> {
+    let NotificationMarks { read, cleared } = marks;
+    let now = services.now();
+    let changed = services
+        .change(move |store| store.notifications().update(environment, id, read, cleared, now));
+    Ok(changed.await?)
+}
