@@ -85,6 +85,17 @@ fn shared_resources_keep_remaining_requirements() {
     assert_eq!(shared.requires, [id("b1"), id("t"), id("u")]);
 }
 
+#[test]
+fn an_unsuitable_base_is_stored_again_unchanged() {
+    let before = [resource("a", Some("a"), 0, &["b"]), resource("b", Some("b"), 0, &[])];
+    let base = base_of(&before);
+    let empty = change(Vec::new(), &[]);
+    let stored = check(&empty, &base).unwrap();
+    assert_eq!(applied(&before, &empty, &stored), before);
+    let removal = change(Vec::new(), &["c"]);
+    assert_eq!(check(&removal, &base).unwrap_err(), RuleViolation::UnsuitableBase);
+}
+
 fn any_resource() -> impl Strategy<Value = Resource> {
     let set = prop_oneof![Just(None), Just(Some("a")), Just(Some("b")), Just(Some("c"))];
     let requires = proptest::collection::vec(0..8_u8, 0..3);
@@ -153,7 +164,7 @@ proptest! {
         for new in &change.resources {
             prop_assert!(after.iter().any(|resource| resource.id == new.id && resource.set == new.set));
         }
-        // A changed version can be changed again.
-        prop_assert!(is_suitable(&after));
+        // A changed version can be changed again. An unsuitable one is at most stored again.
+        prop_assert!(is_suitable(&after) || (!base.suitable && after == before));
     }
 }
