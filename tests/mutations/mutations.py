@@ -33,12 +33,14 @@ server_it = lambda file: at("orrery-server", "it", f"{SERVER}/{file}")  # noqa: 
 roles_it = lambda file: at("orrery-server", "it", f"crates/orrery-roles/src/{file}")  # noqa: E731
 roles_lib = lambda file: at("orrery-roles", "--lib", f"crates/orrery-roles/src/{file}")  # noqa: E731
 server_lib = lambda file: at("orrery-server", "--lib", f"{SERVER}/{file}")  # noqa: E731
+# Tests of servers with both APIs.
+both_it = lambda file: at("orrery-inmanta-api", "it", f"crates/{file}")  # noqa: E731
 program = lambda file: at("orrery", "it", file)  # noqa: E731
 
 listener = roles_it("listener.rs")
 slots = roles_lib("listener/slots.rs")
 throttle = server_lib("auth/login_throttle.rs")
-throttle_it = server_it("auth/login_throttle.rs")
+throttle_it = both_it("orrery-server/src/auth/login_throttle.rs")
 
 MUTATIONS = [
     # Limits before authentication.
@@ -64,7 +66,7 @@ MUTATIONS = [
         "        if false && own.anonymous.remove(&self.number).is_some() {\n            own.authenticated += 1;",
         "slots_are_reserved_for_authenticated_clients",
     ),
-    roles_it("body.rs")(
+    both_it("orrery-roles/src/body.rs")(
         "anonymous-size", "bodies of anonymous requests are small", "Bounds { size: 64 * 1024, within: Duration::from_secs(10) }",
         "Bounds { size: 64 << 20, within: Duration::from_secs(10) }", "anonymous_bodies_are_small_compressed_or_not",
     ),
@@ -77,7 +79,7 @@ MUTATIONS = [
         "anonymous-budget", "anonymous bodies share a budget", "held.total + bytes > self.total_max || own + bytes > self.each_max",
         "held.total + bytes > usize::MAX / 2 || own + bytes > usize::MAX / 2", "anonymous_bodies_share_a_budget",
     ),
-    server_it("middleware/admission.rs")(
+    both_it("orrery-server/src/middleware/admission.rs")(
         "audit-of-anonymous", "anonymous requests cannot fill the audit log",
         "        audit = audit.for_public_route();\n    }\n    parts.extensions.insert(ClientAddress", "    }\n    parts.extensions.insert(ClientAddress",
         "anonymous_requests_do_not_fill_the_audit_log", meets=("throttle-network",),
@@ -88,7 +90,7 @@ MUTATIONS = [
         "const ANONYMOUS_RATE: RateLimit = RateLimit { burst: 200_000, pause: Duration::from_secs(10) };",
         "refusals_are_rate_limited_and_the_rest_is_counted",
     ),
-    server_it("inmanta_api/files.rs")(
+    both_it("orrery-inmanta-api/src/files.rs")(
         "compared-size", "comparing files has a limit", "const COMPARED_MAX: usize = 1 << 20;", "const COMPARED_MAX: usize = 1 << 30;",
         "comparing_files_is_bounded",
     ),
@@ -105,13 +107,13 @@ MUTATIONS = [
         "if is_safe { ServerError::Unavailable(text) } else { ServerError::OutcomeUnknown(text) }", "{ let _ = is_safe; ServerError::Unavailable(text) }",
         "a_timed_out_change_has_an_unknown_outcome",
     ),
-    server_it("auth/authenticate.rs")(
+    both_it("orrery-server/src/auth/authenticate.rs")(
         "get-that-changes", "no page of another origin changes something by a GET with a cookie",
         "if cookie && !only_reads && needs_proof_of_origin(&parts.headers) {",
         "if cookie && !parts.method.is_safe() && needs_proof_of_origin(&parts.headers) {",
         "a_compile_is_requested_by_an_audited_get",
     ),
-    server_it("inmanta_api/versions.rs")(
+    both_it("orrery-inmanta-api/src/versions.rs")(
         "large-version", "a large version is streamed",
         "    let body = axum::body::Body::from_stream(head.chain(parts).chain(tail));",
         "    let body: Vec<Result<Bytes, ServerError>> = head.chain(parts).chain(tail).collect().await;\n"
@@ -136,16 +138,16 @@ MUTATIONS = [
         "login-positions", "one network does not take all positions of the login queue", "lane.len_of(name) < OPEN_MAX_PER_LINE\n", "lane.len_of(name) < 10 * OPEN_MAX_PER_LINE\n",
         "one_network_takes_neither_all_positions_nor_reserved_ones",
     ),
-    server_it("app/tokens.rs")(
+    both_it("orrery-server/src/app/tokens.rs")(
         "token-siblings", "a token sees and revokes no stronger sibling",
         "caller.may_everywhere(Right::Administer))\n        && caller.covers_token(token)\n", "caller.may_everywhere(Right::Administer))\n",
         "a_token_reaches_nothing_beyond_itself",
     ),
-    server_it("app/accounts.rs")(
+    both_it("orrery-server/src/app/accounts.rs")(
         "token-creates-users", "a token creates no accounts", "    caller.need_interactive_login()?;\n    let AccountDraft", "    let AccountDraft",
         "a_token_reaches_nothing_beyond_itself",
     ),
-    server_it("compile_service/credentials.rs")(
+    both_it("orrery-server/src/compile_service/credentials.rs")(
         "password-of-another-host", "a hidden password goes to no other host",
         "None if has_hidden_password(given) && is_same_host => CredentialChange::Keep,",
         "None if has_hidden_password(given) || is_same_host => CredentialChange::Keep,", "passwords_of_repositories_are_sealed",
@@ -246,7 +248,7 @@ MUTATIONS = [
         "covers-as-machine", "what a sandbox covers is not taken for the machine", "        match self.covers.contains(",
         "        match false && self.covers.contains(", "own_machine/what_a_sandbox_covers_is_not_taken_for_the_machine",
     ),
-    server_it("contents.rs")(
+    both_it("orrery-server/src/contents.rs")(
         "guessed-contents", "a version that names the content of others gets no right to it",
         "    used.retain(|hash| !known.contains(hash) && !foreign.contains(hash));\n", "    used.retain(|hash| !known.contains(hash));\n",
         "contents_of_other_tenants_are_not_found_by_guessing",

@@ -11,6 +11,7 @@ use crate::Violation;
 /// The reasons are in `docs/architecture.md`; keep both in step.
 pub const LAYERS: &[&str] = &[
     "orrery",
+    "orrery-inmanta-api",
     "orrery-server",
     "orrery-gateway",
     "orrery-roles",

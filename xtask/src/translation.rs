@@ -7,8 +7,7 @@ use crate::rust_tokens::shipped_tokens;
 use crate::{TextFile, Violation};
 
 /// Directories of code that only translates.
-pub const APIS: [&str; 2] =
-    ["crates/orrery-server/src/routes/", "crates/orrery-server/src/inmanta_api/"];
+pub const APIS: [&str; 2] = ["crates/orrery-server/src/routes/", "crates/orrery-inmanta-api/src/"];
 /// Methods of `Services` that change something.
 const CHANGES: [&str; 3] = ["change", "try_change", "wake_up"];
 

@@ -27,11 +27,10 @@ pub enum Right {
 }
 
 impl Right {
-    pub(crate) const ALL: [Right; 4] =
-        [Right::View, Right::Operate, Right::Develop, Right::Administer];
+    pub const ALL: [Right; 4] = [Right::View, Right::Operate, Right::Develop, Right::Administer];
 
     /// Returns the role that grants this right and the weaker ones.
-    pub(crate) fn role(self) -> RoleName {
+    pub fn role(self) -> RoleName {
         match self {
             Right::View => RoleName::Viewer,
             Right::Operate => RoleName::Operator,

@@ -43,7 +43,7 @@ impl Default for ContentLimits {
 
 /// The author of a version, which may refer to the contents that are visible to it.
 #[derive(Clone, Debug)]
-pub(crate) struct VersionAuthor {
+pub struct VersionAuthor {
     view: ContentView,
     uploader: Option<UploaderId>,
     /// Hash of the code bundle that the server generated from the upload.
@@ -90,7 +90,7 @@ fn view_of(store: &Store, caller: &Caller, right: Right) -> Result<ContentView, 
 }
 
 /// Counts the contents that are missing or not visible to the author of a version.
-pub(crate) fn count_unknown(
+pub fn count_unknown(
     store: &Store,
     author: &VersionAuthor,
     hashes: &[ContentHash],
@@ -104,7 +104,7 @@ pub(crate) fn count_unknown(
 
 /// Returns the contents that a caller has to upload before it can refer to them. The retention of
 /// the others starts anew.
-pub(crate) async fn find_missing(
+pub async fn find_missing(
     services: &Services,
     caller: &Caller,
     hashes: Vec<ContentHash>,
@@ -120,7 +120,7 @@ pub(crate) async fn find_missing(
 }
 
 /// Reads a content, if it is visible to the caller.
-pub(crate) async fn read(
+pub async fn read(
     services: &Services,
     caller: &Caller,
     hash: ContentHash,
@@ -137,7 +137,7 @@ pub(crate) async fn read(
 }
 
 /// Stores an upload, within the quotas.
-pub(crate) async fn store_upload(
+pub async fn store_upload(
     services: &Services,
     caller: &Caller,
     hash: ContentHash,

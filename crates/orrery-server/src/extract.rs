@@ -45,7 +45,7 @@ async fn read<T: DeserializeOwned + Send + 'static>(
 }
 
 /// Parses a body, on a blocking thread if it is long.
-pub(crate) async fn parse_blocking<T: Send + 'static>(
+pub async fn parse_blocking<T: Send + 'static>(
     bytes: axum::body::Bytes,
     parse: impl FnOnce(&[u8]) -> Result<T, ServerError> + Send + 'static,
 ) -> Result<T, ServerError> {
@@ -90,7 +90,7 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> OptionalFromRequest<S
 }
 
 /// Reads all bytes of a body, within the limits set at admission.
-pub(crate) async fn read_bytes<S: Send + Sync>(
+pub async fn read_bytes<S: Send + Sync>(
     request: Request,
     _: &S,
 ) -> Result<axum::body::Bytes, ServerError> {
@@ -123,7 +123,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// True if a JSON text has an escaped NUL, which databases cannot store. An unescaped one is not
 /// valid JSON.
-pub(crate) fn has_nul(text: &[u8]) -> bool {
+pub fn has_nul(text: &[u8]) -> bool {
     let mut at = 0;
     while let Some(found) = memchr::memchr(b'\\', &text[at..]) {
         let escape = &text[at + found + 1..];
@@ -226,11 +226,11 @@ impl<S: Send + Sync> FromRequestParts<S> for InEnvironment {
 
 /// Client address of the request, for handlers.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientAddress(pub(crate) String);
+pub struct ClientAddress(pub String);
 
 /// Cancelled when the client disconnects: work that has not begun is skipped.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientGone(pub(crate) CancellationToken);
+pub struct ClientGone(pub CancellationToken);
 
 /// Maximum page size.
 pub(crate) const LIMIT_MAX: u32 = 1000;

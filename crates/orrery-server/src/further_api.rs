@@ -1,4 +1,6 @@
 //! Further APIs: given to the server as values when it is built, so that it knows none of them.
+//!
+//! They call the application layer (`app`), and get caller, body and client of a request from here.
 
 use axum::Router;
 use axum::extract::Request;
@@ -8,6 +10,9 @@ use futures_util::future::BoxFuture;
 
 use crate::access::{RouteAccess, RouteRules};
 use crate::state::ServerState;
+
+pub use crate::auth::{AuditNote, AuthMethod, Caller, SESSION_LENGTH, TokenGrants};
+pub use crate::extract::{ClientAddress, ClientGone, has_nul, parse_blocking, read_bytes};
 
 /// An API beside the server's own.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,7 @@
 //! | `compile_service` | the compile service, and the branches that environments follow |
 //! | `forge` | webhooks of forges, and commit statuses for them |
 //! | `gateway` | start of the gateway role (`orrery-gateway`) |
-//! | `further_api`, `inmanta_api` | APIs beside the own one; the one for Inmanta clients |
+//! | `further_api` | APIs beside the own one, and what they are built from |
 //!
 //! The api role is stateless: it writes the desired state to the store in one transaction. The process
 //! role finds it there.
@@ -34,22 +34,21 @@
 )]
 
 mod access;
-mod app;
+pub mod app;
 mod auth;
 mod batch_loader;
 mod cluster;
 mod code_sets;
 pub mod compile_service;
-mod contents;
+pub mod contents;
 mod count_cache;
 mod error;
 mod extract;
 mod forge;
-mod further_api;
+pub mod further_api;
 mod gateway;
 mod heartbeat;
 mod host_inventory;
-mod inmanta_api;
 mod input_errors;
 pub mod isolation;
 mod maintenance;
@@ -60,12 +59,12 @@ mod placement;
 mod process;
 mod routes;
 mod server;
-mod settings;
+pub mod settings;
 mod state;
 mod task_status;
 pub mod telemetry;
 mod throttle;
-mod versions;
+pub mod versions;
 
 pub use access::{Access, EnvironmentHeader, Right, RouteAccess, RouteRule, RouteRules};
 pub use auth::{AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping};
@@ -73,7 +72,6 @@ pub use contents::ContentLimits;
 pub use error::ServerError;
 pub use further_api::FurtherApi;
 pub use gateway::start_gateway;
-pub use inmanta_api::{inmanta_api, is_inmanta_path};
 pub use isolation::{Isolation, IsolationError, SandboxSettings, load_uid_base};
 pub use openapi::document;
 pub use orrery_gateway::{GatewayError, GatewayOptions, GatewayRole};

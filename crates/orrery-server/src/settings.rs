@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ValueType {
+pub enum ValueType {
     Bool,
     /// Integer, zero or more.
     Integer,
@@ -48,19 +48,19 @@ impl ValueType {
     }
 }
 
-/// Definition of a setting.
+/// SettingDefinition of a setting.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Definition {
-    pub(crate) name: &'static str,
-    pub(crate) form: ValueType,
-    pub(crate) section: SettingSection,
-    pub(crate) doc: &'static str,
+pub struct SettingDefinition {
+    pub name: &'static str,
+    pub form: ValueType,
+    pub section: SettingSection,
+    pub doc: &'static str,
     /// Default as JSON.
     default: &'static str,
 }
 
-impl Definition {
-    pub(crate) fn default(&self) -> Value {
+impl SettingDefinition {
+    pub fn default(&self) -> Value {
         serde_json::from_str(self.default).unwrap_or_default()
     }
 }
@@ -80,12 +80,12 @@ const fn define(
     default: &'static str,
     section: SettingSection,
     doc: &'static str,
-) -> Definition {
-    Definition { name, form, section, doc, default }
+) -> SettingDefinition {
+    SettingDefinition { name, form, section, doc, default }
 }
 
 /// All settings, by name.
-pub(crate) const DEFINITIONS: [Definition; 21] = [
+pub const DEFINITIONS: [SettingDefinition; 21] = [
     define(
         "agent_placements",
         ValueType::Placements,
@@ -245,7 +245,7 @@ pub(crate) fn is_for_administrators(name: &str) -> bool {
     matches!(name, "allow_push" | "protected_environment")
 }
 
-pub(crate) fn definition(name: &str) -> Result<&'static Definition, InvalidSetting> {
+pub fn definition(name: &str) -> Result<&'static SettingDefinition, InvalidSetting> {
     let found = DEFINITIONS.iter().find(|definition| definition.name == name);
     found.ok_or_else(|| InvalidSetting::Unknown(name.to_owned()))
 }
@@ -255,7 +255,7 @@ const PATTERNS_MAX: usize = 1_000;
 const PATTERN_BYTES_MAX: usize = 255;
 
 /// Validates a value and converts it to its stored form.
-pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, InvalidSetting> {
+pub fn check(definition: &SettingDefinition, value: &Value) -> Result<Value, InvalidSetting> {
     let wrong = |expected: &str| InvalidSetting::Value {
         name: definition.name,
         expected: expected.to_owned(),

@@ -16,11 +16,11 @@ use crate::state::ServerState;
 
 /// An account to create: with a password, or with the name of its identity provider.
 #[derive(Clone, Debug)]
-pub(crate) struct AccountDraft {
-    pub(crate) name: String,
-    pub(crate) password: Option<SecretText>,
-    pub(crate) issuer: Option<String>,
-    pub(crate) admin: bool,
+pub struct AccountDraft {
+    pub name: String,
+    pub password: Option<SecretText>,
+    pub issuer: Option<String>,
+    pub admin: bool,
 }
 
 /// Fails for a name that no account may have.
@@ -38,7 +38,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), ServerError> {
 }
 
 /// Creates an account. Not with a token, which it would outlive.
-pub(crate) async fn create(
+pub async fn create(
     state: &ServerState,
     caller: &Caller,
     draft: AccountDraft,
@@ -90,7 +90,7 @@ fn check_issuer(state: &ServerState, name: &str) -> Result<(), ServerError> {
 }
 
 /// Changes an account, if it still has the expected revision.
-pub(crate) async fn update(
+pub async fn update(
     services: &Services,
     caller: &Caller,
     account: Uuid,
@@ -111,7 +111,7 @@ pub(crate) async fn update(
 }
 
 /// Deletes an account with its roles, sessions and tokens.
-pub(crate) async fn delete(
+pub async fn delete(
     services: &Services,
     account: Uuid,
     expected: Option<i64>,
@@ -124,7 +124,7 @@ pub(crate) async fn delete(
 }
 
 /// Returns the account with a name.
-pub(crate) async fn find(services: &Services, name: &str) -> Result<AccountRecord, ServerError> {
+pub async fn find(services: &Services, name: &str) -> Result<AccountRecord, ServerError> {
     let wanted = name.to_owned();
     let found = services.with_store(move |store| store.accounts().named(&wanted)).await?;
     found.ok_or_else(|| ServerError::NotFound { kind: "user", name: name.to_owned() })
@@ -132,7 +132,7 @@ pub(crate) async fn find(services: &Services, name: &str) -> Result<AccountRecor
 
 /// Sets a password: the caller's own with the current one; administrators, that of any account. Ends
 /// all other sessions of the account.
-pub(crate) async fn change_password(
+pub async fn change_password(
     state: &ServerState,
     caller: &Caller,
     address: &str,
@@ -177,20 +177,21 @@ pub(crate) async fn change_password(
 }
 
 /// A new session, and the account that it belongs to.
-pub(crate) struct OpenedSession {
-    pub(crate) identity: Identity,
-    pub(crate) token: RandomToken,
-    pub(crate) expires: Timestamp,
+pub struct LoginSession {
+    pub identity: Identity,
+    pub secret: SecretText,
+    pub(crate) hash: [u8; 32],
+    pub expires: Timestamp,
 }
 
 /// Opens a session for a name and password. A failure does not reveal which of them is wrong.
-pub(crate) async fn open_session(
+pub async fn open_session(
     state: &ServerState,
     address: &str,
     gone: &CancellationToken,
     name: &str,
     password: &SecretText,
-) -> Result<OpenedSession, ServerError> {
+) -> Result<LoginSession, ServerError> {
     let wrong = || ServerError::Unauthenticated("the name or the password is wrong");
     let now = state.now();
     let (wanted, network) = (name.to_owned(), network_of(address));
@@ -212,18 +213,17 @@ pub(crate) async fn open_session(
     let Some(identity) = usable.filter(|_| fits) else { return Err(wrong()) };
     auth.throttle.succeed(name, address);
 
-    let token = RandomToken::session()?;
-    let hash = token.hash;
+    let RandomToken { secret, hash } = RandomToken::session()?;
     let (account, expires) = (identity.account.uuid, now + SESSION_LENGTH);
     let session = SessionRecord { account, created: now, expires };
     state
         .change(move |store| store.accounts().create_session(&hash, &session, Some(&network)))
         .await?;
-    Ok(OpenedSession { identity, token, expires })
+    Ok(LoginSession { identity, secret, hash, expires })
 }
 
 /// Replaces a session by a new one. Returns its secret and its expiry.
-pub(crate) async fn renew_session(
+pub async fn renew_session(
     services: &Services,
     old: [u8; 32],
 ) -> Result<(SecretText, Timestamp), ServerError> {

@@ -17,7 +17,7 @@ use crate::services::Services;
 
 /// Change of an agent's work, now or at the end of a halt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PauseChange {
+pub enum PauseChange {
     /// Finishes running handlers and starts no more.
     Pause,
     /// Resumes.
@@ -29,7 +29,7 @@ pub(crate) enum PauseChange {
 }
 
 /// Changes the work of an agent, or of all.
-pub(crate) async fn change_pause(
+pub async fn change_pause(
     services: &Services,
     environment: EnvironmentKey,
     agent: Option<String>,

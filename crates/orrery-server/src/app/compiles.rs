@@ -73,7 +73,7 @@ pub(crate) async fn create(
 
 /// Requests a compile. It is queued; equal requests are merged. Returns `None` if the server does not
 /// compile for the environment.
-pub(crate) async fn request(
+pub async fn request(
     services: &Services,
     environment: &EnvironmentRecord,
     id: Uuid,
@@ -137,7 +137,7 @@ fn check_variables(field: &str, variables: &BTreeMap<String, String>) -> Result<
 }
 
 /// Finds a compile of any environment that the caller may view.
-pub(crate) async fn find(
+pub async fn find(
     services: &Services,
     caller: &Caller,
     id: CompileId,

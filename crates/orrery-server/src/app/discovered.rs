@@ -14,11 +14,11 @@ pub(crate) const UPLOADED_MAX: usize = 10_000;
 
 /// A discovered resource to store.
 #[derive(Clone, Debug)]
-pub(crate) struct DiscoveredDraft {
-    pub(crate) id: String,
-    pub(crate) attributes: Value,
+pub struct DiscoveredDraft {
+    pub id: String,
+    pub attributes: Value,
     /// Resource with the handler that found it.
-    pub(crate) discovery_resource: Option<String>,
+    pub discovery_resource: Option<String>,
 }
 
 /// Part of a draft that is no resource id.
@@ -44,7 +44,7 @@ pub(crate) fn check(drafts: &[DiscoveredDraft]) -> Result<(), InvalidDraft> {
 }
 
 /// Stores discovered resources and replaces known ones.
-pub(crate) async fn put(
+pub async fn put(
     services: &Services,
     environment: &EnvironmentRecord,
     drafts: Vec<DiscoveredDraft>,
@@ -68,7 +68,7 @@ pub(crate) async fn put(
 }
 
 /// Deletes a discovered resource.
-pub(crate) async fn delete(
+pub async fn delete(
     services: &Services,
     environment: EnvironmentKey,
     id: String,
@@ -79,7 +79,7 @@ pub(crate) async fn delete(
 }
 
 /// Deletes discovered resources; missing ones are fine.
-pub(crate) async fn delete_all(
+pub async fn delete_all(
     services: &Services,
     environment: EnvironmentKey,
     ids: Vec<String>,

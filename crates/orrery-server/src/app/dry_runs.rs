@@ -13,7 +13,7 @@ use crate::versions::version_info;
 use super::environments::check_takes_requests;
 
 /// Requests a dry run of a version.
-pub(crate) async fn begin(
+pub async fn begin(
     services: &Services,
     environment: &EnvironmentRecord,
     version: VersionNumber,
@@ -46,7 +46,7 @@ pub(crate) fn list(
 }
 
 /// Returns a dry run of a version.
-pub(crate) fn get(
+pub fn get(
     store: &Store,
     environment: EnvironmentKey,
     version: VersionNumber,

@@ -23,7 +23,7 @@ const ICON_MAX: usize = 64 * 1024;
 const ICON_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/svg+xml"];
 
 /// Creates an environment. Requires administration rights in its project.
-pub(crate) async fn create(
+pub async fn create(
     app: &ServerState,
     caller: &Caller,
     new: NewEnvironment,
@@ -56,7 +56,7 @@ pub(crate) async fn create(
 
 /// Changes an environment, if it has the expected revision. A new project requires administration
 /// rights there.
-pub(crate) async fn update(
+pub async fn update(
     app: &ServerState,
     caller: &Caller,
     environment: Uuid,
@@ -94,7 +94,7 @@ pub(crate) async fn update(
 }
 
 /// Halts or resumes an environment. Running handlers finish; nothing new starts while it is halted.
-pub(crate) async fn set_halted(
+pub async fn set_halted(
     services: &Services,
     environment: Uuid,
     halted: bool,
@@ -106,7 +106,7 @@ pub(crate) async fn set_halted(
 }
 
 /// Requests the deletion of an environment's contents, but not of itself and its settings.
-pub(crate) async fn begin_clearing(
+pub async fn begin_clearing(
     services: &Services,
     environment: &EnvironmentRecord,
 ) -> Result<RequestRecord, ServerError> {
@@ -116,7 +116,7 @@ pub(crate) async fn begin_clearing(
 }
 
 /// Requests the deletion of an environment. It is halted at once.
-pub(crate) async fn begin_deletion(
+pub async fn begin_deletion(
     services: &Services,
     environment: &EnvironmentRecord,
 ) -> Result<RequestRecord, ServerError> {
@@ -135,7 +135,7 @@ pub(crate) fn check_not_deleting(environment: &EnvironmentRecord) -> Result<(), 
 }
 
 /// Fails for an environment whose engine can take no requests: deleted or halted.
-pub(crate) fn check_takes_requests(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+pub fn check_takes_requests(environment: &EnvironmentRecord) -> Result<(), ServerError> {
     check_not_deleting(environment)?;
     // A halted environment would never execute it.
     if environment.halted {
@@ -145,7 +145,7 @@ pub(crate) fn check_takes_requests(environment: &EnvironmentRecord) -> Result<()
 }
 
 /// Fails for a protected environment.
-pub(crate) async fn refuse_if_protected(
+pub async fn refuse_if_protected(
     services: &Services,
     record: &EnvironmentRecord,
 ) -> Result<(), ServerError> {

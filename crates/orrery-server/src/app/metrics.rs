@@ -8,7 +8,7 @@ use orrery_store::{EnvironmentKey, MetricRecord, Store};
 
 use crate::error::ServerError;
 
-pub(crate) const RESOURCE_COUNT: &str = "resource.resource_count";
+pub const RESOURCE_COUNT: &str = "resource.resource_count";
 pub(crate) const AGENT_COUNT: &str = "resource.agent_count";
 pub(crate) const COMPILE_TIME: &str = "orchestrator.compile_time";
 pub(crate) const COMPILE_WAITING_TIME: &str = "orchestrator.compile_waiting_time";
@@ -38,18 +38,18 @@ pub(crate) fn all_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Values per interval, by group.
-pub(crate) type Values = BTreeMap<String, Vec<Option<f64>>>;
+pub type Values = BTreeMap<String, Vec<Option<f64>>>;
 
 /// Equal intervals of time.
 #[derive(Clone, Debug)]
-pub(crate) struct Spans {
+pub struct Spans {
     start: i64,
     length: i64,
     count: usize,
 }
 
 impl Spans {
-    pub(crate) fn new(start: i64, end: i64, count: u32, round: bool) -> Result<Self, ServerError> {
+    pub fn new(start: i64, end: i64, count: u32, round: bool) -> Result<Self, ServerError> {
         if end <= start {
             return Err(ServerError::rule("bad-filter", "end must be later than start"));
         }
@@ -65,16 +65,16 @@ impl Spans {
         Ok(Spans { start, length, count: count as usize })
     }
 
-    pub(crate) fn start(&self) -> i64 {
+    pub fn start(&self) -> i64 {
         self.start
     }
 
-    pub(crate) fn end(&self) -> i64 {
+    pub fn end(&self) -> i64 {
         self.start + self.length * i64::try_from(self.count).unwrap_or(i64::MAX)
     }
 
     /// End times of the intervals.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = i64> {
+    pub fn ends(&self) -> impl Iterator<Item = i64> {
         let count = i64::try_from(self.count).unwrap_or(i64::MAX);
         (1..=count).map(|index| self.start + self.length * index)
     }
@@ -142,7 +142,7 @@ impl Spans {
 }
 
 /// Returns the values of the named metrics per interval.
-pub(crate) fn series(
+pub fn series(
     store: &Store,
     environment: EnvironmentKey,
     spans: &Spans,

@@ -8,13 +8,13 @@ use crate::services::Services;
 
 /// Marks a notification; `None` keeps a mark as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NotificationMarks {
-    pub(crate) read: Option<bool>,
-    pub(crate) cleared: Option<bool>,
+pub struct NotificationMarks {
+    pub read: Option<bool>,
+    pub cleared: Option<bool>,
 }
 
 /// Changes the marks of a notification.
-pub(crate) async fn mark(
+pub async fn mark(
     services: &Services,
     environment: EnvironmentKey,
     id: NotificationId,

@@ -57,7 +57,7 @@ async fn start(
 }
 
 /// Adds a request to the engine of an environment.
-pub(crate) async fn add(
+pub async fn add(
     services: &Services,
     environment: &EnvironmentRecord,
     kind: RequestKind,

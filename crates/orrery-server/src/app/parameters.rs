@@ -17,7 +17,7 @@ use crate::services::Services;
 use super::environments::check_not_deleting;
 
 /// Validity of a fact that expires.
-pub(crate) const FACT_EXPIRY: Duration = Duration::from_secs(3600);
+pub const FACT_EXPIRY: Duration = Duration::from_secs(3600);
 /// Age at which a fact is refreshed before it expires.
 pub(crate) const FACT_RENEWAL: Duration = Duration::from_secs(FACT_EXPIRY.as_secs() / 3);
 /// Minimum interval between fact refreshes of a resource.
@@ -28,37 +28,37 @@ const NAME_MAX: usize = 1024;
 
 /// Name of a parameter, or of a fact of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ParameterName {
-    pub(crate) name: String,
+pub struct ParameterName {
+    pub name: String,
     /// Resource of a fact; `None` for a parameter.
-    pub(crate) resource: Option<String>,
+    pub resource: Option<String>,
 }
 
 /// A value to set.
 #[derive(Clone, Debug)]
-pub(crate) struct ParameterDraft {
-    pub(crate) name: ParameterName,
-    pub(crate) value: String,
+pub struct ParameterDraft {
+    pub name: ParameterName,
+    pub value: String,
     /// Default: `Fact` for facts, `User` for parameters.
-    pub(crate) source: Option<ParameterSource>,
+    pub source: Option<ParameterSource>,
     /// Default: facts expire. Parameters never do.
-    pub(crate) expires: Option<bool>,
+    pub expires: Option<bool>,
     /// `None` keeps the present metadata.
-    pub(crate) metadata: Option<Map<String, Value>>,
+    pub metadata: Option<Map<String, Value>>,
     /// Requests a compile if the value is new or changed. A value that resolves an unknown always
     /// does.
-    pub(crate) recompile: bool,
+    pub recompile: bool,
     /// The compile to request.
-    pub(crate) compile: CompileRequest,
+    pub compile: CompileRequest,
 }
 
 /// A value that was set, with its effects.
 #[derive(Clone, Debug)]
-pub(crate) struct ParameterChange {
-    pub(crate) parameter: StoredParameter,
-    pub(crate) effect: ParameterEffect,
+pub struct ParameterChange {
+    pub parameter: StoredParameter,
+    pub effect: ParameterEffect,
     /// The requested compile.
-    pub(crate) compile: Option<CompileId>,
+    pub compile: Option<CompileId>,
 }
 
 /// True if a fact is too old to be used.
@@ -68,7 +68,7 @@ pub(crate) fn is_expired(parameter: &StoredParameter, now: Timestamp) -> bool {
 
 /// Sets a value, if it has the expected revision, and requests the resulting compile in the same
 /// transaction. The update time serves as the revision: each update has a later one.
-pub(crate) async fn set(
+pub async fn set(
     services: &Services,
     environment: &EnvironmentRecord,
     draft: ParameterDraft,
@@ -108,7 +108,7 @@ pub(crate) async fn set(
 }
 
 /// Deletes a value, if it has the expected revision, and requests a compile.
-pub(crate) async fn delete(
+pub async fn delete(
     services: &Services,
     environment: &EnvironmentRecord,
     name: ParameterName,
@@ -129,7 +129,7 @@ pub(crate) async fn delete(
 }
 
 /// Returns a value. If a fact is missing or expired, returns `None` and requests a refresh.
-pub(crate) async fn get_fresh(
+pub async fn get_fresh(
     services: &Services,
     environment: EnvironmentKey,
     name: ParameterName,

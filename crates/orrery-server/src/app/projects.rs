@@ -15,10 +15,7 @@ fn check_name(name: &str) -> Result<(), ServerError> {
 }
 
 /// Creates a project.
-pub(crate) async fn create(
-    services: &Services,
-    new: NewProject,
-) -> Result<ProjectRecord, ServerError> {
+pub async fn create(services: &Services, new: NewProject) -> Result<ProjectRecord, ServerError> {
     check_name(&new.name)?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = services.now();
@@ -28,7 +25,7 @@ pub(crate) async fn create(
 }
 
 /// Changes a project, if it has the expected revision.
-pub(crate) async fn update(
+pub async fn update(
     services: &Services,
     project: Uuid,
     expected: Option<i64>,
@@ -47,7 +44,7 @@ pub(crate) async fn update(
 }
 
 /// Deletes a project without environments, if it has the expected revision.
-pub(crate) async fn delete(
+pub async fn delete(
     services: &Services,
     project: Uuid,
     expected: Option<i64>,

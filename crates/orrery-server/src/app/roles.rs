@@ -10,7 +10,7 @@ use crate::services::Services;
 
 /// Assigns a role to the account with a name, and describes its scope. Not with a token, which the
 /// role would outlive.
-pub(crate) async fn assign(
+pub async fn assign(
     services: &Services,
     caller: &Caller,
     user: String,
@@ -35,7 +35,7 @@ pub(crate) async fn assign(
 }
 
 /// Removes a role of an account. Returns the name of the account, and describes the scope.
-pub(crate) async fn revoke(
+pub async fn revoke(
     services: &Services,
     account: Uuid,
     scope: RoleScope,

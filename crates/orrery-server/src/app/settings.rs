@@ -10,7 +10,7 @@ use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::services::Services;
 use crate::settings::{
-    DEFINITIONS, Definition, InvalidSetting, check, definition, is_for_administrators,
+    DEFINITIONS, InvalidSetting, SettingDefinition, check, definition, is_for_administrators,
 };
 
 impl From<InvalidSetting> for ServerError {
@@ -42,11 +42,11 @@ pub(crate) fn check_right(
 
 /// Sets a setting, or resets it to its default, if it has the expected revision. Returns all settings
 /// of the environment.
-pub(crate) async fn change(
+pub async fn change(
     services: &Services,
     caller: &Caller,
     environment: &EnvironmentRecord,
-    definition: &'static Definition,
+    definition: &'static SettingDefinition,
     value: Option<&Value>,
     expected: Option<i64>,
 ) -> Result<Vec<SettingRecord>, ServerError> {
@@ -61,7 +61,7 @@ pub(crate) async fn change(
 }
 
 /// Sets values and protects them from changes. Returns the values.
-pub(crate) async fn protect(
+pub async fn protect(
     services: &Services,
     caller: &Caller,
     environment: &EnvironmentRecord,

@@ -11,17 +11,17 @@ use crate::services::{ServiceError, Services};
 
 /// A token to create.
 #[derive(Clone, Debug)]
-pub(crate) struct TokenDraft {
-    pub(crate) name: String,
-    pub(crate) scope: RoleScope,
-    pub(crate) grants: TokenGrants,
+pub struct TokenDraft {
+    pub name: String,
+    pub scope: RoleScope,
+    pub grants: TokenGrants,
     /// `None` for a token without expiry.
-    pub(crate) expires: Option<Timestamp>,
+    pub expires: Option<Timestamp>,
 }
 
 /// Creates a token for the caller. Its rights never exceed those of its creator, and a token creates
 /// none. Returns its secret, of which only a hash is stored.
-pub(crate) async fn create(
+pub async fn create(
     services: &Services,
     caller: &Caller,
     draft: TokenDraft,
@@ -65,11 +65,7 @@ pub(crate) fn may_see(caller: &Caller, token: &TokenRecord) -> bool {
 
 /// True if the caller may see and revoke a token of an environment: its own; administrators of the
 /// environment, all.
-pub(crate) fn may_see_in(
-    environment: &EnvironmentRecord,
-    caller: &Caller,
-    token: &TokenRecord,
-) -> bool {
+pub fn may_see_in(environment: &EnvironmentRecord, caller: &Caller, token: &TokenRecord) -> bool {
     let is_here = token.scope == RoleScope::Environment(environment.uuid);
     is_here
         && caller.covers_token(token)
@@ -82,7 +78,7 @@ fn is_own(caller: &Caller, token: &TokenRecord) -> bool {
 
 /// Lists tokens of an account, or of all, that are visible to the caller, newest first, before a
 /// place in the list. Reads `batch` at a time until `most` are found.
-pub(crate) async fn list(
+pub async fn list(
     services: &Services,
     owner: Option<Uuid>,
     mut before: Option<(Timestamp, TokenId)>,
@@ -108,7 +104,7 @@ pub(crate) async fn list(
 }
 
 /// Revokes a token that is visible to the caller. It is refused from the next request on.
-pub(crate) async fn revoke(
+pub async fn revoke(
     services: &Services,
     token: Uuid,
     is_visible: impl FnOnce(&TokenRecord) -> bool,

@@ -21,11 +21,11 @@ use super::environments::{check_not_deleting, protected};
 
 /// A version with its status.
 #[derive(Clone, Debug)]
-pub(crate) struct VersionState {
-    pub(crate) info: VersionInfo,
-    pub(crate) status: VersionStatus,
+pub struct VersionState {
+    pub info: VersionInfo,
+    pub status: VersionStatus,
     /// True if no version with this or a higher number is released.
-    pub(crate) is_ahead: bool,
+    pub is_ahead: bool,
 }
 
 impl VersionState {
@@ -62,7 +62,7 @@ pub(crate) struct PushedVersion {
 }
 
 /// Returns the status of a version, given the one that the engine has accepted.
-pub(crate) fn status(version: &VersionInfo, processed: Option<VersionNumber>) -> VersionStatus {
+pub fn status(version: &VersionInfo, processed: Option<VersionNumber>) -> VersionStatus {
     match processed {
         Some(processed) if processed == version.number => VersionStatus::Active,
         Some(processed) if processed > version.number => {
@@ -128,7 +128,7 @@ pub(crate) async fn push(
 
 /// Stores a pushed version with code that `bundle` generates from the upload. It returns the hash of
 /// the code, if there is any.
-pub(crate) async fn push_with_code<B>(
+pub async fn push_with_code<B>(
     services: &Services,
     caller: &Caller,
     environment: EnvironmentRecord,
@@ -227,7 +227,7 @@ fn unmanaged(
 
 /// Releases a version: makes it the desired state. With a requested operation, creates that
 /// operation in the same step; the version may be released already.
-pub(crate) async fn release(
+pub async fn release(
     services: &Services,
     environment: &EnvironmentRecord,
     number: VersionNumber,
@@ -244,7 +244,7 @@ pub(crate) async fn release(
 }
 
 /// Deletes a version that is not in use.
-pub(crate) async fn delete(
+pub async fn delete(
     services: &Services,
     environment: EnvironmentKey,
     number: VersionNumber,
@@ -270,7 +270,7 @@ fn release_operation(
 }
 
 /// Reserves a number for a later version.
-pub(crate) async fn reserve(
+pub async fn reserve(
     services: &Services,
     environment: EnvironmentRecord,
 ) -> Result<VersionNumber, ServerError> {

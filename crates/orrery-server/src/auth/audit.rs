@@ -84,10 +84,10 @@ const DETAIL_MAX: usize = 1024;
 
 /// Audit details that only the handler knows: actor and subject. Passed in the response extensions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AuditNote {
-    pub(crate) actor: Option<String>,
-    pub(crate) subject: Option<String>,
-    pub(crate) detail: Option<String>,
+pub struct AuditNote {
+    pub actor: Option<String>,
+    pub subject: Option<String>,
+    pub detail: Option<String>,
 }
 
 /// A response with an audit detail: names, roles and ids, never secrets.

@@ -15,7 +15,7 @@ use crate::auth::{Auth, AuthMethod, Caller, TokenLimits};
 use crate::error::ServerError;
 
 /// Lifetime of a session without renewal.
-pub(crate) const SESSION_LENGTH: Duration = Duration::from_secs(12 * 3600);
+pub const SESSION_LENGTH: Duration = Duration::from_secs(12 * 3600);
 
 /// Header of the server's own scripts. Cross-site requests cannot send it.
 const OWN_SCRIPT: &str = "x-orrery-client";

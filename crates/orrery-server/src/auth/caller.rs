@@ -62,7 +62,7 @@ pub(crate) fn granted(scope: Scope, role: RoleName) -> Granted {
 
 /// Authentication method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AuthMethod {
+pub enum AuthMethod {
     /// Anonymous.
     Nothing,
     Session {
@@ -120,22 +120,22 @@ impl TokenLimits {
 
 /// Limits in their stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TokenGrants {
-    pub(crate) role: String,
+pub struct TokenGrants {
+    pub role: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) verbs: Option<Vec<String>>,
+    pub verbs: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) groups: Option<Vec<String>>,
+    pub groups: Option<Vec<String>>,
 }
 
 /// The authenticated caller of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub struct Caller {
     /// Name in the audit log: `user:ada`, `token:ci`.
-    pub(crate) name: String,
+    pub name: String,
     /// Account on this server, if there is one.
-    pub(crate) account: Option<Uuid>,
-    pub(crate) method: AuthMethod,
+    pub account: Option<Uuid>,
+    pub method: AuthMethod,
     grants: Vec<(Scope, Right)>,
     limit: Option<TokenLimits>,
 }
@@ -280,11 +280,11 @@ impl Caller {
         self.has(right, |scope| *scope == Scope::Everywhere)
     }
 
-    pub(crate) fn need_everywhere(&self, right: Right) -> Result<(), ServerError> {
+    pub fn need_everywhere(&self, right: Right) -> Result<(), ServerError> {
         self.check(self.may_everywhere(right), right, "everywhere")
     }
 
-    pub(crate) fn need_in_project(&self, right: Right, project: &Uuid) -> Result<(), ServerError> {
+    pub fn need_in_project(&self, right: Right, project: &Uuid) -> Result<(), ServerError> {
         self.check(self.may_in_project(right, project), right, "in this project")
     }
 
@@ -296,7 +296,7 @@ impl Caller {
         self.check(self.may_in_environment(right, environment), right, "in this environment")
     }
 
-    pub(crate) fn may_in_project(&self, right: Right, project: &Uuid) -> bool {
+    pub fn may_in_project(&self, right: Right, project: &Uuid) -> bool {
         self.has(right, |scope| match scope {
             Scope::Everywhere => true,
             Scope::Project(id) => id == project,
@@ -304,7 +304,7 @@ impl Caller {
         })
     }
 
-    pub(crate) fn may_in_environment(&self, right: Right, environment: &EnvironmentRecord) -> bool {
+    pub fn may_in_environment(&self, right: Right, environment: &EnvironmentRecord) -> bool {
         self.has(right, |scope| match scope {
             Scope::Everywhere => true,
             Scope::Project(id) => *id == environment.project.uuid(),
@@ -313,13 +313,13 @@ impl Caller {
     }
 
     /// Returns the account; fails without one.
-    pub(crate) fn need_account(&self) -> Result<Uuid, ServerError> {
+    pub fn need_account(&self) -> Result<Uuid, ServerError> {
         let needed = || ServerError::Forbidden("use an account of this server".to_owned());
         self.account.ok_or_else(needed)
     }
 
     /// Fails for tokens: what they create could outlive or exceed them.
-    pub(crate) fn need_interactive_login(&self) -> Result<(), ServerError> {
+    pub fn need_interactive_login(&self) -> Result<(), ServerError> {
         match self.method {
             AuthMethod::Token => Err(ServerError::Refused {
                 code: "forbidden",

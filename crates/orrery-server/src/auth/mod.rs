@@ -35,12 +35,15 @@ use orrery_model::{Duration, Timestamp, TokenId};
 
 use crate::services::Services;
 
-pub(crate) use audit::{AuditLog, AuditNote, RequestAudit, WithAuditDetail};
-pub(crate) use authenticate::{SESSION_LENGTH, authenticate, cookie_name};
+pub use audit::AuditNote;
+pub(crate) use audit::{AuditLog, RequestAudit, WithAuditDetail};
+pub use authenticate::SESSION_LENGTH;
+pub(crate) use authenticate::{authenticate, cookie_name};
 pub use bootstrap::BootstrapState;
 pub(crate) use bootstrap::{prepare_first_account, redeem_bootstrap_token};
 pub(crate) use cache::AuthCache;
-pub(crate) use caller::{AuthMethod, Caller, TokenGrants, TokenLimits, granted, scope_of};
+pub use caller::{AuthMethod, Caller, TokenGrants};
+pub(crate) use caller::{TokenLimits, granted, scope_of};
 pub(crate) use hash_queue::Line;
 pub(crate) use jwt::Issuers;
 pub use jwt::{InvalidIssuer, IssuerSettings, RoleMapping};

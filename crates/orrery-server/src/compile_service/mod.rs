@@ -42,9 +42,8 @@ use std::time::Duration;
 pub(crate) use credentials::{CredentialChange, apply_credential_change, credential_change};
 pub(crate) use follower::poll_now;
 pub use job::{CompileJob, CompileStep, JOB_COMMAND, JobParameter, JobResult, JobServer};
-pub(crate) use output_filter::redact_values;
-pub(crate) use repository::mask_password;
-pub use repository::{RepositoryError, check_repository};
+pub use output_filter::redact_values;
+pub use repository::{RepositoryError, check_repository, mask_password};
 pub use service::CompileService;
 pub use triggers::{Trigger, request_for_facts};
 

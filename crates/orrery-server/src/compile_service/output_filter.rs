@@ -159,7 +159,7 @@ impl MaskingStream {
 }
 
 /// Redacts the values of variables, which may be passwords, for accounts that may view a compile.
-pub(crate) fn redact_values(variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub fn redact_values(variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
     variables.into_keys().map(|name| (name, "***".to_owned())).collect()
 }
 

@@ -57,7 +57,7 @@ pub fn check_repository(url: &str, branch: &str, local: bool) -> Result<(), Repo
 }
 
 /// Masks the password of a URL. A user name alone is masked only where it is a token.
-pub(crate) fn mask_password(url: &str) -> String {
+pub fn mask_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);

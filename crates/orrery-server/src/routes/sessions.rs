@@ -8,9 +8,9 @@ use orrery_api::{Login, Me, Problem, Session, Setup, User};
 use orrery_model::{SecretText, Timestamp};
 use orrery_store::Identity;
 
-use crate::app::accounts::{self, OpenedSession};
+use crate::app::accounts::{self, LoginSession};
 use crate::auth::{
-    AuditNote, AuthMethod, Caller, RandomToken, SESSION_LENGTH, cookie_name, redeem_bootstrap_token,
+    AuditNote, AuthMethod, Caller, SESSION_LENGTH, cookie_name, redeem_bootstrap_token,
 };
 use crate::error::ServerError;
 use crate::extract::Body;
@@ -85,7 +85,7 @@ pub(super) async fn login(
     Body(login): Body<Login>,
 ) -> Result<(Extension<AuditNote>, HeaderMap, Json<Session>), ServerError> {
     let Login { name, password, cookie } = login;
-    let OpenedSession { identity, token: RandomToken { secret, hash }, expires } =
+    let LoginSession { identity, secret, hash, expires } =
         accounts::open_session(&app, &address, &gone, &name, &password).await?;
     let caller = session_caller(&identity, AuthMethod::Session { hash, expires, cookie });
     let note = audit_actor(&identity.account.name);

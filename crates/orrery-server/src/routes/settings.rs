@@ -11,10 +11,10 @@ use crate::app::settings;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::{Body, IfMatch, InEnvironment, Path, etag};
-use crate::settings::{DEFINITIONS, Definition, check, definition};
+use crate::settings::{DEFINITIONS, SettingDefinition, check, definition};
 use crate::state::ServerState;
 
-fn setting_view(definition: &Definition, records: &[SettingRecord]) -> Setting {
+fn setting_view(definition: &SettingDefinition, records: &[SettingRecord]) -> Setting {
     let record = records.iter().find(|record| record.name == definition.name);
     let given = record.and_then(|record| check(definition, &record.value).ok());
     let protected_by = record.and_then(|record| record.protected_by.clone());
@@ -31,7 +31,10 @@ fn setting_view(definition: &Definition, records: &[SettingRecord]) -> Setting {
     }
 }
 
-fn with_revision(definition: &Definition, records: &[SettingRecord]) -> (HeaderMap, Json<Setting>) {
+fn with_revision(
+    definition: &SettingDefinition,
+    records: &[SettingRecord],
+) -> (HeaderMap, Json<Setting>) {
     let record = records.iter().find(|record| record.name == definition.name);
     let revision = record.map_or(0, SettingRecord::revision);
     (etag(revision), Json(setting_view(definition, records)))

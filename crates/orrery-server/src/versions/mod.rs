@@ -31,7 +31,7 @@ use parse::parse_upload;
 
 use partial_update::{Base, Change};
 
-pub(crate) use validate::content_hash;
+pub use validate::content_hash;
 
 /// Maximum length of the name of a project.
 const PROJECT_MAX: usize = 255;
@@ -58,14 +58,14 @@ pub(crate) enum ReleaseOperation {
 }
 
 /// Result of storing a version.
-pub(crate) struct StoredVersion {
-    pub(crate) put: PutOutcome,
+pub struct StoredVersion {
+    pub put: PutOutcome,
     /// Request that was created with the version.
-    pub(crate) asked: Option<RequestRecord>,
+    pub asked: Option<RequestRecord>,
     /// Removals by the version, if they were requested.
-    pub(crate) removal: Option<Removal>,
+    pub removal: Option<Removal>,
     /// Project that the environment was bound to before.
-    pub(crate) rebound_from: Option<String>,
+    pub rebound_from: Option<String>,
 }
 
 /// Stores a version. `auto_release` is the default for the release.
@@ -619,7 +619,7 @@ fn keep_unknowns(
 }
 
 /// Returns a stored version.
-pub(crate) fn version_info(
+pub fn version_info(
     store: &Store,
     environment: EnvironmentKey,
     number: VersionNumber,

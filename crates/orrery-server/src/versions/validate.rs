@@ -29,6 +29,6 @@ pub(super) fn check_sets(upload: &VersionUpload) -> Result<(), ServerError> {
 }
 
 /// Parses the SHA-1 of a file.
-pub(crate) fn content_hash(text: &str) -> Option<ContentHash> {
+pub fn content_hash(text: &str) -> Option<ContentHash> {
     ContentHash::from_hex(text)
 }

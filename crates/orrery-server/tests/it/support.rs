@@ -1,17 +1,17 @@
 //! Test support: an empty server on a free port, and a client logged in as its administrator.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::{OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use orrery_model::SecretText;
-use orrery_server::{
-    BootstrapState, RouteAccess, Server, ServerSettings, ServerState, inmanta_api,
-    prepare_first_account, routes,
-};
+use orrery_server::{BootstrapState, Server, ServerSettings, ServerState, prepare_first_account};
 use orrery_store::Store;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+
+use crate::further_apis;
 
 pub(crate) const ADMIN_PASSWORD: &str = "Correct-horse-1";
 
@@ -51,7 +51,7 @@ impl Served {
                 let app = ServerState::new(store, settings);
                 let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
                 let server = Server::bind(app.clone(), loopback).await.unwrap();
-                let server = server.with_api(inmanta_api());
+                let server = further_apis().into_iter().fold(server, Server::with_api);
                 tell.send((app, server.address().unwrap())).unwrap();
                 server.run(until).await.unwrap();
             });
@@ -224,7 +224,8 @@ fn agent() -> &'static ureq::Agent {
     })
 }
 
-/// Routes of all APIs of the server under test.
-pub(crate) fn all_routes() -> impl Iterator<Item = RouteAccess> {
-    routes().chain(inmanta_api().routes())
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(bytes).unwrap();
+    packer.finish().unwrap()
 }

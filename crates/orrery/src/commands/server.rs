@@ -11,11 +11,12 @@ use std::time::Duration;
 use orrery_base::byte_size;
 use orrery_executor::WorkerLimits;
 use orrery_handlers::clock::now;
+use orrery_inmanta_api::inmanta_api;
 use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
     ContentLimits, GatewayError, GatewayOptions, Isolation, ProcessOptions, ProcessRole,
-    ServerSettings, ServerState, Tls, inmanta_api, start_gateway,
+    ServerSettings, ServerState, Tls, start_gateway,
 };
 use orrery_store::{Holder, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};

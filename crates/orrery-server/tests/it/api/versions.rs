@@ -1,9 +1,9 @@
 //! Versions: upload, comparison, release, roll-back, deletion.
 
-use std::io::Write as _;
-
 use orrery_model::OutcomeStatus;
 use serde_json::{Value, json};
+
+use crate::support::gzip;
 
 use super::{World, id_of, ids, on_both, path_of, refused, resource};
 
@@ -285,12 +285,6 @@ fn deleting_versions_and_recording_results_do_not_block_each_other(world: World)
     let left = world.get("/versions").good();
     assert_eq!(left["items"].as_array().unwrap().len(), 1);
     assert_eq!(world.store().check().unwrap(), Vec::<String>::new());
-}
-
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packer.write_all(bytes).unwrap();
-    packer.finish().unwrap()
 }
 
 fn compressed_uploads_are_decompressed_within_limits(world: World) {
