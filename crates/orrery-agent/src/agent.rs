@@ -216,6 +216,7 @@ impl AgentProcess {
             boot: self.boot,
             running: self.runner.active_commands(),
             machine: Machine::current(),
+            types: Vec::new(),
         }
     }
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orrery_model::{
-    Change, Fact, LogLevel, LogLine, OutcomeStatus, ResourceFlags, ResourceId, SecretText,
-    VersionNumber,
+    Change, Fact, LogLevel, LogLine, OfferedType, OutcomeStatus, ResourceFlags, ResourceId,
+    SecretText, VersionNumber,
 };
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -91,6 +91,9 @@ pub struct Hello {
     /// Commands that are queued or running.
     pub running: Vec<Uuid>,
     pub machine: Machine,
+    /// Resource types of its own, beside those that the server declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<OfferedType>,
 }
 
 /// Description of the agent's machine, for people.

@@ -1,5 +1,7 @@
 //! Remote agents: processes on other machines that run handlers there.
 
+use std::collections::BTreeMap;
+
 use orrery_model::SecretText;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -30,6 +32,9 @@ pub struct RemoteAgent {
     pub machine: serde_json::Value,
     /// Version of its program; empty before its first session.
     pub program_version: String,
+    /// Resource types of its own that it offers.
+    #[serde(default)]
+    pub types: Vec<OfferedResourceType>,
     pub joined: Time,
     /// Start time of its newest session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,6 +55,19 @@ pub struct RemoteAgent {
     /// Available actions.
     #[serde(default)]
     pub actions: Actions,
+}
+
+/// A resource type that a remote agent offers by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OfferedResourceType {
+    /// Full name of the entity, such as `notes::Note`.
+    pub entity: String,
+    /// Path from an instance to the name of its agent.
+    pub agent: String,
+    /// Attribute that identifies a resource on its agent.
+    pub id_attribute: String,
+    /// Types of the attributes, by name.
+    pub attributes: BTreeMap<String, String>,
 }
 
 /// An invitation to create.

@@ -24,6 +24,13 @@ macro_rules! files {
 pub fn builtin_modules() -> &'static [BuiltinModule] {
     const MODULES: &[BuiltinModule] = &[
         BuiltinModule {
+            name: "agents",
+            version: "0.1.0",
+            yields_to_installed: true,
+            oldest_major: 0,
+            files: files!("agents": "module.yml", "model/_init.cf"),
+        },
+        BuiltinModule {
             name: "cron",
             version: "1.0.13",
             yields_to_installed: true,

@@ -68,9 +68,11 @@ fn run_at_site(
     is_unknown: bool,
 ) -> RunOutcome {
     let resource = &run.resource;
-    let Some(handler) = registry.handler(resource.id.entity()) else {
+    // A remote agent may offer types that are unknown here.
+    let handler = registry.handler(resource.id.entity());
+    if handler.is_none() && matches!(agent.site, Ok(ExecutionSite::Local(_))) {
         return no_handler_outcome(resource.id.entity()).into();
-    };
+    }
     if let Some((level, cause, bad)) = &run.skip {
         let text = cause.as_str().to_owned();
         let mut outcome = outcome_without_run(OutcomeStatus::SkippedForDependency, *level, text);
@@ -89,7 +91,7 @@ fn run_at_site(
     };
     let must_not_repeat = run.kind == RunKind::Deploy
         && !resource.flags.report_only
-        && handler.must_not_repeat(&resource.attributes);
+        && handler.is_some_and(|handler| handler.must_not_repeat(&resource.attributes));
     let announced = Cell::new(false);
     let announce = || {
         record_change_start(run, shared, &announced)?;
@@ -120,13 +122,22 @@ fn run_at_site(
         clock: &now,
         log_level: shared.log_level,
     };
-    let mut run_outcome = match site {
-        ExecutionSite::Local(target) => handler_run.run(&**handler, &**target, &context),
-        ExecutionSite::Outward(target) if registry.acts_on_machine(resource.id.entity()) => {
+    let mut run_outcome = match (site, handler) {
+        (ExecutionSite::Remote(remote), _) => {
+            handler_run.run_remotely(registry, &**remote, &context)
+        }
+        (ExecutionSite::Outward(target), handler)
+            if handler.is_none() || registry.acts_on_machine(resource.id.entity()) =>
+        {
             return no_machine_outcome(target).into();
         }
-        ExecutionSite::Outward(target) => handler_run.run(&**handler, &**target, &context),
-        ExecutionSite::Remote(remote) => handler_run.run_remotely(registry, &**remote, &context),
+        (_, None) => return no_handler_outcome(resource.id.entity()).into(),
+        (ExecutionSite::Local(target), Some(handler)) => {
+            handler_run.run(&**handler, &**target, &context)
+        }
+        (ExecutionSite::Outward(target), Some(handler)) => {
+            handler_run.run(&**handler, &**target, &context)
+        }
     };
     // A repeated run may have no change left to announce, and a result may be lost entirely.
     run_outcome.announced |= announced.get();

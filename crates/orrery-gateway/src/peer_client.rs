@@ -399,6 +399,7 @@ mod tests {
             boot: orrery_model::Id::from_bytes([1; 16]),
             version: "",
             facts: &facts,
+            offered: &[],
         };
         store.remote_agents().open_session(AGENT.into(), &new, now).unwrap().unwrap();
         AGENT

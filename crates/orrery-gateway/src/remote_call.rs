@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use orrery_agent::protocol::{Command, CommandResult, MESSAGE_MAX, RejectionCode, ToAgent};
 use orrery_base::clock::monotonic;
 use orrery_handlers::run::{Remote, RemoteCommand, RemoteError, RunOutcome};
-use orrery_model::{LogLevel, LogLine, OutcomeStatus};
+use orrery_model::{LogLevel, LogLine, OfferedType, OutcomeStatus};
 use orrery_roles::services::Services;
 use orrery_store::{AgentSession, StoreError};
 use uuid::Uuid;
@@ -50,6 +50,8 @@ pub struct RemoteSite {
     name: String,
     agent: Uuid,
     environment: Uuid,
+    /// Resource types that the agent offers by itself.
+    offered: Vec<OfferedType>,
     /// Counter of the engine's commands.
     sent: Arc<AtomicU64>,
 }
@@ -61,11 +63,21 @@ impl RemoteSite {
         (name, agent): (String, Uuid),
         sent: Arc<AtomicU64>,
     ) -> Self {
-        RemoteSite { access, name, agent, environment, sent }
+        RemoteSite { access, name, agent, environment, offered: Vec::new(), sent }
+    }
+
+    /// Adds the resource types that the agent offers by itself.
+    #[must_use]
+    pub fn offering(self, offered: Vec<OfferedType>) -> Self {
+        RemoteSite { offered, ..self }
     }
 }
 
 impl Remote for RemoteSite {
+    fn offered_types(&self) -> &[OfferedType] {
+        &self.offered
+    }
+
     fn run(&self, remote_command: &RemoteCommand<'_>) -> Result<RunOutcome, RemoteError> {
         let seq = self.sent.fetch_add(1, Ordering::Relaxed);
         let command = Command::new(remote_command, Uuid::new_v4(), self.environment, seq);
@@ -262,6 +274,9 @@ impl RemoteCall<'_> {
             CallReply::Answer(answer) => Some(Ok(*answer)),
             CallReply::Rejected { code: RejectionCode::Fenced, .. } => {
                 Some(Err(RemoteError::Fenced))
+            }
+            CallReply::Rejected { code: RejectionCode::UnknownType, reason } => {
+                Some(Err(RemoteError::Unsupported { reason }))
             }
             CallReply::Rejected { reason, .. } => Some(Err(RemoteError::Rejected { reason })),
             CallReply::Busy => {

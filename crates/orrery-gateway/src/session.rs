@@ -29,6 +29,8 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(9);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of the hello message.
 const HELLO_MAX: usize = 64 * 1024;
+/// Maximum number of resource types that an agent offers by itself.
+const TYPES_MAX: usize = 256;
 /// Retry delay for recording the end of a session.
 const RECORD_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Size above which a message is parsed on a blocking thread.
@@ -148,6 +150,13 @@ async fn open_session(
         );
         return refused(RefusalCode::Protocol, reason);
     }
+    if hello.types.len() > TYPES_MAX {
+        let reason = format!("an agent offers at most {TYPES_MAX} types of its own");
+        return refused(RefusalCode::Unreadable, reason);
+    }
+    if let Some(error) = hello.types.iter().find_map(|offered| offered.check().err()) {
+        return refused(RefusalCode::Unreadable, error.to_string());
+    }
     let id = agent.uuid.uuid();
     let Some(opened) = record_session(gateway, id, hello).await? else { return Err(revoked().1) };
     if opened.from_another_process {
@@ -177,6 +186,7 @@ async fn record_session(
             boot: hello.boot.into(),
             version: &version,
             facts: &facts,
+            offered: &hello.types,
         };
         store.remote_agents().open_session(id.into(), &new, now)
     });

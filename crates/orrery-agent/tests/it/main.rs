@@ -7,5 +7,6 @@ mod commands;
 mod gateway;
 mod policy;
 mod protocol_page;
+mod python_agent;
 mod runner;
 mod sessions;

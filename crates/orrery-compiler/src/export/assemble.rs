@@ -18,6 +18,7 @@ use super::code::{
 };
 use super::draft::{DraftOutcome, Drafter};
 use super::edges::Edges;
+use super::model_types::ModelType;
 use super::plan::Plans;
 use super::problem::{Edge, ExportProblem, Subject};
 use super::{ExportResult, ExportWarning, UnknownAttribute, sort_by_id};
@@ -90,6 +91,15 @@ impl<'m, 'd> Assembly<'m, 'd> {
             problems: Vec::new(),
             warnings: Vec::new(),
             unmanaged: 0,
+        }
+    }
+
+    /// Warns of declarations in the model for entities that it does not have.
+    pub(super) fn warn_of_unknown_types(&mut self, own: &[ModelType]) {
+        for unknown in own.iter().filter(|own| !own.is_known) {
+            let entity = unknown.declaration.entity.as_ref().into();
+            let source = self.drafter.location(unknown.instance).source;
+            self.warnings.push(ExportWarning::UnknownDeclaredEntity { entity, source });
         }
     }
 

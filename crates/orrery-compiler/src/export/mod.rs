@@ -12,6 +12,7 @@ mod code;
 mod draft;
 mod edges;
 mod json;
+mod model_types;
 mod paths;
 mod plan;
 mod problem;
@@ -39,6 +40,7 @@ use crate::value::{InstanceId, Value};
 use assemble::Assembly;
 use code::ComputeOutcomes;
 use edges::Edges;
+use model_types::{ModelType, model_types};
 
 /// Result of an export.
 #[derive(Debug, Default)]
@@ -127,12 +129,23 @@ pub fn export<'d>(
     declarations: impl IntoIterator<Item = &'d ResourceType>,
     inventory: &Inventory,
 ) -> ExportResult {
-    let mut assembly = Assembly::new(model, sources, declarations, &[]);
+    let own = model_types(model);
+    let mut assembly = Assembly::new(model, sources, with_native(&own, declarations), &[]);
+    assembly.warn_of_unknown_types(&own);
     assembly.draft_all(ComputeOutcomes::default());
     assembly.assign_sets();
     assembly.leave_out_collisions(inventory);
     assembly.connect();
     assembly.complete()
+}
+
+/// Adds the native declarations, which take precedence, to those of the model.
+fn with_native<'o, 'd: 'o>(
+    own: &'o [ModelType],
+    native: impl IntoIterator<Item = &'d ResourceType>,
+) -> Vec<&'o ResourceType> {
+    let native = native.into_iter().map(|native| -> &'o ResourceType { native });
+    own.iter().map(|own| &own.declaration).chain(native).collect()
 }
 
 /// The same with module code. Its classes take precedence over declarations for the same
@@ -150,8 +163,9 @@ pub fn export_with<'d>(
 ) -> Result<ExportResult, ModuleCodeError> {
     let classes = code.classes().to_vec();
     let view = FinalView { model, sources };
-    let declarations: Vec<&ResourceType> = declarations.into_iter().collect();
-    let mut assembly = Assembly::new(model, sources, declarations, &classes);
+    let own = model_types(model);
+    let mut assembly = Assembly::new(model, sources, with_native(&own, declarations), &classes);
+    assembly.warn_of_unknown_types(&own);
     let answers = assembly.compute_fields(code, &view)?;
     assembly.draft_all(answers);
     assembly.assign_sets();

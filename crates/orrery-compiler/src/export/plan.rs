@@ -319,6 +319,11 @@ fn computes(class: &ResourceClass, field: &str) -> bool {
     class.computed.iter().any(|computed| computed == field)
 }
 
+/// True for attributes that every resource has, and those that are not part of its intent.
+pub(super) fn is_metadata(name: &str) -> bool {
+    RESERVED.contains(&name) || FLAGS.iter().any(|(flag, _)| *flag == name)
+}
+
 pub(super) fn entity_of(program: &Program, name: &str) -> Option<EntityId> {
     match program.find_definition(name) {
         Some(Definition::Entity(entity)) => Some(entity),

@@ -16,6 +16,8 @@ pub enum ExportWarning {
         /// Location of the first one.
         source: Source,
     },
+    /// The model declares a resource type for an entity that it does not have.
+    UnknownDeclaredEntity { entity: Arc<str>, source: Source },
     /// The model's entity lacks an attribute that is declared for its resources.
     FieldAbsent { entity: Arc<str>, field: String },
     /// The id or agent is unknown, so it is not part of the version.
@@ -35,6 +37,7 @@ impl ExportWarning {
     pub fn source(&self) -> Option<&Source> {
         match self {
             ExportWarning::NoHandler { source, .. }
+            | ExportWarning::UnknownDeclaredEntity { source, .. }
             | ExportWarning::Unidentified { source, .. }
             | ExportWarning::SetMemberAbsent { source, .. }
             | ExportWarning::UnknownSet { source } => Some(source),
@@ -53,6 +56,12 @@ impl fmt::Display for ExportWarning {
             }
             ExportWarning::NoHandler { entity, count, .. } => {
                 write!(f, "no handler for entity {entity}: its {count} instances are not deployed")
+            }
+            ExportWarning::UnknownDeclaredEntity { entity, .. } => {
+                write!(
+                    f,
+                    "agents::ResourceType names {entity}, which is not an entity of the model"
+                )
             }
             ExportWarning::FieldAbsent { entity, field } => {
                 write!(f, "{entity} has no attribute `{field}`, which its handler can use")

@@ -59,6 +59,46 @@ m::Device(name="no resource at all")
     assert!(exported.warnings[0].source().is_some());
 }
 
+#[test]
+fn a_model_declares_the_types_of_remote_agents() {
+    let model = r#"
+import agents
+entity Note extends std::PurgeableResource:
+    string agent
+    string title
+    string text = "empty"
+    int? size = null
+end
+implement Note using std::none
+agents::ResourceType(name="__config__::Note", agent="agent", id_attribute="title")
+agents::ResourceType(name="__config__::Nothing", agent="agent", id_attribute="title")
+first = Note(agent="web1", title="a", send_event=true)
+Note(agent="web1", title="b", text="two", requires=first)
+"#;
+    let exported = exported_as(model, &[]);
+    assert_eq!(
+        exported.ids(),
+        ["__config__::Note[web1,title=a]", "__config__::Note[web1,title=b]"]
+    );
+    let attributes: serde_json::Value =
+        serde_json::from_str(exported.resources[0].attributes.as_str()).unwrap();
+    let expected = serde_json::json!({
+        "agent": "web1", "title": "a", "text": "empty", "size": null, "purged": false,
+        "purge_on_delete": false, "send_event": true, "receive_events": true, "report_only": false,
+    });
+    assert_eq!(attributes, expected);
+    assert_eq!(exported.resources[1].requires, [exported.resources[0].id.clone()]);
+    assert_eq!(
+        exported.warning_texts(),
+        ["agents::ResourceType names __config__::Nothing, which is not an entity of the model"]
+    );
+    assert!(exported.warnings[0].source().is_some());
+    // A native declaration is stronger.
+    let native = [ResourceType::new("__config__::Note", "agent", "text", &[])];
+    let ids = exported_as(model, &native);
+    assert_eq!(ids.ids(), ["__config__::Note[web1,text=empty]", "__config__::Note[web1,text=two]"]);
+}
+
 fn id_type(kind: &str) -> (String, [ResourceType; 1]) {
     let model = format!(
         "entity T extends std::Resource:\n    {kind} id\nend\nimplement T using std::none\n\

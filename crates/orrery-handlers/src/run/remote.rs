@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use orrery_model::{LogLevel, Outcome, OutcomeStatus, Resource, SecretText, Timestamp};
+use orrery_model::{
+    LogLevel, OfferedType, Outcome, OutcomeStatus, Resource, SecretText, Timestamp,
+};
 
 use super::secret_refs::{self, Redactor};
 use super::{HandlerRun, RunContext, RunOutcome, outcome_without_run};
@@ -25,6 +27,11 @@ pub trait Remote: Send + Sync {
     /// # Errors
     /// If it was not executed, or if that is unknown.
     fn run(&self, command: &RemoteCommand<'_>) -> Result<RunOutcome, RemoteError>;
+
+    /// Resource types that the agent offers by itself.
+    fn offered_types(&self) -> &[OfferedType] {
+        &[]
+    }
 }
 
 /// A run with all its inputs, so the remote agent needs no further request.
@@ -60,6 +67,9 @@ pub enum RemoteError {
     /// Nothing was done.
     #[error("rejected by the remote agent: {reason}")]
     Rejected { reason: String },
+    /// The agent has no handler for the resource. Nothing was done.
+    #[error("rejected by the remote agent: {reason}")]
+    Unsupported { reason: String },
     /// The run was cancelled, and ended without a result.
     #[error("the run was cancelled")]
     Cancelled,
@@ -81,7 +91,9 @@ fn not_connected(agent: &str, last_seen: Option<Timestamp>) -> String {
 impl RemoteError {
     fn status(&self) -> OutcomeStatus {
         match self {
-            RemoteError::NotConnected { .. } => OutcomeStatus::Unavailable,
+            RemoteError::NotConnected { .. } | RemoteError::Unsupported { .. } => {
+                OutcomeStatus::Unavailable
+            }
             RemoteError::Busy { .. } | RemoteError::Cancelled => OutcomeStatus::Skipped,
             RemoteError::Fenced | RemoteError::Rejected { .. } | RemoteError::Unknown { .. } => {
                 OutcomeStatus::Failed
@@ -105,7 +117,7 @@ impl HandlerRun<'_> {
         remote: &dyn Remote,
         context: &RunContext<'_>,
     ) -> RunOutcome {
-        let (command, redactor) = match build_command(self, registry, context) {
+        let (command, redactor) = match build_command(self, registry, remote, context) {
             Ok(command) => command,
             Err(outcome) => return outcome.into(),
         };
@@ -128,25 +140,21 @@ impl HandlerRun<'_> {
 fn build_command<'a>(
     run: HandlerRun<'a>,
     registry: &Registry,
+    remote: &dyn Remote,
     context: &RunContext<'_>,
 ) -> Result<(RemoteCommand<'a>, Option<Redactor>), Outcome> {
     let resource = run.resource;
-    let entity = resource.id.entity();
-    // Handlers in module code have no declaration here.
-    let native = registry.declaration(entity).and(registry.handler(entity));
-    let handler = native.ok_or_else(|| {
-        let text = format!(
-            "{entity} has a Python handler, and remote agents run only native handlers; assign the resource to an agent that is not remote"
-        );
-        outcome_without_run(OutcomeStatus::Unavailable, LogLevel::Error, text)
-    })?;
     let failed = |text: String| outcome_without_run(OutcomeStatus::Failed, LogLevel::Error, text);
+    let handler = native_handler(resource, registry, remote)?;
     let stored = secret_refs::stored_secrets(&resource.attributes, context.secrets)
         .map_err(|error| failed(error.to_string()))?;
     let (secrets, redactor) =
         stored.map_or_else(Default::default, |stored| (stored.secrets, Some(stored.redactor)));
-    let contents = contents(resource, &**handler, context.contents)
-        .map_err(|error| failed(error.to_string()))?;
+    let contents = match handler {
+        Some(handler) => contents(resource, handler, context.contents)
+            .map_err(|error| failed(error.to_string()))?,
+        None => BTreeMap::new(),
+    };
     let size: usize = contents.values().map(|content| content.len()).sum();
     if size > CONTENTS_MAX {
         return Err(failed(format!(
@@ -155,6 +163,46 @@ fn build_command<'a>(
     }
     let log_level = context.log_level;
     Ok((RemoteCommand { run, contents, secrets, log_level }, redactor))
+}
+
+/// Returns the native handler of a resource; `None` if only its agent has one. Fails with the
+/// outcome of a resource that its agent cannot handle.
+fn native_handler<'r>(
+    resource: &Resource,
+    registry: &'r Registry,
+    remote: &dyn Remote,
+) -> Result<Option<&'r dyn Handler>, Outcome> {
+    let entity = resource.id.entity();
+    let refuse = |status, text: String| Err(outcome_without_run(status, LogLevel::Error, text));
+    // Handlers in module code have no declaration here.
+    let hosted = registry.handler(entity);
+    let native = registry.declaration(entity).and(hosted).map(|handler| &**handler);
+    let offered = remote.offered_types();
+    if let Some(offered) = offered.iter().find(|offered| offered.entity == entity) {
+        return match offered.check_resource(&resource.id, &resource.attributes) {
+            Ok(()) => Ok(native),
+            Err(error) => refuse(OutcomeStatus::Failed, error.to_string()),
+        };
+    }
+    if native.is_some() {
+        return Ok(native);
+    }
+    if hosted.is_some() {
+        let text = format!(
+            "{entity} has a Python handler, and remote agents run only native handlers; assign the resource to an agent that is not remote"
+        );
+        return refuse(OutcomeStatus::Unavailable, text);
+    }
+    let agent = resource.id.agent();
+    let names: Vec<&str> = offered.iter().map(|offered| &*offered.entity).collect();
+    let offers = match &*names {
+        [] => "it offers no types of its own".to_owned(),
+        names => format!("it offers {}", names.join(", ")),
+    };
+    let text = format!(
+        "there is no handler for {entity}: the remote agent {agent} does not offer it; {offers}"
+    );
+    refuse(OutcomeStatus::Unavailable, text)
 }
 
 /// Collects the contents that a run may need. A missing content is not an error: the run may not

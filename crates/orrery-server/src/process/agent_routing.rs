@@ -149,7 +149,8 @@ fn diff_served(
         if then.is_none_or(|then| then.agent != now.agent) {
             changes.moved.insert(name.clone());
         }
-        changes.changed |= then.is_some_and(|then| then.revoked != now.revoked);
+        changes.changed |=
+            then.is_some_and(|then| then.revoked != now.revoked || then.offered != now.offered);
         let is_new = then.is_none_or(|then| then.session != now.session || then.gateway.is_none());
         if now.gateway.is_some() && is_new {
             changes.reachable.insert(name.clone());
@@ -169,7 +170,8 @@ impl TargetResolver for AgentRouter {
                 let identity = (agent.to_owned(), served.agent.uuid());
                 let sent = Arc::clone(&self.sent);
                 let site =
-                    RemoteSite::new(self.app.agent_access(), self.environment, identity, sent);
+                    RemoteSite::new(self.app.agent_access(), self.environment, identity, sent)
+                        .offering(served.offered.clone());
                 Ok(ExecutionSite::Remote(Arc::new(site)))
             }
             (Placement::Revoked, _) => {
@@ -197,6 +199,7 @@ mod tests {
             session,
             gateway: connected.then_some(orrery_model::Id::from_bytes([9; 16])),
             seen: None,
+            offered: Vec::new(),
         };
         (name.to_owned(), one)
     }

@@ -4,10 +4,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{
-    Actions, Invitation, NewInvitation, Page, Problem, RemoteAgent, RemoteAgentStatus,
-    Transitioning,
+    Actions, Invitation, NewInvitation, OfferedResourceType, Page, Problem, RemoteAgent,
+    RemoteAgentStatus, Transitioning,
 };
-use orrery_model::Timestamp;
+use orrery_model::{OfferedType, Timestamp};
 use orrery_store::{EnvironmentRecord, RemoteAgentRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -54,6 +54,7 @@ fn remote_agent_view(
         status,
         machine: record.facts,
         program_version: record.version,
+        types: record.offered.into_iter().map(resource_type_view).collect(),
         joined: time(record.joined),
         connected: record.connected.map(time),
         last_seen: record.seen.map(time),
@@ -63,6 +64,11 @@ fn remote_agent_view(
         transitioning_message: message.to_owned(),
         actions,
     }
+}
+
+fn resource_type_view(offered: OfferedType) -> OfferedResourceType {
+    let OfferedType { entity, agent, id_attribute, attributes } = offered;
+    OfferedResourceType { entity, agent, id_attribute, attributes }
 }
 
 /// Filter of the list of remote agents.

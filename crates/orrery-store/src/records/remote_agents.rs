@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use orrery_model::{BootId, GatewayId, RemoteAgentId, RequestId, Timestamp, id_kind};
+use orrery_model::{BootId, GatewayId, OfferedType, RemoteAgentId, RequestId, Timestamp, id_kind};
 
 use crate::records::requests::insert_request;
 use crate::records::{RemoteAgents, Transactions as _, record_change};
@@ -21,6 +21,8 @@ pub struct RemoteAgentRecord {
     pub facts: serde_json::Value,
     /// Version of its program.
     pub version: String,
+    /// Resource types of its own.
+    pub offered: Vec<OfferedType>,
     pub joined: Timestamp,
     pub revoked: Option<Timestamp>,
     /// Number of its newest session; it grows with each.
@@ -52,6 +54,8 @@ pub struct NewAgentSession<'a> {
     pub boot: BootId,
     pub version: &'a str,
     pub facts: &'a serde_json::Value,
+    /// Resource types of its own.
+    pub offered: &'a [OfferedType],
 }
 
 /// A session that was opened.
@@ -72,11 +76,13 @@ pub struct ServedName {
     pub session: i64,
     pub gateway: Option<GatewayId>,
     pub seen: Option<Timestamp>,
+    /// Resource types of its own, in its newest session.
+    pub offered: Vec<OfferedType>,
 }
 
 /// Only a session at a known gateway counts.
 const COLUMNS: &str = "SELECT a.id, a.environment, a.key, a.facts, a.version, a.joined, a.revoked, \
-     a.session, g.id, a.connected, coalesce(g.seen, a.seen) \
+     a.session, g.id, a.connected, coalesce(g.seen, a.seen), a.offered \
      FROM remote_agent a LEFT JOIN gateway g ON g.id = a.gateway";
 
 fn from_row(row: &dyn Row) -> Result<RemoteAgentRecord> {
@@ -94,7 +100,13 @@ fn from_row(row: &dyn Row) -> Result<RemoteAgentRecord> {
         gateway: row.maybe_id(8)?,
         connected: row.maybe_time(9)?,
         seen: row.maybe_time(10)?,
+        offered: offered_types(row, 11)?,
     })
+}
+
+fn offered_types(row: &dyn Row, column: usize) -> Result<Vec<OfferedType>> {
+    let read = serde_json::from_str(&row.string(column)?);
+    read.map_err(|_| StoreError::Unreadable("the types of a remote agent".to_owned()))
 }
 
 pub(crate) fn agent_with_id(
@@ -201,7 +213,7 @@ impl RemoteAgents<'_> {
     /// Database errors.
     pub fn served_names(&self, environment: EnvironmentKey) -> Result<Vec<ServedName>> {
         let select = "SELECT n.name, n.agent, a.revoked, a.session, g.id, \
-             coalesce(g.seen, a.seen) FROM remote_agent_name n \
+             coalesce(g.seen, a.seen), a.offered FROM remote_agent_name n \
              JOIN remote_agent a ON a.id = n.agent LEFT JOIN gateway g ON g.id = a.gateway \
              WHERE n.environment = ?1 ORDER BY n.name";
         self.query(|sql| {
@@ -213,6 +225,7 @@ impl RemoteAgents<'_> {
                     session: row.int(3)?,
                     gateway: row.maybe_id(4)?,
                     seen: row.maybe_time(5)?,
+                    offered: offered_types(row, 6)?,
                 })
             })
         })
@@ -273,6 +286,7 @@ impl RemoteAgents<'_> {
         now: Timestamp,
     ) -> Result<Option<OpenedSession>> {
         let facts = new.facts.to_string();
+        let offered = serde_json::json!(new.offered).to_string();
         self.transact(|sql| {
             let gateway = "SELECT 1 FROM gateway WHERE id = ?1";
             if sql.first(gateway, values![new.gateway], |row| row.int(0))?.is_none() {
@@ -290,9 +304,9 @@ impl RemoteAgents<'_> {
             })?;
             let Some((environment, gateway, boot)) = before else { return Ok(None) };
             let update = "UPDATE remote_agent SET session = session + 1, gateway = ?2, boot = ?3, \
-                 version = ?4, facts = ?5, connected = ?6, seen = ?6 \
+                 version = ?4, facts = ?5, connected = ?6, seen = ?6, offered = ?7 \
                  WHERE id = ?1 RETURNING session";
-            let values = values![uuid, new.gateway, new.boot, new.version, &facts, now];
+            let values = values![uuid, new.gateway, new.boot, new.version, &facts, now, &offered];
             let number = sql.first(update, values, |row| row.int(0))?;
             let number = number.ok_or_else(|| unknown_agent(uuid))?;
             record_change(sql, Some(environment), "remote_agent", &uuid.to_string(), now)?;

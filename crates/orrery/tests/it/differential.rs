@@ -49,6 +49,7 @@ mod machines;
 mod messages;
 mod models;
 mod module_updates;
+mod offered_types;
 mod own_machine;
 mod pages;
 mod plans;
@@ -135,6 +136,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(secrets::trials());
     trials.extend(hosts::trials());
     trials.extend(remote_agents::trials());
+    trials.extend(offered_types::trials());
     trials.extend(adopted::trials());
     trials.extend(pruning::trials());
     trials.extend(resource_examples::trials());

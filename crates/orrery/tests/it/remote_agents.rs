@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A process that ends with this value.
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
     fn pid(&self) -> u32 {
@@ -66,12 +66,17 @@ fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
 }
 
 /// Runs the command line against a server.
-fn orrery(server: &Server, environment: &str, arguments: &[&str]) -> Result<Value> {
+pub(crate) fn orrery(server: &Server, environment: &str, arguments: &[&str]) -> Result<Value> {
     ask(server, environment, arguments, &[0])
 }
 
 /// The same with several allowed exit codes.
-fn ask(server: &Server, environment: &str, arguments: &[&str], codes: &[i32]) -> Result<Value> {
+pub(crate) fn ask(
+    server: &Server,
+    environment: &str,
+    arguments: &[&str],
+    codes: &[i32],
+) -> Result<Value> {
     let done = Command::new(BINARY)
         .args(arguments)
         .arg("--json")
@@ -127,11 +132,11 @@ fn command(line: &str, creates: &Path) -> Value {
     })
 }
 
-struct Scene {
-    world: World,
+pub(crate) struct Scene {
+    pub(crate) world: World,
     options: [String; 2],
     _port: Port,
-    machine: PathBuf,
+    pub(crate) machine: PathBuf,
     state: PathBuf,
     /// API path of the environment.
     environment: String,
@@ -142,20 +147,20 @@ impl Scene {
         self.world.start_with(&[&self.options[0], &self.options[1]])
     }
 
-    fn put(&self, server: &Server, resources: &[Value]) -> Result<()> {
+    pub(crate) fn put(&self, server: &Server, resources: &[Value]) -> Result<()> {
         let body = json!({"resources": resources});
         self.world.create(server, &format!("{}/versions", self.environment), &body)?;
         Ok(())
     }
 
-    fn get(&self, server: &Server, rest: &str) -> Result<Value> {
+    pub(crate) fn get(&self, server: &Server, rest: &str) -> Result<Value> {
         let path = format!("{}{rest}", self.environment);
         let (status, answer) = self.world.call_with(server, "GET", &path, None, "")?;
         ensure!(status == 200, "{path}: {status} {answer}");
         Ok(answer)
     }
 
-    fn until_all(&self, server: &Server, status: &str, count: u64) -> Result<()> {
+    pub(crate) fn until_all(&self, server: &Server, status: &str, count: u64) -> Result<()> {
         until(&format!("{count} {status}"), || {
             let counts = self.get(server, "/resource-counts")?;
             Ok(counts["by_status"][status].as_u64() == Some(count))
@@ -164,7 +169,7 @@ impl Scene {
     }
 
     /// Logs of all resources, for the diagnosis of a failure.
-    fn logs(&self, server: &Server) -> Result<String> {
+    pub(crate) fn logs(&self, server: &Server) -> Result<String> {
         let mut said = String::new();
         let list = self.get(server, "/resources")?;
         for one in list["items"].as_array().into_iter().flatten() {
@@ -176,7 +181,7 @@ impl Scene {
         Ok(said)
     }
 
-    fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         self.environment.rsplit('/').next().unwrap_or_default()
     }
 
@@ -205,7 +210,7 @@ impl Port {
     }
 }
 
-fn scene(postgres: bool) -> Result<(Scene, Server)> {
+pub(crate) fn scene(postgres: bool) -> Result<(Scene, Server)> {
     let world = World::new(postgres)?;
     let port = Port::reserve()?;
     let options = port.options();

@@ -390,6 +390,7 @@ fn a_server_that_was_killed_and_started_again_does_not_dial_itself() {
         boot: orrery_model::Id::from_bytes([7; 16]),
         version: "test",
         facts: &facts,
+        offered: &[],
     };
     store.remote_agents().open_session(machine.agent.into(), &session, now).unwrap();
     working.put("1");
@@ -489,6 +490,7 @@ fn a_session_that_exists_only_in_the_store_does_not_block_a_run() {
         boot: orrery_model::Id::from_bytes([7; 16]),
         version: "test",
         facts: &facts,
+        offered: &[],
     };
     let now = world.served.app.now();
     store.remote_agents().open_session(machine.agent.into(), &new, now).unwrap().unwrap();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use orrery_agent::protocol::{FromAgent, Hello, RefusalCode, ToAgent};
+use orrery_model::OfferedType;
 use orrery_store::GatewayHeartbeat;
 use serde_json::json;
 use uuid::Uuid;
@@ -68,13 +69,25 @@ fn a_session_begins_with_hello_in_the_right_protocol() {
     let program_version = "x".repeat(100_000);
     session.send(&FromAgent::Hello(Hello { program_version, ..hello.clone() }));
     assert_eq!(refusal(&mut session), RefusalCode::Unreadable, "it is much too long");
+    let mut session = machine.dial(&world.address).unwrap();
+    let mut offered = OfferedType {
+        entity: "notes::Note".to_owned(),
+        agent: "host.name".to_owned(),
+        id_attribute: "title".to_owned(),
+        attributes: [("title".to_owned(), "text".to_owned())].into(),
+    };
+    session.send(&FromAgent::Hello(Hello { types: vec![offered.clone()], ..hello.clone() }));
+    assert_eq!(refusal(&mut session), RefusalCode::Unreadable, "there is no type \"text\"");
     assert_eq!(world.remote_agents()[0]["session"], 0);
+    offered.attributes.insert("title".to_owned(), "string".to_owned());
+    let hello = Hello { types: vec![offered.clone()], ..hello };
     let mut session = machine.dial(&world.address).unwrap();
     let program_version = format!("\0v{}", "x".repeat(1000));
     session.send(&FromAgent::Hello(Hello { program_version, ..hello }));
     assert!(matches!(session.receive(), Some(ToAgent::Welcome(_))));
     let version = world.remote_agents()[0]["program_version"].as_str().unwrap().to_owned();
     assert!(version.starts_with("vx") && version.len() == 200, "{version}");
+    assert_eq!(world.remote_agents()[0]["types"], json!([offered]));
 }
 
 #[test]

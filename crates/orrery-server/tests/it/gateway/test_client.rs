@@ -169,6 +169,7 @@ impl Identity {
             boot: self.boot,
             running: Vec::new(),
             machine: Machine { host_name: "web1".to_owned(), ..Machine::default() },
+            types: Vec::new(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orrery_model::{RequestId, Timestamp};
+use orrery_model::{OfferedType, RequestId, Timestamp};
 use orrery_store::{
     EnvironmentKey, GatewayHeartbeat, JoinOutcome, JoiningAgent, NewAgentSession,
     NewInvitationRecord, RemoteAgentRecord, Store, StoreError,
@@ -81,6 +81,16 @@ fn record_heartbeat(store: &Store, id: u8, alive_for: Duration) -> usize {
     store.gateways().record_heartbeat(&gateway, alive_for).unwrap()
 }
 
+/// A type that agents of these tests offer.
+fn note() -> OfferedType {
+    OfferedType {
+        entity: "notes::Note".to_owned(),
+        agent: "agent".to_owned(),
+        id_attribute: "title".to_owned(),
+        attributes: [("title".to_owned(), "string".to_owned())].into(),
+    }
+}
+
 fn open(store: &Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, bool)> {
     record_heartbeat(store, gateway, LONG);
     let facts = json!({"host": "new"});
@@ -89,6 +99,7 @@ fn open(store: &Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, bool)> 
         boot: id_of(boot),
         version: "0.2.0",
         facts: &facts,
+        offered: &[note()],
     };
     let opened = store.remote_agents().open_session(id_of(agent), &new, Timestamp(1_200)).unwrap();
     opened.map(|opened| (opened.number, opened.from_another_process))
@@ -221,6 +232,9 @@ fn the_newest_session_counts(backend: Backend) {
     let agent = store.remote_agents().get(id_of(1)).unwrap();
     assert_eq!((agent.session, agent.gateway), (3, Some(id_of(6))), "an old end changes nothing");
     assert_eq!((agent.version.as_str(), agent.facts), ("0.2.0", json!({"host": "new"})));
+    assert_eq!(agent.offered, [note()]);
+    let environment = store.environments().ensure_default().unwrap();
+    assert_eq!(store.remote_agents().served_names(environment).unwrap()[0].offered, [note()]);
     let seen = store.changes().latest().unwrap();
     store.remote_agents().close_session(id_of(1), 3, Timestamp(1_600)).unwrap();
     let agent = store.remote_agents().get(id_of(1)).unwrap();
@@ -269,7 +283,13 @@ fn sessions_need_a_registered_gateway(backend: Backend) {
     let store = backend.fresh();
     enrolled(&store, 1, &["web1"]);
     let facts = json!({});
-    let new = NewAgentSession { gateway: id_of(5), boot: id_of(1), version: "", facts: &facts };
+    let new = NewAgentSession {
+        gateway: id_of(5),
+        boot: id_of(1),
+        version: "",
+        facts: &facts,
+        offered: &[],
+    };
     let opened = store.remote_agents().open_session(id_of(1), &new, NOW);
     assert!(matches!(opened, Err(StoreError::Conflict(_))), "{opened:?}");
     assert_eq!(store.remote_agents().session(id_of(1)).unwrap().number, 0);
