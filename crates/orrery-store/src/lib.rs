@@ -13,6 +13,7 @@ mod holder;
 mod idempotency;
 mod lock;
 mod migrations;
+mod names;
 mod postgres;
 mod records;
 mod request_kind;

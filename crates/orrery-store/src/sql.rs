@@ -10,6 +10,7 @@ use std::pin::Pin;
 
 use orrery_model::{Id, Timestamp};
 
+use crate::names::NameCache;
 use crate::{EnvironmentKey, Lease, NewChange, Result, StoreError};
 
 /// A parameter of a statement.
@@ -141,6 +142,8 @@ pub(crate) type Work<'a> = dyn FnMut(&mut dyn Sql) -> Result<()> + 'a;
 /// With a single writer, as on SQLite, all kinds of writing transactions are the same, apart from
 /// the mark of an idempotent request.
 pub(crate) trait Database {
+    /// Names that were read from this database.
+    fn names(&self) -> &NameCache;
     /// Runs `work` on one snapshot of the database.
     fn read_transaction(&self, work: &mut Work<'_>) -> Result<()>;
     /// As `read_transaction`, for work of several statements, or with effects outside: it is not

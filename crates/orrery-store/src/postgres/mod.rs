@@ -44,6 +44,7 @@ use self::pool::{Pool, PoolPurpose};
 use self::transaction::Tx;
 use crate::backend::Backend;
 use crate::idempotency;
+use crate::names::NameCache;
 use crate::version_delta::SortedInput;
 use crate::{
     EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PoolStatus, PutOutcome,
@@ -73,6 +74,7 @@ pub(crate) struct PostgresStore {
     growth: Mutex<Growth>,
     /// First statements of reads that turned out to have several.
     multi_statement_reads: Mutex<FxHashSet<Box<str>>>,
+    names: NameCache,
 }
 
 /// Rows that this process wrote.
@@ -118,6 +120,7 @@ impl PostgresStore {
             renewals,
             growth: Mutex::default(),
             multi_statement_reads: Mutex::default(),
+            names: NameCache::default(),
         })
     }
 

@@ -7,6 +7,7 @@ use super::PostgresStore;
 use super::connection::Parameter;
 use super::transaction::Tx;
 use crate::idempotency;
+use crate::names::NameCache;
 use crate::sql::{
     AsyncVisit, AsyncVisitor, ColumnType, Database, Row, RowsStatement, Sql, SqlValue, Work,
 };
@@ -250,6 +251,10 @@ impl Sql for Tx<'_> {
 }
 
 impl Database for PostgresStore {
+    fn names(&self) -> &NameCache {
+        &self.names
+    }
+
     fn read_transaction(&self, work: &mut Work<'_>) -> Result<()> {
         self.read_optimistic(|tx| work(tx))
     }

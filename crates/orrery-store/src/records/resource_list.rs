@@ -5,19 +5,17 @@
 //! page may be shorter than requested, or empty, and still have a cursor.
 
 use orrery_model::{Pattern, ResourceState, Status};
-use rustc_hash::FxHashMap;
 
 use crate::encoding::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
 use crate::records::pending_release::{
     MAY_EXIST_SQL, RemovalStage, has_pending_release_sql, removal_code_sql, with_pending_intent,
 };
+use crate::records::resource_line::{ResourceLine, UnresolvedLine};
 use crate::records::{Resources, Transactions as _};
 use crate::resource_loader::parse_id;
 use crate::rows::ranges;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{
-    EnvironmentKey, ResourceFilter, ResourceKey, ResourceOverview, Result, StoreError, values,
-};
+use crate::{EnvironmentKey, ResourceFilter, Result, values};
 
 /// Names scanned per page.
 const NAMES_SCANNED_MAX: usize = 10_000;
@@ -56,26 +54,27 @@ pub struct ResourceLines {
     pub next: Option<String>,
 }
 
-#[derive(Clone, Debug)]
-pub struct ResourceLine {
-    pub summary: ResourceOverview,
-    /// `None` for the shared set.
-    pub set: Option<String>,
-    /// `None` if it is not removed.
-    pub removal: Option<RemovalStage>,
-}
-
 /// Columns before those of the state. `environment` is an SQL expression.
 pub(super) fn own_columns(environment: &str) -> String {
-    let (has_pending_release, removal) =
-        (has_pending_release_sql(environment), removal_code_sql(environment));
+    let may_exist =
+        format!("CASE WHEN resource.head IS NOT NULL OR {MAY_EXIST_SQL} THEN 1 ELSE 0 END");
+    columns(environment, &may_exist, &removal_code_sql(environment))
+}
+
+/// As `own_columns`, for resources that the newest version has and does not remove.
+pub(super) fn managed_columns(environment: &str) -> String {
+    columns(environment, "1", "0")
+}
+
+fn columns(environment: &str, may_exist: &str, removal: &str) -> String {
+    let has_pending_release = has_pending_release_sql(environment);
     format!(
         "resource.name, resource.id, resource.head, \
          resource.source_file, resource.source_line, resource.source_column, \
          CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
          CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, \
          revision.hash, revision.flags, revision.resource_set, {has_pending_release}, \
-         CASE WHEN resource.head IS NOT NULL OR {MAY_EXIST_SQL} THEN 1 ELSE 0 END, {removal}"
+         {may_exist}, {removal}"
     )
 }
 pub(super) const OWN_COLUMN_COUNT: usize = 14;
@@ -135,37 +134,6 @@ pub(super) fn state_of(row: &dyn Row) -> Result<Option<ResourceState>> {
     Ok(Some(ResourceState { deploying, ..ResourceState::new(hash, undefined) }))
 }
 
-/// Names of sets and files, looked up on first use.
-#[derive(Default)]
-struct NameCache(FxHashMap<(bool, i64), String>);
-
-impl NameCache {
-    fn get(&mut self, sql: &mut dyn Sql, is_file: bool, number: i64) -> Result<String> {
-        if let Some(name) = self.0.get(&(is_file, number)) {
-            return Ok(name.clone());
-        }
-        let select = if is_file {
-            "SELECT path FROM source_file WHERE id = ?1"
-        } else {
-            "SELECT name FROM resource_set WHERE id = ?1"
-        };
-        let name = sql.first(select, values![number], |row| row.string(0))?;
-        let name = name.ok_or_else(|| StoreError::Unreadable(format!("no name for {number}")))?;
-        self.0.insert((is_file, number), name.clone());
-        Ok(name)
-    }
-}
-
-/// A line of the list before its names are resolved.
-pub(super) struct UnresolvedLine {
-    key: i64,
-    name: String,
-    state: ResourceState,
-    source: Option<(i64, i64, i64)>,
-    set: i64,
-    removal: Option<RemovalStage>,
-}
-
 pub(super) fn unresolved_line(
     row: &dyn Row,
     query: &ResourceQuery,
@@ -202,32 +170,6 @@ fn listed_line(
     set: Option<i64>,
 ) -> Result<Option<UnresolvedLine>> {
     if query.removed || row.flag(12)? { unresolved_line(row, query, set) } else { Ok(None) }
-}
-
-pub(super) fn resolve_names(
-    sql: &mut dyn Sql,
-    drafts: Vec<UnresolvedLine>,
-) -> Result<Vec<ResourceLine>> {
-    let mut names = NameCache::default();
-    let mut lines = Vec::with_capacity(drafts.len());
-    for UnresolvedLine { key, name, state, source, set, removal } in drafts {
-        let source = match source {
-            None => None,
-            Some((file, line, column)) => Some(orrery_model::Source {
-                file: names.get(sql, true, file)?.into(),
-                line: u32::try_from(line).unwrap_or(0),
-                column: u32::try_from(column).unwrap_or(0),
-            }),
-        };
-        let set = if set == 0 { None } else { Some(names.get(sql, false, set)?) };
-        let (key, id, status) = (ResourceKey(key), parse_id(&name)?, state.status());
-        lines.push(ResourceLine {
-            summary: ResourceOverview { key, id, status, state, source },
-            set,
-            removal,
-        });
-    }
-    Ok(lines)
 }
 
 /// Condition that selects the few rows that can match, if an index supports it and they are few.
@@ -523,25 +465,23 @@ impl Resources<'_> {
         limit: usize,
     ) -> Result<ResourceLines> {
         let page = (after, limit.max(1));
-        self.query(|sql| {
+        let (lines, next) = self.query(|sql| {
             let set = match &query.set {
                 None => None,
                 Some(name) => {
                     let find = "SELECT id FROM resource_set WHERE environment = ?1 AND name = ?2";
                     let found = sql.first(find, values![environment.0, name], |row| row.int(0))?;
-                    let Some(set) = found else {
-                        return Ok(ResourceLines { lines: Vec::new(), next: None });
-                    };
+                    let Some(set) = found else { return Ok((Vec::new(), None)) };
                     Some(set)
                 }
             };
-            let (drafts, next) = match candidates(sql, environment, query, set)? {
+            match candidates(sql, environment, query, set)? {
                 Some(condition) => {
-                    list_candidates(sql, environment, query, (&condition, set), page)?
+                    list_candidates(sql, environment, query, (&condition, set), page)
                 }
-                None => list_by_scan(sql, environment, query, set, page)?,
-            };
-            Ok(ResourceLines { lines: resolve_names(sql, drafts)?, next })
-        })
+                None => list_by_scan(sql, environment, query, set, page),
+            }
+        })?;
+        Ok(ResourceLines { lines: self.resolve_lines(environment, lines)?, next })
     }
 }

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use orrery_model::{AttributeHash, Status, Timestamp, VersionNumber};
 
 use crate::encoding::{hash_from, pack_keys, unpack_keys, version_number_from};
-use crate::records::resource_list::{
-    ResourceLine, ResourceQuery, resolve_names, select, unresolved_line,
-};
+use crate::records::resource_line::ResourceLine;
+use crate::records::resource_list::{ResourceQuery, select, unresolved_line};
 use crate::records::{Resources, Transactions as _};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, SqlValue};
 use crate::{EnvironmentKey, ResourceKey, ResourceOverview, Result, StoreError, values};
@@ -36,15 +35,16 @@ impl Resources<'_> {
         let statement =
             format!("{} WHERE resource.environment = ?1 AND resource.name = ?2", select());
         let query = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
-        self.query(|sql| {
+        let found = self.query(|sql| {
             let mut found = None;
             sql.visit(&statement, values![environment.0, id], &mut |row| {
                 found = unresolved_line(row, &query, None)?;
                 Ok(())
             })?;
-            let lines = resolve_names(sql, found.into_iter().collect())?;
-            lines.into_iter().next().ok_or_else(|| StoreError::NoResource(id.to_owned()))
-        })
+            Ok(found)
+        })?;
+        let mut lines = self.resolve_lines(environment, found.into_iter().collect())?;
+        lines.pop().ok_or_else(|| StoreError::NoResource(id.to_owned()))
     }
 
     /// Desired states of a resource, latest first. Successive versions with the same attributes are

@@ -26,6 +26,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::backend::Backend;
 use crate::idempotency;
 use crate::lock::WriterLock;
+use crate::names::NameCache;
 use crate::sql::Sql as _;
 use crate::{
     EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutOutcome, RenewalOutcome, Result,
@@ -62,6 +63,7 @@ pub(crate) struct SqliteStore {
     /// `None` if it was opened for reading only. A panic of a holder leaves no half-written state,
     /// because transactions roll back when they are dropped.
     writer: Option<Mutex<Connection>>,
+    names: NameCache,
     /// Declared last, so that it outlives the connections.
     _lock: Option<WriterLock>,
 }
@@ -92,6 +94,7 @@ impl SqliteStore {
             path: Some(path),
             writer: Some(Mutex::new(writer)),
             readers: Mutex::default(),
+            names: NameCache::default(),
             _lock: Some(lock),
         })
     }
@@ -105,7 +108,8 @@ impl SqliteStore {
         open::check_readable(&path)?;
         let reader = open::open_reader(&path)?;
         let readers = Mutex::new(vec![reader]);
-        Ok(SqliteStore { path: Some(path), writer: None, readers, _lock: None })
+        let names = NameCache::default();
+        Ok(SqliteStore { path: Some(path), writer: None, names, readers, _lock: None })
     }
 
     /// A store in memory, which ends with this value.
@@ -114,7 +118,8 @@ impl SqliteStore {
     /// If memory cannot be allocated.
     pub(crate) fn in_memory() -> Result<Self> {
         let writer = Some(Mutex::new(open::open_memory()?));
-        Ok(SqliteStore { path: None, writer, readers: Mutex::default(), _lock: None })
+        let (readers, names) = (Mutex::default(), NameCache::default());
+        Ok(SqliteStore { path: None, writer, names, readers, _lock: None })
     }
 
     /// Runs `work` in a transaction that is committed if it succeeds.

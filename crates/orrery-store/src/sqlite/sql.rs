@@ -6,6 +6,7 @@ use orrery_base::hex::to_hex;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
+use crate::names::NameCache;
 use crate::records::{CHANGES_MAX, TRIM_INTERVAL};
 use crate::sql::{Database, Row, RowsStatement, Sql, SqlValue, Work};
 use crate::{Lease, NewChange, Result, StoreError};
@@ -203,6 +204,10 @@ impl Sql for SqliteTransaction<'_> {
 }
 
 impl Database for SqliteStore {
+    fn names(&self) -> &NameCache {
+        &self.names
+    }
+
     fn read_transaction(&self, work: &mut Work<'_>) -> Result<()> {
         self.read(|connection| work(&mut SqliteTransaction(connection)))
     }

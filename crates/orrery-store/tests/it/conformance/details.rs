@@ -1,12 +1,15 @@
 //! Details of resources: one and many at once, their history and their relations.
 
-use orrery_model::{Resource, Status, Timestamp, VersionNumber};
-use orrery_store::{NewVersion, ResourceFilter, ResourceQuery, StateRecord, StoreError};
+use orrery_model::{Resource, Source, Status, Timestamp, VersionNumber};
+use orrery_store::{
+    EnvironmentKey, NewVersion, ResourceFilter, ResourceQuery, StateRecord, StoreError,
+};
 
 use crate::support::{Backend, deployed, lease, named, new_version, put, resource};
 
 super::list_cases![
     details_of_many_come_in_their_order,
+    details_name_files_and_sets,
     resources_tell_their_history,
     dependents_are_found,
     a_pending_release_is_not_reported_as_deployed,
@@ -46,6 +49,62 @@ fn details_of_many_come_in_their_order(backend: Backend) {
             assert_eq!(found.line.summary.id, ids[number]);
             assert_eq!(found.attributes, all[number].attributes);
             assert_eq!(found.line.summary.status, Status::Available, "{number}");
+        }
+    }
+}
+
+/// Resources of one environment are read by another statement than those of several, and names come
+/// from a cache after the first read.
+fn details_name_files_and_sets(backend: Backend) {
+    let store = backend.fresh();
+    let environments = ["one", "two"].map(|name| store.environments().create("p", name).unwrap());
+    let ids = ["a", "b", "gone"].map(named);
+    let (mut asked, mut expected) = (Vec::new(), Vec::new());
+    for environment in &environments {
+        let resources = ids.each_ref().map(|id| {
+            let mut resource = resource(id, 1, &[]);
+            if *id != ids[0] {
+                resource.set = Some(format!("set of {}", environment.name).into());
+                let file = format!("{}.cf", environment.name).into();
+                resource.source = Some(Source { file, line: 3, column: 7 });
+            }
+            resource
+        });
+        let key = environment.key;
+        let stored = put(&store, key, &resources).unwrap();
+        let states = resources.each_ref().map(|wanted| deployed(wanted, Timestamp(7)));
+        let states = stored.keys.iter().copied().zip(&states);
+        let states: Vec<_> =
+            states.map(|(resource, state)| StateRecord { resource, state }).collect();
+        let lease = lease(&store, key);
+        store.engine().process_version(&lease, stored.number, &states).unwrap();
+        put(&store, key, &resources[..2]).unwrap();
+        for resource in &resources {
+            asked.push((key, resource.id.as_str().to_owned()));
+            // An orphan is in no set.
+            let set = resource.set.as_deref().filter(|_| resource.id != ids[2]);
+            let file = resource.source.as_ref().map(|source| source.to_string());
+            expected.push((set.map(str::to_owned), file));
+        }
+    }
+    let read = |asked: &[(EnvironmentKey, String)]| -> Vec<_> {
+        let names: Vec<_> = asked.iter().map(|(key, name)| (*key, name.as_str())).collect();
+        let found = store.resources().details(&names).unwrap();
+        found
+            .into_iter()
+            .map(|found| {
+                let line = found.unwrap().line;
+                (line.set, line.summary.source.map(|source| source.to_string()))
+            })
+            .collect()
+    };
+    for _ in 0..2 {
+        assert_eq!(read(&asked), expected, "of both environments");
+        assert_eq!(read(&asked[..3]), expected[..3], "of the first");
+        assert_eq!(read(&asked[3..]), expected[3..], "of the second");
+        for ((key, name), (_, source)) in asked.iter().zip(&expected) {
+            let line = store.resources().line(*key, name).unwrap();
+            assert_eq!(line.summary.source.map(|source| source.to_string()), *source);
         }
     }
 }
