@@ -41,7 +41,7 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
 async fn read<T: DeserializeOwned + Send + 'static>(
     bytes: axum::body::Bytes,
 ) -> Result<Body<T>, ServerError> {
-    parse_blocking(bytes, parse).await
+    parse_blocking(bytes, parse_body).await
 }
 
 /// Parses a body, on a blocking thread if it is long.
@@ -58,7 +58,8 @@ pub async fn parse_blocking<T: Send + 'static>(
     parsed.map_err(|_| ServerError::Stopping)?
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<Body<T>, ServerError> {
+/// Parses a body. Errors name the field.
+pub(crate) fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<Body<T>, ServerError> {
     if has_nul(bytes) {
         return Err(ServerError::field("body", "text must not contain NUL characters"));
     }
@@ -115,7 +116,7 @@ pub async fn read_bytes<S: Send + Sync>(
     })
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = given.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     media_type.eq_ignore_ascii_case("application/json") || media_type.ends_with("+json")

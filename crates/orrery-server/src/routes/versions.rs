@@ -24,7 +24,7 @@ use crate::extract::{
     Body, InEnvironment, Path, Query, encode_cursor, page_limit, parse_cursor, take_page,
 };
 use crate::state::ServerState;
-use crate::versions::version_info;
+use crate::versions::{UploadBody, version_info};
 
 use super::{environments, operations, parse_filter, parse_pattern, permitted_actions, time};
 
@@ -143,7 +143,7 @@ pub(super) async fn upload(
     State(app): State<ServerState>,
     caller: Caller,
     InEnvironment(environment): InEnvironment,
-    Body(upload): Body<VersionUpload>,
+    UploadBody(upload): UploadBody,
 ) -> Result<StoredResponse, ServerError> {
     let pushed = versions::push(&app, &caller, environment.clone(), upload).await?;
     Ok(stored_response(&caller, &environment, pushed))

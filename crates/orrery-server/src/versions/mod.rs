@@ -5,9 +5,11 @@ mod cycles;
 mod parse;
 mod partial_update;
 mod removal;
+mod upload_body;
 mod validate;
 
 pub(crate) use removal::unmanaged;
+pub(crate) use upload_body::UploadBody;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
