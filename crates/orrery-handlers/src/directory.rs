@@ -10,7 +10,7 @@ use crate::error::{HandlerError, TargetError};
 use crate::handler::Crud;
 use crate::ownership::{DesiredOwnership, Permissions};
 use crate::registry::Registry;
-use crate::target::{FileKind, RemovalMode, Stat};
+use crate::target::{FileKind, ReadAhead, RemovalMode, Stat};
 
 pub(crate) fn register(registry: &mut Registry) {
     let handler = Arc::new(DirectoryHandler);
@@ -123,5 +123,9 @@ impl Crud for DirectoryHandler {
 
     fn watched_path(id: &ResourceId) -> Option<&str> {
         Some(id.value())
+    }
+
+    fn read_ahead<'i>(id: &'i ResourceId, _desired: &Directory) -> Option<ReadAhead<'i>> {
+        Some(ReadAhead { path: id.value(), content: None })
     }
 }

@@ -12,7 +12,9 @@ use crate::error::{Cause, HandlerError, TargetError, TargetVerb};
 use crate::handler::Crud;
 use crate::ownership::{DesiredOwnership, Permissions};
 use crate::registry::Registry;
-use crate::target::{Algorithm, ContentDigest, ExpectedContent, FileComparison, FileKind};
+use crate::target::{
+    Algorithm, ContentDigest, ExpectedContent, FileComparison, FileKind, ReadAhead,
+};
 
 pub(crate) fn register(registry: &mut Registry) {
     let handler = Arc::new(FileHandler);
@@ -201,6 +203,16 @@ impl Crud for FileHandler {
 
     fn watched_path(id: &ResourceId) -> Option<&str> {
         Some(id.value())
+    }
+
+    fn read_ahead<'i>(id: &'i ResourceId, desired: &File) -> Option<ReadAhead<'i>> {
+        let content = match desired.content() {
+            _ if desired.purged => None,
+            Ok(Content::Stored(digest)) => Some(digest.algorithm),
+            Ok(Content::Bytes(_)) => Some(Algorithm::Sha256),
+            Err(_) => None,
+        };
+        Some(ReadAhead { path: id.value(), content })
     }
 }
 

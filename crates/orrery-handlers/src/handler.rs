@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::context::{Context, changed};
 use crate::error::HandlerError;
 use crate::handler_run::Mode;
-use crate::target::ContentDigest;
+use crate::target::{ContentDigest, ReadAhead};
 
 /// Brings resources of one type into their desired state. Called by the executor.
 pub trait Handler: Send + Sync {
@@ -49,6 +49,15 @@ pub trait Handler: Send + Sync {
 
     /// Path to watch for drift, if there is one.
     fn watched_path<'i>(&self, id: &'i ResourceId) -> Option<&'i str>;
+
+    /// First read of a run, for targets that read for many runs at once.
+    fn read_ahead<'i>(
+        &self,
+        _id: &'i ResourceId,
+        _attributes: &Attributes,
+    ) -> Option<ReadAhead<'i>> {
+        None
+    }
 }
 
 /// A handler in parts with one job each. The identifying attribute is in `context.id()`.
@@ -135,6 +144,11 @@ pub trait Crud: Send + Sync {
     fn watched_path(_id: &ResourceId) -> Option<&str> {
         None
     }
+
+    /// First read of a run, like `Handler::read_ahead`.
+    fn read_ahead<'i>(_id: &'i ResourceId, _desired: &Self::Desired) -> Option<ReadAhead<'i>> {
+        None
+    }
 }
 
 /// Attribute name of a reload among the changes.
@@ -171,6 +185,11 @@ impl<H: Crud> Handler for H {
 
     fn watched_path<'i>(&self, id: &'i ResourceId) -> Option<&'i str> {
         H::watched_path(id)
+    }
+
+    /// Unreadable attributes, such as references to secrets, are not read ahead.
+    fn read_ahead<'i>(&self, id: &'i ResourceId, attributes: &Attributes) -> Option<ReadAhead<'i>> {
+        attributes.read().ok().and_then(|desired| H::read_ahead(id, &desired))
     }
 }
 

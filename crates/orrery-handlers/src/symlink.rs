@@ -9,6 +9,7 @@ use crate::context::{Context, changed};
 use crate::error::HandlerError;
 use crate::handler::Crud;
 use crate::registry::Registry;
+use crate::target::ReadAhead;
 
 pub(crate) fn register(registry: &mut Registry) {
     let declaration =
@@ -89,5 +90,9 @@ impl Crud for SymlinkHandler {
 
     fn watched_path(id: &ResourceId) -> Option<&str> {
         Some(id.value())
+    }
+
+    fn read_ahead<'i>(id: &'i ResourceId, _desired: &Symlink) -> Option<ReadAhead<'i>> {
+        Some(ReadAhead { path: id.value(), content: None })
     }
 }

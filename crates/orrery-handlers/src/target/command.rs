@@ -83,6 +83,21 @@ impl CommandLine {
     }
 }
 
+/// Appends the system directories to a search path, which ordinary users may lack.
+pub(super) fn with_usual_directories(mut path: String) -> String {
+    const USUAL: [&str; 6] =
+        ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    for directory in USUAL {
+        if !path.split(':').any(|other| other == directory) {
+            if !path.is_empty() {
+                path.push(':');
+            }
+            path.push_str(directory);
+        }
+    }
+    path
+}
+
 impl Output {
     pub fn new(code: i32, stdout: &str, stderr: &str) -> Self {
         Output { code, stdout: stdout.into(), stderr: stderr.into(), truncated: false }

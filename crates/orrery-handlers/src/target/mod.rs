@@ -15,6 +15,7 @@ mod local;
 mod memory;
 mod outward;
 mod permit;
+mod shell;
 mod transport;
 
 pub use account::{AccountName, Group, User};
@@ -30,6 +31,7 @@ pub use local::{
 pub use memory::{Content, Invocation, MemoryTarget, Node};
 pub use outward::OutwardTarget;
 pub use permit::{Moment, Permit};
+pub use shell::{LocalShell, ShellTarget};
 pub use transport::{ExecLimits, ProcessControl, RemoteProcess, Transport};
 
 use crate::error::{Cause, TargetError, TargetVerb};
@@ -84,6 +86,14 @@ pub enum ExpectedContent<'a> {
     Digest(&'a ContentDigest),
 }
 
+/// A read that a run will start with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAhead<'a> {
+    pub path: &'a str,
+    /// Digest of the content that will be compared; `None` if only attributes will be read.
+    pub content: Option<Algorithm>,
+}
+
 /// Result of `Target::compare`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileComparison {
@@ -132,6 +142,11 @@ pub trait Target: Send + Sync {
     /// Reads the attributes of a file and compares its content, in as few steps as possible: most
     /// runs of most handlers do only this. `None` if it does not exist.
     fn compare(&self, path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>>;
+
+    /// Reads the state of many paths at once, for runs that are about to start. A state is used
+    /// once, within seconds, and only until something is changed through this target. Does nothing
+    /// where reads are cheap.
+    fn prefetch(&self, _reads: &[ReadAhead<'_>]) {}
 
     /// Replaces a file atomically: readers see the old or the new one, with its owner and mode. A
     /// symbolic link at the path is replaced, not followed. A `mode` of `None` means 0600 for a new

@@ -8,7 +8,18 @@ use orrery_model::{ChangeKind, OutcomeStatus};
 use tempfile::TempDir;
 
 use crate::harness::{Agent, changed, reason, run};
-use crate::this_machine;
+
+crate::on_every_machine!(
+    commands_get_environment_directory_and_arguments,
+    programs_are_found_only_in_the_search_path,
+    a_program_can_be_relative_to_its_directory,
+    a_timed_out_command_is_ended_with_its_children,
+    a_cancelled_command_ends_soon,
+    a_daemon_that_keeps_the_output_open_is_not_waited_for,
+    input_is_given_and_output_is_kept_up_to_a_limit,
+    a_process_that_was_killed_has_a_code,
+    invalid_directories_of_the_search_path_are_skipped,
+);
 
 /// Adds the command `touch` to a machine in memory.
 pub(crate) fn prepare(target: &MemoryTarget) {
@@ -113,23 +124,20 @@ fn a_failed_command_reports_its_error() {
     assert!(reason(&unclosed).contains("cannot parse the command"));
 }
 
-#[test]
-fn local_commands_get_environment_directory_and_arguments() {
+fn commands_get_environment_directory_and_arguments(target: &dyn Target) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().to_str().unwrap();
     let attributes = serde_json::json!({
         "cwd": path, "environment": {"NAME": "it's", "NUMBER": 7}, "creates": format!("{path}/out"),
     });
     let id = r#"exec::Run[a,command=sh -c 'printf "%s %s %s" "$NAME" "$NUMBER" "$PWD" > out']"#;
-    let outcome = run(&this_machine(), id, &attributes.to_string(), Mode::Deploy);
+    let outcome = run(target, id, &attributes.to_string(), Mode::Deploy);
     assert_eq!(outcome.status, OutcomeStatus::Deployed, "{}", reason(&outcome));
     let written = std::fs::read_to_string(directory.path().join("out")).unwrap();
     assert_eq!(written, format!("it's 7 {path}"));
 }
 
-#[test]
-fn programs_are_found_only_in_the_search_path() {
-    let target = this_machine();
+fn programs_are_found_only_in_the_search_path(target: &dyn Target) {
     let mut command = CommandLine::new(["true"]);
     assert!(target.run(&command, &CancelToken::never()).unwrap().success());
     command.search_path = Some("/nosuch".to_owned());
@@ -140,14 +148,12 @@ fn programs_are_found_only_in_the_search_path() {
     assert!(matches!(error.cause, Cause::CommandNotFound));
 }
 
-#[test]
-fn a_program_can_be_relative_to_its_directory() {
+fn a_program_can_be_relative_to_its_directory(target: &dyn Target) {
     let directory = TempDir::new().unwrap();
     let script = directory.path().join("script");
     std::fs::write(&script, "#!/bin/sh\necho $0\n").unwrap();
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&script, permissions).unwrap();
-    let target = this_machine();
     let mut command = CommandLine::new(["./script"]);
     let error = target.run(&command, &CancelToken::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::CommandNotFound), "{error}");
@@ -156,8 +162,7 @@ fn a_program_can_be_relative_to_its_directory() {
     assert_eq!(output.stdout_text().trim(), script.to_str().unwrap());
 }
 
-#[test]
-fn a_timed_out_command_is_ended_with_its_children() {
+fn a_timed_out_command_is_ended_with_its_children(target: &dyn Target) {
     let directory = TempDir::new().unwrap();
     let late = directory.path().join("late");
     // The grandchild would write; it ignores SIGTERM.
@@ -165,20 +170,19 @@ fn a_timed_out_command_is_ended_with_its_children() {
     let mut command = CommandLine::shell(&script);
     command.timeout = Some(Duration::from_millis(200));
     let begin = Instant::now();
-    let error = this_machine().run(&command, &CancelToken::never()).unwrap_err();
+    let error = target.run(&command, &CancelToken::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::TimedOut), "{error}");
     assert!(begin.elapsed() < Duration::from_secs(4));
     std::thread::sleep(Duration::from_millis(4200).saturating_sub(begin.elapsed()));
     assert!(!late.exists());
 }
 
-#[test]
-fn a_cancelled_command_ends_soon() {
+fn a_cancelled_command_ends_soon(target: &dyn Target) {
     let stop = CancelToken::never();
     let begin = Instant::now();
     let error = std::thread::scope(|scope| {
-        let running = scope
-            .spawn(|| this_machine().run(&CommandLine::new(["sleep", "100"]), &stop).unwrap_err());
+        let running =
+            scope.spawn(|| target.run(&CommandLine::new(["sleep", "100"]), &stop).unwrap_err());
         std::thread::sleep(Duration::from_millis(100));
         stop.cancel();
         running.join().unwrap()
@@ -187,19 +191,15 @@ fn a_cancelled_command_ends_soon() {
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
-#[test]
-fn a_daemon_that_keeps_the_output_open_is_not_waited_for() {
+fn a_daemon_that_keeps_the_output_open_is_not_waited_for(target: &dyn Target) {
     let begin = Instant::now();
-    let output = this_machine()
-        .run(&CommandLine::shell("sleep 5 & echo started"), &CancelToken::never())
-        .unwrap();
+    let output =
+        target.run(&CommandLine::shell("sleep 5 & echo started"), &CancelToken::never()).unwrap();
     assert_eq!((output.code, output.stdout_text().trim()), (0, "started"));
     assert!(begin.elapsed() < Duration::from_secs(4));
 }
 
-#[test]
-fn input_is_given_and_output_is_kept_up_to_a_limit() {
-    let target = this_machine();
+fn input_is_given_and_output_is_kept_up_to_a_limit(target: &dyn Target) {
     let mut command = CommandLine::new(["cat"]);
     command.input = vec![b'x'; 1_000_000];
     command.output_limit = 2_000_000;
@@ -213,15 +213,12 @@ fn input_is_given_and_output_is_kept_up_to_a_limit() {
     assert!(target.run(&command, &CancelToken::never()).unwrap().success());
 }
 
-#[test]
-fn a_process_that_was_killed_has_a_code() {
-    let output =
-        this_machine().run(&CommandLine::shell("kill -9 $$"), &CancelToken::never()).unwrap();
+fn a_process_that_was_killed_has_a_code(target: &dyn Target) {
+    let output = target.run(&CommandLine::shell("kill -9 $$"), &CancelToken::never()).unwrap();
     assert_eq!(output.code, 128 + 9);
 }
 
-#[test]
-fn invalid_directories_of_the_search_path_are_skipped() {
+fn invalid_directories_of_the_search_path_are_skipped(target: &dyn Target) {
     let directory = TempDir::new().unwrap();
     let place = |name: &str| directory.path().join(name).display().to_string();
     std::fs::write(place("file"), "").unwrap();
@@ -231,7 +228,7 @@ fn invalid_directories_of_the_search_path_are_skipped() {
     std::fs::set_permissions(place("closed"), closed).unwrap();
     let [file, circle, closed] = ["file", "circle", "closed"].map(place);
     let path = format!(".:bin::{file}:{circle}:{closed}:/no/such:/usr/bin:/bin");
-    let found = this_machine().which("sh", Some(&path)).unwrap().unwrap();
+    let found = target.which("sh", Some(&path)).unwrap().unwrap();
     assert!(found.ends_with("/bin/sh"), "{found}");
-    assert_eq!(this_machine().which("no-such-command", Some(&path)).unwrap(), None);
+    assert_eq!(target.which("no-such-command", Some(&path)).unwrap(), None);
 }

@@ -7,8 +7,9 @@ use orrery_model::{ChangeKind, OutcomeStatus};
 use tempfile::TempDir;
 
 use crate::harness::{changed, reason, run};
-use crate::this_machine;
 use crate::{accounts, commands, packages, requests, services};
+
+crate::on_every_machine!(every_resource_converges_on_this_machine);
 
 /// A resource to create, update and purge.
 struct Case {
@@ -178,13 +179,11 @@ fn every_resource_converges_and_a_second_run_does_nothing() {
     }
 }
 
-#[test]
-fn every_resource_converges_on_this_machine() {
+fn every_resource_converges_on_this_machine(target: &dyn Target) {
     let directory = TempDir::new().unwrap();
-    let target = this_machine();
-    let (user, group) = commands::current_user(&target);
+    let (user, group) = commands::current_user(target);
     for case in ANYWHERE {
-        live(&target, &case, &|text| {
+        live(target, &case, &|text| {
             text.replace("$dir", directory.path().to_str().unwrap())
                 .replace("$user", &user)
                 .replace("$group", &group)

@@ -8,14 +8,15 @@ mod documents;
 mod files;
 mod harness;
 mod laws;
+mod machines;
 mod packages;
 mod partial;
 mod requests;
 mod services;
+mod shell;
 mod this_machine;
 
-/// Target for tests with real files and commands. The same tests run for other targets of a
-/// machine.
+/// Target for tests that only this process runs.
 fn this_machine() -> orrery_handlers::LocalTarget {
     orrery_handlers::LocalTarget::default()
 }

@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use nix::unistd;
 
+pub(super) use process::cancel_cause;
 pub use variables::{Variables, is_orrery_variable};
 
+use super::command::with_usual_directories;
 use super::{
     AccountName, Algorithm, CancelToken, CommandLine, ContentDigest, ExpectedContent,
     FileComparison, Group, Output, Ownership, RemovalMode, Request, Response, Result, Stat, Target,
@@ -243,18 +245,7 @@ impl Target for LocalTarget {
 
     /// `PATH` of this process plus the system directories, which ordinary users may lack.
     fn search_path(&self) -> String {
-        const USUAL: [&str; 6] =
-            ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-        let mut path = std::env::var("PATH").unwrap_or_default();
-        for directory in USUAL {
-            if !path.split(':').any(|other| other == directory) {
-                if !path.is_empty() {
-                    path.push(':');
-                }
-                path.push_str(directory);
-            }
-        }
-        path
+        with_usual_directories(std::env::var("PATH").unwrap_or_default())
     }
 }
 

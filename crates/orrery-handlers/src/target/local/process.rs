@@ -93,7 +93,7 @@ fn program(command: &CommandLine) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(format!("{directory}/{program}")))
 }
 
-fn cancel_cause(reason: CancelCause) -> Cause {
+pub(in crate::target) fn cancel_cause(reason: CancelCause) -> Cause {
     match reason {
         CancelCause::Cancelled => Cause::Cancelled,
         CancelCause::DeadlinePassed => Cause::TimedOut,
