@@ -1,7 +1,7 @@
 //! `orrery-agent`: a remote agent as a small binary of its own.
 //!
 //! It is `orrery agent join` and `orrery agent run` without the rest of Orrery: no compiler, no
-//! database, no server. Everything but the command line is in `orrery-agent`. Tests: `tests/it`.
+//! database, no server. On machines without an agent, it is the helper that is uploaded over SSH. Everything but the command line is in `orrery-agent`. Tests: `tests/it`.
 
 use std::error::Error;
 use std::io::{IsTerminal as _, Read as _, Write as _};
@@ -33,6 +33,12 @@ struct Cli {
 enum Action {
     Join(Join),
     Run(Run),
+    /// Run commands from standard input until it ends
+    ///
+    /// Speaks the messages of the agent protocol, one per line. Orrery starts it over SSH on
+    /// machines without an agent.
+    #[command(after_help = "Exit codes: 0 the input ended, 1 error.")]
+    Once,
 }
 
 /// Join this machine as a remote agent
@@ -117,6 +123,7 @@ fn main() -> ExitCode {
     let ended = match Cli::parse().action {
         Action::Join(options) => join(options),
         Action::Run(options) => run(options),
+        Action::Once => once(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -173,6 +180,15 @@ fn join(options: Join) -> Result<(), Failure> {
     let names = identity.names.join(", ");
     let text = format!("joined: this machine serves {names}\nnext: orrery-agent run");
     Ok(writeln!(std::io::stderr(), "{text}")?)
+}
+
+fn once() -> Result<(), Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new("warn"))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    Ok(orrery_agent::once::serve(std::io::stdin().lock(), std::io::stdout())?)
 }
 
 fn run(options: Run) -> Result<(), Failure> {

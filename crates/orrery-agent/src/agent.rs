@@ -18,7 +18,7 @@ use crate::enrolment::{EnrolmentError, renew};
 use crate::journal::{Journal, JournalError, JournalLimits};
 use crate::policy::Policy;
 use crate::protocol::{Hello, Machine, PROTOCOL, Refusal, RefusalCode, Welcome};
-use crate::runner::{Limits, Runner, RunnerSetup};
+use crate::runner::{CommandScope, Limits, Runner, RunnerSetup};
 use crate::session::{self, SessionEnd};
 use crate::state::{AgentIdentity, StateDirectory, StateError};
 use crate::tls::{self, AgentTlsError};
@@ -98,12 +98,14 @@ impl AgentProcess {
             joined.ok_or_else(|| AgentError::NotJoined(state.path().display().to_string()))?;
         let journal = Journal::open(&state.journal(), JournalLimits::default())?;
         let runner = Runner::start(RunnerSetup {
-            environment: identity.environment,
-            names: identity.names.clone(),
+            scope: CommandScope::Agents {
+                environment: identity.environment,
+                names: identity.names.clone(),
+            },
             registry: Registry::native(),
             target: Arc::new(LocalTarget::default().with_variables(Variables::WithoutOwn)),
             policy: policy.map(Arc::new),
-            journal,
+            journal: Some(journal),
             limits,
         });
         let runner = runner.map_err(AgentError::Thread)?;

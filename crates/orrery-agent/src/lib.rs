@@ -2,7 +2,8 @@
 //! on its machine, and returns results. It never initiates anything.
 //!
 //! Start from [`protocol`], which the gateway shares, then [`AgentProcess`] (the process), [`join`]
-//! (enrolment) and [`runner::Runner`] (execution of commands). It knows nothing of stores,
+//! (enrolment) and [`runner::Runner`] (execution of commands). A machine without an agent runs
+//! [`once`], which [`helper`] uploads and starts. It knows nothing of stores,
 //! environments or models. Tests: at the end of the files, and in `tests/it` against a small
 //! gateway.
 
@@ -11,9 +12,11 @@ mod agent;
 mod convert;
 mod enrolment;
 mod gateway_client;
+pub mod helper;
 pub mod idle_timeout;
 pub mod journal;
 mod machine;
+pub mod once;
 mod policy;
 mod policy_target;
 pub mod protocol;

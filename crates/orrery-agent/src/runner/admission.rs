@@ -9,7 +9,7 @@ use orrery_base::lock::IgnorePoison;
 use orrery_handlers::CancelToken;
 use uuid::Uuid;
 
-use super::{QueuedCommand, Shared};
+use super::{CommandScope, QueuedCommand, Shared};
 use crate::journal::JournalEntry;
 use crate::protocol::{Command, CommandKind, FromAgent, RejectionCode};
 
@@ -26,7 +26,8 @@ impl Shared {
         if self.report_active(id) {
             return;
         }
-        let repeated = match self.journal.lock().ignore_poison().find(id) {
+        let known = self.journal.as_ref().map(|journal| journal.lock().ignore_poison().find(id));
+        let repeated = match known.unwrap_or(Ok(None)) {
             Ok(Some(JournalEntry::Finished(result))) => {
                 return self.send(FromAgent::Result(result));
             }
@@ -73,13 +74,15 @@ impl Shared {
             Ok(resource) => resource,
             Err(error) => return refuse(RejectionCode::Unreadable, error.to_string()),
         };
-        if command.environment != self.environment {
-            let text = format!("this agent serves the environment {}", self.environment);
-            return refuse(RejectionCode::Unreadable, text);
-        }
-        if !self.names.iter().any(|name| name == resource.id.agent()) {
-            let text = format!("this agent serves {}", self.names.join(", "));
-            return refuse(RejectionCode::Unreadable, text);
+        if let CommandScope::Agents { environment, names } = &self.scope {
+            if command.environment != *environment {
+                let text = format!("this agent serves the environment {environment}");
+                return refuse(RejectionCode::Unreadable, text);
+            }
+            if !names.iter().any(|name| name == resource.id.agent()) {
+                let text = format!("this agent serves {}", names.join(", "));
+                return refuse(RejectionCode::Unreadable, text);
+            }
         }
         if self.registry.handler(resource.id.entity()).is_none() {
             let text = format!(
@@ -110,6 +113,7 @@ impl Shared {
 
     /// Rejects commands of an epoch older than the highest one seen.
     fn check_epoch(&self, command: &Command) -> Result<(), AdmissionError> {
+        let Some(journal) = &self.journal else { return Ok(()) };
         if command.what == CommandKind::DryRun {
             return Ok(());
         }
@@ -117,7 +121,7 @@ impl Shared {
         let Some(epoch) = command.epoch else {
             return refuse(RejectionCode::Unreadable, "the command has no epoch");
         };
-        let mut journal = self.journal.lock().ignore_poison();
+        let mut journal = journal.lock().ignore_poison();
         if epoch < journal.epoch() {
             let text = format!(
                 "epoch {epoch} is older than {}, the highest seen; if the server was restored from a backup, join this agent again with --replace",

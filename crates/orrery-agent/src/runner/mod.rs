@@ -43,24 +43,30 @@ impl Default for Limits {
     }
 }
 
+/// Commands that a runner accepts.
+#[derive(Clone, Debug)]
+pub enum CommandScope {
+    /// Those of one environment for these agent names.
+    Agents { environment: Uuid, names: Vec<String> },
+    /// All: the sender started this process for itself.
+    All,
+}
+
 /// Configuration of a runner.
 pub struct RunnerSetup {
-    pub environment: Uuid,
-    /// Agent names that it serves.
-    pub names: Vec<String>,
+    pub scope: CommandScope,
     pub registry: Registry,
     pub target: Arc<dyn Target>,
     /// Limits what commands may do; `None` allows everything.
     pub policy: Option<Arc<Policy>>,
-    pub journal: Journal,
+    /// Record of commands for senders that repeat them; `None` if they do not.
+    pub journal: Option<Journal>,
     pub limits: Limits,
 }
 
 impl fmt::Debug for RunnerSetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunnerSetup")
-            .field("environment", &self.environment)
-            .finish_non_exhaustive()
+        f.debug_struct("RunnerSetup").field("scope", &self.scope).finish_non_exhaustive()
     }
 }
 
@@ -95,8 +101,7 @@ struct State {
 }
 
 struct Shared {
-    environment: Uuid,
-    names: Vec<String>,
+    scope: CommandScope,
     registry: Registry,
     target: Arc<dyn Target>,
     policy: Option<Arc<Policy>>,
@@ -104,7 +109,7 @@ struct Shared {
     /// Serializes admission across sessions.
     admission: Mutex<()>,
     state: Mutex<State>,
-    journal: Mutex<Journal>,
+    journal: Option<Mutex<Journal>>,
     pool: WorkerPool,
     /// Cached data about the machine, and the time of its creation.
     target_cache: Mutex<(Instant, Arc<TargetCache>)>,
@@ -161,21 +166,20 @@ impl Runner {
     /// # Errors
     /// If no thread can be started.
     pub fn start(setup: RunnerSetup) -> io::Result<Self> {
-        let RunnerSetup { environment, names, registry, target, policy, journal, limits } = setup;
+        let RunnerSetup { scope, registry, target, policy, journal, limits } = setup;
         let target = match &policy {
             Some(policy) => Arc::new(PolicyTarget::new(target, Arc::clone(policy))),
             None => target,
         };
         let shared = Arc::new(Shared {
-            environment,
-            names,
+            scope,
             registry,
             target,
             policy,
             limits,
             admission: Mutex::default(),
             state: Mutex::default(),
-            journal: Mutex::new(journal),
+            journal: journal.map(Mutex::new),
             pool: WorkerPool::new(workers::IDLE_TIMEOUT),
             target_cache: Mutex::new((monotonic(), Arc::default())),
             outbox: Mutex::default(),

@@ -37,10 +37,10 @@ impl Shared {
     }
 
     fn persist(&self, results: &[CommandResult]) -> Result<(), JournalError> {
-        if results.is_empty() {
+        let Some(journal) = self.journal.as_ref().filter(|_| !results.is_empty()) else {
             return Ok(());
-        }
-        let mut journal = self.journal.lock().ignore_poison();
+        };
+        let mut journal = journal.lock().ignore_poison();
         journal.record_finished(results)?;
         // Without a change, a power loss costs only another run.
         let harmless = |result: &CommandResult| {

@@ -93,8 +93,10 @@ impl Shared {
     fn run_command(&self, queued: &QueuedCommand) -> Result<RunOutcome, JournalError> {
         let command = &queued.command;
         let id = command.id;
-        if command.what != CommandKind::DryRun {
-            self.journal.lock().ignore_poison().record_started(id)?;
+        if let Some(journal) = &self.journal
+            && command.what != CommandKind::DryRun
+        {
+            journal.lock().ignore_poison().record_started(id)?;
         }
         let entity = queued.resource.id.entity();
         let Some(handler) = self.registry.handler(entity) else {
@@ -147,11 +149,10 @@ impl Shared {
     /// Waits until the server has recorded the start of a change.
     fn announce(&self, queued: &QueuedCommand) -> Result<(), HandlerError> {
         // After a power loss between change and result, the start must be known.
-        self.journal
-            .lock()
-            .ignore_poison()
-            .sync()
-            .map_err(|error| HandlerError::failed(error_chain(&error)))?;
+        if let Some(journal) = &self.journal {
+            let synced = journal.lock().ignore_poison().sync();
+            synced.map_err(|error| HandlerError::failed(error_chain(&error)))?;
+        }
         let id = queued.id();
         self.state.lock().ignore_poison().announcing.insert(id, false);
         self.send(FromAgent::Announce { id });

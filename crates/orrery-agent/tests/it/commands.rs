@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use orrery_agent::Policy;
 use orrery_agent::journal::{Journal, JournalLimits};
 use orrery_agent::protocol::{Command, CommandKind, CommandResult, FromAgent, WireResource};
-use orrery_agent::runner::{Limits, Runner, RunnerSetup};
+use orrery_agent::runner::{CommandScope, Limits, Runner, RunnerSetup};
 use orrery_handlers::{Durability, LocalTarget, Registry};
 use orrery_model::{LogLevel, ResourceFlags, ResourceId, VersionNumber};
 use serde_json::{Value, json};
@@ -134,12 +134,11 @@ impl Harness {
 
     pub(crate) fn with_policy(journal: &Path, limits: Limits, policy: Option<Policy>) -> Self {
         let runner = Runner::start(RunnerSetup {
-            environment: ENVIRONMENT,
-            names: vec![NAME.to_owned()],
+            scope: CommandScope::Agents { environment: ENVIRONMENT, names: vec![NAME.to_owned()] },
             registry: Registry::native(),
             target: Arc::new(LocalTarget::new(Durability::None)),
             policy: policy.map(Arc::new),
-            journal: Journal::open(journal, JournalLimits::default()).unwrap(),
+            journal: Some(Journal::open(journal, JournalLimits::default()).unwrap()),
             limits,
         });
         let runner = runner.unwrap();

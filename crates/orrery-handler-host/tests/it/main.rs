@@ -2,6 +2,22 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
 
+/// Runs functions of a module as tests on the machine of a target host.
+macro_rules! on_every_machine {
+    ($($test:ident),* $(,)?) => {
+        mod hosted {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test(&crate::this_machine());
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use on_every_machine;
+
 mod example;
 mod faults;
 mod handlers;

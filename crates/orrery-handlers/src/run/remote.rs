@@ -58,6 +58,9 @@ pub enum RemoteError {
     /// Nothing was done.
     #[error("{}", not_connected(agent, *last_seen))]
     NotConnected { agent: String, last_seen: Option<Timestamp> },
+    /// Nothing was done: no connection to the machine.
+    #[error("{reason}")]
+    Unreachable { reason: String, help: Option<String> },
     /// Nothing was done; may be retried soon.
     #[error("the remote agent {agent} is busy")]
     Busy { agent: String },
@@ -91,9 +94,9 @@ fn not_connected(agent: &str, last_seen: Option<Timestamp>) -> String {
 impl RemoteError {
     fn status(&self) -> OutcomeStatus {
         match self {
-            RemoteError::NotConnected { .. } | RemoteError::Unsupported { .. } => {
-                OutcomeStatus::Unavailable
-            }
+            RemoteError::NotConnected { .. }
+            | RemoteError::Unreachable { .. }
+            | RemoteError::Unsupported { .. } => OutcomeStatus::Unavailable,
             RemoteError::Busy { .. } | RemoteError::Cancelled => OutcomeStatus::Skipped,
             RemoteError::Fenced | RemoteError::Rejected { .. } | RemoteError::Unknown { .. } => {
                 OutcomeStatus::Failed
@@ -105,7 +108,13 @@ impl RemoteError {
         let status = self.status();
         let level =
             if status == OutcomeStatus::Skipped { LogLevel::Warning } else { LogLevel::Error };
-        outcome_without_run(status, level, self.to_string())
+        let mut outcome = outcome_without_run(status, level, self.to_string());
+        if let RemoteError::Unreachable { help: Some(help), .. } = self
+            && let Some(line) = outcome.log.first_mut()
+        {
+            line.values.insert("hint".to_owned(), help.as_str().into());
+        }
+        outcome
     }
 }
 

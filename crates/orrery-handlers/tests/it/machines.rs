@@ -27,7 +27,7 @@ pub(crate) fn busybox() -> Option<ShellTarget> {
         command.args(install).arg(directory.path()).status().ok()?.success().then_some(directory)
     });
     let path = programs.as_ref()?.path().to_str()?;
-    let transport = LocalShell::new(&[&program, "sh"]).with_search_path(path);
+    let transport = LocalShell::new(&[&program, "sh"]).with_variable("PATH", path);
     Some(ShellTarget::new(Arc::new(transport)))
 }
 

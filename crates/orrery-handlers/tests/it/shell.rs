@@ -298,7 +298,7 @@ fn a_minimal_machine_is_enough() {
     );
     fs::write(format!("{bin}/mv"), text).unwrap();
     fs::set_permissions(format!("{bin}/mv"), fs::Permissions::from_mode(0o755)).unwrap();
-    let target = ShellTarget::new(Arc::new(LocalShell::default().with_search_path(&*bin)));
+    let target = ShellTarget::new(Arc::new(LocalShell::default().with_variable("PATH", &*bin)));
     let path = |name: &str| format!("{directory}/{name}");
     target.write_file(&path("a"), b"content", mode(0o600)).unwrap();
     for algorithm in [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha256] {

@@ -31,6 +31,9 @@ pub(crate) struct AgentGroup {
 pub(crate) enum AgentAction {
     Join(AgentJoin),
     Run(AgentRun),
+    /// Run commands from standard input until it ends; started over SSH
+    #[command(hide = true)]
+    Once,
     /// List agents with the states of their resources
     List,
     /// Pause agents: nothing new starts

@@ -1,4 +1,4 @@
-//! `orrery agent join` and `orrery agent run`: a machine as a remote agent.
+//! `orrery agent join`, `orrery agent run` and `orrery agent once`: a machine as a remote agent.
 
 use std::error::Error;
 
@@ -88,6 +88,12 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     // Handlers that do not end must not keep the process alive.
     runtime.shutdown_background();
     served.map(|()| Exit::Done).map_err(|error| with_help(&error, error.help()))
+}
+
+/// Runs the commands of standard input.
+pub(super) fn once() -> Result<Exit, CliError> {
+    let served = orrery_agent::once::serve(std::io::stdin().lock(), std::io::stdout());
+    served.map(|()| Exit::Done).map_err(|error| CliError::from_error(&error))
 }
 
 fn with_help(error: &dyn Error, help: Option<String>) -> CliError {

@@ -28,7 +28,7 @@ const STDERR_MAX: usize = 16 * 1024;
 pub struct LocalShell {
     /// Program and arguments before the command.
     shell: Vec<String>,
-    search_path: Option<String>,
+    variables: Vec<(String, String)>,
     local: LocalTarget,
     round_trips: AtomicUsize,
     generation: AtomicU64,
@@ -55,7 +55,7 @@ impl LocalShell {
     pub fn new(shell: &[&str]) -> Self {
         LocalShell {
             shell: shell.iter().map(|&word| word.to_owned()).collect(),
-            search_path: None,
+            variables: Vec::new(),
             local: LocalTarget::default(),
             round_trips: AtomicUsize::new(0),
             generation: AtomicU64::new(1),
@@ -63,10 +63,11 @@ impl LocalShell {
         }
     }
 
-    /// Sets `PATH`, for other programs than those of this machine.
+    /// Sets an environment variable; `PATH` for other programs than those of this machine.
     #[must_use]
-    pub fn with_search_path(self, path: impl Into<String>) -> Self {
-        LocalShell { search_path: Some(path.into()), ..self }
+    pub fn with_variable(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
     }
 
     /// Number of commands and uploads so far.
@@ -116,9 +117,7 @@ impl Transport for LocalShell {
         input.clone_into(&mut line.input);
         line.timeout = limits.timeout;
         line.output_limit = limits.output_bytes;
-        if let Some(path) = &self.search_path {
-            line = line.env("PATH", path);
-        }
+        line.environment.clone_from(&self.variables);
         if let Some(after) = lost_after {
             // Its own process group is ended, as by a server that closes a session.
             let _ = self.local.run(&line, &stop.within(after));
@@ -146,9 +145,7 @@ impl Transport for LocalShell {
             .ok_or_else(|| self.error(TransportErrorKind::Refused, "no shell"))?;
         let mut prepared = Command::new(program);
         prepared.args(arguments).arg("-c").arg(command);
-        if let Some(path) = &self.search_path {
-            prepared.env("PATH", path);
-        }
+        prepared.envs(self.variables.iter().map(|(name, value)| (name, value)));
         prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = prepared.spawn().map_err(refused)?;
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());

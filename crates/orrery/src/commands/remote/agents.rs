@@ -21,6 +21,7 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
     match action {
         AgentAction::Join(join) => crate::commands::agent::join(join, args.json),
         AgentAction::Run(run) => crate::commands::agent::run(run),
+        AgentAction::Once => crate::commands::agent::once(),
         AgentAction::List => {
             let of = of()?;
             let found = read_list(of.client.list::<Agent>(&of.path(&["agents"])).large(), None)?;

@@ -1,0 +1,68 @@
+//! Native handlers on a machine without an agent: through a helper that is uploaded and started
+//! over a transport, or through the machine's shell where no helper can run.
+//!
+//! Start from [`connect`]. [`HelperBinaries`] are the programs that this installation can upload,
+//! [`HelperSession`] is the connection to a helper. The helper itself is `once`.
+
+mod binaries;
+mod connection;
+mod launch;
+mod session;
+
+use std::fmt;
+use std::sync::Arc;
+
+use orrery_handlers::run::Remote;
+use orrery_handlers::target::{ShellTarget, Transport, TransportError};
+use orrery_handlers::{CancelToken, Target};
+
+pub use binaries::{HelperBinaries, HelperBinary};
+pub use session::HelperSession;
+
+use launch::{Launch, launch};
+
+/// A machine that is reached over a transport.
+#[derive(Clone)]
+pub enum RemoteMachine {
+    /// Handlers run in a helper on the machine.
+    Helper(Arc<dyn Remote>),
+    /// Handlers run in this process and act through the machine's shell.
+    Shell(Arc<dyn Target>),
+}
+
+impl fmt::Debug for RemoteMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RemoteMachine::Helper(_) => "Helper",
+            RemoteMachine::Shell(_) => "Shell",
+        })
+    }
+}
+
+/// Connects to a machine, and starts a helper there if one of the binaries fits; uploads it at the
+/// first time. Blocks until that is known.
+///
+/// # Errors
+/// If the machine is not reached.
+pub fn connect(
+    transport: Arc<dyn Transport>,
+    binaries: &Arc<HelperBinaries>,
+    stop: &CancelToken,
+) -> Result<RemoteMachine, TransportError> {
+    let destination = transport.destination().to_owned();
+    if binaries.is_empty() {
+        tracing::info!(destination, "no helper binary in this installation; using the shell");
+        return Ok(RemoteMachine::Shell(Arc::new(ShellTarget::new(transport))));
+    }
+    match launch(&*transport, binaries, stop)? {
+        Launch::Started(process) => {
+            tracing::debug!(destination, "helper started");
+            let session = HelperSession::new(transport, Arc::clone(binaries), process);
+            Ok(RemoteMachine::Helper(Arc::new(session)))
+        }
+        Launch::Impossible(reason) => {
+            tracing::info!(destination, reason, "no helper on this machine; using its shell");
+            Ok(RemoteMachine::Shell(Arc::new(ShellTarget::new(transport))))
+        }
+    }
+}
