@@ -1,5 +1,7 @@
 //! Agents: lists, pausing, and the state of the scheduler.
 
+use std::collections::BTreeSet;
+
 use orrery_model::{AttributeHash, EnvironmentId, ResourceId, Status};
 use orrery_server::ServerError;
 use orrery_server::app::agents::{self, PauseChange};
@@ -15,8 +17,42 @@ use crate::response::{ApiResult, data, done, maybe_time, plain, time};
 const ENGINE: &str = "$__scheduler";
 const AT_ONCE: usize = 1_000;
 
-/// Returns all agents, and true if an engine works for the environment.
-fn read(store: &Store, key: EnvironmentKey) -> Result<(Vec<AgentRecord>, bool), StoreError> {
+/// The agents of an environment, and what their status depends on.
+struct AgentList {
+    agents: Vec<AgentRecord>,
+    /// True if an engine works for the environment.
+    has_engine: bool,
+    /// Agents of remote agents that are not connected.
+    unreachable: BTreeSet<String>,
+}
+
+impl AgentList {
+    fn status(&self, agent: &AgentRecord) -> &'static str {
+        let is_up = self.has_engine && !self.unreachable.contains(&agent.name);
+        match (agent.paused, is_up) {
+            (true, _) => "paused",
+            (false, true) => "up",
+            (false, false) => "down",
+        }
+    }
+
+    fn to_json(&self, environment: EnvironmentId, agent: &AgentRecord) -> Value {
+        json!({
+            "environment": environment.uuid().to_string(),
+            "name": agent.name,
+            "paused": agent.paused,
+            "process_id": null,
+            "process_name": null,
+            "unpause_on_resume": agent.unpause_on_resume,
+            "status": self.status(agent),
+        })
+    }
+}
+
+fn read(store: &Store, key: EnvironmentKey) -> Result<AgentList, StoreError> {
+    let served = store.remote_agents().served_names(key)?;
+    let unreachable = served.into_iter().filter(|served| served.gateway.is_none());
+    let unreachable = unreachable.map(|served| served.name).collect();
     let mut found: Vec<AgentRecord> = Vec::new();
     loop {
         let after = found.last().map(|agent| agent.name.clone()).unwrap_or_default();
@@ -24,29 +60,10 @@ fn read(store: &Store, key: EnvironmentKey) -> Result<(Vec<AgentRecord>, bool), 
         let is_last = part.len() < AT_ONCE;
         found.extend(part);
         if is_last {
-            return Ok((found, store.leases().holder(key)?.is_some()));
+            let has_engine = store.leases().holder(key)?.is_some();
+            return Ok(AgentList { agents: found, has_engine, unreachable });
         }
     }
-}
-
-fn status(agent: &AgentRecord, has_engine: bool) -> &'static str {
-    match (agent.paused, has_engine) {
-        (true, _) => "paused",
-        (false, true) => "up",
-        (false, false) => "down",
-    }
-}
-
-fn agent_json(environment: EnvironmentId, agent: &AgentRecord, has_engine: bool) -> Value {
-    json!({
-        "environment": environment.uuid().to_string(),
-        "name": agent.name,
-        "paused": agent.paused,
-        "process_id": null,
-        "process_name": null,
-        "unpause_on_resume": agent.unpause_on_resume,
-        "status": status(agent, has_engine),
-    })
 }
 
 const AGENTS: ListDefinition = ListDefinition {
@@ -65,21 +82,21 @@ const AGENTS: ListDefinition = ListDefinition {
 pub(crate) async fn list(request: InmantaRequest) -> ApiResult {
     let wanted = ListRequest::parse(&request, &AGENTS)?;
     let environment = request.environment()?.uuid;
-    let (agents, has_engine) = request.with_store(read).await?;
+    let all = request.with_store(read).await?;
     let fits = |agent: &&AgentRecord| {
         wanted.contains("name", &agent.name)
-            && wanted.matches("status", status(agent, has_engine))
+            && wanted.matches("status", all.status(agent))
             // Agents are not processes in Orrery.
             && wanted.filter("process_name").is_none()
     };
-    let items = agents.iter().filter(fits).map(|agent| {
+    let items = all.agents.iter().filter(fits).map(|agent| {
         let key = match wanted.column {
-            "status" => Key::Text(status(agent, has_engine).to_owned()),
+            "status" => Key::Text(all.status(agent).to_owned()),
             "paused" => Key::Flag(agent.paused),
             "process_name" => Key::Nothing,
             _ => Key::Text(agent.name.clone()),
         };
-        ListItem { key, id: agent.name.clone(), shown: agent_json(environment, agent, has_engine) }
+        ListItem { key, id: agent.name.clone(), shown: all.to_json(environment, agent) }
     });
     wanted.page(items.collect())
 }
@@ -95,17 +112,18 @@ pub(crate) async fn list_v1(request: InmantaRequest) -> ApiResult {
     let limit = request.number("limit")?.and_then(|limit| usize::try_from(limit).ok());
     let limit = limit.filter(|limit| *limit > 0).unwrap_or(1000).min(1000);
     let environment = request.environment()?.uuid;
-    let (agents, has_engine) = request.with_store(read).await?;
+    let all = request.with_store(read).await?;
     let fits = |agent: &&AgentRecord| {
         start.is_none_or(|start| agent.name.as_str() > start)
             && end.is_none_or(|end| agent.name.as_str() < end)
     };
-    let listed: Vec<Value> = agents
+    let listed: Vec<Value> = all
+        .agents
         .iter()
         .filter(fits)
         .take(limit)
         .map(|agent| {
-            let mut shown = agent_json(environment, agent, has_engine);
+            let mut shown = all.to_json(environment, agent);
             shown["state"] = shown["status"].clone();
             shown
         })
