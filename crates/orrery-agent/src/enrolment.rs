@@ -5,10 +5,10 @@ use orrery_handlers::clock::now;
 use rcgen::{CertificateParams, KeyPair};
 
 use crate::address::{DEFAULT_PORT, GatewayAddress};
-use crate::gateway_client::{GatewayRequestError, post};
+use crate::gateway_client::{GatewayRequestError, get, post};
 use crate::protocol::{
-    JOIN_PATH, JoinRequest, JoinResponse, Machine, RENEW_PATH, RefusalCode, RenewRequest,
-    RenewResponse, WireSecret,
+    JOIN_PATH, JoinRequest, JoinResponse, Machine, PROGRAM_INFO_PATH, ProgramInfo, RENEW_PATH,
+    RefusalCode, RenewRequest, RenewResponse, WireSecret,
 };
 use crate::state::{AgentIdentity, StateDirectory, StateError};
 use crate::tls::{self, AgentTlsError};
@@ -56,6 +56,18 @@ impl EnrolmentError {
 /// Creates a certificate signing request. Its subject is empty: the server assigns the identity.
 fn signing_request(key: &KeyPair) -> Result<String, rcgen::Error> {
     CertificateParams::default().serialize_request(key)?.pem()
+}
+
+/// Reads the description of the agent's program that a gateway offers, which the token authenticates.
+///
+/// # Errors
+/// If the gateway has none, or is unreachable.
+pub async fn offered_program(
+    gateway: &GatewayAddress,
+    token: &JoinToken,
+) -> Result<ProgramInfo, EnrolmentError> {
+    let config = tls::for_joining(token.fingerprint())?;
+    Ok(get(gateway, config, PROGRAM_INFO_PATH).await?)
 }
 
 /// Joins: exchanges a token for a certificate. A retry after a failure yields the same agent.

@@ -91,9 +91,29 @@ pub(crate) async fn post<Q: Serialize, A: DeserializeOwned>(
     path: &str,
     request_body: &Q,
 ) -> Result<A, GatewayRequestError> {
+    let body = serde_json::to_vec(request_body).map_err(|error| unreadable(gateway, error))?;
+    request(gateway, config, Method::POST, path, body).await
+}
+
+/// Reads a document.
+pub(crate) async fn get<A: DeserializeOwned>(
+    gateway: &GatewayAddress,
+    config: Arc<ClientConfig>,
+    path: &str,
+) -> Result<A, GatewayRequestError> {
+    request(gateway, config, Method::GET, path, Vec::new()).await
+}
+
+async fn request<A: DeserializeOwned>(
+    gateway: &GatewayAddress,
+    config: Arc<ClientConfig>,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<A, GatewayRequestError> {
     let stream = connect(gateway, config).await?;
     let exchanged =
-        tokio::time::timeout(REQUEST_TIMEOUT, exchange(gateway, stream, path, request_body)).await;
+        tokio::time::timeout(REQUEST_TIMEOUT, exchange(gateway, stream, method, path, body)).await;
     let (status, body) = exchanged
         .unwrap_or_else(|_| Err(GatewayRequestError::Silent { gateway: gateway.to_string() }))?;
     if !status.is_success() {
@@ -109,16 +129,16 @@ fn unreadable(
     GatewayRequestError::Unreadable { gateway: gateway.to_string(), source: source.into() }
 }
 
-async fn exchange<Q: Serialize>(
+async fn exchange(
     gateway: &GatewayAddress,
     stream: Connection,
+    method: Method,
     path: &str,
-    request_body: &Q,
+    body: Vec<u8>,
 ) -> Result<(StatusCode, Bytes), GatewayRequestError> {
     let broken = |source| GatewayRequestError::Broken { gateway: gateway.to_string(), source };
-    let body = serde_json::to_vec(request_body).map_err(|error| unreadable(gateway, error))?;
     let request = Request::builder()
-        .method(Method::POST)
+        .method(method)
         .uri(path)
         .header(HOST, gateway.to_string())
         .header(CONTENT_TYPE, "application/json")

@@ -28,7 +28,7 @@ pub mod token;
 
 pub use address::{DEFAULT_PORT, GatewayAddress, InvalidAddress};
 pub use agent::{AgentError, AgentProcess, ReconnectBackoff};
-pub use enrolment::{EnrolmentError, join, join_and_replace};
+pub use enrolment::{EnrolmentError, join, join_and_replace, offered_program};
 pub use gateway_client::GatewayRequestError;
 pub use policy::{Policy, PolicyError};
 pub use session::SessionError;

@@ -31,6 +31,12 @@ pub const JOIN_PATH: &str = "/agent/v1/join";
 /// Path of the renewal with the certificate: `POST`, [`RenewRequest`] to [`RenewResponse`].
 pub const RENEW_PATH: &str = "/agent/v1/renew";
 
+/// Path of the agent's program: `GET`, without credentials.
+pub const PROGRAM_PATH: &str = "/agent/v1/program";
+
+/// Path of its description: `GET`, without credentials; [`ProgramInfo`].
+pub const PROGRAM_INFO_PATH: &str = "/agent/v1/program/info";
+
 /// Path of the session.
 pub const SESSION_PATH: &str = "/agent/v1/session";
 
@@ -288,6 +294,17 @@ pub struct RenewResponse {
     pub ca: String,
     /// Validity of the certificate from now.
     pub valid_seconds: u64,
+}
+
+/// Description of the agent's program that a gateway offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramInfo {
+    /// Digest in hexadecimal digits.
+    pub sha256: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// `x86_64`
+    pub architecture: String,
 }
 
 /// Content of a file; base64 on the wire.

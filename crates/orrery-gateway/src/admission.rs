@@ -8,7 +8,9 @@ use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use orrery_agent::protocol::{JOIN_PATH, RENEW_PATH, Refusal, RefusalCode, SESSION_PATH};
+use orrery_agent::protocol::{
+    JOIN_PATH, PROGRAM_INFO_PATH, PROGRAM_PATH, RENEW_PATH, Refusal, RefusalCode, SESSION_PATH,
+};
 use orrery_store::{RemoteAgentRecord, StoreError};
 use uuid::Uuid;
 
@@ -25,6 +27,8 @@ pub(crate) const PEER_PATH: &str = "/peer/v1";
 /// Credential that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequiredCredential {
+    /// Public.
+    Nothing,
     /// A token in the body, checked by the handler.
     Token,
     /// The certificate of a remote agent that is not revoked.
@@ -33,7 +37,9 @@ enum RequiredCredential {
     Server,
 }
 
-const ROUTES: [(&str, &str, RequiredCredential); 4] = [
+const ROUTES: [(&str, &str, RequiredCredential); 6] = [
+    ("GET", PROGRAM_PATH, RequiredCredential::Nothing),
+    ("GET", PROGRAM_INFO_PATH, RequiredCredential::Nothing),
     ("POST", JOIN_PATH, RequiredCredential::Token),
     ("POST", RENEW_PATH, RequiredCredential::Agent),
     ("GET", SESSION_PATH, RequiredCredential::Agent),
@@ -85,7 +91,7 @@ pub(crate) async fn check(
         let reason = "unknown path";
         return Err(Refused::new(StatusCode::NOT_FOUND, RefusalCode::Unreadable, reason));
     };
-    if *required != RequiredCredential::Token {
+    if !matches!(required, RequiredCredential::Nothing | RequiredCredential::Token) {
         let certificate = request.extensions().get::<PeerCertificate>();
         let identity = certificate
             .and_then(|certificate| CertificateIdentity::from_certificate(&certificate.0));

@@ -5,6 +5,7 @@
 //! | `certificate_authority` | certificates of agents and gateways |
 //! | `tls`, `admission` | mutual TLS; required credentials of each route |
 //! | `enrolment`, `truncate` | joining, renewal of certificates; sanitized machine facts |
+//! | `program` | download of the agent's program |
 //! | `session` | one session of one agent |
 //! | `session_registry` | connected agents, and calls that wait for replies |
 //! | `peer_server`, `peer_client` | commands from and to other processes of the installation |
@@ -28,6 +29,7 @@ mod heartbeat;
 mod metrics;
 mod peer_client;
 mod peer_server;
+mod program;
 mod remote_call;
 mod session;
 mod session_registry;
@@ -35,6 +37,7 @@ mod tls;
 mod truncate;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +46,9 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::routing::{get, post};
-use orrery_agent::protocol::{JOIN_PATH, RENEW_PATH, RefusalCode, SESSION_PATH};
+use orrery_agent::protocol::{
+    JOIN_PATH, PROGRAM_INFO_PATH, PROGRAM_PATH, RENEW_PATH, RefusalCode, SESSION_PATH,
+};
 use orrery_roles::body::Budgets;
 use orrery_roles::change_stream::ChangeStream;
 use orrery_roles::listener::{self, ConnectionSlots, Encryption, SlotLimits};
@@ -65,6 +70,7 @@ pub use remote_call::{AgentAccess, RemoteSite};
 pub use session_registry::{OwnGateway, SessionRegistry};
 
 use admission::{PEER_PATH, Refused};
+use program::AgentProgram;
 use session::SILENCE_MAX;
 use tls::MutualTls;
 
@@ -91,6 +97,8 @@ pub struct GatewayOptions {
     pub peer_address: Option<String>,
     /// Further names for the certificate.
     pub names: Vec<String>,
+    /// Program of an agent for this platform, which machines can download.
+    pub program: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +134,7 @@ pub(crate) struct GatewayState {
     /// Addresses of all gateways of the server, which agents use for failover.
     pub(crate) addresses: Arc<watch::Sender<Vec<String>>>,
     pub(crate) tls: Arc<MutualTls>,
+    pub(crate) program: Arc<AgentProgram>,
     pub(crate) stop: CancellationToken,
     /// Running sessions.
     pub(crate) sessions: TaskTracker,
@@ -160,7 +169,7 @@ impl GatewayRole {
         options: GatewayOptions,
     ) -> Result<Self, GatewayError> {
         let GatewayContext { services, vault, changes, budgets, registry, peers, audit } = context;
-        let GatewayOptions { listen, address, peer_address, names } = options;
+        let GatewayOptions { listen, address, peer_address, names, program } = options;
         let failed = |source| GatewayError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
@@ -190,6 +199,7 @@ impl GatewayRole {
             id,
             addresses: Arc::new(watch::Sender::new(Vec::new())),
             tls: Arc::clone(&tls),
+            program: Arc::new(AgentProgram::new(program)),
             stop: stopping,
             sessions: tracker,
         };
@@ -240,6 +250,8 @@ fn router(state: GatewayState, audit: EnrolmentAudit) -> Router {
         .route_layer(middleware::from_fn(audited))
         .route(SESSION_PATH, get(session::open))
         .route(PEER_PATH, get(peer_server::open))
+        .route(PROGRAM_PATH, get(program::download))
+        .route(PROGRAM_INFO_PATH, get(program::info))
         .route_layer(middleware::from_fn_with_state(state.clone(), admission::check))
         .fallback(async || {
             let reason = "unknown path";

@@ -9,6 +9,7 @@ mod change;
 mod handler_support;
 mod host_inventory;
 mod id;
+mod install_script;
 mod offered_type;
 mod outcome;
 mod paths;
@@ -36,6 +37,7 @@ pub use host_inventory::{
     InventoryProblem, PathStep,
 };
 pub use id::{InvalidId, ResourceId, VersionedId};
+pub use install_script::{AGENT_UNIT, InstallScript, InstallScriptError, ProgramSource};
 pub use offered_type::{OfferError, OfferedType};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
 pub use paths::{PathCollision, PathIndex, flatten_path, normalize_path, path_collisions};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use orrery_agent::protocol::{
-    Command, CommandKind, FromAgent, JoinRequest, JoinResponse, PROTOCOL, Refusal, RefusalCode,
-    RejectionCode, RenewRequest, RenewResponse, ToAgent,
+    Command, CommandKind, FromAgent, JoinRequest, JoinResponse, PROTOCOL, ProgramInfo, Refusal,
+    RefusalCode, RejectionCode, RenewRequest, RenewResponse, ToAgent,
 };
 use orrery_model::{ChangeKind, LogLevel, OutcomeStatus};
 use orrery_testing::JsonSchema;
@@ -70,7 +70,14 @@ fn round_trip<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
 fn every_message_has_a_schema_and_an_example() {
     let named: BTreeSet<&str> = examples().into_iter().map(|(name, _)| name).collect();
     let defined: BTreeSet<&str> = PARSED.definitions().collect();
-    let bodies = ["join_request", "join_response", "renew_request", "renew_response", "refusal"];
+    let bodies = [
+        "join_request",
+        "join_response",
+        "renew_request",
+        "renew_response",
+        "program_info",
+        "refusal",
+    ];
     let messages = variants::<ToAgent>().into_iter().chain(variants::<FromAgent>());
     for name in messages.chain(bodies.map(str::to_owned)) {
         assert!(defined.contains(&*name), "{name} has no schema");
@@ -94,6 +101,7 @@ fn every_example_fits_its_schema_and_its_type() {
             "renew_request" => round_trip::<RenewRequest>(&value),
             "renew_response" => round_trip::<RenewResponse>(&value),
             "refusal" => round_trip::<Refusal>(&value),
+            "program_info" => round_trip::<ProgramInfo>(&value),
             name if variants::<ToAgent>().iter().any(|known| known == name) => {
                 check_to_agent(&value);
                 round_trip::<ToAgent>(&value)

@@ -6,6 +6,7 @@
 //! that value has arrived.
 
 mod address;
+mod agents;
 mod args;
 mod environment;
 mod exec;
@@ -313,6 +314,7 @@ pub fn native_plugins() -> &'static [NativePlugin] {
         let mut all = [
             environment::PLUGINS,
             exec::PLUGINS,
+            agents::PLUGINS,
             files::PLUGINS,
             format::PLUGINS,
             ip::PLUGINS,

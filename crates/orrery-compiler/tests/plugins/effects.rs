@@ -104,3 +104,15 @@ fn references_to_the_same_thing_are_equal() {
         "FactReference[resource_id=std::testing::NullResource[internal,name=r],fact_name=A]";
     assert_eq!(memory.proxy_str(fact), shown);
 }
+
+#[test]
+fn a_boot_script_of_an_agent_has_quoted_values_and_no_malformed_ones() {
+    let mut memory = Memory::with_prelude();
+    let digest = "0".repeat(64);
+    let values = ["gw:8889", "orrj_a.b", &digest, "/opt/my agent"];
+    let script = text(&mut memory, "agents::install_script", &values).expect("a script");
+    assert!(script.starts_with("#!/bin/sh\n"), "{script}");
+    assert!(script.contains("source='/opt/my agent'") && script.contains(&digest), "{script}");
+    let refused = text(&mut memory, "agents::install_script", &["gw:8889", "orrj_a.b", "12"]);
+    assert!(refused.unwrap_err().contains("64 hexadecimal digits"));
+}

@@ -6,8 +6,12 @@ use serde_json::{Value as Json, json};
 const RECORDED: &str = include_str!("../recorded/signatures.json");
 
 /// Plugins that only Orrery has.
-const OWN: [&str; 3] =
-    ["std::create_command_reference", "std::create_file_reference", "std::create_secret_reference"];
+const OWN: [&str; 4] = [
+    "agents::install_script",
+    "std::create_command_reference",
+    "std::create_file_reference",
+    "std::create_secret_reference",
+];
 
 fn description(plugin: &NativePlugin) -> Json {
     let params: Vec<Json> = plugin

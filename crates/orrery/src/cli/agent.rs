@@ -44,6 +44,7 @@ pub(crate) enum AgentAction {
     ///
     /// The token is shown once and admits one machine.
     Invite(AgentInvite),
+    InstallScript(AgentInstallScript),
     /// List remote agents: machines that have joined, and what they serve
     Remotes,
     /// Revoke a remote agent and end its session
@@ -58,6 +59,40 @@ pub(crate) struct AgentInvite {
     /// Lifetime of the token in seconds; at most a week
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub(crate) expires_in: u32,
+}
+
+/// Print a boot script that installs an agent on a new machine
+///
+/// Invites a machine, and prints a shell script that installs the agent's program and its systemd
+/// unit, joins with the one-time token, and starts. Run as root, it can be repeated. The program
+/// comes from the gateway unless --program names another source; its SHA-256 is part of the script.
+/// The script contains the token: keep it from other users until it has run.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery agent install-script web1 --output install.sh
+  orrery agent install-script web1 --cloud-init --output user-data
+  orrery agent install-script web1 --program /usr/local/bin/orrery-agent    an image that has it
+
+Exit codes: 0 done, 1 error.")]
+pub(crate) struct AgentInstallScript {
+    #[command(flatten)]
+    pub(crate) invite: AgentInvite,
+    /// Print user data for cloud-init instead of a shell script
+    #[arg(long)]
+    pub(crate) cloud_init: bool,
+    /// Source of the program: a URL, or a path on the machine [default: the gateway]
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) program: Option<String>,
+    /// SHA-256 of the program; required for a URL
+    #[arg(long, value_name = "DIGEST", requires = "program")]
+    pub(crate) sha256: Option<String>,
+    /// Run the agent as this user, without rights of root; created if it does not exist
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+    /// Write to this file, readable only by you, instead of standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -164,6 +164,10 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "NAME", env = "ORRERY_GATEWAY_NAMES", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_more")]
     pub(crate) gateway_names: Option<Vec<String>>,
+    /// Program of an agent, which boot scripts download [default: orrery-agent beside this
+    /// program, if it exists]
+    #[arg(long, value_name = "FILE", env = "ORRERY_GATEWAY_PROGRAM", value_hint = ValueHint::FilePath)]
+    pub(crate) gateway_program: Option<PathBuf>,
     /// Maximum number of handlers that run at once in one environment [default: as many as are
     /// slow, up to 1000, plus 16]
     #[arg(long, value_name = "COUNT", env = "ORRERY_WORKERS", value_parser = whole::<u16>)]
@@ -283,6 +287,7 @@ impl ServerOptions {
             gateway_address: self.gateway_address.or(other.gateway_address),
             gateway_peer_address: self.gateway_peer_address.or(other.gateway_peer_address),
             gateway_names: self.gateway_names.or(other.gateway_names),
+            gateway_program: self.gateway_program.or(other.gateway_program),
             workers: self.workers.or(other.workers),
             host_memory: self.host_memory.or(other.host_memory),
             own_machine: self.own_machine.or(other.own_machine),

@@ -287,12 +287,19 @@ fn try_run(given: Server) -> Result<(), ServerStartError> {
         address: options.gateway_address.clone(),
         peer_address: options.gateway_peer_address.clone(),
         names: options.gateway_names.clone().unwrap_or_default(),
+        program: options.gateway_program.clone().or_else(agent_program),
     });
     let format = options.log_format.unwrap_or(LogFormat::Text);
     let told = ListenInfo { address, format };
     let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, told, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+/// The program of an agent beside this one.
+fn agent_program() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok()?.with_file_name("orrery-agent");
+    beside.is_file().then_some(beside)
 }
 
 fn audit_retention(options: &ServerOptions) -> Option<Duration> {

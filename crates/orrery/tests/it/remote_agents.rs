@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
+use orrery_testing::Proxy;
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
 
@@ -36,7 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 
@@ -91,7 +92,11 @@ pub(crate) fn ask(
 }
 
 /// `orrery agent join`; returns its error output if it failed.
-fn join(gateway: &str, token: &str, state: &Path) -> Result<std::result::Result<(), String>> {
+pub(crate) fn join(
+    gateway: &str,
+    token: &str,
+    state: &Path,
+) -> Result<std::result::Result<(), String>> {
     let mut command = Command::new(BINARY);
     command.args(["agent", "join", gateway, token, "--state"]).arg(state);
     let done = command.stdin(Stdio::null()).output()?;
@@ -100,7 +105,7 @@ fn join(gateway: &str, token: &str, state: &Path) -> Result<std::result::Result<
 }
 
 /// `orrery agent run`, once it reports its start.
-fn run(state: &Path) -> Result<Process> {
+pub(crate) fn run(state: &Path) -> Result<Process> {
     let mut command = Command::new(BINARY);
     command.args(["agent", "run", "--log", "warn", "--state"]).arg(state);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
@@ -137,7 +142,7 @@ pub(crate) struct Scene {
     options: [String; 2],
     _port: Port,
     pub(crate) machine: PathBuf,
-    state: PathBuf,
+    pub(crate) state: PathBuf,
     /// API path of the environment.
     environment: String,
 }
@@ -211,10 +216,27 @@ impl Port {
 }
 
 pub(crate) fn scene(postgres: bool) -> Result<(Scene, Server)> {
-    let world = World::new(postgres)?;
+    scene_with(postgres, &[])
+}
+
+/// A server with further options.
+pub(crate) fn scene_with(postgres: bool, more: &[&str]) -> Result<(Scene, Server)> {
+    scene_at(Port::reserve()?, postgres, more)
+}
+
+/// A server whose agents reach it through a proxy.
+pub(crate) fn scene_behind() -> Result<(Scene, Server, Proxy)> {
     let port = Port::reserve()?;
+    let proxy = Proxy::new(port.address);
+    let address = format!("127.0.0.1:{}", proxy.port());
+    let (scene, server) = scene_at(port, false, &["--gateway-address", &address])?;
+    Ok((scene, server, proxy))
+}
+
+fn scene_at(port: Port, postgres: bool, more: &[&str]) -> Result<(Scene, Server)> {
+    let world = World::new(postgres)?;
     let options = port.options();
-    let server = world.start_with(&[&options[0], &options[1]])?;
+    let server = world.start_with(&[&[&*options[0], &*options[1]], more].concat())?;
     let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
     let body = json!({"project": project["id"], "name": "e"});
     let made = world.create(&server, "/api/v1/environments", &body)?;

@@ -81,6 +81,7 @@ impl World {
             address: None,
             peer_address: None,
             names: Vec::new(),
+            program: None,
         };
         let started = self.runtime.block_on(start_gateway(&self.served.app, options));
         let gateway = started.unwrap();

@@ -58,6 +58,9 @@ fn run(options: AgentGroup) -> Result<Exit, CliError> {
             change_state(&of()?, &names, action, args.json)
         }
         AgentAction::Invite(invite) => remote_agents::invite(&of()?, invite, args.json),
+        AgentAction::InstallScript(options) => {
+            remote_agents::install_script(&of()?, options, args.json)
+        }
         AgentAction::Remotes => remote_agents::list(&of()?, args.json),
         AgentAction::Revoke(revoke) => {
             let what = format!("revoke remote agent {}", style::sanitize(&revoke.remote));

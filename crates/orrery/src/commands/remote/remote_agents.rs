@@ -1,14 +1,23 @@
-//! `orrery agent invite`, `remotes` and `revoke`.
+//! `orrery agent invite`, `install-script`, `remotes` and `revoke`.
 
+use std::fs::{OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use orrery_agent::GatewayAddress;
+use orrery_agent::token::JoinToken;
 use orrery_api::client::query;
 use orrery_api::{Agent, Invitation, NewInvitation, RemoteAgent};
+use orrery_model::{InstallScript, ProgramSource};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::agents::print_reason;
 use super::table::{Table, moment_or};
 use super::{print_json, read_list, show_done, show_list};
-use crate::cli::agent::{AgentInvite, AgentRevoke};
+use crate::cli::agent::{AgentInstallScript, AgentInvite, AgentRevoke};
+use crate::commands::agent::runtime;
 use crate::error::CliError;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
@@ -18,10 +27,7 @@ pub(super) fn invite(
     invite: AgentInvite,
     json: bool,
 ) -> Result<Exit, CliError> {
-    let AgentInvite { names, expires_in } = invite;
-    let new = NewInvitation { names, expires_in: Some(expires_in) };
-    let at = of.path(&["remote-agents", "invitations"]);
-    let created: Invitation = of.client.post_once(&at, &new)?;
+    let created = create_invitation(of, invite)?;
     if json {
         return print_json(&created);
     }
@@ -34,6 +40,77 @@ pub(super) fn invite(
     let line = format!("orrery agent join {gateway} {token} && orrery agent run");
     let written = output::print(|out| writeln!(out, "{line}"));
     Ok(if written { Exit::Done } else { Exit::Error })
+}
+
+fn create_invitation(of: &RemoteEnvironment, invite: AgentInvite) -> Result<Invitation, CliError> {
+    let AgentInvite { names, expires_in } = invite;
+    let new = NewInvitation { names, expires_in: Some(expires_in) };
+    let at = of.path(&["remote-agents", "invitations"]);
+    Ok(of.client.post_once(&at, &new)?)
+}
+
+pub(super) fn install_script(
+    of: &RemoteEnvironment,
+    options: AgentInstallScript,
+    json: bool,
+) -> Result<Exit, CliError> {
+    let AgentInstallScript { invite, cloud_init, program, sha256, user, output } = options;
+    let program = match (program, sha256) {
+        (None, _) => None,
+        (Some(url), Some(sha256)) if url.contains("://") => {
+            Some(ProgramSource::Url { url, sha256 })
+        }
+        (Some(url), None) if url.contains("://") => {
+            let error = CliError::new(format!("the SHA-256 of {url} is missing"));
+            return Err(error.help("add --sha256 DIGEST: the script accepts no other content"));
+        }
+        (Some(path), sha256) => Some(ProgramSource::Path { path, sha256 }),
+    };
+    let created = create_invitation(of, invite)?;
+    let program = match program {
+        Some(program) => program,
+        None => program_of_gateway(&created)?,
+    };
+    let token = created.token.clone();
+    let script = InstallScript { gateway: created.gateway.clone(), token, program, user };
+    let text = if cloud_init { script.cloud_init() } else { script.shell() };
+    let text = text.map_err(|error| CliError::from_error(&error))?;
+    if let Some(path) = output {
+        write_private(&path, &text)
+            .map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())))?;
+        let until = moment_or(Some(&created.expires), "-");
+        let shown = json!({"file": path.display().to_string(), "expires": created.expires});
+        let done = format!("wrote {}; its token is valid until {until}", path.display());
+        return show_done(json, &shown, &style::sanitize(&done));
+    }
+    if json {
+        let shown = json!({"script": text, "names": created.names, "expires": created.expires});
+        return print_json(&shown);
+    }
+    let written = output::print(|out| out.write_all(text.as_bytes()));
+    Ok(if written { Exit::Done } else { Exit::Error })
+}
+
+/// The program that the gateway of an invitation offers.
+fn program_of_gateway(created: &Invitation) -> Result<ProgramSource, CliError> {
+    let from_error = |error: &dyn std::error::Error| {
+        CliError::from_error(error).help(
+            "name another source with --program URL --sha256 DIGEST, or --program PATH for a machine that has the program",
+        )
+    };
+    let gateway: GatewayAddress = created.gateway.parse().map_err(|error| from_error(&error))?;
+    let token = JoinToken::parse(created.token.expose()).map_err(|error| from_error(&error))?;
+    let offered = runtime()?.block_on(orrery_agent::offered_program(&gateway, &token));
+    let offered = offered.map_err(|error| from_error(&error))?;
+    Ok(ProgramSource::Gateway { architecture: offered.architecture, sha256: offered.sha256 })
+}
+
+/// Writes a file that only its owner can read.
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())
 }
 
 pub(super) fn list(of: &RemoteEnvironment, json: bool) -> Result<Exit, CliError> {
