@@ -34,6 +34,7 @@ mod plan;
 mod progress;
 mod progress_recorder;
 mod python_handlers;
+mod read_ahead;
 mod recovery;
 mod request_tracker;
 mod resource_table;

@@ -124,6 +124,7 @@ fn run_at_site(
     };
     let mut run_outcome = match (site, handler) {
         (ExecutionSite::Remote(remote), _) => {
+            crate::read_ahead::verify(run, &**remote, registry, shared);
             handler_run.run_remotely(registry, &**remote, &context)
         }
         (ExecutionSite::Outward(target), handler)
@@ -133,6 +134,7 @@ fn run_at_site(
         }
         (_, None) => return no_handler_outcome(resource.id.entity()).into(),
         (ExecutionSite::Local(target), Some(handler)) => {
+            crate::read_ahead::prefetch(run, &**target, registry, shared);
             handler_run.run(&**handler, &**target, &context)
         }
         (ExecutionSite::Outward(target), Some(handler)) => {

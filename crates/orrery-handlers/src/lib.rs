@@ -25,6 +25,7 @@ mod handler_run;
 mod http;
 mod ownership;
 mod package;
+mod read_ahead_window;
 mod registry;
 mod removal;
 pub mod run;
@@ -43,6 +44,7 @@ pub use context::{Context, EffectStart, changed};
 pub use error::{Cause, HandlerError, TargetError, TargetVerb};
 pub use handler::{Crud, Handler};
 pub use handler_run::{BeforeChange, Contents, EffectGate, Mode, NoContents};
+pub use read_ahead_window::ReadAheadWindow;
 pub use registry::Registry;
 pub use removal::{HandlerCapabilities, Unmanaged};
 pub use secrets::{

@@ -183,6 +183,16 @@ impl Scheduler {
         self.queues.ready_of(agent.0).into_iter().map(describe).collect()
     }
 
+    /// Returns the first tasks that an agent will probably run next. The cost is proportional to
+    /// their number.
+    pub fn upcoming(&self, agent: AgentIndex, limit: usize) -> Vec<TaskKind> {
+        if agent.as_usize() >= self.queues.agents.len() {
+            return Vec::new();
+        }
+        let tasks = self.queues.first_in_lanes(agent.0).take(limit);
+        tasks.map(|task| self.describe_kind(self.queues[task].kind)).collect()
+    }
+
     pub(crate) fn describe_kind(&self, kind: Kind) -> TaskKind {
         match kind {
             Kind::Deploy { slot } => TaskKind::Deploy(ResourceIndex(slot)),

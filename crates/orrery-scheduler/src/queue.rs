@@ -319,6 +319,17 @@ impl Queues {
         in_lanes
     }
 
+    /// Ready tasks of an agent in execution order, without those that are ready again.
+    pub(crate) fn first_in_lanes(&self, agent: u32) -> impl Iterator<Item = u32> + '_ {
+        let next = |task: u32| (task != NONE).then_some(task);
+        let lanes = self.agents[agent as usize].lanes.iter();
+        lanes.flat_map(move |lane| {
+            std::iter::successors(next(lane.first), move |&task| {
+                next(self.tasks[task as usize].next)
+            })
+        })
+    }
+
     /// Returns all ready tasks of an agent in execution order. Linear; for display only.
     pub(crate) fn ready_of(&self, agent: u32) -> Vec<u32> {
         let queue = &self.agents[agent as usize];
@@ -368,6 +379,10 @@ mod tests {
     fn drain(queues: &mut Queues) -> Vec<u64> {
         let mut numbers = Vec::new();
         let ready = queues.ready_of(0);
+        let in_lanes: Vec<u32> = queues.first_in_lanes(0).collect();
+        assert!(
+            in_lanes.iter().is_sorted_by_key(|task| ready.iter().position(|one| *one == *task))
+        );
         while let Some(task) = queues.next_of(0) {
             assert_eq!(task, ready[numbers.len()], "what people see is what happens");
             numbers.push(queues.remove(task).number);

@@ -286,3 +286,62 @@ fn a_lost_helper_makes_the_effect_unknown_and_is_replaced() {
     assert_eq!(next.outcome.status, OutcomeStatus::Deployed, "{}", reason(&next.outcome));
     assert!(!next.unclear);
 }
+
+/// Resources that were verified in one exchange need no other one, until something may change.
+#[test]
+fn verified_resources_do_not_need_the_helper_again() {
+    let machine = Machine::new();
+    let remote = machine.helper();
+    let pid = machine.path("pid");
+    let run_id = format!("exec::Run[a,command=sh -c 'echo $PPID > {pid}']");
+    assert_eq!(deploy(&*remote, &run_id, "{}").outcome.status, OutcomeStatus::Deployed);
+    let helper = fs::read_to_string(&pid).unwrap().trim().to_owned();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &helper]).status().unwrap().success());
+    };
+    let wanted = r#"{"content":"x"}"#;
+    let resources: Vec<Resource> = (0..20)
+        .map(|number| {
+            let path = machine.path(&format!("f{number}"));
+            // One of them differs.
+            fs::write(&path, if number == 19 { "y" } else { "x" }).unwrap();
+            let id = format!("std::File[a,path={path}]").parse().unwrap();
+            Resource::new(id, Attributes::parse(wanted).unwrap(), Vec::new())
+        })
+        .collect();
+    let stop = CancelToken::never();
+    let verify = || {
+        let dry_run = |resource| HandlerRun {
+            purpose: Purpose::DryRun,
+            resource,
+            version: VersionNumber(1),
+            epoch: None,
+            deployed_before: false,
+            changed_dependencies: &[],
+            reason: &"a test",
+            stop: &stop,
+            before_change: None,
+            effects: None,
+        };
+        let runs: Vec<_> = resources.iter().map(dry_run).collect();
+        remote.verify(&runs, LogLevel::Debug);
+    };
+    verify();
+    assert_eq!(remote.verify_max(&resources[0].id), 0);
+    signal("-STOP");
+    for resource in &resources[..19] {
+        let outcome = deploy(&*remote, resource.id.as_str(), wanted).outcome;
+        assert_eq!(outcome.change.kind, ChangeKind::NoChange);
+    }
+    signal("-CONT");
+    // The one that differs is deployed.
+    let outcome = deploy(&*remote, resources[19].id.as_str(), wanted).outcome;
+    assert_eq!(outcome.change.kind, ChangeKind::Updated);
+    assert!(remote.verify_max(&resources[0].id) > 0, "each result is used once");
+    // After a change, nothing that was verified before is used.
+    verify();
+    assert_eq!(deploy(&*remote, &run_id, "{}").outcome.status, OutcomeStatus::Deployed);
+    fs::write(machine.path("f0"), "z").unwrap();
+    let outcome = deploy(&*remote, resources[0].id.as_str(), wanted).outcome;
+    assert_eq!(outcome.change.kind, ChangeKind::Updated);
+}

@@ -8,6 +8,7 @@ mod binaries;
 mod connection;
 mod launch;
 mod session;
+mod verified;
 
 use std::fmt;
 use std::sync::Arc;

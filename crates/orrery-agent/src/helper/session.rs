@@ -3,6 +3,7 @@
 //! Commands are multiplexed over one process. A helper that is gone is started again for the next
 //! command. The effect of a command is unknown exactly if the helper was lost after it was sent.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,20 +14,23 @@ use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_handlers::CancelToken;
 use orrery_handlers::clock::now;
-use orrery_handlers::run::{Remote, RemoteCommand, RemoteError, RunOutcome};
+use orrery_handlers::run::{HandlerRun, Purpose, Remote, RemoteCommand, RemoteError, RunOutcome};
 use orrery_handlers::target::{Transport, TransportError, TransportErrorKind};
-use orrery_model::{LogLevel, LogLine, OutcomeStatus};
+use orrery_model::{LogLevel, LogLine, OutcomeStatus, ResourceId};
 use uuid::Uuid;
 
 use super::binaries::HelperBinaries;
 use super::connection::{CallEvent, Connection, to_line};
 use super::launch::{Launch, launch};
+use super::verified::VerifiedRuns;
 use crate::protocol::{Command, CommandResult, MESSAGE_MAX, RejectionCode, ToAgent};
 
 /// Poll interval for cancellation while waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Time for a cancelled run to end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for dry runs ahead of their runs.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a helper reported that it is busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -38,6 +42,7 @@ pub struct HelperSession {
     connection: Mutex<Arc<Connection>>,
     /// Counter of commands.
     sent: AtomicU64,
+    verified: VerifiedRuns,
 }
 
 impl fmt::Debug for HelperSession {
@@ -59,7 +64,8 @@ impl HelperSession {
         connection: Arc<Connection>,
     ) -> Self {
         let connection = Mutex::new(connection);
-        HelperSession { transport, binaries, connection, sent: AtomicU64::new(0) }
+        let (sent, verified) = (AtomicU64::new(0), VerifiedRuns::default());
+        HelperSession { transport, binaries, connection, sent, verified }
     }
 
     /// Returns the running helper; starts one if it is gone.
@@ -98,16 +104,89 @@ impl Remote for HelperSession {
         if stop.reason().is_some() {
             return Err(RemoteError::Cancelled);
         }
-        let seq = self.sent.fetch_add(1, Ordering::Relaxed);
-        let message = Command::new(command, Uuid::new_v4(), Uuid::nil(), seq);
-        let id = message.id;
-        let line = to_line(&ToAgent::Command(Box::new(message)));
-        let line = line.map_err(|error| RemoteError::Rejected { reason: error.to_string() })?;
+        if let Some(known) = self.verified.take(&command.run) {
+            return Ok(known);
+        }
+        let (id, line) = self.encode(command)?;
         if line.len() > MESSAGE_MAX {
             let reason =
                 format!("the command has {} bytes; the limit is {MESSAGE_MAX}", line.len());
             return Err(RemoteError::Rejected { reason });
         }
+        let changes = command.run.purpose == Purpose::Deploy;
+        if changes {
+            self.verified.invalidate();
+        }
+        let ended = self.execute(command, id, &line);
+        if changes {
+            // Also what was verified meanwhile.
+            self.verified.invalidate();
+            self.verified.record_run(ended.as_ref().ok());
+        }
+        ended
+    }
+
+    fn verify_max(&self, next: &ResourceId) -> usize {
+        self.verified.batch_size(next)
+    }
+
+    fn verify(&self, runs: &[HandlerRun<'_>], log_level: LogLevel) {
+        let (changes, verified_at) = (self.verified.changes(), monotonic());
+        let Some(stop) = runs.first().map(|run| run.stop) else { return };
+        let Ok(connection) = self.connection(stop) else { return };
+        let mut calls = Vec::new();
+        for run in runs {
+            let (contents, secrets) = (BTreeMap::new(), BTreeMap::new());
+            let command = RemoteCommand { run: *run, contents, secrets, log_level };
+            let Ok((id, line)) = self.encode(&command) else { continue };
+            calls.push((run.resource, id, connection.call(id, line)));
+        }
+        let until = verified_at + VERIFY_TIMEOUT;
+        let mut results = Vec::new();
+        for (resource, id, events) in &calls {
+            if let Some(result) = wait_for_result(events, until, stop) {
+                results.push((*resource, RunOutcome::from(*result)));
+            }
+            connection.close_call(*id);
+        }
+        self.verified.replace(changes, verified_at, results);
+    }
+}
+
+/// Waits for the result of a dry run; `None` if there is none.
+fn wait_for_result(
+    events: &Receiver<CallEvent>,
+    until: Instant,
+    stop: &CancelToken,
+) -> Option<Box<CommandResult>> {
+    loop {
+        match events.recv_timeout(POLL_INTERVAL) {
+            Ok(CallEvent::Result(result)) => return Some(result),
+            Ok(CallEvent::Accepted) => {}
+            Err(RecvTimeoutError::Timeout) if monotonic() < until && stop.reason().is_none() => {}
+            Ok(_) | Err(_) => return None,
+        }
+    }
+}
+
+impl HelperSession {
+    /// Builds the message of a command.
+    fn encode(&self, command: &RemoteCommand<'_>) -> Result<(Uuid, Vec<u8>), RemoteError> {
+        let seq = self.sent.fetch_add(1, Ordering::Relaxed);
+        let message = Command::new(command, Uuid::new_v4(), Uuid::nil(), seq);
+        let id = message.id;
+        let line = to_line(&ToAgent::Command(Box::new(message)));
+        let line = line.map_err(|error| RemoteError::Rejected { reason: error.to_string() })?;
+        Ok((id, line))
+    }
+
+    fn execute(
+        &self,
+        command: &RemoteCommand<'_>,
+        id: Uuid,
+        line: &[u8],
+    ) -> Result<RunOutcome, RemoteError> {
+        let stop = command.run.stop;
         // A helper that is gone before the command is sent is started again, once.
         for is_last in [false, true] {
             let connection = self.connection(stop)?;
@@ -116,7 +195,7 @@ impl Remote for HelperSession {
                 connection: &connection,
                 command,
                 id,
-                line: &line,
+                line,
                 retry_at: None,
                 cancelled: None,
                 announce_error: None,

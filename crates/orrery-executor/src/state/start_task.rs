@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use orrery_base::clock::monotonic;
 use orrery_handlers::CancelToken;
-use orrery_model::{Compliance, ResourceId, Timestamp};
+use orrery_model::{Compliance, Resource, ResourceId, Timestamp};
 use orrery_scheduler::{
-    Decision, Dependency, Event, ResourceIndex, Start, TaskKind, TaskResult, decide,
+    AgentIndex, Decision, Dependency, Event, ResourceIndex, Start, TaskKind, TaskResult, decide,
 };
 use orrery_store::{ActionKind, StartedAction};
 
@@ -99,6 +99,17 @@ impl EngineState {
             has_unknown_effect,
             effect_started,
         });
+    }
+
+    /// Returns the resources that an agent will probably run next.
+    pub(crate) fn upcoming(&self, agent: AgentIndex, limit: usize) -> Vec<Resource> {
+        let tasks = self.scheduler.upcoming(agent, limit).into_iter();
+        let position = |kind: TaskKind| match kind {
+            TaskKind::Deploy(index) => self.resources.entry(index).position,
+            TaskKind::DryRun { entry, .. } => self.dry_run.position_of(entry),
+            TaskKind::FactRefresh(_) => None,
+        };
+        tasks.filter_map(position).map(|at| self.resources.desired(at).0.clone()).collect()
     }
 
     /// Returns true if a dependent would reload for changes of the resource.

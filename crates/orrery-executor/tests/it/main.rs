@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
 
+mod read_ahead;
 mod remote;
 mod updates;
 mod world;

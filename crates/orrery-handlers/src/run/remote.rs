@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use orrery_model::{
-    LogLevel, OfferedType, Outcome, OutcomeStatus, Resource, SecretText, Timestamp,
+    LogLevel, OfferedType, Outcome, OutcomeStatus, Resource, ResourceId, SecretText, Timestamp,
 };
 
 use super::secret_refs::{self, Redactor};
@@ -32,6 +32,18 @@ pub trait Remote: Send + Sync {
     fn offered_types(&self) -> &[OfferedType] {
         &[]
     }
+
+    /// Number of resources to verify before the run of this one; 0 if it is verified, or single
+    /// runs are preferred.
+    fn verify_max(&self, _next: &ResourceId) -> usize {
+        0
+    }
+
+    /// Makes dry runs of resources that are about to run, in one exchange. A result replaces the
+    /// run of an unchanged resource, once, within seconds, and only until something is changed
+    /// through this remote. The handlers report no facts when nothing changes, and the runs need
+    /// neither contents nor secrets.
+    fn verify(&self, _runs: &[HandlerRun<'_>], _log_level: LogLevel) {}
 }
 
 /// A run with all its inputs, so the remote agent needs no further request.

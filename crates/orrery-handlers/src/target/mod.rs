@@ -143,6 +143,12 @@ pub trait Target: Send + Sync {
     /// runs of most handlers do only this. `None` if it does not exist.
     fn compare(&self, path: &str, expected: ExpectedContent<'_>) -> Result<Option<FileComparison>>;
 
+    /// Number of reads to prefetch before a run that begins by reading `path`; 0 if its state is
+    /// known, or reads are cheap.
+    fn prefetch_max(&self, _path: &str) -> usize {
+        0
+    }
+
     /// Reads the state of many paths at once, for runs that are about to start. A state is used
     /// once, within seconds, and only until something is changed through this target. Does nothing
     /// where reads are cheap.

@@ -70,6 +70,10 @@ impl Target for ShellTarget {
         files::compare(&self.session, check_path(TargetVerb::Read, path)?, expected)
     }
 
+    fn prefetch_max(&self, path: &str) -> usize {
+        self.session.read_ahead.prefetch_max(path)
+    }
+
     fn prefetch(&self, reads: &[ReadAhead<'_>]) {
         read_ahead::prefetch(&self.session, reads);
     }

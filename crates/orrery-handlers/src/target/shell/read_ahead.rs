@@ -14,6 +14,7 @@ use super::listing;
 use super::script::quote;
 use super::session::Session;
 use crate::error::TargetVerb;
+use crate::read_ahead_window::ReadAheadWindow;
 use crate::target::{Algorithm, ContentDigest, ReadAhead, Stat, check_path, split_path};
 
 /// Lifetime of a state.
@@ -37,24 +38,43 @@ struct CacheState {
     changes: u64,
     read_at: Option<Instant>,
     paths: HashMap<String, PrefetchedState>,
+    window: ReadAheadWindow,
+}
+
+impl CacheState {
+    /// Drops states that are too old.
+    fn expire(&mut self) {
+        if self.read_at.is_none_or(|read_at| read_at.elapsed() > TTL) {
+            self.paths.clear();
+        }
+    }
 }
 
 impl ReadAheadCache {
     /// Takes the state of a path, if it is known and fresh.
     pub(super) fn take(&self, path: &str) -> Option<PrefetchedState> {
         let mut state = self.0.lock().ignore_poison();
-        if state.read_at.is_none_or(|read_at| read_at.elapsed() > TTL) {
-            state.paths.clear();
-            return None;
-        }
-        state.paths.remove(path)
+        state.expire();
+        let found = state.paths.remove(path)?;
+        state.window.record_use();
+        Some(found)
+    }
+
+    /// Number of paths to read before a run that begins with this one; 0 if it is known.
+    pub(super) fn prefetch_max(&self, path: &str) -> usize {
+        let mut state = self.0.lock().ignore_poison();
+        state.expire();
+        if state.paths.contains_key(path) { 0 } else { state.window.size() }
     }
 
     /// Drops all states: something is about to change.
     pub(super) fn invalidate(&self) {
         let mut state = self.0.lock().ignore_poison();
         state.changes += 1;
-        state.paths.clear();
+        if !state.paths.is_empty() {
+            state.paths.clear();
+            state.window.drop_rest();
+        }
     }
 
     fn changes(&self) -> u64 {
@@ -67,6 +87,7 @@ impl ReadAheadCache {
         if state.changes == changes {
             state.read_at = Some(read_at);
             state.paths = paths;
+            state.window.start_batch();
         }
     }
 }

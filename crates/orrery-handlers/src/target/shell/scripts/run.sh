@@ -19,13 +19,8 @@
 }
 printf '\n@%s run\n' "$nonce"
 printf '\n@%s run\n' "$nonce" >&2
-# This process must see the end of the command. Its signals are those of the command, too.
-trap '' HUP INT PIPE TERM
 exec 3<&0
-(
-    trap - HUP INT PIPE TERM
-    start "$@"
-) <&3 3<&- &
+(start "$@") <&3 3<&- &
 child=$!
 exec 3<&- </dev/null
 [ ! -e "$record" ] || printf '%s\n' "$child" >"$record"
