@@ -35,6 +35,7 @@ roles_lib = lambda file: at("orrery-roles", "--lib", f"crates/orrery-roles/src/{
 server_lib = lambda file: at("orrery-server", "--lib", f"{SERVER}/{file}")  # noqa: E731
 # Tests of servers with both APIs.
 both_it = lambda file: at("orrery-inmanta-api", "it", f"crates/{file}")  # noqa: E731
+compiles_lib = lambda file: at("orrery-compile-service", "--lib", f"crates/orrery-compile-service/src/{file}")  # noqa: E731
 program = lambda file: at("orrery", "it", file)  # noqa: E731
 
 listener = roles_it("listener.rs")
@@ -147,20 +148,20 @@ MUTATIONS = [
         "token-creates-users", "a token creates no accounts", "    caller.need_interactive_login()?;\n    let AccountDraft", "    let AccountDraft",
         "a_token_reaches_nothing_beyond_itself",
     ),
-    both_it("orrery-server/src/compile_service/credentials.rs")(
+    both_it("orrery-compile-service/src/credentials.rs")(
         "password-of-another-host", "a hidden password goes to no other host",
         "None if has_hidden_password(given) && is_same_host => CredentialChange::Keep,",
         "None if has_hidden_password(given) || is_same_host => CredentialChange::Keep,", "passwords_of_repositories_are_sealed",
     ),
-    server_lib("compile_service/repository.rs")(
+    compiles_lib("repository.rs")(
         "password-in-address", "credentials are apart from addresses", "(format!(\"{scheme}://{rest}\"), credential)",
         "(format!(\"{scheme}://{userinfo}@{rest}\"), credential)", "credentials_are_apart_from_addresses",
     ),
-    server_lib("compile_service/symlinks.rs")(
+    compiles_lib("symlinks.rs")(
         "escaping-links", "links out of a repository are refused", "        return !found.starts_with(root);", "        return false;",
         "links_out_of_a_checkout_are_found",
     ),
-    server_lib("compile_service/symlinks.rs")(
+    compiles_lib("symlinks.rs")(
         "escaping-dangling-links", "links out of a repository to what does not exist yet are refused",
         "        if !reached.starts_with(root) {\n            return true;\n        }\n", "", "links_out_of_a_checkout_are_found",
     ),

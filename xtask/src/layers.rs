@@ -14,6 +14,7 @@ pub const LAYERS: &[&str] = &[
     "orrery-inmanta-api",
     "orrery-server",
     "orrery-gateway",
+    "orrery-compile-service",
     "orrery-roles",
     "orrery-api",
     "orrery-agent-cli",

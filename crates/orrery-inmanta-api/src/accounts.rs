@@ -6,15 +6,14 @@ use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
 use orrery_api::RoleName;
 use orrery_model::{AccountId, Duration, SecretText};
-use orrery_server::Right;
-use orrery_server::ServerError;
-use orrery_server::ServerState;
 use orrery_server::app::accounts::{self, AccountDraft, LoginSession};
 use orrery_server::app::roles;
 use orrery_server::app::tokens::{self, TokenDraft};
-use orrery_server::further_api::{AuditNote, AuthMethod, SESSION_LENGTH, TokenGrants};
-use orrery_server::further_api::{ClientAddress, ClientGone};
-use orrery_server::further_api::{has_nul, read_bytes};
+use orrery_server::further_api::{
+    AuditNote, AuthMethod, ClientAddress, ClientGone, SESSION_LENGTH, TokenGrants, has_nul,
+    read_bytes,
+};
+use orrery_server::{Right, ServerError, ServerState};
 use orrery_store::{AccountRecord, RoleRecord, RoleScope, TokenRecord};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

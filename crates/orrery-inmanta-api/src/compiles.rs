@@ -2,10 +2,10 @@
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
+use orrery_compile_service::redact_values;
 use orrery_model::EnvironmentId;
 use orrery_server::ServerError;
 use orrery_server::app;
-use orrery_server::compile_service::redact_values;
 use orrery_store::{
     CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, OutputChunk, StageRecord,
     Store, StoreError,

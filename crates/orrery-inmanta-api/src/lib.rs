@@ -51,8 +51,7 @@ use axum::Router;
 use axum::response::Response;
 use axum::routing::{delete, get, head, patch, post, put};
 use futures_util::future::BoxFuture;
-use orrery_server::FurtherApi;
-use orrery_server::ServerState;
+use orrery_server::{FurtherApi, ServerState};
 
 /// First path segments after `/api/v1/` that belong to this API.
 const V1_SEGMENTS: [&str; 19] = [

@@ -1,10 +1,10 @@
 //! Parameters of environments and facts of resources.
 
 use axum::http::StatusCode;
+use orrery_compile_service::Trigger;
 use orrery_model::{EnvironmentId, ResourceId};
 use orrery_server::ServerError;
 use orrery_server::app::parameters::{self, FACT_EXPIRY, ParameterDraft, ParameterName};
-use orrery_server::compile_service::Trigger;
 use orrery_store::{
     EnvironmentKey, ParameterFilter, ParameterSource, Store, StoreError, StoredParameter,
 };

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use orrery_api::{EnvironmentUpdate, NewEnvironment, NewProject, ProjectUpdate};
 use orrery_model::Id;
-use orrery_server::Right;
-use orrery_server::ServerError;
 use orrery_server::app;
 use orrery_server::app::environments;
-use orrery_server::compile_service;
+use orrery_server::{Right, ServerError};
 use orrery_store::{EnvironmentRecord, ProjectRecord, SettingRecord, Store, StoreError};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -40,7 +38,7 @@ fn environment_json(
     let mut shown = json!({
         "id": uuid_of(record.uuid),
         "name": record.name,
-        "repo_url": compile_service::mask_password(&record.repository),
+        "repo_url": orrery_compile_service::mask_password(&record.repository),
         "repo_branch": record.branch,
         "settings": settings::values(set),
         "halted": record.halted,

@@ -1,9 +1,9 @@
 //! Settings of environments, v1 and v2.
 
 use orrery_api::ProtectedSettings;
+use orrery_roles::settings::{DEFINITIONS, SettingDefinition, ValueType, check, definition};
 use orrery_server::ServerError;
 use orrery_server::app::settings;
-use orrery_server::settings::{DEFINITIONS, SettingDefinition, ValueType, check, definition};
 use orrery_store::SettingRecord;
 use serde_json::{Map, Value, json};
 

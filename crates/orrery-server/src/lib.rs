@@ -1,4 +1,5 @@
-//! The server: api and process roles, around one store; the gateway is `orrery-gateway`.
+//! The server: api and process roles, around one store. The gateway is `orrery-gateway`, and the
+//! compile service `orrery-compile-service`.
 //!
 //! | module | contents |
 //! |---|---|
@@ -10,7 +11,6 @@
 //! | `middleware` | everything around handlers: admission, limits, idempotency, errors |
 //! | `error`, `extract` | errors and inputs of requests |
 //! | `openapi` | OpenAPI document |
-//! | `settings` | settings of environments |
 //! | `count_cache` | cached counts, shared by all requests |
 //! | `batch_loader` | batched reads of single resources |
 //! | `contents` | contents of files: visibility, quotas |
@@ -19,9 +19,6 @@
 //! | `routes` | the API, one module per noun |
 //! | `process` | engines of environments, held by lease |
 //! | `cluster` | cluster documents, and previews of clusters |
-//! | `isolation` | isolation of tenant code |
-//! | `compile_service` | the compile service, and the branches that environments follow |
-//! | `forge` | webhooks of forges, and commit statuses for them |
 //! | `gateway` | start of the gateway role (`orrery-gateway`) |
 //! | `further_api` | APIs beside the own one, and what they are built from |
 //!
@@ -39,18 +36,15 @@ mod auth;
 mod batch_loader;
 mod cluster;
 mod code_sets;
-pub mod compile_service;
 pub mod contents;
 mod count_cache;
 mod error;
 mod extract;
-mod forge;
 pub mod further_api;
 mod gateway;
 mod heartbeat;
 mod host_inventory;
 mod input_errors;
-pub mod isolation;
 mod maintenance;
 mod metrics;
 mod middleware;
@@ -59,7 +53,6 @@ mod placement;
 mod process;
 mod routes;
 mod server;
-pub mod settings;
 mod state;
 mod task_status;
 pub mod telemetry;
@@ -67,24 +60,25 @@ mod throttle;
 pub mod versions;
 
 pub use access::{Access, EnvironmentHeader, Right, RouteAccess, RouteRule, RouteRules};
+pub use app::compiled_versions::compile_context;
 pub use auth::{AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping};
 pub use contents::ContentLimits;
 pub use error::ServerError;
 pub use further_api::FurtherApi;
 pub use gateway::start_gateway;
-pub use isolation::{Isolation, IsolationError, SandboxSettings, load_uid_base};
 pub use openapi::document;
 pub use orrery_gateway::{GatewayError, GatewayOptions, GatewayRole};
+pub use orrery_roles::isolation::{Isolation, IsolationError, SandboxSettings, load_uid_base};
 pub use orrery_roles::network::{InvalidNetwork, Network};
 pub use orrery_roles::services::{ServiceError, Services, WakeUp};
+pub use orrery_roles::settings::{EnvironmentSettings, InvalidSetting};
 pub use orrery_roles::tls::{Tls, TlsError, TlsSource};
 pub use orrery_roles::vault::{MasterKey, Vault, VaultError};
 pub use process::{
     OwnMachineOptions, OwnMachinePolicy, ProcessOptions, ProcessRole, TargetHostCommand,
 };
 pub use server::{Server, TlsRequired, check_listen, routes};
-pub use settings::{EnvironmentSettings, InvalidSetting};
 pub use state::{ServerSettings, ServerState, prepare_first_account};
 
 // Below this crate: paths stay short.
-use orrery_roles::{body, change_stream, listener, services, tls, vault};
+use orrery_roles::{body, change_stream, isolation, listener, services, settings, tls, vault};

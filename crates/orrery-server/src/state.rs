@@ -115,6 +115,11 @@ impl ServerState {
         ServerState { services, parts: Arc::new(parts) }
     }
 
+    /// The store, the clock and wake-ups.
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
     pub fn settings(&self) -> &ServerSettings {
         &self.parts.settings
     }

@@ -1,20 +1,19 @@
-//! Compiles on the server: requests, states and cancellation. `crate::compile_service` runs them.
+//! Compiles on the server: requests, states and cancellation. `orrery-compile-service` runs them.
 
 use std::collections::BTreeMap;
 
 use orrery_api::{CompileProblem, CompileState, ProblemCategory};
+use orrery_compile_service::RepositoryError;
 use orrery_model::CompileId;
 use orrery_store::{CompileRecord, CompileRequest, EnvironmentRecord, NewCompileRecord, Store};
 use uuid::Uuid;
 
+use super::environments::check_not_deleting;
 use crate::access::Right;
 use crate::auth::Caller;
-use crate::compile_service::RepositoryError;
 use crate::error::ServerError;
 use crate::services::Services;
 use crate::settings::EnvironmentSettings;
-
-use super::environments::check_not_deleting;
 
 /// Maximum number of environment variables, sets or exporters in a request.
 const NAMED_MAX: usize = 1_000;

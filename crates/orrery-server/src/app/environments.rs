@@ -3,21 +3,20 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orrery_api::{EnvironmentUpdate, NewEnvironment};
+use orrery_compile_service::{CredentialChange, RepositoryError};
 use orrery_store::{
     EnvironmentChange, EnvironmentKey, EnvironmentRecord, NewEnvironmentRecord, RequestKind,
     RequestRecord, Store, StoreError,
 };
 use uuid::Uuid;
 
+use super::operations;
 use crate::access::Right;
 use crate::auth::Caller;
-use crate::compile_service::{self, CredentialChange, RepositoryError};
 use crate::error::ServerError;
 use crate::services::Services;
 use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
-
-use super::operations;
 
 const ICON_MAX: usize = 64 * 1024;
 const ICON_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/svg+xml"];
@@ -35,7 +34,7 @@ pub async fn create(
     check_repository(app, Some(&new.repository), Some(&new.branch))?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = app.now();
-    let (repository, credential) = compile_service::credential_change(&new.repository, "");
+    let (repository, credential) = orrery_compile_service::credential_change(&new.repository, "");
     let created = app
         .change(move |store| {
             let new = NewEnvironmentRecord {
@@ -210,7 +209,7 @@ fn check_repository(
     check_text("repository", repository, (0, 2048))?;
     check_text("branch", branch, (0, 255))?;
     let local = app.settings().local_repositories;
-    match compile_service::check_repository(
+    match orrery_compile_service::check_repository(
         repository.unwrap_or_default(),
         branch.unwrap_or_default(),
         local,
@@ -233,8 +232,8 @@ fn resolve_repository(
 ) -> Result<Option<(String, CredentialChange)>, StoreError> {
     let Some(given) = given else { return Ok(None) };
     let kept = store.environments().get(environment.into())?.repository;
-    let is_other = given != compile_service::mask_password(&kept);
-    Ok(is_other.then(|| compile_service::credential_change(given, &kept)))
+    let is_other = given != orrery_compile_service::mask_password(&kept);
+    Ok(is_other.then(|| orrery_compile_service::credential_change(given, &kept)))
 }
 
 /// Seals or deletes the credential of an environment's repository.
@@ -246,8 +245,10 @@ async fn apply_credential_change(
     if change == CredentialChange::Keep {
         return Ok(());
     }
-    let (own, now) = (app.clone(), app.now());
-    let keep = move || compile_service::apply_credential_change(&own, environment, &change, now);
+    let (store, vault, now) = (app.store().clone(), app.vault().clone(), app.now());
+    let keep = move || {
+        orrery_compile_service::apply_credential_change(&store, &vault, environment, &change, now)
+    };
     let kept = tokio::task::spawn_blocking(keep).await.map_err(|_| ServerError::Stopping)?;
     kept.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "cannot store a credential");

@@ -8,6 +8,7 @@
 pub mod accounts;
 pub mod agents;
 pub(crate) mod audit;
+pub mod compiled_versions;
 pub mod compiles;
 pub mod discovered;
 pub mod dry_runs;

@@ -3,21 +3,20 @@
 use std::collections::BTreeSet;
 
 use orrery_api::{ReleaseRequest, VersionStatus, VersionUpload};
+use orrery_compile_service::mask_password;
 use orrery_handlers::Unmanaged;
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, RemovalScope, RequestRecord, Store, StoreError, VersionInfo,
 };
 
+use super::environments::{check_not_deleting, protected};
 use crate::auth::Caller;
-use crate::compile_service::mask_password;
 use crate::contents::VersionAuthor;
 use crate::error::ServerError;
 use crate::services::Services;
 use crate::settings::EnvironmentSettings;
 use crate::versions::{self, ReleaseOperation, StoredVersion};
-
-use super::environments::{check_not_deleting, protected};
 
 /// A version with its status.
 #[derive(Clone, Debug)]

@@ -1,20 +1,18 @@
 //! Webhooks: their secrets, and the events that forges send to them.
 
 use orrery_api::WebhookEffect;
+use orrery_compile_service::forge::{WebhookEvent, WebhookSignature};
 use orrery_model::SecretText;
 use orrery_store::{EnvironmentKey, EnvironmentRecord, SecretRecord, StoreError};
 use uuid::Uuid;
 
+use super::compiles::check_repository;
+use super::environments::check_not_deleting;
 use crate::auth::{Caller, RandomToken};
-use crate::compile_service;
 use crate::error::ServerError;
-use crate::forge::{Signature, WebhookEvent};
 use crate::services::Services;
 use crate::state::ServerState;
 use crate::vault::{RESERVED, VaultError};
-
-use super::compiles::check_repository;
-use super::environments::check_not_deleting;
 
 fn secret_name() -> String {
     format!("{RESERVED}webhook")
@@ -82,7 +80,7 @@ pub(crate) async fn disable(
 pub(crate) async fn authenticate(
     state: &ServerState,
     id: &str,
-    signature: Option<Signature>,
+    signature: Option<WebhookSignature>,
     body: &[u8],
 ) -> Result<EnvironmentRecord, ServerError> {
     let invalid =
@@ -140,8 +138,9 @@ pub(crate) async fn handle_event(
         return Ok((WebhookEffect::Ignored, detail));
     }
     check_not_deleting(&environment)?;
-    let (own, now) = (state.clone(), state.now());
-    let poll = move || compile_service::poll_now(&own, &environment, now);
+    let (store, local, now) =
+        (state.store().clone(), state.settings().local_repositories, state.now());
+    let poll = move || orrery_compile_service::poll_now(&store, &environment, local, now);
     tokio::task::spawn_blocking(poll).await.map_err(|_| ServerError::Stopping)??;
     state.wake_up();
     Ok((WebhookEffect::Accepted, format!("{} will be read", push.reference)))

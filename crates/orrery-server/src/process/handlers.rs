@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use orrery_compile_service::Trigger;
 use orrery_executor::{
     HostConfig, HostSetupError, HostedHandlers, ParameterHooks, StoredFiles, StoredParameters,
 };
@@ -14,13 +15,11 @@ use orrery_pyenv::VirtualEnvs;
 use orrery_sandbox::Confinement;
 use orrery_store::{CompileRequest, EnvironmentRecord, Lease, VersionInfo};
 
-use crate::compile_service::Trigger;
+use super::ProcessOptions;
+use super::own_machine::Rights;
 use crate::isolation::Isolation;
 use crate::state::ServerState;
 use crate::versions::named_files;
-
-use super::ProcessOptions;
-use super::own_machine::Rights;
 
 /// Time for runs of replaced handlers to end.
 const CLOSE_AFTER: Duration = Duration::from_secs(120);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_base::error_chain::error_chain;
+use orrery_compile_service::request_for_facts;
 use orrery_executor::{EngineError, HostSetupError};
 use orrery_handlers::Moment;
 use orrery_model::{Timestamp, VersionNumber};
@@ -19,10 +20,7 @@ use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, NewNotification, RequestKey,
     RequestRecord, Store, StoreError,
 };
-
-use crate::compile_service::request_for_facts;
-use crate::settings::EnvironmentSettings;
-use crate::state::ServerState;
+use snapshot::EnvironmentSnapshot;
 
 use super::active_environment::{ActiveEnvironment, PROGRESS_INTERVAL};
 use super::dry_run::DryRun;
@@ -33,7 +31,8 @@ use super::notifications;
 use super::own_machine::{Rights, notify_sandboxed};
 use super::supervisor::micros;
 use super::{Message, ProcessOptions};
-use snapshot::EnvironmentSnapshot;
+use crate::settings::EnvironmentSettings;
+use crate::state::ServerState;
 pub(super) use snapshot::read_desired;
 
 /// Delay after an error, or while another process holds the lease.

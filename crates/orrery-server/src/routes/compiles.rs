@@ -7,6 +7,7 @@ use orrery_api::{
     Actions, Compile, CompileDetails, CompileOutput, CompileStage, CompileState, NewCompile,
     OutputStream, Page, Transitioning,
 };
+use orrery_compile_service::redact_values;
 use orrery_model::{CompileId, Timestamp};
 use orrery_store::{
     CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, OutputChunk, StageRecord,
@@ -15,14 +16,12 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use super::{environments, join_names, permitted_actions, time};
 use crate::app::compiles;
 use crate::auth::{Caller, WithAuditDetail};
-use crate::compile_service::redact_values;
 use crate::error::ServerError;
 use crate::extract::{Body, InEnvironment, Path, Query, page_limit, parse_cursor, take_page};
 use crate::state::ServerState;
-
-use super::{environments, join_names, permitted_actions, time};
 
 /// Maximum number of output pieces in a response.
 const PIECES_MAX: usize = 500;

@@ -15,10 +15,10 @@ use serde_json::json;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use super::{join_names, operations, permitted_actions, time};
 use crate::access::Right;
 use crate::app::environments::{self, create as create_environment, update as update_environment};
 use crate::auth::{Caller, WithAuditDetail};
-use crate::compile_service;
 use crate::error::ServerError;
 use crate::extract::{
     Body, IfMatch, InEnvironment, Path, Query, encode_cursor, etag, page_limit, parse_cursor,
@@ -26,8 +26,6 @@ use crate::extract::{
 };
 use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
-
-use super::{join_names, operations, permitted_actions, time};
 
 /// Returns the path of an environment.
 pub(super) fn path_of(environment: &EnvironmentRecord) -> String {
@@ -87,7 +85,7 @@ fn environment_view(
         name: record.name,
         description: record.description,
         icon: record.icon,
-        repository: compile_service::mask_password(&record.repository),
+        repository: orrery_compile_service::mask_password(&record.repository),
         branch: record.branch,
         followed: followed.map(branch_view),
         model_project: record.model_project,
@@ -263,7 +261,7 @@ pub(super) async fn update(
     let mut detail =
         format!("environment {}: {} changed", audit_text(&changed), join_names(&given));
     if given.iter().any(|(name, is)| *is && matches!(*name, "repository" | "branch")) {
-        let repository = compile_service::mask_password(&changed.repository);
+        let repository = orrery_compile_service::mask_password(&changed.repository);
         detail += &format!("; compiled from {repository:?}, branch {:?}", changed.branch);
     }
     if let Some((_, true)) = given.iter().find(|(name, _)| *name == "model_project") {

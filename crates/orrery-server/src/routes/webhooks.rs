@@ -4,16 +4,15 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use orrery_api::{NewWebhookSecret, Problem, Webhook, WebhookEffect, WebhookReceived};
+use orrery_compile_service::forge::{WebhookSignature, parse_event};
 use orrery_store::EnvironmentRecord;
 
+use super::time;
 use crate::app::webhooks;
 use crate::auth::{Caller, WithAuditDetail};
 use crate::error::ServerError;
 use crate::extract::{InEnvironment, Path, read_bytes};
-use crate::forge::{Signature, parse_event};
 use crate::state::ServerState;
-
-use super::time;
 
 fn path_of(environment: &EnvironmentRecord) -> String {
     format!("/api/v1/webhooks/{}", environment.uuid)
@@ -70,7 +69,7 @@ pub(super) async fn receive(
 ) -> Result<WithAuditDetail<(StatusCode, Json<WebhookReceived>)>, ServerError> {
     let (parts, body) = request.into_parts();
     let body = read_bytes(Request::from_parts(parts.clone(), body), &app).await?;
-    let signature = Signature::from_headers(&parts.headers);
+    let signature = WebhookSignature::from_headers(&parts.headers);
     let environment = webhooks::authenticate(&app, &id, signature, &body).await?;
     let event = parse_event(&parts.headers, &body).map_err(ServerError::BadRequest)?;
     let (result, detail) = webhooks::handle_event(&app, environment, event).await?;

@@ -5,16 +5,15 @@ use std::io::{BufRead as _, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use orrery_compile_service::{CompileJob, CompileStep, JobResult};
 use orrery_compiler::plugins::ServerEnvironmentInfo;
 use orrery_compiler::project::CompileLimits;
 use orrery_project::{FactSnapshot, FoundProject, MAIN_FILE, ProjectRequest, ServerContext};
-use orrery_server::compile_service::{CompileJob, CompileStep, JobResult};
-
-use crate::{Exit, output, style};
 
 use super::deploy::failed;
 use super::modules;
 use super::version_upload::{ExportOutput, export_project};
+use crate::{Exit, output, style};
 
 pub(crate) fn run() -> Exit {
     let job = match read_job() {

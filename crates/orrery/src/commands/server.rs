@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orrery_base::byte_size;
+use orrery_compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_executor::WorkerLimits;
 use orrery_handlers::clock::now;
 use orrery_inmanta_api::inmanta_api;
-use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
     ContentLimits, GatewayError, GatewayOptions, Isolation, ProcessOptions, ProcessRole,
-    ServerSettings, ServerState, Tls, start_gateway,
+    ServerSettings, ServerState, Tls, compile_context, start_gateway,
 };
 use orrery_store::{Holder, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -420,8 +420,8 @@ async fn serve(
     let mut working = None;
     if roles.contains(&Role::Process) {
         let compiles = compiles(ServerAddress::from_listen(address, tls.clone()));
-        let compiles =
-            CompileService::start(app.clone(), compiles).map_err(ServerStartError::Run)?;
+        let compiles = CompileService::start(compile_context(&app), compiles)
+            .map_err(ServerStartError::Run)?;
         let role = ProcessRole::start(app, process).map_err(ServerStartError::Run)?;
         working = Some((compiles, role));
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use orrery_compile_service::check_repository;
 use orrery_compiler::project::{InstallMode, ModuleRepositories};
 use orrery_pyenv::lock::LockedModule;
 use orrery_pyenv::module_version::{ModuleVersion, satisfies};
 use orrery_pyenv::{Error, LockMode};
-use orrery_server::compile_service::check_repository;
 
 use super::fetch_rules::{Allowed, Notice, Rules};
 use super::git::{ask, git, is_modified, local_changes, run, without_password};

@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::Trial;
+use orrery_compile_service::{CompileOptions, CompileService, ServerAddress};
 use orrery_model::{CompileId, ProjectId, Timestamp};
-use orrery_server::compile_service::{CompileOptions, CompileService, ServerAddress};
-use orrery_server::{Isolation, MasterKey, ServerSettings, ServerState, load_uid_base};
+use orrery_server::{
+    Isolation, MasterKey, ServerSettings, ServerState, compile_context, load_uid_base,
+};
 use orrery_store::{
     CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompileRecord,
     NewEnvironmentRecord, Store,
@@ -150,7 +152,8 @@ impl World {
     }
 
     fn start(&mut self) -> Result<()> {
-        self.service = Some(CompileService::start(self.app.clone(), self.options.clone())?);
+        self.service =
+            Some(CompileService::start(compile_context(&self.app), self.options.clone())?);
         Ok(())
     }
 

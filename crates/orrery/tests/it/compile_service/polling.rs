@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use orrery_compile_service::CompileService;
 use orrery_model::SecretText;
-use orrery_server::compile_service::CompileService;
+use orrery_server::compile_context;
 use orrery_server::{MasterKey, ServerSettings, ServerState};
 use orrery_store::{CompileRecord, EnvironmentRecord};
 use serde_json::{Value, json};
@@ -121,7 +122,7 @@ pub(super) fn two_servers_compile_a_commit_once(world: &mut World) -> Result<()>
     world.start()?;
     let mut options = world.options.clone();
     options.data = world.path("other data");
-    let other = CompileService::start(world.app.clone(), options)?;
+    let other = CompileService::start(compile_context(&world.app), options)?;
     let repository = world.repository("model", &model("\"0\""))?;
     let environment = world.environment(&text(&repository), "main")?;
     world.poll_every(&environment, 0.2)?;

@@ -222,7 +222,7 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
         expires: true,
     };
     let (key, now) = (environment.key, world.app.now());
-    let trigger = orrery_server::compile_service::Trigger::Fact;
+    let trigger = orrery_compile_service::Trigger::Fact;
     let (id, request) = trigger.to_compile();
     let compile = NewCompileRecord { id, request: &request };
     let then = OnParameterChanged::EnqueueCompile { compile, if_changed: false };
@@ -246,7 +246,7 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
             source: orrery_store::ParameterSource::User,
             expires: false,
         };
-        let trigger = orrery_server::compile_service::Trigger::Parameter;
+        let trigger = orrery_compile_service::Trigger::Parameter;
         let (id, request) = trigger.to_compile();
         let compile = NewCompileRecord { id, request: &request };
         let then = OnParameterChanged::EnqueueCompile { compile, if_changed: wanted };

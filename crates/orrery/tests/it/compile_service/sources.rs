@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use orrery_server::compile_service::CompileService;
+use orrery_compile_service::CompileService;
+use orrery_server::compile_context;
 use orrery_server::{ServerSettings, ServerState};
 use orrery_store::{CompileRecord, CompileRequest, EnvironmentChange, EnvironmentRecord};
 
@@ -303,7 +304,7 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
             all.into_iter().find(|one| is_recovery(one) && one.completed.is_some()),
         )
     };
-    let service = CompileService::start(world.app.clone(), world.options.clone())?;
+    let service = CompileService::start(compile_context(&world.app), world.options.clone())?;
     let done = wait_for("the checkout is made again", || recovered(&here))?;
     ensure!(done.success == Some(true) && !done.request.update, "{done:?}");
     let wanted = world.newest_content(&here)?;
@@ -319,7 +320,7 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
         all.map(|all| all.len())
     };
     let before = count()?;
-    let service = CompileService::start(world.app.clone(), world.options.clone())?;
+    let service = CompileService::start(compile_context(&world.app), world.options.clone())?;
     std::thread::sleep(Duration::from_millis(500));
     ensure!(count()? == before);
     drop(service);

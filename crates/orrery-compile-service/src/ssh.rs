@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
 /// SSH command without a configured one.
-pub(super) const BATCH_MODE_COMMAND: &str = "ssh -o BatchMode=yes";
+pub(crate) const BATCH_MODE_COMMAND: &str = "ssh -o BatchMode=yes";
 
 /// True if these variables, or the git configuration that they select, name an ssh command.
 /// `~/.ssh/config` applies in any case.
-pub(super) fn is_configured(variables: &BTreeMap<String, OsString>) -> bool {
+pub(crate) fn is_configured(variables: &BTreeMap<String, OsString>) -> bool {
     if ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| variables.contains_key(*name)) {
         return true;
     }

@@ -1,5 +1,7 @@
 //! One run of a compile, in stages: sources, modules, model.
 
+mod outcome;
+
 use std::path::Path;
 
 use orrery_api::{CompileProblem, ProblemCategory};
@@ -11,36 +13,36 @@ use orrery_store::{
 use serde_json::json;
 use uuid::Uuid;
 
-use super::child::{ChildCommand, ChildLimits, End, end_leftovers};
-use super::credentials::repository_url;
-use super::job::{CompileJob, CompileStep, JOB_COMMAND, JobParameter, JobResult};
-use super::outcome::ExportedVersion;
-use super::output_filter::CredentialMask;
-use super::recorder::{Recorder, RunInterruption};
-use super::repository::Repository;
-use super::symlinks::{self, EscapingLink};
-use super::triggers::last_compiled_commit;
-use super::untrusted_file::{self, RESULT_MAX};
-use super::workdir::Workdir;
-use super::{CompileOptions, commit_status, confinement, memory_limit, outcome, poll_schedule};
-use crate::state::ServerState;
+use self::outcome::ExportedVersion;
+use crate::child::{ChildCommand, ChildLimits, End, end_leftovers};
+use crate::context::CompileContext;
+use crate::credentials::repository_url;
+use crate::job::{CompileJob, CompileStep, JOB_COMMAND, JobParameter, JobResult};
+use crate::output_filter::CredentialMask;
+use crate::recorder::{Recorder, RunInterruption};
+use crate::repository::Repository;
+use crate::symlinks::{self, EscapingLink};
+use crate::triggers::last_compiled_commit;
+use crate::untrusted_file::{self, RESULT_MAX};
+use crate::workdir::Workdir;
+use crate::{CompileOptions, commit_status, confinement, memory_limit, poll_schedule};
 
 /// Maximum size of a `project.yml`.
 const PROJECT_MAX: u64 = 1 << 20;
 
 /// Reason why a run ends without a version.
 #[derive(Debug)]
-pub(super) enum RunError {
+pub(crate) enum RunError {
     RunInterruption(RunInterruption),
     Failed(RunFailure),
 }
 
 /// Problems of a failed run.
 #[derive(Debug, Default)]
-pub(super) struct RunFailure {
-    pub(super) problems: Vec<CompileProblem>,
+pub(crate) struct RunFailure {
+    pub(crate) problems: Vec<CompileProblem>,
     /// The sources could not be fetched.
-    pub(super) while_fetching: bool,
+    pub(crate) while_fetching: bool,
 }
 
 impl From<RunInterruption> for RunError {
@@ -56,7 +58,7 @@ impl From<StoreError> for RunError {
 }
 
 impl RunError {
-    pub(super) fn failed(
+    pub(crate) fn failed(
         category: ProblemCategory,
         r#type: &str,
         message: impl Into<String>,
@@ -94,17 +96,17 @@ impl RunError {
 }
 
 /// A run in progress.
-pub(super) struct Run<'a> {
-    pub(super) app: &'a ServerState,
-    pub(super) options: &'a CompileOptions,
-    pub(super) environment: EnvironmentRecord,
-    pub(super) claimed: &'a ClaimedCompile,
+pub(crate) struct Run<'a> {
+    pub(crate) app: &'a CompileContext,
+    pub(crate) options: &'a CompileOptions,
+    pub(crate) environment: EnvironmentRecord,
+    pub(crate) claimed: &'a ClaimedCompile,
     /// The request, merged with all others that this run serves.
-    pub(super) request: CompileRequest,
-    pub(super) workdir: Workdir,
-    pub(super) recorder: Recorder<'a>,
+    pub(crate) request: CompileRequest,
+    pub(crate) workdir: Workdir,
+    pub(crate) recorder: Recorder<'a>,
     /// Commit of the sources.
-    pub(super) commit: Option<String>,
+    pub(crate) commit: Option<String>,
     /// True if it was fetched as the head of the branch in this run.
     fetched: bool,
     /// Commit of the last compile, if another machine ran it: this run compiles the same one,
@@ -116,8 +118,8 @@ pub(super) struct Run<'a> {
 }
 
 /// Runs a compile and records its outcome. An interrupted run is repeated later.
-pub(super) fn run(
-    app: &ServerState,
+pub(crate) fn run(
+    app: &CompileContext,
     options: &CompileOptions,
     claimed: &ClaimedCompile,
     stopping: &dyn Fn() -> bool,
@@ -187,7 +189,7 @@ fn first_problem(data: &serde_json::Value) -> String {
 }
 
 impl Run<'_> {
-    pub(super) fn id(&self) -> Uuid {
+    pub(crate) fn id(&self) -> Uuid {
         self.claimed.run.id.uuid()
     }
 
@@ -391,7 +393,7 @@ impl Run<'_> {
         if repository.is_empty() && self.workdir.project().join("project.yml").is_file() {
             return Ok(false);
         }
-        let local = self.app.settings().local_repositories;
+        let local = self.app.local_repositories;
         let repository = match Repository::new(repository, branch, local) {
             Ok(repository) => repository,
             Err(error) => {
@@ -542,7 +544,7 @@ impl Run<'_> {
             exporters: self.request.exporters.iter().cloned().collect(),
             contents: self.workdir.contents(),
             result: self.workdir.result(),
-            local_repositories: self.app.settings().local_repositories,
+            local_repositories: self.app.local_repositories,
             memory_max: self.options.memory_max,
         };
         let mut input = serde_json::to_vec(&job)

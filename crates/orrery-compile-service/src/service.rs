@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_model::Timestamp;
+use orrery_roles::settings::EnvironmentSettings;
 use orrery_scheduler::Cron;
 use orrery_store::{ChangeSeq, ClaimedCompile, EnvironmentKey, StoreError};
 use uuid::Uuid;
 
-use super::follower::Follower;
-use super::recorder::{HEARTBEAT_TIMEOUT, RunInterruption, later};
-use super::schedule::Schedule;
-use super::workdir::Workdir;
-use super::{CompileOptions, backoff, run, triggers};
-use crate::settings::EnvironmentSettings;
-use crate::state::ServerState;
+use crate::context::CompileContext;
+use crate::follower::Follower;
+use crate::recorder::{HEARTBEAT_TIMEOUT, RunInterruption, later};
+use crate::schedule::Schedule;
+use crate::workdir::Workdir;
+use crate::{CompileOptions, backoff, run, triggers};
 
 /// Poll interval of the store: wake-ups may be lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -60,13 +60,13 @@ impl CompileService {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(app: ServerState, options: CompileOptions) -> std::io::Result<Self> {
+    pub fn start(app: CompileContext, options: CompileOptions) -> std::io::Result<Self> {
         let (messages, inbox) = mpsc::channel();
         let wake_ups = messages.clone();
         app.on_wake_up(move || wake_ups.send(Message::WakeUp).is_ok());
         let stopping = Arc::new(AtomicBool::new(false));
         let options = Arc::new(options);
-        super::private_files::clean(&options.data);
+        crate::private_files::clean(&options.data);
         let follower = Follower::start(&app, &options, &stopping)?;
         let service = Service {
             app,
@@ -82,7 +82,7 @@ impl CompileService {
         };
         let thread =
             std::thread::Builder::new().name("compile service".to_owned()).spawn(move || {
-                super::credentials::seal_plaintext(&service.app);
+                crate::credentials::seal_plaintext(&service.app);
                 service.run(&inbox);
             })?;
         Ok(CompileService { messages, stopping, thread: Some(thread), follower })
@@ -113,7 +113,7 @@ impl Drop for CompileService {
 }
 
 struct Service {
-    app: ServerState,
+    app: CompileContext,
     options: Arc<CompileOptions>,
     messages: Sender<Message>,
     stopping: Arc<AtomicBool>,
@@ -335,7 +335,7 @@ impl Drop for EndGuard {
 }
 
 fn run_claimed(
-    app: &ServerState,
+    app: &CompileContext,
     options: &CompileOptions,
     claimed: &ClaimedCompile,
     stopping: &AtomicBool,
@@ -383,5 +383,5 @@ fn run_claimed(
             "interrupted"
         }
     };
-    app.metrics().record_compile(outcome, began.elapsed());
+    app.metrics.record_compile(outcome, began.elapsed());
 }

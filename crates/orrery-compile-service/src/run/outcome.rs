@@ -5,6 +5,7 @@ use std::path::Path;
 
 use orrery_api::{ProblemCategory, UploadScope, VersionUpload};
 use orrery_model::VersionNumber;
+use orrery_roles::settings::EnvironmentSettings;
 use orrery_store::{
     CompileFailure, CompileRequest, ContentHash, ContentHolder, ContentView, EnvironmentKey,
     FailureNotice, ParameterFilter, ParameterSource, Store, StoreError,
@@ -12,14 +13,11 @@ use orrery_store::{
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::job::JobParameter;
-use super::recorder::RunInterruption;
-use super::run::{Run, RunError, RunFailure};
-use super::untrusted_file::{self, CONTENT_MAX};
-use crate::contents::VersionAuthor;
-use crate::error::ServerError;
-use crate::settings::EnvironmentSettings;
-use crate::versions;
+use super::{Run, RunError, RunFailure};
+use crate::context::VersionError;
+use crate::job::JobParameter;
+use crate::recorder::RunInterruption;
+use crate::untrusted_file::{self, CONTENT_MAX};
 
 /// Approximate size of a batch of contents.
 const BATCH_BYTES: usize = 8 << 20;
@@ -29,7 +27,7 @@ const ERROR_TEXT_MAX: usize = 300;
 const PAGE: usize = 1_000;
 
 /// Returns the version that an earlier run of the same compile stored, if any.
-pub(super) fn find_stored_version(run: &Run<'_>) -> Result<Option<VersionNumber>, StoreError> {
+pub(crate) fn find_stored_version(run: &Run<'_>) -> Result<Option<VersionNumber>, StoreError> {
     if run.claimed.record.reserved.is_none() {
         return Ok(None);
     }
@@ -54,7 +52,7 @@ fn settings(run: &Run<'_>) -> Result<EnvironmentSettings, StoreError> {
 }
 
 /// Returns the parameters and facts for a model.
-pub(super) fn model_parameters(
+pub(crate) fn model_parameters(
     store: &Store,
     environment: EnvironmentKey,
 ) -> Result<Vec<JobParameter>, StoreError> {
@@ -87,15 +85,15 @@ fn source_name(source: ParameterSource) -> &'static str {
 
 /// Version that a compile resulted in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ExportedVersion {
-    pub(super) number: VersionNumber,
+pub(crate) struct ExportedVersion {
+    pub(crate) number: VersionNumber,
     /// The version existed before, with the same resources and code.
-    pub(super) unchanged: bool,
+    pub(crate) unchanged: bool,
 }
 
 /// Stores the version, unless it repeats the newest one. A second run of the same compile stores
 /// nothing twice: it finds the version, or uses the same number.
-pub(super) fn store_version(
+pub(crate) fn store_version(
     run: &mut Run<'_>,
     mut upload: VersionUpload,
     contents: &BTreeMap<String, u64>,
@@ -105,7 +103,7 @@ pub(super) fn store_version(
     upload.info = version_info(run, &upload);
     let (store, environment) = (run.app.store(), run.environment.key);
     if !run.request.partial
-        && versions::repeats_newest(store, environment, &upload).map_err(to_run_error)?
+        && run.app.versions.repeats_newest(store, environment, &upload).map_err(to_run_error)?
     {
         // Source locations may have changed, and an unreleased version may have to be released.
         upload.only_if_changed = true;
@@ -138,33 +136,26 @@ pub(super) fn store_version(
 fn put_version(run: &Run<'_>, upload: VersionUpload) -> Result<ExportedVersion, RunError> {
     let (store, environment) = (run.app.store(), run.environment.key);
     let auto_deploy = settings(run)?.auto_deploy;
-    let author = VersionAuthor::for_compiles(environment);
     let now = run.app.now();
-    match versions::store_upload(store, environment, &author, upload, auto_deploy, now) {
-        Ok(stored) => {
-            run.app.wake_up();
-            Ok(ExportedVersion { number: stored.put.number, unchanged: !stored.put.created })
-        }
-        Err(ServerError::Store(error @ StoreError::VersionExists(_))) => Err(error.into()),
-        Err(error) => Err(to_run_error(error)),
-    }
+    let stored = run.app.versions.store(store, environment, upload, auto_deploy, now);
+    let stored = stored.map_err(to_run_error)?;
+    run.app.wake_up();
+    Ok(ExportedVersion { number: stored.number, unchanged: !stored.created })
 }
 
 /// Classifies an error: an invalid version is an error of the model, a store error is not.
-fn to_run_error(error: ServerError) -> RunError {
-    let status = error.status();
+fn to_run_error(error: VersionError) -> RunError {
     match error {
-        ServerError::Store(error) if status.is_server_error() => error.into(),
         // A server compile has no force option.
-        ServerError::Store(StoreError::OtherProject { bound, declared }) => {
+        VersionError::Store(StoreError::OtherProject { bound, declared }) => {
             let text = format!(
                 "the environment is bound to the project {bound:?}, and the repository has the project \
                  {declared:?}; to rebind it: orrery environment update --model-project {declared}"
             );
             RunError::failed(ProblemCategory::Export, "other-project", text)
         }
-        error => {
-            let problem = error.problem();
+        VersionError::Store(error) => error.into(),
+        VersionError::Refused(problem) => {
             RunError::failed(ProblemCategory::Export, &problem.code, problem.to_string())
         }
     }
@@ -249,7 +240,7 @@ fn store_batch(run: &Run<'_>, batch: &[(ContentHash, Vec<u8>)]) -> Result<(), St
 }
 
 /// Builds the failure record and its notification.
-pub(super) fn failure(run: &Run<'_>, failed: &RunFailure) -> CompileFailure {
+pub(crate) fn failure(run: &Run<'_>, failed: &RunFailure) -> CompileFailure {
     let environment = run.environment.uuid.uuid();
     let uri = format!("/api/v1/environments/{environment}/compiles/{}", run.id());
     let first = failed.problems.first().map(|problem| problem.message.as_str());
@@ -264,7 +255,7 @@ pub(super) fn failure(run: &Run<'_>, failed: &RunFailure) -> CompileFailure {
 }
 
 /// Returns the notification text of a failure, if one is wanted.
-pub(super) fn failure_message(
+pub(crate) fn failure_message(
     request: &CompileRequest,
     while_fetching: bool,
     first: Option<&str>,

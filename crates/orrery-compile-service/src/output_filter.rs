@@ -50,7 +50,7 @@ pub(crate) struct CredentialMask {
 }
 
 /// Replacement of a secret.
-pub(super) const REDACTED: &str = "***";
+pub(crate) const REDACTED: &str = "***";
 /// Minimum length of a masked secret; shorter ones would mask ordinary text.
 const SECRET_MIN: usize = 4;
 

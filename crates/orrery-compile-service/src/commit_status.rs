@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use orrery_base::error_chain::error_chain;
 use orrery_model::Timestamp;
+use orrery_roles::settings::EnvironmentSettings;
 use orrery_store::{
     CommitStatusRecord, EnvironmentKey, NewCommitStatus, NewNotification, StoreError,
 };
 use uuid::Uuid;
 
-use super::CompileOptions;
-use super::output_filter::mask_userinfo;
-use super::recorder::later;
+use crate::CompileOptions;
+use crate::context::CompileContext;
 use crate::forge::{
     CommitReport, Forge, ReportError, Reporter, api_base, may_send_token, repository_path,
 };
-use crate::settings::EnvironmentSettings;
-use crate::state::ServerState;
+use crate::output_filter::mask_userinfo;
+use crate::recorder::later;
 
 /// Initial and maximum backoff of a status that could not be delivered.
 const BACKOFF_MIN: Duration = Duration::from_secs(5);
@@ -28,15 +28,15 @@ const MAX_AGE: Duration = Duration::from_secs(86_400);
 const NOTIFY_AFTER: u32 = 3;
 
 fn settings(
-    app: &ServerState,
+    app: &CompileContext,
     environment: EnvironmentKey,
 ) -> Result<EnvironmentSettings, StoreError> {
     Ok(EnvironmentSettings::from_records(&app.store().settings().list(environment)?))
 }
 
 /// Queues a commit status, if a forge is configured.
-pub(super) fn enqueue(
-    app: &ServerState,
+pub(crate) fn enqueue(
+    app: &CompileContext,
     environment: EnvironmentKey,
     status: &NewCommitStatus<'_>,
 ) -> Result<(), StoreError> {
@@ -56,8 +56,8 @@ enum DeliveryError {
 }
 
 /// Delivers a due status, or schedules a retry.
-pub(super) fn deliver(
-    app: &ServerState,
+pub(crate) fn deliver(
+    app: &CompileContext,
     options: &CompileOptions,
     status: &CommitStatusRecord,
 ) -> Result<(), StoreError> {
@@ -84,7 +84,7 @@ pub(super) fn deliver(
 }
 
 fn report(
-    app: &ServerState,
+    app: &CompileContext,
     options: &CompileOptions,
     (forge, set): (Forge, &EnvironmentSettings),
     status: &CommitStatusRecord,
@@ -100,11 +100,11 @@ fn report(
         given => Some(given.trim_end_matches('/').to_owned()),
     };
     let base = base.ok_or_else(|| wrong("the setting commit_status_url is required".to_owned()))?;
-    if !may_send_token(&base, app.settings().local_repositories) {
+    if !may_send_token(&base, app.local_repositories) {
         return Err(wrong(format!("commit_status_url must begin with https://: {base}")));
     }
     let name = &set.commit_status_secret;
-    let token = app.vault().open(status.environment, name).map_err(|error| {
+    let token = app.vault.open(status.environment, name).map_err(|error| {
         wrong(format!("the secret {name} (setting commit_status_secret) cannot be used: {error}"))
     })?;
     let server = &options.server;
@@ -131,7 +131,7 @@ fn report(
 
 /// Notifies once about undelivered statuses, not once per commit.
 fn notify_once(
-    app: &ServerState,
+    app: &CompileContext,
     status: &CommitStatusRecord,
     error: &str,
     now: Timestamp,

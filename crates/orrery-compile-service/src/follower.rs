@@ -15,21 +15,21 @@ use std::time::Duration;
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
 use orrery_model::Timestamp;
+use orrery_roles::settings::EnvironmentSettings;
 use orrery_store::{
     BranchFailure, BranchState, ChangeSeq, CommitStatusRecord, CompileRequest, EnvironmentKey,
-    EnvironmentRecord, NewCompileRecord, NewFollowedBranch, NewNotification, StoreError,
+    EnvironmentRecord, NewCompileRecord, NewFollowedBranch, NewNotification, Store, StoreError,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::child::{ChildLimits, End};
-use super::credentials::repository_url;
-use super::output_filter::CredentialMask;
-use super::recorder::later;
-use super::repository::{Head, Repository, RepositoryError};
-use super::{CompileOptions, commit_status, poll_schedule};
-use crate::settings::EnvironmentSettings;
-use crate::state::ServerState;
+use crate::child::{ChildLimits, End};
+use crate::context::CompileContext;
+use crate::credentials::repository_url;
+use crate::output_filter::CredentialMask;
+use crate::recorder::later;
+use crate::repository::{Head, Repository, RepositoryError};
+use crate::{CompileOptions, commit_status, poll_schedule};
 
 /// Number of worker threads.
 const WORKERS: usize = 8;
@@ -54,7 +54,7 @@ enum FollowerTask {
 
 /// The threads that follow branches.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(crate) struct Follower {
     stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -64,8 +64,8 @@ impl Follower {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(super) fn start(
-        app: &ServerState,
+    pub(crate) fn start(
+        app: &CompileContext,
         options: &Arc<CompileOptions>,
         stopping: &Arc<AtomicBool>,
     ) -> std::io::Result<Self> {
@@ -98,7 +98,7 @@ impl Follower {
     }
 
     /// Stops the threads.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.stopping.store(true, Ordering::Release);
         for thread in std::mem::take(&mut self.threads) {
             if thread.join().is_err() {
@@ -117,7 +117,7 @@ struct Target {
 }
 
 struct DueWatcher {
-    app: ServerState,
+    app: CompileContext,
     stopping: Arc<AtomicBool>,
     sender: SyncSender<FollowerTask>,
     /// Number of unfinished work items.
@@ -197,7 +197,7 @@ impl DueWatcher {
         let rows = store.branches().list()?.into_iter();
         let mut rows: BTreeMap<EnvironmentKey, BranchState> =
             rows.map(|row| (row.environment, row)).collect();
-        let local = self.app.settings().local_repositories;
+        let local = self.app.local_repositories;
         self.targets.clear();
         for environment in store.environments().list(None)? {
             let key = environment.key;
@@ -246,7 +246,7 @@ impl DueWatcher {
 }
 
 struct Worker {
-    app: ServerState,
+    app: CompileContext,
     options: Arc<CompileOptions>,
     stopping: Arc<AtomicBool>,
     busy: Arc<AtomicUsize>,
@@ -326,7 +326,7 @@ impl Worker {
     fn head(&self, environment: &EnvironmentRecord) -> Result<Head, String> {
         let branch = &environment.branch;
         let repository = &repository_url(&self.app, environment);
-        let local = self.app.settings().local_repositories;
+        let local = self.app.local_repositories;
         let wrong = |error: RepositoryError| error.to_string();
         let of = Repository::new(repository, branch, local).map_err(wrong)?;
         let limits = ChildLimits {
@@ -391,15 +391,16 @@ fn compile_request(head: &Head) -> CompileRequest {
 ///
 /// # Errors
 /// Store errors.
-pub(crate) fn poll_now(
-    app: &ServerState,
+pub fn poll_now(
+    store: &Store,
     environment: &EnvironmentRecord,
+    local_repositories: bool,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let local = app.settings().local_repositories;
     let EnvironmentRecord { key, repository, branch, .. } = environment;
-    let Ok(repository) = Repository::new(repository, branch, local) else { return Ok(()) };
-    let store = app.store();
+    let Ok(repository) = Repository::new(repository, branch, local_repositories) else {
+        return Ok(());
+    };
     store.branches().follow(&NewFollowedBranch {
         environment: *key,
         source: repository.source(),

@@ -8,13 +8,13 @@ use orrery_base::byte_size;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// Maximum size of a compile result.
-pub(super) const RESULT_MAX: u64 = 256 << 20;
+pub(crate) const RESULT_MAX: u64 = 256 << 20;
 /// Maximum size of a file content, as for uploads.
-pub(super) const CONTENT_MAX: u64 = 100 << 20;
+pub(crate) const CONTENT_MAX: u64 = 100 << 20;
 
 /// Reads a regular file below a directory. Rejects links, devices and oversized files, including
 /// files that grow meanwhile.
-pub(super) fn read(directory: &Path, name: &Path, max: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(directory: &Path, name: &Path, max: u64) -> io::Result<Vec<u8>> {
     let directory = rustix::fs::open(
         directory,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,

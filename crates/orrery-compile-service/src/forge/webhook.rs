@@ -7,7 +7,7 @@ use subtle::ConstantTimeEq as _;
 
 /// Event of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WebhookEvent {
+pub enum WebhookEvent {
     /// Connectivity test of the forge.
     Ping,
     Push(Push),
@@ -17,18 +17,18 @@ pub(crate) enum WebhookEvent {
 
 /// A branch that was pushed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Push {
+pub struct Push {
     /// Full name of the pushed ref: `refs/heads/main`.
-    pub(crate) reference: String,
+    pub reference: String,
     /// True if the branch was deleted.
-    pub(crate) is_deletion: bool,
+    pub is_deletion: bool,
     /// Default branch of the repository, if the payload names it.
-    pub(crate) default_branch: Option<String>,
+    pub default_branch: Option<String>,
 }
 
 impl Push {
     /// True if this is a push to `branch`; an empty name is the default branch.
-    pub(crate) fn is_to(&self, branch: &str) -> bool {
+    pub fn is_to(&self, branch: &str) -> bool {
         let branch = match branch {
             "" => self.default_branch.as_deref(),
             branch => Some(branch),
@@ -40,36 +40,38 @@ impl Push {
 
 /// Proof that the sender of a request knows the webhook secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Signature {
+pub enum WebhookSignature {
     /// HMAC-SHA256 of the body (GitHub, Gitea, Forgejo).
     Hmac(Vec<u8>),
     /// The secret itself (GitLab).
     Token(Vec<u8>),
 }
 
-impl Signature {
+impl WebhookSignature {
     /// Reads the proof from the headers of a request; `None` if it is missing or malformed.
-    pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(given) = text("x-hub-signature-256") {
-            return given.strip_prefix("sha256=").and_then(from_hex).map(Signature::Hmac);
+            return given.strip_prefix("sha256=").and_then(from_hex).map(WebhookSignature::Hmac);
         }
         for name in ["x-gitea-signature", "x-forgejo-signature"] {
             if let Some(given) = text(name) {
-                return from_hex(given).map(Signature::Hmac);
+                return from_hex(given).map(WebhookSignature::Hmac);
             }
         }
-        headers.get("x-gitlab-token").map(|token| Signature::Token(token.as_bytes().to_vec()))
+        headers
+            .get("x-gitlab-token")
+            .map(|token| WebhookSignature::Token(token.as_bytes().to_vec()))
     }
 
     /// Verifies the proof for a body, in constant time.
-    pub(crate) fn verify(&self, secret: &str, body: &[u8]) -> bool {
+    pub fn verify(&self, secret: &str, body: &[u8]) -> bool {
         match self {
-            Signature::Hmac(given) => {
+            WebhookSignature::Hmac(given) => {
                 hmac_sha256(secret.as_bytes(), body).as_slice().ct_eq(given).into()
             }
             // Compares digests, so that timing does not even leak the length of the secret.
-            Signature::Token(given) => Sha256::digest(secret.as_bytes())
+            WebhookSignature::Token(given) => Sha256::digest(secret.as_bytes())
                 .as_slice()
                 .ct_eq(Sha256::digest(given).as_slice())
                 .into(),
@@ -103,7 +105,7 @@ fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
 ///
 /// # Errors
 /// A description of the malformed part.
-pub(crate) fn parse_event(headers: &HeaderMap, body: &[u8]) -> Result<WebhookEvent, String> {
+pub fn parse_event(headers: &HeaderMap, body: &[u8]) -> Result<WebhookEvent, String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let named = ["x-gitea-event", "x-forgejo-event", "x-github-event", "x-gitlab-event"];
     let event = named.into_iter().find_map(text).ok_or("the request has no event header")?;
@@ -178,7 +180,7 @@ mod tests {
         let (secret, body) = ("a secret", b"{}".as_slice());
         let signed = to_hex(&hmac_sha256(secret.as_bytes(), body));
         let proves = |given: &[(&'static str, &str)]| {
-            Signature::from_headers(&headers(given))
+            WebhookSignature::from_headers(&headers(given))
                 .is_some_and(|signature| signature.verify(secret, body))
         };
         assert!(proves(&[("x-hub-signature-256", &format!("sha256={signed}"))]));

@@ -6,8 +6,8 @@ use orrery_base::hex::to_hex;
 use orrery_model::SecretText;
 use sha2::{Digest as _, Sha256};
 
-use super::child::ChildCommand;
-use super::output_filter::{REDACTED, mask_userinfo};
+use crate::child::ChildCommand;
+use crate::output_filter::{REDACTED, mask_userinfo};
 
 /// Reason why a URL or branch is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

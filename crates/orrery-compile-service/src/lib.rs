@@ -10,16 +10,21 @@
 //! The queue consists of request rows in the store only. A run belongs to the process that claimed
 //! it last; when its heartbeat stops, another process repeats it. `backoff`, `schedule` and the
 //! merging of requests (in the store) are pure.
+//!
+//! The service knows no API and no rule for versions: it hands them to the server that it gets as a
+//! [`CompileContext`]. Start with [`CompileService`]. Tests are beside the code, and in
+//! `crates/orrery/tests/it/compile_service`, with real repositories and processes.
 
 mod backoff;
 mod child;
 mod commit_status;
 mod confinement;
+mod context;
 mod credentials;
 mod follower;
+pub mod forge;
 mod job;
 mod memory_limit;
-mod outcome;
 mod output_filter;
 mod poll_schedule;
 mod private_files;
@@ -39,16 +44,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use credentials::{CredentialChange, apply_credential_change, credential_change};
-pub(crate) use follower::poll_now;
+use orrery_roles::isolation::Isolation;
+use orrery_roles::tls::Tls;
+
+pub use context::{CompileContext, CompileMetrics, VersionError, VersionStorage};
+pub use credentials::{CredentialChange, apply_credential_change, credential_change};
+pub use follower::poll_now;
 pub use job::{CompileJob, CompileStep, JOB_COMMAND, JobParameter, JobResult, JobServer};
 pub use output_filter::redact_values;
 pub use repository::{RepositoryError, check_repository, mask_password};
 pub use service::CompileService;
 pub use triggers::{Trigger, request_for_facts};
-
-use crate::isolation::Isolation;
-use crate::tls::Tls;
 
 /// Address of this server, as passed to models.
 #[derive(Clone, Debug)]

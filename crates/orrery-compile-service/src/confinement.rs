@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use orrery_sandbox::Confinement;
 
-use super::CompileOptions;
-use super::job::CompileStep;
-use super::workdir::Workdir;
+use crate::CompileOptions;
+use crate::job::CompileStep;
+use crate::workdir::Workdir;
 
 /// Returns the confinement of a step; `None` for steps that run no tenant code and need the
 /// credentials of the server's user.
-pub(super) fn for_task(
+pub(crate) fn for_task(
     task: CompileStep,
     confinement: Confinement,
     workdir: &Workdir,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const PRIVATE: &str = "private";
 
 /// Returns the directory for private files of this process.
-pub(super) fn directory(data: &Path) -> io::Result<PathBuf> {
+pub(crate) fn directory(data: &Path) -> io::Result<PathBuf> {
     let own = data.join(PRIVATE).join(std::process::id().to_string());
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&own)?;
     Ok(own)
@@ -17,7 +17,7 @@ pub(super) fn directory(data: &Path) -> io::Result<PathBuf> {
 
 /// Removes the private files of killed processes. Call it before this process creates private
 /// files.
-pub(super) fn clean(data: &Path) {
+pub(crate) fn clean(data: &Path) {
     let Ok(entries) = std::fs::read_dir(data.join(PRIVATE)) else { return };
     for entry in entries.filter_map(Result::ok) {
         let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());

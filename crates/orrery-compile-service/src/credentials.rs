@@ -2,12 +2,11 @@
 //! called.
 
 use orrery_model::{SecretText, Timestamp};
-use orrery_store::{EnvironmentChange, EnvironmentKey, EnvironmentRecord, StoreError};
+use orrery_roles::vault::{RESERVED, Vault, VaultError};
+use orrery_store::{EnvironmentChange, EnvironmentKey, EnvironmentRecord, Store, StoreError};
 
-use crate::state::ServerState;
-use crate::vault::{RESERVED, VaultError};
-
-use super::repository::{authority_of, has_hidden_password, split_credential, with_credential};
+use crate::context::CompileContext;
+use crate::repository::{authority_of, has_hidden_password, split_credential, with_credential};
 
 fn secret_name() -> String {
     format!("{RESERVED}repository")
@@ -15,7 +14,7 @@ fn secret_name() -> String {
 
 /// Change of an environment's credential when its repository is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CredentialChange {
+pub enum CredentialChange {
     /// Keeps the sealed one: the URL was sent back in its masked form.
     Keep,
     Replace(SecretText),
@@ -24,7 +23,7 @@ pub(crate) enum CredentialChange {
 
 /// Returns the URL to store and the credential change. The credential of one host is not reused for
 /// another.
-pub(crate) fn credential_change(given: &str, kept: &str) -> (String, CredentialChange) {
+pub fn credential_change(given: &str, kept: &str) -> (String, CredentialChange) {
     let (address, credential) = split_credential(given);
     let is_same_host = authority_of(given).is_some() && authority_of(given) == authority_of(kept);
     let change = match credential {
@@ -36,8 +35,9 @@ pub(crate) fn credential_change(given: &str, kept: &str) -> (String, CredentialC
 }
 
 /// Seals or deletes the credential of an environment. Blocks.
-pub(crate) fn apply_credential_change(
-    app: &ServerState,
+pub fn apply_credential_change(
+    store: &Store,
+    vault: &Vault,
     environment: EnvironmentKey,
     change: &CredentialChange,
     now: Timestamp,
@@ -45,10 +45,9 @@ pub(crate) fn apply_credential_change(
     match change {
         CredentialChange::Keep => Ok(()),
         CredentialChange::Replace(credential) => {
-            app.vault().put(Some(environment), &secret_name(), credential, now).map(drop)
+            vault.put(Some(environment), &secret_name(), credential, now).map(drop)
         }
         CredentialChange::Delete => {
-            let store = app.store();
             match store.secrets().delete(Some(environment), &secret_name(), now) {
                 Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(error.into()),
@@ -58,11 +57,11 @@ pub(crate) fn apply_credential_change(
 }
 
 /// Returns the repository URL of an environment with its credential, for git. Blocks.
-pub(crate) fn repository_url(app: &ServerState, environment: &EnvironmentRecord) -> String {
+pub(crate) fn repository_url(app: &CompileContext, environment: &EnvironmentRecord) -> String {
     if !has_hidden_password(&environment.repository) {
         return environment.repository.clone();
     }
-    match app.vault().reserved_secret(environment.key, &secret_name()) {
+    match app.vault.reserved_secret(environment.key, &secret_name()) {
         Ok(Some(credential)) => with_credential(&environment.repository, &credential),
         Ok(None) => environment.repository.clone(),
         Err(error) => {
@@ -78,7 +77,7 @@ pub(crate) fn repository_url(app: &ServerState, environment: &EnvironmentRecord)
 }
 
 /// Seals credentials that an older release stored in URLs. Failures are retried at the next start.
-pub(super) fn seal_plaintext(app: &ServerState) {
+pub(crate) fn seal_plaintext(app: &CompileContext) {
     let environments = match app.store().environments().list(None) {
         Ok(environments) => environments,
         Err(error) => {
@@ -91,7 +90,9 @@ pub(super) fn seal_plaintext(app: &ServerState) {
         };
         let now = app.now();
         let change = CredentialChange::Replace(credential);
-        let sealed = apply_credential_change(app, environment.key, &change, now).and_then(|()| {
+        let sealed =
+            apply_credential_change(app.store(), &app.vault, environment.key, &change, now);
+        let sealed = sealed.and_then(|()| {
             // Changing the repository would reset the bound project.
             let model_project = Some(environment.model_project.as_str());
             let repository = Some(address.as_str());

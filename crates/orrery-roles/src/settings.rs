@@ -33,7 +33,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    pub(crate) fn name(self) -> SettingType {
+    pub fn name(self) -> SettingType {
         match self {
             ValueType::Bool => SettingType::Bool,
             ValueType::Integer => SettingType::Integer,
@@ -48,7 +48,7 @@ impl ValueType {
     }
 }
 
-/// SettingDefinition of a setting.
+/// Definition of a setting.
 #[derive(Clone, Copy, Debug)]
 pub struct SettingDefinition {
     pub name: &'static str,
@@ -241,7 +241,7 @@ pub const DEFINITIONS: [SettingDefinition; 21] = [
 ];
 
 /// True if only administrators may change the setting.
-pub(crate) fn is_for_administrators(name: &str) -> bool {
+pub fn is_for_administrators(name: &str) -> bool {
     matches!(name, "allow_push" | "protected_environment")
 }
 
@@ -459,7 +459,7 @@ impl EnvironmentSettings {
 
 impl EnvironmentSettings {
     /// Returns the settings for the scheduler.
-    pub(crate) fn scheduling(&self) -> Settings {
+    pub fn scheduling(&self) -> Settings {
         Settings {
             deploy_interval: self.deploy_interval.clone(),
             repair_interval: self.repair_interval.clone(),

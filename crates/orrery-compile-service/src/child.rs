@@ -15,8 +15,8 @@ use orrery_model::SecretText;
 use orrery_sandbox::Confinement;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::output_filter::CredentialMask;
-use super::{private_files, ssh};
+use crate::output_filter::CredentialMask;
+use crate::{private_files, ssh};
 
 /// Variables that child processes inherit, besides all with a prefix in `FAMILIES`.
 const INHERITED: [&str; 25] = [

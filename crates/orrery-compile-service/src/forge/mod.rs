@@ -6,4 +6,4 @@ mod webhook;
 pub(crate) use status::{
     CommitReport, Forge, ReportError, Reporter, api_base, may_send_token, repository_path,
 };
-pub(crate) use webhook::{Signature, WebhookEvent, parse_event};
+pub use webhook::{WebhookEvent, WebhookSignature, parse_event};

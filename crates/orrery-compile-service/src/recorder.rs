@@ -6,8 +6,8 @@ use orrery_base::clock::monotonic;
 use orrery_model::Timestamp;
 use orrery_store::{CompileRun, StoreError};
 
-use super::output_filter::{CredentialMask, MaskingStream};
-use crate::state::ServerState;
+use crate::context::CompileContext;
+use crate::output_filter::{CredentialMask, MaskingStream};
 
 /// Time without a heartbeat after which a run counts as dead.
 pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -47,7 +47,7 @@ impl From<StoreError> for RunInterruption {
 
 /// Recorder of one run.
 pub(crate) struct Recorder<'a> {
-    app: &'a ServerState,
+    app: &'a CompileContext,
     run: CompileRun,
     stopping: &'a dyn Fn() -> bool,
     mask: CredentialMask,
@@ -74,7 +74,7 @@ const TAIL_BYTES: usize = 4 << 10;
 
 impl<'a> Recorder<'a> {
     pub(crate) fn new(
-        app: &'a ServerState,
+        app: &'a CompileContext,
         run: CompileRun,
         stopping: &'a dyn Fn() -> bool,
         mask: CredentialMask,

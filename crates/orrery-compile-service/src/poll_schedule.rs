@@ -6,17 +6,17 @@ use orrery_model::Timestamp;
 use orrery_store::EnvironmentKey;
 use sha2::{Digest as _, Sha256};
 
-use super::recorder::later;
+use crate::recorder::later;
 
 /// Due time of a branch that is polled only on demand.
-pub(super) const NEVER: Timestamp = Timestamp(i64::MAX);
+pub(crate) const NEVER: Timestamp = Timestamp(i64::MAX);
 /// Maximum backoff of an unreadable repository.
 const BACKOFF_MAX: Duration = Duration::from_secs(1800);
 /// Maximum backoff of a commit that cannot be fetched.
 const FETCH_BACKOFF_MAX: Duration = Duration::from_secs(3600);
 const FETCH_BACKOFF_MIN: Duration = Duration::from_secs(60);
 /// Failures before a notification: brief network outages are not reported.
-pub(super) const NOTIFY_AFTER: u32 = 3;
+pub(crate) const NOTIFY_AFTER: u32 = 3;
 
 /// Deterministic jitter from 0 to 1, by environment and time.
 fn jitter(environment: EnvironmentKey, now: Timestamp) -> f64 {
@@ -27,7 +27,7 @@ fn jitter(environment: EnvironmentKey, now: Timestamp) -> f64 {
 }
 
 /// First poll of a branch: after half of the interval to all of it.
-pub(super) fn first_poll(
+pub(crate) fn first_poll(
     interval: Option<Duration>,
     environment: EnvironmentKey,
     now: Timestamp,
@@ -37,7 +37,7 @@ pub(super) fn first_poll(
 }
 
 /// Next poll after a success: after the interval, plus or minus a tenth.
-pub(super) fn next_poll(
+pub(crate) fn next_poll(
     interval: Option<Duration>,
     environment: EnvironmentKey,
     now: Timestamp,
@@ -47,7 +47,7 @@ pub(super) fn next_poll(
 }
 
 /// Next poll after consecutive failures.
-pub(super) fn after_failures(
+pub(crate) fn after_failures(
     interval: Option<Duration>,
     failures: u32,
     environment: EnvironmentKey,
@@ -60,7 +60,7 @@ pub(super) fn after_failures(
 }
 
 /// Next attempt for a commit that compiles could not fetch.
-pub(super) fn after_unfetched(
+pub(crate) fn after_unfetched(
     unfetched: u32,
     environment: EnvironmentKey,
     now: Timestamp,
@@ -71,7 +71,7 @@ pub(super) fn after_unfetched(
 
 /// True if a due time is later than the interval explains: the interval was shortened, or switched
 /// on or off.
-pub(super) fn is_outdated(interval: Option<Duration>, due: Timestamp, now: Timestamp) -> bool {
+pub(crate) fn is_outdated(interval: Option<Duration>, due: Timestamp, now: Timestamp) -> bool {
     match interval {
         None => due != NEVER && due > now,
         Some(interval) => due > later(now, interval.mul_f64(1.2)),

@@ -7,7 +7,7 @@ use orrery_store::{
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::workdir::Workdir;
+use crate::workdir::Workdir;
 
 /// Cause of an automatic compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub fn request_for_facts(
 
 /// Requests a scheduled compile. The id is derived from the due time, so all processes create the
 /// same request.
-pub(super) fn request_scheduled(
+pub(crate) fn request_scheduled(
     store: &Store,
     environment: EnvironmentKey,
     due: Timestamp,
@@ -77,7 +77,7 @@ pub(super) fn request_scheduled(
 
 /// Returns the commit of the newest version. `None` if a compile did not create it, or if it is a
 /// rollback: then the operator deliberately deploys something other than the latest sources.
-pub(super) fn last_compiled_commit(
+pub(crate) fn last_compiled_commit(
     store: &Store,
     environment: EnvironmentKey,
 ) -> Result<Option<String>, StoreError> {
@@ -100,7 +100,7 @@ pub(super) fn last_compiled_commit(
 
 /// Requests a compile if this machine's checkout is not from the environment's last compile. It
 /// compiles the same commit again; newer ones are compiled only on request.
-pub(super) fn recover_checkout(
+pub(crate) fn recover_checkout(
     store: &Store,
     environment: &EnvironmentRecord,
     workdir: &Workdir,

@@ -76,7 +76,7 @@ impl Reporter {
     /// # Errors
     /// If the forge does not accept it.
     pub(crate) fn report(&self, report: &CommitReport<'_>) -> Result<(), ReportError> {
-        crate::tls::install_provider();
+        orrery_roles::tls::install_provider();
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)

@@ -17,12 +17,12 @@ const SIGNS: [&str; 7] = [
 const OTHER_OPTION: &str = "--max-memory";
 
 /// True if a text reports exhausted memory.
-pub(super) fn is_exhausted(text: &str) -> bool {
+pub(crate) fn is_exhausted(text: &str) -> bool {
     SIGNS.iter().any(|sign| text.contains(sign))
 }
 
 /// Builds the problem of a compile that needed more than `limit` bytes.
-pub(super) fn limit_problem(limit: u64) -> CompileProblem {
+pub(crate) fn limit_problem(limit: u64) -> CompileProblem {
     CompileProblem {
         category: ProblemCategory::Limit,
         r#type: "Memory".to_owned(),
@@ -44,7 +44,7 @@ fn help(limit: u64) -> String {
 
 /// Puts the limit first if it caused one of the errors, and names the server's option in their
 /// help.
-pub(super) fn explain(problems: Vec<CompileProblem>, limit: Option<u64>) -> Vec<CompileProblem> {
+pub(crate) fn explain(problems: Vec<CompileProblem>, limit: Option<u64>) -> Vec<CompileProblem> {
     let Some(limit) = limit else { return problems };
     let mut explained = Vec::with_capacity(problems.len() + 1);
     let is_explained = problems.iter().any(|one| one.category == ProblemCategory::Limit);
