@@ -8,5 +8,7 @@ pub mod byte_size;
 pub mod clock;
 pub mod error_chain;
 pub mod hex;
+#[cfg(feature = "line-diff")]
+pub mod line_diff;
 pub mod lock;
 pub mod thread;

@@ -7,6 +7,7 @@ use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orrery_base::byte_size;
+use orrery_base::line_diff::hunks;
 use orrery_server::ServerError;
 use orrery_server::contents;
 use orrery_server::versions::content_hash;
@@ -112,23 +113,15 @@ static COMPARISONS: Semaphore = Semaphore::const_new(2);
 
 /// Returns a unified diff by line.
 fn unified(from: &str, to: &str, names: [&str; 2]) -> Vec<String> {
-    let mut config = similar::TextDiff::configure();
-    let difference = config.timeout(COMPARED_WITHIN).diff_lines(from, to);
     let mut lines = Vec::new();
-    for hunk in difference.unified_diff().context_radius(3).iter_hunks() {
+    for hunk in hunks(from, to, Some(COMPARED_WITHIN)) {
         if lines.is_empty() {
             lines.push(format!("--- {}\n", names[0]));
             lines.push(format!("+++ {}\n", names[1]));
         }
-        lines.push(format!("{}\n", hunk.header()));
-        for change in hunk.iter_changes() {
-            let sign = match change.tag() {
-                similar::ChangeTag::Delete => '-',
-                similar::ChangeTag::Insert => '+',
-                similar::ChangeTag::Equal => ' ',
-            };
-            lines.push(format!("{sign}{}", change.value()));
-        }
+        lines.push(format!("{}\n", hunk.header));
+        let signed = hunk.lines.iter().map(|line| format!("{}{}", line.kind.sign(), line.text));
+        lines.extend(signed);
     }
     lines
 }

@@ -1,6 +1,7 @@
 //! Styles of messages; diagnostics have their own.
 
 use anstyle::{AnsiColor, Effects, Style};
+use orrery_base::line_diff::{DiffLine, LineKind};
 
 const GOOD: Style = AnsiColor::Green.on_default().effects(Effects::BOLD);
 const ERROR: Style = AnsiColor::BrightRed.on_default().effects(Effects::BOLD);
@@ -45,6 +46,20 @@ pub(crate) fn changed(text: &str) -> String {
 
 pub(crate) fn removed(text: &str) -> String {
     styled(REMOVED, text)
+}
+
+/// A line of a diff with its sign, in its color.
+pub(crate) fn diff_line(line: &DiffLine) -> String {
+    in_diff_color(line.kind, format!("{}{}", line.kind.sign(), sanitize(line.content())))
+}
+
+/// Colors the text of a line of a diff.
+pub(crate) fn in_diff_color(kind: LineKind, text: String) -> String {
+    match kind {
+        LineKind::Removed => removed(&text),
+        LineKind::Added => added(&text),
+        LineKind::Unchanged => text,
+    }
 }
 
 /// Replaces terminal control characters of an untrusted text by visible ones.

@@ -4,13 +4,14 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use orrery_base::line_diff::hunks;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
 use orrery_compiler::source::Sources;
-use similar::{ChangeTag, TextDiff};
 
 use crate::cli::Fmt;
 use crate::render::DiagnosticRenderer;
+use crate::style::diff_line;
 use crate::{Exit, output, style};
 
 use super::{parse, report};
@@ -135,20 +136,13 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 /// A styled unified diff.
 fn difference(name: &str, old: &str, new: &str) -> String {
     let name = style::sanitize(name);
-    let diff = TextDiff::from_lines(old, new);
     let mut text = style::heading(&format!("--- {name}\n+++ {name}")) + "\n";
-    for hunk in diff.unified_diff().context_radius(3).iter_hunks() {
-        text += &format!("{}\n", hunk.header());
-        for change in hunk.iter_changes() {
-            let line = change.value().strip_suffix('\n').unwrap_or(change.value());
-            let line = format!("{}{}", change.tag(), style::sanitize(line));
-            text += &match change.tag() {
-                ChangeTag::Delete => style::removed(&line),
-                ChangeTag::Insert => style::added(&line),
-                ChangeTag::Equal => line,
-            };
+    for hunk in hunks(old, new, None) {
+        text += &format!("{}\n", hunk.header);
+        for line in &hunk.lines {
+            text += &diff_line(line);
             text.push('\n');
-            if change.missing_newline() {
+            if line.is_unterminated() {
                 text += "\\ No newline at end of file\n";
             }
         }

@@ -5,13 +5,13 @@ use orrery_api::{
     DocumentChange, DocumentChangeKind, DocumentChanges, DocumentsApplied, NewClusterDocument,
     UnknownVariant,
 };
+use orrery_base::line_diff::hunks;
 use orrery_cluster::document::{
     Catalog, CatalogProblem, DocumentFileId, DocumentKind, ProblemKind, ProblemSeverity,
 };
 use orrery_compiler::diagnostic::Diagnostic;
 use serde_json::Value;
 use serde_json::value::to_raw_value;
-use similar::{ChangeTag, TextDiff};
 
 use super::document_commands::{self, Scope};
 use super::{documents, problems, solve as solving};
@@ -198,17 +198,10 @@ fn difference(change: &DocumentChange) -> String {
     if change.change == DocumentChangeKind::Created {
         return text;
     }
-    for hunk in TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).iter_hunks() {
-        for line in hunk.iter_changes() {
-            let value = line.value().trim_end_matches('\n');
-            let shown = format!("    {}{value}", line.tag());
-            text += &match line.tag() {
-                ChangeTag::Delete => style::removed(&shown),
-                ChangeTag::Insert => style::added(&shown),
-                ChangeTag::Equal => shown,
-            };
-            text.push('\n');
-        }
+    for line in hunks(&old, &new, None).iter().flat_map(|hunk| &hunk.lines) {
+        let shown = format!("    {}{}", line.kind.sign(), line.text.trim_end_matches('\n'));
+        text += &style::in_diff_color(line.kind, shown);
+        text.push('\n');
     }
     text
 }

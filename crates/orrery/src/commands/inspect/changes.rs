@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use orrery_base::line_diff::hunks;
 use orrery_model::{AttributeDiff, Resource};
 use serde_json::{Map, Value};
-use similar::{ChangeTag, TextDiff};
 
 use super::text;
-use crate::style;
+use crate::style::{self, diff_line};
 
 /// Maximum combined length of two values on one line.
 const LINE_MAX: usize = 80;
@@ -181,19 +181,11 @@ impl Difference {
 
 fn write_text_diff(out: &mut String, indent: usize, before: &str, after: &str) {
     let pad = " ".repeat(indent);
-    let diff = TextDiff::configure().timeout(COMPARE_TIME_MAX).diff_lines(before, after);
-    for hunk in diff.unified_diff().context_radius(3).iter_hunks() {
-        let _ = writeln!(out, "{pad}{}", hunk.header());
-        for change in hunk.iter_changes() {
-            let line = change.value().strip_suffix('\n').unwrap_or(change.value());
-            let line = format!("{}{}", change.tag(), style::sanitize(line));
-            let line = match change.tag() {
-                ChangeTag::Delete => style::removed(&line),
-                ChangeTag::Insert => style::added(&line),
-                ChangeTag::Equal => line,
-            };
-            let _ = writeln!(out, "{pad}{line}");
-            if change.missing_newline() {
+    for hunk in hunks(before, after, Some(COMPARE_TIME_MAX)) {
+        let _ = writeln!(out, "{pad}{}", hunk.header);
+        for line in &hunk.lines {
+            let _ = writeln!(out, "{pad}{}", diff_line(line));
+            if line.is_unterminated() {
                 let _ = writeln!(out, "{pad}\\ No newline at end of text");
             }
         }
