@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
+use orrery_base::thread::spawn_named;
 use orrery_model::SecretText;
 use orrery_sandbox::Confinement;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -282,8 +283,7 @@ impl ChildCommand {
         ];
         for (error, pipe) in pipes {
             let (Some(pipe), sender) = (pipe, sender.clone()) else { continue };
-            let thread = std::thread::Builder::new().name("compile output".to_owned());
-            thread.spawn(move || read_pipe(pipe, error, &sender))?;
+            spawn_named("compile output", move || read_pipe(pipe, error, &sender))?;
         }
         drop(sender);
         let lifeline = self.write_input(&mut child)?;
@@ -302,8 +302,7 @@ impl ChildCommand {
             return Ok(None);
         };
         let (keep, ended) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::Builder::new().name("compile input".to_owned());
-        thread.spawn(move || {
+        spawn_named("compile input", move || {
             // A program that ended early reports its own error.
             let _ = pipe.write_all(&input).and_then(|()| pipe.flush());
             let _ = ended.recv();

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_model::Timestamp;
 use orrery_roles::settings::EnvironmentSettings;
 use orrery_store::{
@@ -81,8 +82,7 @@ impl Follower {
                 busy: Arc::clone(&busy),
             };
             let receiver = Arc::clone(&receiver);
-            let named = std::thread::Builder::new().name("branch worker".to_owned());
-            threads.push(named.spawn(move || worker.run(&receiver))?);
+            threads.push(spawn_named("branch worker", move || worker.run(&receiver))?);
         }
         let watch = DueWatcher {
             app: app.clone(),
@@ -92,8 +92,7 @@ impl Follower {
             seen: None,
             targets: BTreeMap::new(),
         };
-        let named = std::thread::Builder::new().name("branches".to_owned());
-        threads.push(named.spawn(move || watch.run())?);
+        threads.push(spawn_named("branches", move || watch.run())?);
         Ok(Follower { stopping: Arc::clone(stopping), threads })
     }
 

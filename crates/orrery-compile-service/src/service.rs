@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
+use orrery_base::thread::spawn_named;
 use orrery_model::Timestamp;
 use orrery_roles::settings::EnvironmentSettings;
 use orrery_scheduler::Cron;
@@ -80,11 +81,10 @@ impl CompileService {
             active: BTreeSet::new(),
             cleaned: None,
         };
-        let thread =
-            std::thread::Builder::new().name("compile service".to_owned()).spawn(move || {
-                crate::credentials::seal_plaintext(&service.app);
-                service.run(&inbox);
-            })?;
+        let thread = spawn_named("compile service", move || {
+            crate::credentials::seal_plaintext(&service.app);
+            service.run(&inbox);
+        })?;
         Ok(CompileService { messages, stopping, thread: Some(thread), follower })
     }
 
@@ -229,7 +229,7 @@ impl Service {
             let ended = EndGuard { messages, environment, done: false };
             run_claimed(&app, &options, &claimed, &stopping, ended);
         };
-        let thread = std::thread::Builder::new().name("compile".to_owned()).spawn(run_claimed);
+        let thread = spawn_named("compile", run_claimed);
         match thread {
             Ok(thread) => {
                 self.running.insert(environment, thread);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_handlers::WorkerPool;
 
 use crate::concurrency::SLOW_RUN;
@@ -29,8 +30,7 @@ pub(crate) fn ensure_run_monitor(shared: &Arc<Shared>, state: &mut EngineState) 
         return;
     }
     let owner = Arc::clone(shared);
-    let thread = std::thread::Builder::new().name("run-monitor".to_owned());
-    match thread.spawn(move || watch_long_runs(&owner)) {
+    match spawn_named("run-monitor", move || watch_long_runs(&owner)) {
         Ok(thread) => {
             state.monitor.set_exists(true);
             shared.pool.adopt(thread);

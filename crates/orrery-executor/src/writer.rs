@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_model::ChangeKind;
 use orrery_store::{
     ActionRecord, ParameterEffect, ResultBatch, ResultRecord, StateRecord, StoreError,
@@ -39,8 +40,7 @@ pub(crate) fn wake_writer(shared: &Arc<Shared>, state: &mut EngineState) {
     }
     let Some(store_handle) = shared.store_handle.clone() else { return };
     let (owner, targets) = (Arc::clone(shared), Arc::clone(&shared.targets));
-    let thread = std::thread::Builder::new().name("writer".to_owned());
-    match thread.spawn(move || writer_loop(&owner, &store_handle, &*targets)) {
+    match spawn_named("writer", move || writer_loop(&owner, &store_handle, &*targets)) {
         Ok(thread) => {
             state.writes.set_writer(WriterState::Idle);
             *shared.writer.lock().ignore_poison() = Some(thread);

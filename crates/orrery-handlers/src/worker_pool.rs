@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -117,8 +118,7 @@ impl WorkerPool {
         let mut missing = waiting.saturating_sub(threads.counts.idle);
         while missing > 0 && threads.counts.workers < limit {
             let source = Arc::clone(source);
-            let thread = std::thread::Builder::new().name("worker".to_owned());
-            match thread.spawn(move || worker_thread(&source)) {
+            match spawn_named("worker", move || worker_thread(&source)) {
                 Ok(thread) => {
                     // Idle until it has the lock: it takes one of the waiting jobs.
                     threads.counts.workers += 1;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_sandbox::Confinement;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
@@ -120,10 +121,9 @@ impl HostProcess {
             let Some(pipe) = pipe else { continue };
             let (name, output) = (Arc::clone(&process.name), Arc::clone(&process.output));
             output.lock().open += 1;
-            let thread = std::thread::Builder::new().name(format!("host {stream}"));
             // Without the thread the process would block on a full pipe; the thread ends when
             // `process` is dropped.
-            thread.spawn(move || output.listen(pipe, &name, stream))?;
+            spawn_named(&format!("host {stream}"), move || output.listen(pipe, &name, stream))?;
         }
         Ok(process)
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_handlers::run::RunOutcome;
 use orrery_handlers::{CancelToken, Registry, Target, TargetCache, WorkerPool};
 use orrery_model::{Resource, ResourceId};
@@ -187,8 +188,7 @@ impl Runner {
             ended: Condvar::new(),
         });
         let results = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("results".to_owned());
-        thread.spawn(move || results.result_loop())?;
+        spawn_named("results", move || results.result_loop())?;
         Ok(Runner(shared))
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_model::{LogLevel, LogLine};
 use serde_json::json;
 
@@ -124,8 +125,7 @@ impl Host {
             limits,
         });
         let listener = Arc::clone(&host);
-        let thread = std::thread::Builder::new().name("host".to_owned());
-        thread.spawn(move || listener.listen(reader))?;
+        spawn_named("host", move || listener.listen(reader))?;
         Ok(host)
     }
 

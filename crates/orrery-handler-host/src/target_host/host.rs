@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_handlers::{CancelCause, CancelToken, Moment, Permit};
 
 use orrery_host::framing::WireError;
@@ -254,8 +255,9 @@ impl TargetHost {
         drop(state);
         let (host, watched) = (Arc::downgrade(self), Arc::downgrade(&running));
         let idle_max = self.idle_max;
-        let thread = std::thread::Builder::new().name("target host".to_owned());
-        if let Err(error) = thread.spawn(move || end_when_idle(&host, &watched, idle_max)) {
+        if let Err(error) =
+            spawn_named("target host", move || end_when_idle(&host, &watched, idle_max))
+        {
             tracing::warn!(%error, "the target host is ended when the environment is given back");
         }
         Ok(running)

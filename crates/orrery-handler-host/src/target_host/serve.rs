@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_handlers::target::{ContentDigest, ExpectedContent, RemovalMode, Result};
 use orrery_handlers::{
     CancelToken, Cause, LocalTarget, Moment, Permit, Target, TargetError, TargetVerb,
@@ -40,8 +41,7 @@ pub fn serve(control: impl AsFd, confines: SandboxBoundary) -> io::Result<()> {
     while let Some(stream) = receive_connection(control.as_fd())? {
         let (target, stops) = (Arc::clone(&target), Arc::clone(&stops));
         let refused = stream.try_clone();
-        let thread = std::thread::Builder::new().name("target".to_owned());
-        let served = thread.spawn(move || {
+        let served = spawn_named("target", move || {
             Connection { channel: Channel::new(stream), target, stops, running: None }.serve();
         });
         if let (Err(_), Ok(stream)) = (served, refused) {
@@ -182,8 +182,7 @@ impl Connection {
         let stop = CancelToken::never().under(&permit);
         let (target, writer, own) = (Arc::clone(&self.target), self.channel.writer(), stop.clone());
         let registered = self.stops.add(&stop);
-        let thread = std::thread::Builder::new().name("command".to_owned());
-        let thread = thread.spawn(move || {
+        let thread = spawn_named("command", move || {
             let _known = registered;
             answer(writer, seq, target.execute(what, bytes, &own));
         });

@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use orrery_base::clock::monotonic;
+use orrery_base::thread::spawn_named;
 use orrery_model::Timestamp;
 use orrery_store::{EnvironmentRecord, Store, StoreError};
 
@@ -80,14 +81,13 @@ impl MaintenanceThread {
         let (stop, stopped) = mpsc::channel();
         let mut schedule = Schedule::new(all_tasks(state), state.tasks());
         let state = state.clone();
-        let thread =
-            std::thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
-                while stopped.recv_timeout(until_next_check(state.now()))
-                    == Err(RecvTimeoutError::Timeout)
-                {
-                    schedule.run_due(&state, state.tasks(), state.now());
-                }
-            })?;
+        let thread = spawn_named("maintenance", move || {
+            while stopped.recv_timeout(until_next_check(state.now()))
+                == Err(RecvTimeoutError::Timeout)
+            {
+                schedule.run_due(&state, state.tasks(), state.now());
+            }
+        })?;
         Ok(MaintenanceThread { stop: Some(stop), thread: Some(thread) })
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use orrery_base::clock::monotonic;
+use orrery_base::thread::spawn_named;
 use orrery_executor::{ExecutionSite, TargetResolver};
 use orrery_handlers::run::{HandlerRun, Purpose, Remote, RemoteCommand};
 use orrery_handlers::{CancelToken, Permit};
@@ -43,7 +44,7 @@ pub(super) fn announce(
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("epochs".to_owned()).spawn(work);
+        let thread = spawn_named("epochs", work);
         if let Err(error) = thread {
             tracing::warn!(%error, "epoch not announced; remote agents learn it from the next command");
             return;

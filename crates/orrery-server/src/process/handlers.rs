@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use orrery_base::thread::spawn_named;
 use orrery_compile_service::Trigger;
 use orrery_executor::{
     HostConfig, HostSetupError, HostedHandlers, ParameterHooks, StoredFiles, StoredParameters,
@@ -189,7 +190,7 @@ impl Handlers {
             std::thread::sleep(CLOSE_AFTER);
             self.close();
         };
-        let thread = std::thread::Builder::new().name("closer".to_owned()).spawn(close);
+        let thread = spawn_named("closer", close);
         if let Err(error) = thread {
             tracing::warn!(%error, "former handlers run until the server stops");
         }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use orrery_base::thread::spawn_named;
 use orrery_handlers::{Moment, Permit};
 use orrery_model::Timestamp;
 use orrery_store::{Lease, RenewalOutcome, StoreError};
@@ -54,8 +55,7 @@ impl Renewer {
     ) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let renewal = RenewalLoop { app, lasts, leases, messages };
-        let thread = std::thread::Builder::new().name("renewal".to_owned());
-        let thread = thread.spawn(move || renewal.run(&stopped))?;
+        let thread = spawn_named("renewal", move || renewal.run(&stopped))?;
         Ok(Renewer { stop: Some(stop), thread: Some(thread) })
     }
 
@@ -152,12 +152,11 @@ impl RenewalLoop {
         let (sender, receiver) = mpsc::channel();
         let (app, leases) = (self.app.clone(), leases.to_vec());
         let expires = Timestamp(self.app.now().0.saturating_add(micros(self.lasts)));
-        let thread = std::thread::Builder::new().name("renew".to_owned());
         let renew = move || {
             // A late result is dropped.
             let _ = sender.send(app.store().leases().renew(&leases, expires));
         };
-        if let Err(error) = thread.spawn(renew) {
+        if let Err(error) = spawn_named("renew", renew) {
             tracing::error!(%error, "no thread could be started to renew leases");
             return None;
         }

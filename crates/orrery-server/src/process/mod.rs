@@ -34,6 +34,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use orrery_base::thread::spawn_named;
 use orrery_executor::WorkerLimits;
 use orrery_store::EnvironmentKey;
 
@@ -105,9 +106,9 @@ impl ProcessRole {
                 lease_renewal::Renewer::start(app.clone(), lasts, Arc::clone(&leases), renewing)
             })
             .transpose()?;
-        let supervisor = std::thread::Builder::new()
-            .name("supervisor".to_owned())
-            .spawn(move || supervisor::Supervisor::new(app, options, own, leases).run(&inbox))?;
+        let supervisor = spawn_named("supervisor", move || {
+            supervisor::Supervisor::new(app, options, own, leases).run(&inbox);
+        })?;
         Ok(ProcessRole {
             messages,
             supervisor: Some(supervisor),

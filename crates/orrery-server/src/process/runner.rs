@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_base::error_chain::error_chain;
+use orrery_base::thread::spawn_named;
 use orrery_compile_service::request_for_facts;
 use orrery_executor::{EngineError, HostSetupError};
 use orrery_handlers::Moment;
@@ -374,8 +375,7 @@ impl Runner {
                 lease: self.active.as_ref().map(|active| active.lease),
                 paused: paused.clone(),
             };
-            let thread = std::thread::Builder::new().name("dry-run".to_owned());
-            thread.spawn(move || run.run()).map_err(EngineError::Thread)?;
+            spawn_named("dry-run", move || run.run()).map_err(EngineError::Thread)?;
         }
         Ok(())
     }

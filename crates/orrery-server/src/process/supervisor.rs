@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use orrery_base::clock::monotonic;
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_model::Timestamp;
 use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
 
@@ -170,8 +171,7 @@ impl Supervisor {
                 // Fails only if the supervisor has ended.
                 let _ = messages.send(Message::StepFinished(key, next));
             };
-            let thread = std::thread::Builder::new().name("environment-step".to_owned());
-            match thread.spawn(step) {
+            match spawn_named("environment", step) {
                 Ok(_) => {
                     slot.busy = true;
                     self.busy += 1;

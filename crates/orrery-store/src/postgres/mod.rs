@@ -38,6 +38,7 @@ mod transaction;
 use std::sync::{Arc, Mutex};
 
 use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
 use orrery_model::Timestamp;
 use rustc_hash::FxHashSet;
 
@@ -152,7 +153,7 @@ impl PostgresStore {
                     connection.batch("ANALYZE resource, revision, ended, state")
                 });
             };
-            let _ = std::thread::Builder::new().name("analyze".to_owned()).spawn(analyze);
+            let _ = spawn_named("analyze", analyze);
         }
     }
 

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use orrery_base::thread::spawn_named;
 use orrery_compile_service::{CompileJob, CompileStep, JobResult};
 use orrery_compiler::plugins::ServerEnvironmentInfo;
 use orrery_compiler::project::CompileLimits;
@@ -56,7 +57,7 @@ fn end_with_the_server() {
         };
     };
     // Without the thread, the compile just runs to its end.
-    if let Err(error) = std::thread::Builder::new().name("lifeline".to_owned()).spawn(wait) {
+    if let Err(error) = spawn_named("lifeline", wait) {
         tracing::debug!(%error, "cannot watch for the end of the server");
     }
 }
