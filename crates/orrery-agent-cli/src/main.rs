@@ -5,13 +5,13 @@
 
 use std::error::Error;
 use std::io::{IsTerminal as _, Read as _, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{AgentProcess, GatewayAddress, Policy, ReconnectBackoff, StateDirectory};
+use orrery_agent::{AgentProcess, Policy, ReconnectBackoff, StateDirectory};
 use orrery_base::error_chain::error_chain;
 use tracing_subscriber::EnvFilter;
 
@@ -49,20 +49,11 @@ enum Action {
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 joined, 1 error.")]
 struct Join {
-    /// Address of the gateway, as shown by the invitation
-    #[arg(value_name = "GATEWAY", value_hint = ValueHint::Hostname)]
-    gateway: GatewayAddress,
+    #[command(flatten)]
+    join: JoinOptions,
     /// Token of the invitation [default: standard input]
     #[arg(value_name = "TOKEN", env = "ORRERY_AGENT_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Serve only this agent of the invitation; repeatable
-    #[arg(long = "name", value_name = "AGENT")]
-    names: Vec<String>,
-    /// Replace the agent that the state directory belongs to, once this one has joined
-    #[arg(long)]
-    replace: bool,
-    #[command(flatten)]
-    state: State,
 }
 
 /// Serve as a remote agent
@@ -74,18 +65,7 @@ struct Join {
 #[command(after_help = "Exit codes: 0 stopped, 1 error, or the agent was revoked.")]
 struct Run {
     #[command(flatten)]
-    state: State,
-    /// Maximum number of handlers that run at once; handlers of one agent run one after another
-    #[arg(long, value_name = "COUNT", env = "ORRERY_AGENT_WORKERS", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    workers: u16,
-    /// Policy of this machine: the types, paths, commands and users that the server may use
-    /// [default: /etc/orrery-agent/policy.toml, if it exists; otherwise everything is allowed]
-    #[arg(long, value_name = "FILE", env = "ORRERY_AGENT_POLICY", value_hint = ValueHint::FilePath)]
-    policy: Option<PathBuf>,
-    /// Log filter: error, warn, info, debug, trace, or a filter expression
-    #[arg(long, value_name = "LEVEL", env = "ORRERY_LOG", default_value = "info")]
-    log: String,
+    serve: ServeOptions,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", env = "ORRERY_LOG_FORMAT", value_enum)]
     #[arg(default_value = "text")]
@@ -96,14 +76,6 @@ struct Run {
 enum LogFormat {
     Text,
     Json,
-}
-
-#[derive(Debug, Args)]
-struct State {
-    /// State directory: key, certificate and journal [default: /var/lib/orrery-agent for root,
-    /// otherwise ~/.local/state/orrery-agent]
-    #[arg(long, value_name = "DIR", env = "ORRERY_AGENT_STATE", value_hint = ValueHint::DirPath)]
-    state: Option<PathBuf>,
 }
 
 /// Error of a command, with its remedy.
@@ -138,14 +110,12 @@ fn main() -> ExitCode {
     }
 }
 
-impl State {
-    fn open(self) -> Result<StateDirectory, Failure> {
-        let path = self.state.or_else(StateDirectory::default_path).ok_or_else(|| Failure {
-            error: "no home directory for the agent's state".into(),
-            help: Some("set a directory with --state".to_owned()),
-        })?;
-        Ok(StateDirectory::open(&path)?)
-    }
+fn open_state(options: StateOptions) -> Result<StateDirectory, Failure> {
+    let path = options.state.or_else(StateDirectory::default_path).ok_or_else(|| Failure {
+        error: "no home directory for the agent's state".into(),
+        help: Some("set a directory with --state".to_owned()),
+    })?;
+    Ok(StateDirectory::open(&path)?)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -154,7 +124,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 fn join(options: Join) -> Result<(), Failure> {
-    let Join { gateway, token, names, replace, state } = options;
+    let Join { join: JoinOptions { gateway, names, replace, state }, token } = options;
     let token = match token {
         Some(token) => token,
         None => {
@@ -164,7 +134,7 @@ fn join(options: Join) -> Result<(), Failure> {
         }
     };
     let token = JoinToken::parse(token.trim())?;
-    let state = state.open()?;
+    let state = open_state(state)?;
     let names = (!names.is_empty()).then_some(names);
     let joined = runtime()?.block_on(async {
         if replace {
@@ -192,7 +162,7 @@ fn once() -> Result<(), Failure> {
 }
 
 fn run(options: Run) -> Result<(), Failure> {
-    let Run { state, workers, policy, log, log_format } = options;
+    let Run { serve: ServeOptions { state, workers, policy, log }, log_format } = options;
     let filter = EnvFilter::try_new(&log)?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -205,7 +175,7 @@ fn run(options: Run) -> Result<(), Failure> {
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
     let policy = Policy::load(policy.as_deref())?;
     let backoff = ReconnectBackoff::default();
-    let agent = AgentProcess::start(state.open()?, limits, backoff, policy)?;
+    let agent = AgentProcess::start(open_state(state)?, limits, backoff, policy)?;
     let runtime = runtime()?;
     let served = runtime.block_on(agent.run_until_signalled(|identity| {
         // The only line on standard output: scripts wait for it.

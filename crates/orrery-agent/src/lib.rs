@@ -9,6 +9,8 @@
 
 mod address;
 mod agent;
+#[cfg(feature = "cli")]
+pub mod cli;
 mod convert;
 mod enrolment;
 mod gateway_client;

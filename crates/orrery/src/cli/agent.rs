@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use orrery_agent::GatewayAddress;
+use orrery_agent::cli::{JoinOptions, ServeOptions};
 
 use super::common::{Confirmation, EXIT_CODES, EnvironmentArgs};
 use super::server::LogFormat;
@@ -134,20 +134,11 @@ Examples:
 
 Exit codes: 0 joined, 1 error.")]
 pub(crate) struct AgentJoin {
-    /// Address of the gateway, as shown by the invitation
-    #[arg(value_name = "GATEWAY", value_hint = ValueHint::Hostname)]
-    pub(crate) gateway: GatewayAddress,
+    #[command(flatten)]
+    pub(crate) join: JoinOptions,
     /// Token of the invitation [default: prompt, or standard input]
     #[arg(value_name = "TOKEN", env = "ORRERY_AGENT_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// Serve only this agent of the invitation; repeatable
-    #[arg(long = "name", value_name = "AGENT")]
-    pub(crate) names: Vec<String>,
-    /// Replace the agent that the state directory belongs to, once this one has joined
-    #[arg(long)]
-    pub(crate) replace: bool,
-    #[command(flatten)]
-    pub(crate) state: AgentState,
 }
 
 /// Serve as a remote agent
@@ -160,27 +151,8 @@ pub(crate) struct AgentJoin {
 Exit codes: 0 stopped, 1 error, or the agent was revoked.")]
 pub(crate) struct AgentRun {
     #[command(flatten)]
-    pub(crate) state: AgentState,
-    /// Maximum number of handlers that run at once; handlers of one agent run one after another
-    #[arg(long, value_name = "COUNT", env = "ORRERY_AGENT_WORKERS", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) workers: u16,
-    /// Policy of this machine: the types, paths, commands and users that the server may use
-    /// [default: /etc/orrery-agent/policy.toml, if it exists; otherwise everything is allowed]
-    #[arg(long, value_name = "FILE", env = "ORRERY_AGENT_POLICY", value_hint = ValueHint::FilePath)]
-    pub(crate) policy: Option<PathBuf>,
-    /// Log filter: error, warn, info, debug, trace, or a filter expression
-    #[arg(long, value_name = "LEVEL", env = "ORRERY_LOG", default_value = "info")]
-    pub(crate) log: String,
+    pub(crate) serve: ServeOptions,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", env = "ORRERY_LOG_FORMAT", value_enum)]
     pub(crate) log_format: Option<LogFormat>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AgentState {
-    /// State directory: key, certificate and journal [default: /var/lib/orrery-agent for root,
-    /// otherwise ~/.local/state/orrery-agent]
-    #[arg(long, value_name = "DIR", env = "ORRERY_AGENT_STATE", value_hint = ValueHint::DirPath)]
-    pub(crate) state: Option<PathBuf>,
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{AgentProcess, Policy, ReconnectBackoff, StateDirectory};
@@ -10,20 +11,18 @@ use orrery_server::telemetry;
 use serde_json::json;
 
 use super::remote::terminal;
-use crate::cli::agent::{AgentJoin, AgentRun, AgentState};
+use crate::cli::agent::{AgentJoin, AgentRun};
 use crate::cli::server::LogFormat;
 use crate::error::CliError;
 use crate::{Exit, output, style};
 
-impl AgentState {
-    fn open(self) -> Result<StateDirectory, CliError> {
-        let path = self.state.or_else(StateDirectory::default_path);
-        let path = path.ok_or_else(|| {
-            let error = CliError::new("no home directory for the agent's state");
-            error.help("set a directory with --state")
-        })?;
-        StateDirectory::open(&path).map_err(|error| CliError::from_error(&error))
-    }
+fn open_state(options: StateOptions) -> Result<StateDirectory, CliError> {
+    let path = options.state.or_else(StateDirectory::default_path);
+    let path = path.ok_or_else(|| {
+        let error = CliError::new("no home directory for the agent's state");
+        error.help("set a directory with --state")
+    })?;
+    StateDirectory::open(&path).map_err(|error| CliError::from_error(&error))
 }
 
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
@@ -32,13 +31,13 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 }
 
 pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> {
-    let AgentJoin { gateway, token, names, replace, state } = options;
+    let AgentJoin { join: JoinOptions { gateway, names, replace, state }, token } = options;
     let token = match token {
         Some(token) => JoinToken::parse(&token),
         None => JoinToken::parse(terminal::secret("token")?.expose()),
     };
     let token = token.map_err(|error| CliError::from_error(&error))?;
-    let state = state.open()?;
+    let state = open_state(state)?;
     let names = (!names.is_empty()).then_some(names);
     let joined = runtime()?.block_on(async {
         if replace {
@@ -66,7 +65,7 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, CliError> 
 }
 
 pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
-    let AgentRun { state, workers, policy, log, log_format } = options;
+    let AgentRun { serve: ServeOptions { state, workers, policy, log }, log_format } = options;
     let format = match log_format {
         Some(LogFormat::Json) => telemetry::LogFormat::Json,
         _ => telemetry::LogFormat::Text,
@@ -77,7 +76,7 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     let limits = Limits { running_max: workers.into(), ..Limits::default() };
     let policy = Policy::load(policy.as_deref()).map_err(|error| CliError::from_error(&error))?;
     let backoff = ReconnectBackoff::default();
-    let agent = AgentProcess::start(state.open()?, limits, backoff, policy);
+    let agent = AgentProcess::start(open_state(state)?, limits, backoff, policy);
     let agent = agent.map_err(|error| CliError::from_error(&error))?;
     let runtime = runtime()?;
     let served = runtime.block_on(agent.run_until_signalled(|identity| {
