@@ -4,13 +4,13 @@ use orrery_model::{EnvironmentId, Timestamp};
 use uuid::Uuid;
 
 use crate::records::{
-    Agents, Engine, Environments, OnParameterChanged, Parameters, Transactions as _,
-    create_environment,
+    Agents, Engine, Environments, OnParameterChanged, ParameterWrite, Parameters, Requests,
+    Resources, Secrets, Settings, Transactions as _, create_environment,
 };
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{
-    EnvironmentKey, Lease, NewChange, NewParameter, ParameterEffect, ParameterSource, Result,
-    StoreError, values,
+    EnvironmentKey, Lease, NewChange, NewParameter, ParameterEffect, ParameterSource, ResourceKey,
+    Result, StoreError, values,
 };
 
 /// A created environment.
@@ -68,6 +68,35 @@ impl Agents<'_> {
 }
 
 impl Parameters<'_> {
+    /// Sets a value, whatever it was before. The consequence is committed with it or not at all.
+    ///
+    /// # Errors
+    /// `NoResource` if there is no such resource.
+    pub fn put(
+        &self,
+        environment: EnvironmentKey,
+        new: &NewParameter<'_>,
+        now: Timestamp,
+        then: OnParameterChanged<'_>,
+    ) -> Result<ParameterWrite> {
+        self.put_if(environment, new, None, now, then)
+    }
+
+    /// Deletes a parameter or a fact, whatever its value is.
+    ///
+    /// # Errors
+    /// `NotFound`; `NoResource` if there is no such resource.
+    pub fn delete(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        resource: Option<&str>,
+        now: Timestamp,
+        then: OnParameterChanged<'_>,
+    ) -> Result<()> {
+        self.delete_if(environment, (name, resource), None, now, then)
+    }
+
     /// Sets a parameter without consequences and metadata.
     ///
     /// # Errors
@@ -101,5 +130,68 @@ impl Engine<'_> {
             let delete = "DELETE FROM action WHERE environment = ?1 AND id < ?2";
             sql.run(delete, values![environment, first_kept.unwrap_or(i64::MAX)])
         })
+    }
+}
+
+impl Requests<'_> {
+    /// Environments with requests that no engine has accepted.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn environments(&self) -> Result<Vec<EnvironmentKey>> {
+        let select = "SELECT DISTINCT environment FROM request WHERE finished IS NULL";
+        self.query(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
+    }
+}
+
+impl Resources<'_> {
+    /// Resources of the newest version that require one, by id. There is no index: the database
+    /// scans requirements until `limit` are found.
+    ///
+    /// # Errors
+    /// `NoResource` if it does not exist.
+    pub fn dependents(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+        limit: usize,
+    ) -> Result<Vec<ResourceKey>> {
+        let found = self.dependents_after(environment, id, "", limit)?;
+        Ok(found.into_iter().map(|(key, _)| key).collect())
+    }
+}
+
+impl Secrets<'_> {
+    /// Stores a sealed value, replacing an older one. Returns its revision. `is_known` tells
+    /// whether the caller has the key of a sealed value: two processes that start with an empty
+    /// vault must not seal with different keys.
+    ///
+    /// # Errors
+    /// `OtherKey` if a remaining value was sealed with an unknown key; database errors.
+    pub fn put(
+        &self,
+        environment: Option<EnvironmentKey>,
+        name: &str,
+        sealed: &[u8],
+        is_known: &dyn Fn(&[u8]) -> bool,
+        now: Timestamp,
+    ) -> Result<i64> {
+        self.put_if(environment, (name, None), sealed, is_known, now)
+    }
+}
+
+impl Settings<'_> {
+    /// Sets a value, or restores the default.
+    ///
+    /// # Errors
+    /// `Protected` if users cannot change it.
+    pub fn change(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: Option<&serde_json::Value>,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change_if(environment, name, value, None, now)
     }
 }

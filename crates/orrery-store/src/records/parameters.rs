@@ -253,25 +253,11 @@ impl Parameters<'_> {
         found.ok_or_else(|| StoreError::not_found(kind, name))
     }
 
-    /// Sets a value. The consequence is committed with it or not at all.
+    /// Sets a value; with `expected`, only if the stored value was set at that time, or if there is
+    /// none and `expected` is zero. The consequence is committed with it or not at all.
     ///
     /// # Errors
-    /// `NoResource` if there is no such resource.
-    pub fn put(
-        &self,
-        environment: EnvironmentKey,
-        new: &NewParameter<'_>,
-        now: Timestamp,
-        then: OnParameterChanged<'_>,
-    ) -> Result<ParameterWrite> {
-        self.put_if(environment, new, None, now, then)
-    }
-
-    /// As `put`; with `expected`, only if the stored value was set at that time, or if
-    /// there is none and `expected` is zero.
-    ///
-    /// # Errors
-    /// `Outdated` after a concurrent change; those of `put`.
+    /// `Outdated` after a concurrent change; `NoResource` if there is no such resource.
     pub fn put_if(
         &self,
         environment: EnvironmentKey,
@@ -283,25 +269,11 @@ impl Parameters<'_> {
         self.transact(|sql| put(sql, environment, new, expected, now, then))
     }
 
-    /// Deletes a parameter or a fact, which counts as a change of its value.
+    /// Deletes a parameter or a fact, which counts as a change of its value; with `expected`, only if
+    /// the stored value was set at that time.
     ///
     /// # Errors
-    /// `NotFound`; `NoResource` if there is no such resource.
-    pub fn delete(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        resource: Option<&str>,
-        now: Timestamp,
-        then: OnParameterChanged<'_>,
-    ) -> Result<()> {
-        self.delete_if(environment, (name, resource), None, now, then)
-    }
-
-    /// As `delete`; with `expected`, only if the stored value was set at that time.
-    ///
-    /// # Errors
-    /// `Outdated` after a concurrent change; those of `delete`.
+    /// `Outdated` after a concurrent change; `NotFound`; `NoResource` if there is no such resource.
     pub fn delete_if(
         &self,
         environment: EnvironmentKey,
@@ -396,7 +368,7 @@ impl Parameters<'_> {
 }
 
 impl Parameters<'_> {
-    /// As `put`, for a handler. Stored only if the engine still holds the lease: a process that lost
+    /// As `put_if`, for a handler. Stored only if the engine still holds the lease: a process that lost
     /// it must not overwrite newer values of another one.
     ///
     /// # Errors

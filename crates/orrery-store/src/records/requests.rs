@@ -148,15 +148,6 @@ impl Requests<'_> {
         self.query(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
-    /// Environments with requests that no engine has accepted.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn environments(&self) -> Result<Vec<EnvironmentKey>> {
-        let select = "SELECT DISTINCT environment FROM request WHERE finished IS NULL";
-        self.query(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
-    }
-
     /// The request with an id.
     ///
     /// # Errors

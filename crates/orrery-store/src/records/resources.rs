@@ -97,22 +97,8 @@ impl Resources<'_> {
         })
     }
 
-    /// Resources of the newest version that require one, by id. There is no index: the database
-    /// scans requirements until `limit` are found.
-    ///
-    /// # Errors
-    /// `NoResource` if it does not exist.
-    pub fn dependents(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-        limit: usize,
-    ) -> Result<Vec<ResourceKey>> {
-        let found = self.dependents_after(environment, id, "", limit)?;
-        Ok(found.into_iter().map(|(key, _)| key).collect())
-    }
-
-    /// As `dependents`, by id after one, each with its own requirements.
+    /// Resources of the newest version that require one, by id after one, each with its id. There is
+    /// no index: the database scans requirements until `limit` are found.
     ///
     /// # Errors
     /// `NoResource` if it does not exist.

@@ -44,28 +44,14 @@ fn revision(sql: &mut dyn Sql, environment: Option<EnvironmentKey>, name: &str) 
 }
 
 impl Secrets<'_> {
-    /// Stores a sealed value, replacing an older one. Returns its revision. `is_known` tells
-    /// whether the caller has the key of a sealed value: two processes that start with an empty
-    /// vault must not seal with different keys.
+    /// Stores a sealed value, replacing an older one; with a revision, only if the stored value still
+    /// has it: zero if there is none. Returns the new revision. `is_known` tells whether the caller
+    /// has the key of a sealed value: two processes that start with an empty vault must not seal with
+    /// different keys.
     ///
     /// # Errors
-    /// `OtherKey` if a remaining value was sealed with an unknown key; database errors.
-    pub fn put(
-        &self,
-        environment: Option<EnvironmentKey>,
-        name: &str,
-        sealed: &[u8],
-        is_known: &dyn Fn(&[u8]) -> bool,
-        now: Timestamp,
-    ) -> Result<i64> {
-        self.put_if(environment, (name, None), sealed, is_known, now)
-    }
-
-    /// As `put`; with a revision, only if the stored value still has it: zero if there is
-    /// none.
-    ///
-    /// # Errors
-    /// `Outdated` after a concurrent change; those of `put`.
+    /// `Outdated` after a concurrent change; `OtherKey` if a remaining value was sealed with an unknown
+    /// key; database errors.
     pub fn put_if(
         &self,
         environment: Option<EnvironmentKey>,

@@ -62,22 +62,8 @@ impl Settings<'_> {
         self.query(|sql| sql.all(SELECT, values![environment.0], from_row))
     }
 
-    /// Sets a value, or restores the default.
-    ///
-    /// # Errors
-    /// `Protected` if users cannot change it.
-    pub fn change(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        value: Option<&serde_json::Value>,
-        now: Timestamp,
-    ) -> Result<()> {
-        self.change_if(environment, name, value, None, now)
-    }
-
-    /// As `change`; with `expected`, only if the setting still has that revision: zero if
-    /// it is not set.
+    /// Sets a value, or restores the default; with `expected`, only if the setting still has that
+    /// revision: zero if it is not set.
     ///
     /// # Errors
     /// `Outdated` after a concurrent change; `Protected` if users cannot change it.
