@@ -10,6 +10,7 @@ mod clients;
 mod contents;
 mod limits;
 mod lists;
+mod rules;
 mod secrets;
 #[allow(dead_code, reason = "shared with the tests of orrery-server")]
 #[path = "../../../orrery-server/tests/it/support.rs"]
