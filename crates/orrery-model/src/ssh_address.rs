@@ -36,6 +36,10 @@ pub struct SshAddress {
 pub struct SshOptions {
     /// Path of the private key.
     pub identity: Option<String>,
+    /// Name of the secret with the private key itself.
+    pub identity_secret: Option<String>,
+    /// Name of the secret with the passphrase of the private key.
+    pub passphrase_secret: Option<String>,
     /// Host through which the connection goes.
     pub jump: Option<Box<SshAddress>>,
     pub sudo: Option<Privilege>,
@@ -254,10 +258,12 @@ impl fmt::Display for SshAddress {
 
 impl SshOptions {
     /// Names of all options.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 12] = [
         "connect_timeout",
         "identity",
+        "identity_secret",
         "jump",
+        "passphrase_secret",
         "password_secret",
         "python",
         "retries",
@@ -293,7 +299,13 @@ impl SshOptions {
             "identity" => {
                 self.identity = Some(text().ok_or_else(|| wrong("the path of a private key"))?);
             }
+            "identity_secret" => {
+                self.identity_secret = Some(text().ok_or_else(|| wrong("the name of a secret"))?);
+            }
             "jump" => self.jump = Some(Box::new(parse_jump(value)?)),
+            "passphrase_secret" => {
+                self.passphrase_secret = Some(text().ok_or_else(|| wrong("the name of a secret"))?);
+            }
             "password_secret" => {
                 self.password_secret = Some(text().ok_or_else(|| wrong("the name of a secret"))?);
             }
@@ -334,7 +346,9 @@ impl SshOptions {
         match name {
             "connect_timeout" => number(self.connect_timeout_s),
             "identity" => self.identity.clone(),
+            "identity_secret" => self.identity_secret.clone(),
             "jump" => self.jump.as_deref().map(jump_text),
+            "passphrase_secret" => self.passphrase_secret.clone(),
             "password_secret" => self.password_secret.clone(),
             "python" => self.python.clone(),
             "retries" => number(self.retries),

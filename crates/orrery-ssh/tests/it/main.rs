@@ -1,5 +1,9 @@
-//! Tests with real programs of OpenSSH.
+//! Tests with real programs of OpenSSH, and with peers that misbehave.
 
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
 
+mod commands;
+mod misbehaving;
 mod openssh_config;
+mod refusals;
+mod support;
