@@ -58,8 +58,8 @@ pub use engine::Engine;
 pub use host_config::{HostConfig, HostSetupError};
 pub use interrupted::record_interrupted;
 pub use placement::{
-    ExecutionSite, LocalTargets, NoTarget, TargetResolver, declared_address, declared_addresses,
-    outward_site,
+    ConnectedMachine, ExecutionSite, LocalTargets, Machines, NoTarget, ReachableMachine,
+    TargetResolver, declared_address, declared_addresses, machine_site, outward_site,
 };
 pub use plan::{PlanEntry, plan};
 pub use progress::{FinishedRun, Progress, RunningResource, Tally};

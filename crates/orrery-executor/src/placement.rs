@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use orrery_handlers::run::Remote;
-use orrery_handlers::{LocalTarget, OutwardTarget, Target, TargetCache};
-use orrery_model::{Deployer, Inventory, Placement, Resource};
+use orrery_handlers::target::TransportError;
+use orrery_handlers::{CancelToken, LocalTarget, OutwardTarget, Target, TargetCache};
+use orrery_model::{Deployer, Inventory, Placement, Resource, SshAddress};
 
 /// No target for an agent; the reason is for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +23,36 @@ pub enum ExecutionSite {
     Remote(Arc<dyn Remote>),
     /// In this process, for handlers that need no machine; all others are unavailable.
     Outward(Arc<OutwardTarget>),
+    /// On a machine that is connected by the first run. Handlers that need no machine run in this
+    /// process.
+    Machine { machine: Arc<dyn ReachableMachine>, outward: Arc<OutwardTarget> },
+}
+
+/// A machine that handlers act on over a connection.
+pub trait ReachableMachine: Send + Sync {
+    /// Connects if necessary, and returns where handlers run. Blocks.
+    ///
+    /// # Errors
+    /// If the machine is not reached.
+    fn connect(&self, stop: &CancelToken) -> Result<ConnectedMachine, TransportError>;
+}
+
+/// Execution site of a machine's handlers.
+#[derive(Clone)]
+pub enum ConnectedMachine {
+    /// In this process, acting over the connection.
+    Target(Arc<dyn Target>),
+    /// In a helper on the machine.
+    Helper(Arc<dyn Remote>),
+}
+
+/// Machines by address.
+pub trait Machines: Send + Sync {
+    /// Returns a machine without connecting to it. Must not block.
+    ///
+    /// # Errors
+    /// If the address cannot be resolved.
+    fn machine(&self, address: &SshAddress) -> Result<Arc<dyn ReachableMachine>, NoTarget>;
 }
 
 impl fmt::Debug for ExecutionSite {
@@ -30,6 +61,7 @@ impl fmt::Debug for ExecutionSite {
             ExecutionSite::Local(_) => "Here",
             ExecutionSite::Remote(_) => "Remote",
             ExecutionSite::Outward(_) => "Outward",
+            ExecutionSite::Machine { .. } => "Machine",
         })
     }
 }
@@ -57,13 +89,32 @@ pub trait TargetResolver: Send + Sync {
 
 /// Returns the site of an agent that has no local machine and no remote agent.
 pub fn outward_site(agent: &str, placement: &Placement, deployer: Deployer) -> ExecutionSite {
+    ExecutionSite::Outward(outward_target(agent, placement, deployer))
+}
+
+/// Returns the site of an agent on a machine that SSH reaches.
+///
+/// # Errors
+/// If the address cannot be resolved.
+pub fn machine_site(
+    agent: &str,
+    placement: &Placement,
+    address: &SshAddress,
+    machines: &dyn Machines,
+    deployer: Deployer,
+) -> Result<ExecutionSite, NoTarget> {
+    let machine = machines.machine(address)?;
+    Ok(ExecutionSite::Machine { machine, outward: outward_target(agent, placement, deployer) })
+}
+
+fn outward_target(agent: &str, placement: &Placement, deployer: Deployer) -> Arc<OutwardTarget> {
     let address = match placement {
         Placement::Ssh { address, .. } => address.for_python_handlers(),
         other => other.address(),
     };
     let reason = placement.reason(agent);
     let help = placement.help(agent, deployer).unwrap_or_default();
-    ExecutionSite::Outward(Arc::new(OutwardTarget::new(address, reason, help)))
+    Arc::new(OutwardTarget::new(address, reason, help))
 }
 
 /// Returns the agent and address of a `std::AgentConfig`; `None` for other resources and for a
@@ -85,15 +136,24 @@ pub fn declared_addresses(resources: &[Resource]) -> BTreeMap<String, String> {
     resources.iter().filter_map(declared_address).collect()
 }
 
-/// Resolver of a command without a server: each agent is this machine or has none.
+/// Resolver of a command without a server: each agent is this machine, one that SSH reaches, or has
+/// none.
 pub struct LocalTargets {
     target: Arc<LocalTarget>,
     inventory: Inventory,
+    machines: Option<Arc<dyn Machines>>,
 }
 
 impl LocalTargets {
     pub fn new(target: LocalTarget, inventory: Inventory) -> Self {
-        LocalTargets { target: Arc::new(target), inventory }
+        LocalTargets { target: Arc::new(target), inventory, machines: None }
+    }
+
+    /// Reaches other machines.
+    #[must_use]
+    pub fn with_machines(mut self, machines: Arc<dyn Machines>) -> Self {
+        self.machines = Some(machines);
+        self
     }
 }
 
@@ -105,12 +165,16 @@ impl fmt::Debug for LocalTargets {
 
 impl TargetResolver for LocalTargets {
     fn resolve(&self, agent: &str) -> Result<ExecutionSite, NoTarget> {
-        Ok(match self.inventory.placement_of(agent) {
-            Placement::Local(_) => {
-                ExecutionSite::Local(Arc::clone(&self.target) as Arc<dyn Target>)
+        let placement = self.inventory.placement_of(agent);
+        match (&placement, &self.machines) {
+            (Placement::Local(_), _) => {
+                Ok(ExecutionSite::Local(Arc::clone(&self.target) as Arc<dyn Target>))
             }
-            other => outward_site(agent, &other, Deployer::Command),
-        })
+            (Placement::Ssh { address, .. }, Some(machines)) => {
+                machine_site(agent, &placement, address, &**machines, Deployer::Command)
+            }
+            _ => Ok(outward_site(agent, &placement, Deployer::Command)),
+        }
     }
 
     fn sync(&self) {

@@ -7,14 +7,15 @@ use orrery_handlers::run::{
     HandlerRun, Purpose, RunContext, RunOutcome, no_handler_outcome, outcome_without_run,
     sanitize_outcome,
 };
-use orrery_handlers::{BeforeChange, EffectGate, HandlerError, OutwardTarget, Registry};
-use orrery_model::{LogLevel, Outcome, OutcomeStatus};
+use orrery_handlers::target::{TransportError, TransportErrorKind};
+use orrery_handlers::{BeforeChange, EffectGate, HandlerError, OutwardTarget, Registry, Target};
+use orrery_model::{ChangeKind, LogLevel, Outcome, OutcomeStatus};
 use orrery_store::{ActionKind, StartedAction};
 use serde_json::Value;
 
 use crate::effects::{self, Effect, RunDecision};
 use crate::pending_run::{PendingRun, RunKind};
-use crate::placement::{AgentContext, ExecutionSite};
+use crate::placement::{AgentContext, ConnectedMachine, ExecutionSite};
 use crate::shared::Shared;
 
 /// Runs the handler. Always returns an outcome, and one that can be persisted.
@@ -140,10 +141,54 @@ fn run_at_site(
         (ExecutionSite::Outward(target), Some(handler)) => {
             handler_run.run(&**handler, &**target, &context)
         }
+        (ExecutionSite::Machine { machine, .. }, Some(handler))
+            if registry.acts_on_machine(resource.id.entity()) =>
+        {
+            match machine.connect(&run.stop) {
+                Ok(ConnectedMachine::Target(target)) => {
+                    crate::read_ahead::prefetch(run, &*target, registry, shared);
+                    let run_outcome = handler_run.run(&**handler, &*target, &context);
+                    sync_changes(&*target, &run_outcome);
+                    run_outcome
+                }
+                Ok(ConnectedMachine::Helper(helper)) => {
+                    crate::read_ahead::verify(run, &*helper, registry, shared);
+                    handler_run.run_remotely(registry, &*helper, &context)
+                }
+                Err(error) => return unreachable_outcome(&error).into(),
+            }
+        }
+        (ExecutionSite::Machine { outward, .. }, Some(handler)) => {
+            handler_run.run(&**handler, &**outward, &context)
+        }
     };
     // A repeated run may have no change left to announce, and a result may be lost entirely.
     run_outcome.announced |= announced.get();
     run_outcome
+}
+
+/// Makes the changes of a run on another machine durable, before its result is recorded. A slow
+/// machine delays only its own runs.
+fn sync_changes(target: &dyn Target, run_outcome: &RunOutcome) {
+    if run_outcome.outcome.change.kind == ChangeKind::NoChange && !run_outcome.announced {
+        return;
+    }
+    if let Err(error) = target.sync() {
+        tracing::warn!(%error, "cannot sync written files; they may not survive a power loss");
+    }
+}
+
+/// Outcome of a resource whose machine is not reached.
+fn unreachable_outcome(error: &TransportError) -> Outcome {
+    let (status, level) = match error.kind {
+        TransportErrorKind::NotStarted(_) => (OutcomeStatus::Skipped, LogLevel::Warning),
+        _ => (OutcomeStatus::Unavailable, LogLevel::Error),
+    };
+    let mut outcome = outcome_without_run(status, level, error.to_string());
+    if let (Some(line), Some(help)) = (outcome.log.first_mut(), &error.help) {
+        line.values.insert("hint".to_owned(), help.as_str().into());
+    }
+    outcome
 }
 
 /// Outcome of a resource that needs a machine which its agent does not have.

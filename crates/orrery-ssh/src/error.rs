@@ -98,6 +98,16 @@ impl ConnectError {
         }
     }
 
+    /// Returns true if nothing was sent: a correction here takes effect at once.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            ConnectError::Config(_) | ConnectError::Credential(_) => true,
+            ConnectError::HostKey(HostKeyError::Read { .. }) => true,
+            ConnectError::Jump { source, .. } => source.is_local(),
+            _ => false,
+        }
+    }
+
     /// Remedy for people.
     pub fn help(&self) -> Option<String> {
         Some(match self {

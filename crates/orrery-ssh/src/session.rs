@@ -163,7 +163,9 @@ impl Session {
                 Ok(link)
             }
             Err(error) => {
-                health.breaker.fail(monotonic(), rand::random_range(0.0..=1.0));
+                if !error.is_local() {
+                    health.breaker.fail(monotonic(), rand::random_range(0.0..=1.0));
+                }
                 health.problem = Some((error.to_string(), error.help()));
                 tracing::warn!(destination = %self.address(), %error, "no SSH connection");
                 Err(error)
@@ -262,13 +264,16 @@ impl Session {
     /// Measures the time of a round trip.
     pub(crate) async fn measure_latency(&self) -> Result<Duration, StartError> {
         let link = self.link().await.map_err(StartError::Connect)?;
-        let began = monotonic();
         let limit = self.context.limits.channel;
-        match timeout(limit, link.handle.send_ping()).await {
-            Ok(Ok(())) if !link.is_closed() => {}
-            _ => return Err(StartError::Lost(link.end_reason())),
+        let mut latency = Duration::MAX;
+        // The first answer after the authentication may wait for a delayed acknowledgement.
+        for _ in 0..2 {
+            let began = monotonic();
+            match timeout(limit, link.handle.send_ping()).await {
+                Ok(Ok(())) if !link.is_closed() => latency = latency.min(began.elapsed()),
+                _ => return Err(StartError::Lost(link.end_reason())),
+            }
         }
-        let latency = began.elapsed();
         self.health.lock().ignore_poison().latency = Some(latency);
         Ok(latency)
     }

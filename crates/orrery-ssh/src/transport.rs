@@ -61,6 +61,27 @@ impl SshTransport {
         self.session.state()
     }
 
+    /// Connects if there is no connection.
+    ///
+    /// # Errors
+    /// If there is no connection.
+    pub fn connect(&self, stop: &CancelToken) -> Result<(), TransportError> {
+        let session = Arc::clone(&self.session);
+        self.wait(stop, |cancel| async move {
+            // In a task of its own: others wait for the same attempt.
+            let connecting = tokio::spawn(async move { session.link().await.map(drop) });
+            tokio::select! {
+                () = cancel.cancelled() => Err(CommandError::NotStarted),
+                connected = connecting => match connected {
+                    Ok(connected) => {
+                        connected.map_err(|error| CommandError::Start(StartError::Connect(error)))
+                    }
+                    Err(_) => Err(CommandError::NotStarted),
+                },
+            }
+        })
+    }
+
     /// Connects if necessary, at once whatever failed before, and measures a round trip.
     ///
     /// # Errors

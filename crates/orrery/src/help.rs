@@ -17,7 +17,18 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     (
         "Inspect a deployment",
-        &["status", "resources", "why", "settle", "log", "versions", "diff", "facts", "hosts"],
+        &[
+            "status",
+            "resources",
+            "why",
+            "settle",
+            "log",
+            "versions",
+            "diff",
+            "facts",
+            "hosts",
+            "ping",
+        ],
     ),
     (
         "Work with a server",

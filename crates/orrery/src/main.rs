@@ -22,6 +22,7 @@ mod panic_guard;
 mod remote;
 mod render;
 mod signals;
+mod ssh;
 mod state;
 mod style;
 mod target_host;

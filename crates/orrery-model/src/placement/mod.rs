@@ -234,7 +234,7 @@ impl Inventory {
 impl Placement {
     /// Returns true if resources that act on the agent's machine can be applied.
     pub fn has_machine(&self) -> bool {
-        matches!(self, Placement::Local(_) | Placement::Remote)
+        matches!(self, Placement::Local(_) | Placement::Remote | Placement::Ssh { .. })
     }
 
     /// Returns true if both are the same machine, as far as is known.
@@ -279,10 +279,7 @@ impl Placement {
                     Some(Enrolment::Active) => "; the remote agent that serves it is not used",
                     Some(Enrolment::Revoked) | None => "",
                 };
-                format!(
-                    "{source} gives {agent} the address {}, and this type of resource is not applied over SSH yet{unused}",
-                    address.location()
-                )
+                format!("{source} gives {agent} the address {}{unused}", address.location())
             }
             Placement::Nowhere(source) => format!("{source} gives {agent} no machine (none:)"),
             Placement::Invalid { address, source, error } => format!(
@@ -315,16 +312,9 @@ impl Placement {
             ),
         };
         match self {
-            Placement::Local(_) | Placement::Remote => None,
+            Placement::Local(_) | Placement::Remote | Placement::Ssh { .. } => None,
             Placement::Revoked => {
                 Some(format!("invite another one with `orrery agent invite {agent}`"))
-            }
-            Placement::Ssh { enrolment: Some(Enrolment::Active), source, .. } => Some(format!(
-                "remove the address from {}: its remote agent then applies it",
-                source.where_to_edit()
-            )),
-            Placement::Ssh { .. } => {
-                Some(format!("{enrol}; if {agent} is this machine, give it the address `local:`"))
             }
             Placement::Nowhere(source) => {
                 Some(format!("remove the address none: from {}", source.where_to_edit()))

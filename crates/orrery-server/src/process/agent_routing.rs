@@ -1,11 +1,12 @@
-//! Routing of an environment's agents: to this machine, to remote agents, or nowhere.
+//! Routing of an environment's agents: to this machine, over SSH, to remote agents, or nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, RwLock};
 
 use orrery_base::lock::IgnorePoison;
-use orrery_executor::{ExecutionSite, NoTarget, TargetResolver, outward_site};
+use orrery_executor::{ExecutionSite, NoTarget, TargetResolver, machine_site, outward_site};
 use orrery_gateway::RemoteSite;
 use orrery_handlers::target::host_name;
 use orrery_model::{Deployer, Inventory, Placement, RemoteAgentId};
@@ -17,12 +18,15 @@ use crate::settings::EnvironmentSettings;
 use crate::state::ServerState;
 
 use super::own_machine::OwnMachine;
+use super::secrets::EnvironmentSecrets;
+use super::ssh_machines::EnvironmentMachines;
 
 /// Resolves the execution sites of an environment's agents.
 pub(super) struct AgentRouter {
     app: ServerState,
     environment: Uuid,
     own_machine: Arc<OwnMachine>,
+    machines: EnvironmentMachines,
     table: RwLock<RoutingTable>,
     /// Number of commands sent.
     sent: Arc<AtomicU64>,
@@ -53,6 +57,7 @@ impl AgentRouter {
         settings: &EnvironmentSettings,
         declared: DeclaredAgents,
         own_machine: Arc<OwnMachine>,
+        data: &Path,
     ) -> Result<Self, StoreError> {
         let served = store.remote_agents().served_names(environment.key)?;
         let enrolled = placement::enrolled(&served);
@@ -60,9 +65,12 @@ impl AgentRouter {
             inventory: placement::inventory(&host_name(), settings, declared, enrolled),
             served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
         };
+        let uuid = environment.uuid.uuid();
+        let secrets = EnvironmentSecrets::new(app, environment.key, Arc::clone(&own_machine));
         Ok(AgentRouter {
             app: app.clone(),
-            environment: environment.uuid.uuid(),
+            environment: uuid,
+            machines: EnvironmentMachines::new(data, uuid, Arc::new(secrets)),
             own_machine,
             table: RwLock::new(table),
             sent: Arc::default(),
@@ -177,6 +185,9 @@ impl TargetResolver for AgentRouter {
             (Placement::Revoked, _) => {
                 let help = placement.help(agent, Deployer::Server).unwrap_or_default();
                 Err(NoTarget(format!("{}; {help}", placement.reason(agent))))
+            }
+            (Placement::Ssh { address, .. }, _) => {
+                machine_site(agent, &placement, address, &self.machines, Deployer::Server)
             }
             _ => Ok(outward_site(agent, &placement, Deployer::Server)),
         }

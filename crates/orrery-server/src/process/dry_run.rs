@@ -179,7 +179,9 @@ impl DryRun {
         let own = &self.options.own_machine;
         let own = Arc::new(OwnMachine::read(&self.app, store, own, environment, None)?);
         let machine = Arc::clone(&own);
-        let router = AgentRouter::read(&self.app, store, environment, &settings, declared, own)?;
+        let data = &self.options.data;
+        let router =
+            AgentRouter::read(&self.app, store, environment, &settings, declared, own, data)?;
         Ok(EngineSetup {
             registry: handlers.registry(),
             targets: Arc::new(router),

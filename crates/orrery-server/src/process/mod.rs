@@ -26,6 +26,7 @@ mod own_machine;
 mod requests;
 mod runner;
 mod secrets;
+mod ssh_machines;
 mod supervisor;
 
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Parser of `ssh_config`: conditions, keywords and their arguments, in order.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::pattern::{Pattern, matches_list};
 use super::{ConfigError, ConfigFile, ConfigWarning};
@@ -32,11 +32,11 @@ impl Condition {
 /// One setting with its conditions.
 #[derive(Debug)]
 pub(super) struct Statement {
-    pub(super) conditions: Vec<Rc<Condition>>,
+    pub(super) conditions: Vec<Arc<Condition>>,
     /// In lower case.
     pub(super) keyword: String,
     pub(super) arguments: Vec<String>,
-    pub(super) file: Rc<str>,
+    pub(super) file: Arc<str>,
     pub(super) line: usize,
 }
 
@@ -67,11 +67,11 @@ impl Parser<'_> {
     pub(super) fn file(
         &mut self,
         file: &ConfigFile,
-        outer: &[Rc<Condition>],
+        outer: &[Arc<Condition>],
         depth: usize,
     ) -> Result<(), ConfigError> {
-        let name: Rc<str> = file.name.as_str().into();
-        let mut own = Rc::new(Condition::Always);
+        let name: Arc<str> = file.name.as_str().into();
+        let mut own = Arc::new(Condition::Always);
         for (index, line) in file.text.lines().enumerate() {
             let error =
                 |reason: String| ConfigError { file: name.to_string(), line: index + 1, reason };
@@ -86,11 +86,11 @@ impl Parser<'_> {
                         return Err(error("Host has no pattern".to_owned()));
                     }
                     let patterns = arguments.iter().map(|text| Pattern::parse(text)).collect();
-                    own = Rc::new(Condition::Host(patterns));
+                    own = Arc::new(Condition::Host(patterns));
                 }
                 "match" => {
                     let all = arguments.len() == 1 && arguments[0].eq_ignore_ascii_case("all");
-                    own = Rc::new(if all { Condition::Always } else { Condition::Never });
+                    own = Arc::new(if all { Condition::Always } else { Condition::Never });
                     if !all && !self.warnings.iter().any(|warning| warning.keyword == "Match") {
                         self.warnings.push(ConfigWarning {
                             file: name.to_string(),
@@ -104,7 +104,7 @@ impl Parser<'_> {
                         return Err(error("too many nested Include lines".to_owned()));
                     }
                     let mut conditions = outer.to_vec();
-                    conditions.push(Rc::clone(&own));
+                    conditions.push(Arc::clone(&own));
                     for pattern in &arguments {
                         for included in (self.include)(pattern) {
                             self.file(&included, &conditions, depth + 1)?;
@@ -113,12 +113,12 @@ impl Parser<'_> {
                 }
                 _ => {
                     let mut conditions = outer.to_vec();
-                    conditions.push(Rc::clone(&own));
+                    conditions.push(Arc::clone(&own));
                     self.statements.push(Statement {
                         conditions,
                         keyword,
                         arguments,
-                        file: Rc::clone(&name),
+                        file: Arc::clone(&name),
                         line: index + 1,
                     });
                 }

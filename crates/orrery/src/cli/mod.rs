@@ -17,6 +17,7 @@ pub(crate) mod inspect;
 pub(crate) mod modules;
 pub(crate) mod notification;
 pub(crate) mod param;
+pub(crate) mod ping;
 pub(crate) mod project;
 pub(crate) mod secret;
 pub(crate) mod server;
@@ -137,6 +138,7 @@ pub(crate) enum Command {
     Diff(inspect::Diff),
     Facts(inspect::Facts),
     Hosts(hosts::Hosts),
+    Ping(ping::Ping),
     /// Run a job of a server's compile service
     #[command(hide = true)]
     CompileJob,

@@ -1,5 +1,6 @@
 //! `orrery hosts`: the inventory of the project, or that of an environment on a server.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use orrery_api::{AgentPlacement, HostSetting, HostSummary};
@@ -58,15 +59,16 @@ fn on_server(of: &RemoteEnvironment) -> Result<Vec<HostSummary>, CliError> {
     Ok(read_list(pages.large(), None)?)
 }
 
-/// Hosts of the project here. Problems of the file are printed.
-fn in_project(options: &Hosts) -> Result<Result<Vec<HostSummary>, Exit>, CliError> {
-    let directory =
-        find_directory(options.project.as_deref(), MAIN_FILE).map_err(CliError::Project)?;
-    let inventory = match ProjectInventory::read(&directory) {
-        Ok(Some(inventory)) => inventory,
+/// Reads the inventory of a project. Problems of the file are printed.
+pub(super) fn read_inventory(
+    project: Option<&Path>,
+) -> Result<Result<ProjectInventory, Exit>, CliError> {
+    let directory = find_directory(project, MAIN_FILE).map_err(CliError::Project)?;
+    match ProjectInventory::read(&directory) {
+        Ok(Some(inventory)) => Ok(Ok(inventory)),
         Ok(None) => {
             let error = CliError::new(format!("this project has no {INVENTORY_FILE}"));
-            return Err(error.help("the guide, \"Placement of agents\", describes it"));
+            Err(error.help("the guide, \"Placement of agents\", describes it"))
         }
         Err(error) => {
             let compiled = error.into_compilation();
@@ -74,8 +76,16 @@ fn in_project(options: &Hosts) -> Result<Result<Vec<HostSummary>, Exit>, CliErro
             let sources = &compiled.sources;
             let renderer = DiagnosticRenderer { sources, path: &path, width: output::width() };
             report::show_errors(&renderer, &compiled.errors());
-            return Ok(Err(Exit::Error));
+            Ok(Err(Exit::Error))
         }
+    }
+}
+
+/// Hosts of the project here.
+fn in_project(options: &Hosts) -> Result<Result<Vec<HostSummary>, Exit>, CliError> {
+    let inventory = match read_inventory(options.project.as_deref())? {
+        Ok(inventory) => inventory,
+        Err(exit) => return Ok(Err(exit)),
     };
     let hosts = Arc::clone(&inventory.hosts);
     let known = Inventory { hosts, ..Inventory::default() }.on_host(&host_name());

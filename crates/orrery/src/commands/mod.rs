@@ -18,6 +18,7 @@ pub(crate) mod inspect;
 mod modules;
 mod new;
 mod parse;
+mod ping;
 mod project_output;
 mod remote;
 mod report;
@@ -64,6 +65,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Environment(options) => remote::environment(options),
         Command::Version(options) => remote::version(options),
         Command::Hosts(options) => hosts::hosts(&options),
+        Command::Ping(options) => ping::ping(&options),
         Command::Agent(options) => remote::agent(options),
         Command::Param(options) => remote::param(options),
         Command::Fact(options) => remote::fact(options),

@@ -52,6 +52,7 @@ mod messages;
 mod models;
 mod module_updates;
 mod offered_types;
+mod over_ssh;
 mod own_machine;
 mod pages;
 mod plans;
@@ -130,6 +131,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());
     trials.extend(machines::trials());
+    trials.extend(over_ssh::trials());
     trials.extend(environments::trials());
     trials.extend(locking::trials());
     trials.extend(module_updates::trials());

@@ -76,7 +76,9 @@ impl Runner {
         let own = OwnMachine::read(&self.app, store, own, record, Some(permit.clone()))?;
         let own = Arc::new(own);
         let machine = Arc::clone(&own);
-        let router = AgentRouter::read(&self.app, store, record, &self.settings, declared, own)?;
+        let (settings_now, data) = (&self.settings, &self.options.data);
+        let router =
+            AgentRouter::read(&self.app, store, record, settings_now, declared, own, data)?;
         let router = Arc::new(router);
         // Without a limited lease there is no other process to fence.
         if let Some(permit) = self.lease_cell.permit().filter(|permit| permit.end().is_some()) {

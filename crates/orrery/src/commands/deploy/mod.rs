@@ -59,6 +59,7 @@ use crate::cli::ProjectOptions;
 use crate::cli::deploy::{LimitOptions, RunOptions, Selection, Takeover};
 use crate::commands::project_output::{ProjectPrinter, warn_if_no_resources};
 use crate::error::{CliError, finish};
+use crate::ssh::UserMachines;
 use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
@@ -316,7 +317,10 @@ fn setup(
     };
     EngineSetup {
         registry: Arc::clone(&handlers.registry),
-        targets: Arc::new(LocalTargets::new(LocalTarget::default(), inventory)),
+        targets: Arc::new(
+            LocalTargets::new(LocalTarget::default(), inventory)
+                .with_machines(Arc::new(UserMachines)),
+        ),
         contents,
         secrets: Arc::new(orrery_handlers::LocalSecrets),
         settings: settings(run),

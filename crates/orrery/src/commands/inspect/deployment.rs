@@ -78,7 +78,7 @@ pub(crate) fn placement_word(kind: PlacementKind) -> &'static str {
     match kind {
         PlacementKind::Local => "this machine",
         PlacementKind::Remote => "remote",
-        PlacementKind::Ssh => "ssh (unsupported)",
+        PlacementKind::Ssh => "ssh",
         PlacementKind::Revoked => "revoked",
         PlacementKind::None => "none",
         PlacementKind::Unknown => "unknown",

@@ -1,0 +1,32 @@
+//! Arguments of `orrery ping`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+/// Check that the hosts of the inventory are reached over SSH
+///
+/// Connects to all hosts at once, and shows for each one its round trip, operating system, and how
+/// changes get their rights. Nothing is changed on them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery ping                   all hosts
+  orrery ping web               hosts with web in their name or in that of a group
+  orrery ping --json | jq -r '.items[] | select(.state != \"reachable\") | .name'
+
+Exit codes: 0 all hosts are reached, 1 error, 2 some hosts are not.")]
+pub(crate) struct Ping {
+    /// Only hosts with this text in their name or a group's; with * and ?, whole names that match
+    #[arg(value_name = "PATTERN")]
+    pub(crate) pattern: Option<String>,
+    /// Project directory [default: the nearest parent with a project.yml]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) project: Option<PathBuf>,
+    /// Time limit for each host
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) timeout: u64,
+    /// Write only JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,222 @@
+//! `orrery ping`: connects to the hosts of the inventory, all at once.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use orrery_base::lock::IgnorePoison;
+use orrery_base::thread::spawn_named;
+use orrery_handlers::CancelToken;
+use orrery_handlers::target::{ExecLimits, Transport, TransportError};
+use orrery_model::{AgentAddress, Pattern, Privilege, SshAddress};
+use orrery_ssh::{MachineFacts, SshClient, SshTransport};
+use serde::Serialize;
+
+use crate::cli::ping::Ping;
+use crate::commands::hosts::read_inventory;
+use crate::commands::remote::show_list;
+use crate::commands::remote::table::Table;
+use crate::error::{CliError, finish};
+use crate::ssh::user_client;
+use crate::{Exit, output, style};
+
+/// Hosts that are checked at once.
+const PARALLEL_MAX: usize = 256;
+
+/// State of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum HostState {
+    Reachable,
+    /// This machine, which needs no connection.
+    Local,
+    /// It is reached, but changes do not get their rights.
+    NoPrivilege,
+    Unreachable,
+    /// The inventory gives it no machine.
+    NoMachine,
+}
+
+/// Result of one host.
+#[derive(Debug, Serialize)]
+struct PingResult {
+    name: String,
+    address: String,
+    state: HostState,
+    latency_ms: Option<f64>,
+    /// Way to the rights of root: `root`, `sudo`, `sudo with a password`, `doas`, or the user.
+    privilege: Option<String>,
+    facts: Option<MachineFacts>,
+    reason: Option<String>,
+    help: Option<String>,
+}
+
+pub(crate) fn ping(options: &Ping) -> Exit {
+    finish(run(options))
+}
+
+fn run(options: &Ping) -> Result<Exit, CliError> {
+    let inventory = match read_inventory(options.project.as_deref())? {
+        Ok(inventory) => inventory,
+        Err(exit) => return Ok(exit),
+    };
+    let pattern = options.pattern.as_deref().map(Pattern::new);
+    let hosts: Vec<(String, AgentAddress)> = inventory
+        .hosts
+        .hosts()
+        .filter(|(name, host)| {
+            pattern.as_ref().is_none_or(|pattern| {
+                pattern.matches_text(name)
+                    || host.groups.iter().any(|group| pattern.matches_text(group))
+            })
+        })
+        .map(|(name, host)| (name.clone(), host.address.clone()))
+        .collect();
+    let client = user_client()?;
+    let results = check_all(hosts, &client, Duration::from_secs(options.timeout))?;
+    let bad = results
+        .iter()
+        .any(|result| !matches!(result.state, HostState::Reachable | HostState::Local));
+    let table = Table::new("host", &["NAME", "STATE", "LATENCY", "OS", "PRIVILEGE", "REASON"]);
+    show_list(options.json, &results, table, row)?;
+    if !options.json {
+        show_help(&results);
+    }
+    Ok(if bad { Exit::Pending } else { Exit::Done })
+}
+
+fn row(result: &PingResult) -> Vec<String> {
+    let state = match result.state {
+        HostState::Reachable => "reachable",
+        HostState::Local => "this machine",
+        HostState::NoPrivilege => "no privilege",
+        HostState::Unreachable => "unreachable",
+        HostState::NoMachine => "none",
+    };
+    let latency = result.latency_ms.map_or(String::new(), |latency| format!("{latency:.1} ms"));
+    let system = result.facts.as_ref().map_or(String::new(), |facts| {
+        let os = facts.os_name.as_ref().or(facts.kernel.as_ref());
+        let parts = [os, facts.arch.as_ref()];
+        parts.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ")
+    });
+    vec![
+        result.name.clone(),
+        state.to_owned(),
+        latency,
+        system,
+        result.privilege.clone().unwrap_or_default(),
+        result.reason.clone().unwrap_or_default(),
+    ]
+}
+
+/// Prints each remedy once.
+fn show_help(results: &[PingResult]) {
+    let mut shown: Vec<&str> = Vec::new();
+    for result in results {
+        if let Some(help) = result.help.as_deref()
+            && !shown.contains(&help)
+        {
+            output::print_status(&format!("help for {}: {}", result.name, style::sanitize(help)));
+            shown.push(help);
+        }
+    }
+}
+
+/// Checks hosts in threads of their own; the result has their order.
+fn check_all(
+    hosts: Vec<(String, AgentAddress)>,
+    client: &Arc<SshClient>,
+    limit: Duration,
+) -> Result<Vec<PingResult>, CliError> {
+    let count = hosts.len();
+    let queue = Arc::new(Mutex::new(hosts.into_iter().enumerate()));
+    let results = Arc::new(Mutex::new(Vec::with_capacity(count)));
+    let mut threads = Vec::new();
+    for _ in 0..count.min(PARALLEL_MAX) {
+        let (queue, results) = (Arc::clone(&queue), Arc::clone(&results));
+        let client = Arc::clone(client);
+        let thread = spawn_named("ping", move || {
+            loop {
+                let next = queue.lock().ignore_poison().next();
+                let Some((at, (name, address))) = next else { return };
+                let result = check(name, &address, &client, limit);
+                results.lock().ignore_poison().push((at, result));
+            }
+        });
+        threads.push(thread.map_err(|error| CliError::new(format!("no threads left: {error}")))?);
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+    let mut results = std::mem::take(&mut *results.lock().ignore_poison());
+    results.sort_by_key(|(at, _)| *at);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
+}
+
+fn check(name: String, address: &AgentAddress, client: &SshClient, limit: Duration) -> PingResult {
+    let mut result = PingResult {
+        name,
+        address: address.to_string(),
+        state: HostState::Reachable,
+        latency_ms: None,
+        privilege: None,
+        facts: None,
+        reason: None,
+        help: None,
+    };
+    let ssh = match address {
+        AgentAddress::Local => {
+            result.state = HostState::Local;
+            return result;
+        }
+        AgentAddress::Nowhere => {
+            result.state = HostState::NoMachine;
+            return result;
+        }
+        AgentAddress::Ssh(address) => address,
+    };
+    let transport = match client.transport(ssh) {
+        Ok(transport) => transport,
+        Err(error) => {
+            result.state = HostState::Unreachable;
+            result.reason = Some(error.to_string());
+            return result;
+        }
+    };
+    if let Err(error) = probe(&transport, ssh, limit, &mut result) {
+        result.state = match result.latency_ms {
+            Some(_) => HostState::NoPrivilege,
+            None => HostState::Unreachable,
+        };
+        result.reason = Some(error.reason);
+        result.help = error.help;
+    }
+    result
+}
+
+fn probe(
+    transport: &SshTransport,
+    address: &SshAddress,
+    limit: Duration,
+    result: &mut PingResult,
+) -> Result<(), TransportError> {
+    let stop = CancelToken::never().within(limit);
+    let latency = transport.ping(&stop)?;
+    let facts = transport.facts(&stop)?;
+    result.latency_ms = Some(latency.as_secs_f64() * 1000.0);
+    let user = facts.user.clone().unwrap_or_else(|| "user".to_owned());
+    let is_root = facts.uid == Some(0);
+    result.facts = Some(facts);
+    let program = match address.options.sudo {
+        Some(Privilege::Sudo) if address.options.sudo_secret.is_some() => "sudo with a password",
+        Some(Privilege::Sudo) => "sudo",
+        Some(Privilege::Doas) => "doas",
+        Some(Privilege::User) | None => {
+            result.privilege = Some(if is_root { "root".to_owned() } else { user });
+            return Ok(());
+        }
+    };
+    transport.exec("test \"$(id -u)\" = 0", b"", &ExecLimits::default(), &stop)?;
+    result.privilege = Some(program.to_owned());
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Deploys over SSH with the real binary and real SSH servers: the right machine, refused host keys,
+//! a machine that disappears in the middle, and the same from a server.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use orrery_testing::TestSshd;
+
+use crate::scratch_project::ScratchProject;
+use crate::server_commands::World;
+use crate::server_kills::until;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, run: fn() -> Result<()>| {
+        Trial::test(format!("over ssh: {name}"), move || {
+            Ok(run().map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    vec![
+        trial("two machines get their own files over one connection each", two_machines),
+        trial("a changed host key is refused, and nothing is changed", changed_host_key),
+        trial("a machine that disappears is said, and the next deploy finishes", disappears),
+        trial("ping shows what is reached and why not", ping),
+        trial("a server reaches machines with secrets of the environment only", from_a_server),
+    ]
+}
+
+const TWO: &str = r#"
+web1 = std::Host(name="web1", os=std::linux)
+web2 = std::Host(name="web2", os=std::linux)
+Text(host=host, path="{{ root }}/here", content="here")
+for at in std::sequence(5):
+    Text(host=web1, path="{{ root }}/one-{{ at }}", content="one {{ at }}")
+    Text(host=web2, path="{{ root }}/two-{{ at }}", content="two {{ at }}")
+end
+"#;
+
+/// Writes the inventory and a home directory in which both servers are known.
+fn write_inventory(project: &mut ScratchProject, hosts: &[(&str, &TestSshd)]) -> Result<()> {
+    let mut inventory = String::from("hosts:\n");
+    let mut known = String::new();
+    for (name, sshd) in hosts {
+        inventory.push_str(&format!(
+            "  {name}: {{ address: 127.0.0.1, port: {}, user: {}, identity: {} }}\n",
+            sshd.port(),
+            sshd.user(),
+            sshd.identity()
+        ));
+        known.push_str(&sshd.known_hosts_line());
+    }
+    project.write("inventory.yml", &inventory)?;
+    let home = project.data().join("home");
+    fs::create_dir_all(home.join(".ssh"))?;
+    fs::write(home.join(".ssh/known_hosts"), known)?;
+    project.set("HOME", &home.display().to_string());
+    project.set("SSH_AUTH_SOCK", "");
+    Ok(())
+}
+
+fn connections(sshd: &TestSshd) -> usize {
+    sshd.log().matches("Accepted publickey").count()
+}
+
+fn two_machines() -> Result<()> {
+    let (one, two) = (TestSshd::start(), TestSshd::start());
+    let mut project = ScratchProject::new(TWO)?;
+    write_inventory(&mut project, &[("web1", &one), ("web2", &two)])?;
+    let plan = project.expect(2, &["plan"])?;
+    plan.says(&["11 to create"]).or_else(|_| plan.shows(&["11"]))?;
+    ensure!(fs::read_dir(project.managed(""))?.next().is_none(), "a plan changes nothing");
+    let before = (connections(&one), connections(&two));
+    project.expect(0, &["deploy"])?.says(&["11 created"])?;
+    for at in 0..5 {
+        ensure!(project.read(&format!("one-{at}"))? == format!("one {at}"));
+        ensure!(project.read(&format!("two-{at}"))? == format!("two {at}"));
+    }
+    let after = (connections(&one) - before.0, connections(&two) - before.1);
+    ensure!(after == (1, 1), "one connection for each machine: {after:?}\n{}", one.log());
+    project.expect(0, &["deploy"])?.says(&["11 resources unchanged"])?;
+    fs::write(project.managed("two-3"), "drift")?;
+    project.expect(0, &["repair"])?.says(&["1 updated"])?;
+    ensure!(project.read("two-3")? == "two 3");
+    Ok(())
+}
+
+fn changed_host_key() -> Result<()> {
+    let (one, mut two) = (TestSshd::start(), TestSshd::start());
+    let mut project = ScratchProject::new(TWO)?;
+    write_inventory(&mut project, &[("web1", &one), ("web2", &two)])?;
+    two.kill();
+    two.replace_host_key();
+    two.restart();
+    let known = project.data().join("home/.ssh/known_hosts");
+    let ran = project.expect(2, &["deploy"])?;
+    let place = format!("{}:2 has another one", known.display());
+    ran.says(&["has changed", &place, "ssh-keygen -f", "5 unavailable"])?;
+    ensure!(project.managed("one-0").exists() && !project.managed("two-0").exists());
+    ensure!(connections(&two) == 0, "{}", two.log());
+    Ok(())
+}
+
+fn disappears() -> Result<()> {
+    let mut one = TestSshd::start();
+    let mut project = ScratchProject::new(
+        r#"
+web1 = std::Host(name="web1", os=std::linux)
+first = exec::Run(host=web1, command=exec::in_shell("touch {{ root }}/started; sleep 600"), creates="{{ root }}/done")
+Text(host=web1, path="{{ root }}/after", content="x", requires=first)
+"#,
+    )?;
+    write_inventory(&mut project, &[("web1", &one)])?;
+    let mut running = project.start(&["deploy"])?;
+    let started = project.managed("started");
+    until("the command starts", || Ok(started.exists() || running.has_ended()?))?;
+    if !started.exists() {
+        let ran = running.wait()?;
+        anyhow::bail!("it ended: {}{}", ran.out, ran.said);
+    }
+    one.kill();
+    let ran = running.wait()?;
+    ensure!(ran.code == Some(2), "{:?} {}", ran.code, ran.said);
+    // The command may have run: that is said, and nothing after it is done.
+    ran.says(&["the connection was lost"])?;
+    ensure!(!project.managed("after").exists());
+    let ran = project.expect(2, &["deploy"])?;
+    ran.says(&["cannot connect", "start its SSH server", "unavailable"])?;
+    one.restart();
+    fs::write(project.managed("done"), "")?;
+    project.expect(0, &["deploy"])?;
+    ensure!(project.managed("after").exists());
+    Ok(())
+}
+
+fn ping() -> Result<()> {
+    let (one, mut two) = (TestSshd::start(), TestSshd::start());
+    let mut project = ScratchProject::new("")?;
+    write_inventory(&mut project, &[("web1", &one), ("web2", &two)])?;
+    project.expect(0, &["ping"])?.shows(&["web1", "web2", "reachable", " ms"])?;
+    two.kill();
+    let ran = project.expect(2, &["ping"])?;
+    ran.shows(&["unreachable", "cannot connect", "reachable"])?;
+    ran.says(&["help for web2: start its SSH server"])?;
+    let report = project.json(2, &["ping", "web2"])?;
+    ensure!(report["items"][0]["state"] == "unreachable", "{report}");
+    let report = project.json(0, &["ping", "web1"])?;
+    ensure!(report["items"][0]["facts"]["kernel"] == "Linux", "{report}");
+    ensure!(report["items"][0]["latency_ms"].as_f64().is_some(), "{report}");
+    Ok(())
+}
+
+fn from_a_server() -> Result<()> {
+    let sshd = TestSshd::start();
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.done("mkdir -p model managed")?;
+    let root = world.directory.path().canonicalize()?.join("managed");
+    let (user, model) = (sshd.user(), world.directory.path().join("model"));
+    let group = world.done("id -gn")?.trim().to_owned();
+    fs::write(model.join("project.yml"), "name: shop\n")?;
+    fs::write(
+        model.join("main.cf"),
+        format!(
+            "web1 = std::Host(name=\"web1\", os=std::linux)\n\
+             std::File(host=web1, mode=644, owner=\"{user}\", group=\"{group}\", path=\"{}/there\", content=\"x\")\n",
+            root.display()
+        ),
+    )?;
+    let inventory = |key: &str| {
+        let host = format!(
+            "hosts:\n  web1: {{ address: 127.0.0.1, port: {}, user: {user}, {key}, strict_host_key: accept-new }}\n",
+            sshd.port()
+        );
+        fs::write(model.join("inventory.yml"), host)
+    };
+    let deploy = |code: i32, words: &[&str]| -> Result<()> {
+        let (text, ended) = world.run("cd model && orrery deploy")?;
+        ensure!(ended == code, "{ended}: {text}");
+        for word in words {
+            ensure!(text.contains(word), "{word:?} is not in {text}");
+        }
+        Ok(())
+    };
+    // A model cannot use a key of the server's machine by its path.
+    inventory(&format!("identity: {}", sshd.identity()))?;
+    deploy(2, &["does not count here", "identity_secret"])?;
+    ensure!(!root.join("there").exists() && connections(&sshd) == 0);
+    inventory("identity_secret: deploy-key")?;
+    deploy(2, &["deploy-key"])?;
+    world.done(&format!("orrery secret set deploy-key < {}", sshd.identity()))?;
+    deploy(0, &["1 created"])?;
+    ensure!(root.join("there").exists());
+    ensure!(connections(&sshd) == 1, "{}", sshd.log());
+    // The connection is used again.
+    fs::remove_file(root.join("there"))?;
+    let (text, ended) = world.run("cd model && orrery repair")?;
+    ensure!(ended == 0 && root.join("there").exists(), "{text}");
+    ensure!(connections(&sshd) == 1, "{}", sshd.log());
+    let (text, _) = world.run("cd model && orrery agent list")?;
+    ensure!(text.contains("ssh") && !text.contains("unsupported"), "{text}");
+    known_hosts_of_the_environment(world.directory.path(), &sshd)
+}
+
+/// The recorded key is in the data directory, in the environment's own file.
+fn known_hosts_of_the_environment(directory: &Path, sshd: &TestSshd) -> Result<()> {
+    let line = sshd.known_hosts_line();
+    let found = std::process::Command::new("grep")
+        .args(["-rlF", line.trim(), "--include=known_hosts"])
+        .arg(directory)
+        .output()?;
+    let text = String::from_utf8(found.stdout)?;
+    ensure!(text.lines().count() == 1 && text.contains("/ssh/"), "{text}");
+    Ok(())
+}
