@@ -119,8 +119,8 @@ fn open_state(options: StateOptions) -> Result<StateDirectory, Failure> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    Ok(builder.worker_threads(2).enable_all().build()?)
+    // One thread for messages, so that a heartbeat wakes up one: commands have threads of their own.
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
 fn join(options: Join) -> Result<(), Failure> {

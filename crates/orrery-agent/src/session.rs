@@ -24,6 +24,8 @@ use crate::runner::Runner;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of heartbeats that may be missed.
 const MISSED_HEARTBEATS_MAX: u32 = 3;
+/// Size above which a message is parsed on a blocking thread.
+const LARGE_MIN: usize = 64 * 1024;
 /// Time for commands to end after the agent is stopped, and after they are cancelled.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -281,6 +283,10 @@ fn idle_limit(welcome: &Welcome) -> Duration {
 async fn decode(message: Message) -> Result<Option<ToAgent>, SessionError> {
     let unreadable = |error| SessionError::Unreadable(error);
     match message {
+        // An idle agent should wake up no other thread for a heartbeat.
+        Message::Text(text) if text.len() < LARGE_MIN => {
+            serde_json::from_str(&text).map(Some).map_err(|error| unreadable(error.into()))
+        }
         Message::Text(text) => {
             // Parsing takes a while with file contents in the message.
             let reading = tokio::task::spawn_blocking(move || serde_json::from_str(&text));
