@@ -431,7 +431,7 @@ mod tests {
     }
 
     fn limits(time: Duration) -> ChildLimits {
-        ChildLimits { until: Instant::now() + time, memory_max: None, nice: 0 }
+        ChildLimits { until: monotonic() + time, memory_max: None, nice: 0 }
     }
 
     fn run(command: &ChildCommand, limits: &ChildLimits, mark: &Path) -> (End, String, String) {
@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn a_timeout_kills_the_whole_process_tree() {
         let dir = tempfile::tempdir().unwrap();
-        let started = Instant::now();
+        let started = monotonic();
         // A session of its own does not help it to escape.
         let command = shell("setsid sleep 77 & trap '' TERM; while :; do sleep 1; done");
         let (end, _, _) = run(&command, &limits(Duration::from_millis(300)), dir.path());
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn leftover_processes_do_not_delay_the_end() {
         let dir = tempfile::tempdir().unwrap();
-        let started = Instant::now();
+        let started = monotonic();
         let (end, out, _) = run(&shell("sleep 60 & echo done"), &limits(LONG), dir.path());
         assert_eq!((end, &*out), (End::Exit(0), "done\n"));
         assert!(started.elapsed() < Duration::from_secs(10));
