@@ -1,8 +1,8 @@
 //! Batches concurrent reads of single resources.
 //!
-//! A request on an idle loader runs at once. Requests that arrive while a query is running are
-//! queued, and the next statement serves all of them. Under load that costs the database and the
-//! connection a fraction of single statements.
+//! A request on an idle loader runs at once, together with those that the runtime has ready. Requests
+//! that arrive while a query is running are queued, and the next statement serves all of them. Under
+//! load that costs the database and the connection a fraction of single statements.
 //!
 //! On a database server, a loader is an asynchronous task: with few requests, waking up a blocking
 //! thread would cost more than the query. It uses a blocking thread only if no connection is free
@@ -125,6 +125,9 @@ struct LoaderTask {
 impl LoaderTask {
     /// Loads batches until the queue is empty.
     async fn run(mut self, store: Store) {
+        // Clients that get their responses together send their next requests together. Those that
+        // have arrived join the first batch.
+        tokio::task::yield_now().await;
         while let Some(requests) = self.next_batch() {
             let loaded = load_batch(&store, &requests).await;
             let Some(loaded) = loaded.transpose() else {
