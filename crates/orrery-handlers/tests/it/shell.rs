@@ -224,31 +224,37 @@ fn an_incomplete_script_does_nothing() {
     let (_scratch, directory) = scratch();
     let transport = Tapped::new();
     let target = ShellTarget::new(Arc::clone(&transport) as Arc<dyn Transport>);
-    let path = format!("{directory}/a");
-    fs::write(&path, "old").unwrap();
-    assert!(target.stat(&path).unwrap().is_some());
-    let mut whole = false;
-    for length in (1..).step_by(211) {
-        *transport.input_max.lock().unwrap() = length;
-        let written = target.write_file(&path, b"a long new content", mode(0o600));
-        let content = fs::read_to_string(&path).unwrap();
-        whole = written.is_ok();
-        assert_eq!(content, if whole { "a long new content" } else { "old" }, "{length}");
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "{length}");
-        if whole || length > 100_000 {
-            break;
-        }
-        let removed = target.remove_file(&path);
-        assert!(removed.is_err() || fs::exists(&path).unwrap() || length > 3000, "{length}");
-        fs::write(&path, "old").unwrap();
-    }
-    assert!(whole);
-    // The content alone is incomplete.
-    let complete = |shell: &Tapped| *shell.input_max.lock().unwrap();
-    *transport.input_max.lock().unwrap() = complete(&transport) - 300;
-    let error = target.write_file(&path, &vec![b'x'; 100_000], mode(0o600)).unwrap_err();
+    let path = |name: &str| format!("{directory}/{name}");
+    fs::write(path("a"), "old").unwrap();
+    assert!(target.stat(&path("a")).unwrap().is_some());
+    // A part of any length, up to the first one that is the whole.
+    let each_part = |step: usize, operation: &dyn Fn() -> bool| {
+        let lengths = (1..100_000).step_by(step);
+        let whole = lengths.into_iter().find(|&length| {
+            *transport.input_max.lock().unwrap() = length;
+            operation()
+        });
+        *transport.input_max.lock().unwrap() = usize::MAX;
+        whole.unwrap()
+    };
+    each_part(61, &|| {
+        let made = target.make_directory(&path("d"), mode(0o750)).is_ok();
+        assert_eq!(fs::exists(path("d")).unwrap(), made);
+        made
+    });
+    let length = each_part(211, &|| {
+        let written = target.write_file(&path("a"), b"new", mode(0o600)).is_ok();
+        let content = fs::read_to_string(path("a")).unwrap();
+        assert_eq!(content, if written { "new" } else { "old" });
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+        written
+    });
+    // A part of the content.
+    *transport.input_max.lock().unwrap() = length + 50_000;
+    let content = vec![b'x'; 100_000];
+    let error = target.write_file(&path("a"), &content, mode(0o600)).unwrap_err();
     assert!(matches!(error.cause, Cause::Unexpected(_)), "{error}");
-    assert_eq!(fs::read_to_string(&path).unwrap(), "a long new content");
+    assert_eq!(fs::read_to_string(path("a")).unwrap(), "new");
 }
 
 #[test]
