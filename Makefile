@@ -1,6 +1,6 @@
 # Entry points. `make run` installs dependencies, builds Orrery and deploys an example. `make test`
 # installs dependencies and runs every check; CI runs the same. Both work from a fresh clone on a
-# machine with Rust and Python (tests also need Node); .ci/setup installs the rest.
+# machine with Rust, Python and Node; .ci/setup installs the rest.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -18,7 +18,7 @@ ORRERY := $(TARGET_DIR)/release/orrery
 DIST := $(TARGET_DIR)/dist/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build build-agent dist test check check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
+.PHONY: help setup run build build-agent console dist test check check-format lint unit-tests doc-tests check-docs script-tests sdk-tests console-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,8 +29,16 @@ setup: ## install missing dependencies on this machine
 run: build ## build, then deploy the example into a scratch directory
 	$(ORRERY) deploy --project $(EXAMPLE)
 
-build: setup ## build the binary
+build: setup console ## build the binary, with the web console if Node is installed
 	cargo build --release -p orrery
+
+# Without Node, the binary is built without the console and says so in a browser.
+console: ## build the web console into console/dist, which the binary embeds
+	@if command -v npm >/dev/null; then \
+		npm --prefix console ci --no-audit --no-fund --loglevel error && npm --prefix console run --silent build; \
+	else \
+		echo 'console: skipped: it needs Node 20.19 or newer' >&2; \
+	fi
 
 build-agent: setup ## build the binary of a remote agent alone, without compiler and databases
 	cargo build --release -p orrery-agent-cli
@@ -38,7 +46,7 @@ build-agent: setup ## build the binary of a remote agent alone, without compiler
 test: ## run every check: format, lints, tests, documentation
 	@.ci/setup tests
 	@started=$$SECONDS; failed=; timings=; logs=$(TARGET_DIR)/test-logs; mkdir -p $$logs; \
-	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests; do \
+	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests console-tests probe-tests classic-tests api-tests fault-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
 		printf '\n== %s\n' "$$step"; \
 		$(MAKE) "$$step" 2>&1 | tee $$logs/$$step || { failed+=" $$step"; .ci/failures --names $$step $$logs/$$step; }; \
@@ -81,6 +89,14 @@ script-tests:
 sdk-tests:
 	python3 sdk/python/check.py --dir $(TARGET_DIR)/sdk
 
+# Checks and builds the web console, and drives it in a browser against a server.
+console-tests:
+	npm --prefix console ci --no-audit --no-fund --loglevel error
+	npm --prefix console run --silent lint
+	npm --prefix console run --silent check
+	npm --prefix console run --silent test
+	npm --prefix console run --silent build
+
 # Compiles and deploys models that use published modules.
 probe-tests:
 	cargo build -p orrery --quiet
@@ -109,7 +125,7 @@ quick-module-tests:
 test-modules: build ## install, compile and test all published modules (many minutes); MODULES_FLAGS='--help' lists the options
 	python3 tests/compatibility/run.py --orrery $(ORRERY) $(MODULES_FLAGS)
 
-dist: setup ## build the fully optimized binary for packages and benchmarks (15 minutes)
+dist: setup console ## build the fully optimized binary for packages and benchmarks (15 minutes)
 	cargo build --profile dist -p orrery
 	.ci/split-debug $(DIST)
 

@@ -66,7 +66,8 @@ pub fn repository_root() -> PathBuf {
 /// Entries without hand-written content.
 const SKIPPED_NAMES: [&str; 5] = [".git", "node_modules", ".venv", "__pycache__", ".cfcache"];
 /// Build output and the fuzzer's data, in directories with names that sources have elsewhere.
-const SKIPPED_PATHS: [&str; 4] = ["target", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
+const SKIPPED_PATHS: [&str; 5] =
+    ["target", "console/dist", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
 
 /// Every UTF-8 file below `root`, sorted by path. Files that are not text are left out.
 ///

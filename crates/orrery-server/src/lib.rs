@@ -7,11 +7,12 @@
 //! | `app` | application layer: the rules, one module per noun |
 //! | `server` | router, shutdown |
 //! | `access` | rights of all routes, in one table |
+//! | `console` | files of the web console |
 //! | `auth` | authentication, authorization, audit log |
 //! | `middleware` | everything around handlers: admission, limits, idempotency, errors |
 //! | `error`, `extract` | errors and inputs of requests |
 //! | `openapi` | OpenAPI document |
-//! | `count_cache` | cached counts, shared by all requests |
+//! | `count_cache`, `facet_cache` | cached counts, shared by all requests |
 //! | `batch_loader` | batched reads of single resources |
 //! | `contents` | contents of files: visibility, quotas |
 //! | `heartbeat`, `task_status` | heartbeats of the roles; statuses of maintenance tasks |
@@ -36,10 +37,12 @@ mod auth;
 mod batch_loader;
 mod cluster;
 mod code_sets;
+mod console;
 pub mod contents;
 mod count_cache;
 mod error;
 mod extract;
+mod facet_cache;
 pub mod further_api;
 mod gateway;
 mod heartbeat;
@@ -62,6 +65,7 @@ pub mod versions;
 pub use access::{Access, EnvironmentHeader, Right, RouteAccess, RouteRule, RouteRules};
 pub use app::compiled_versions::compile_context;
 pub use auth::{AuthSettings, BootstrapState, InvalidIssuer, IssuerSettings, RoleMapping};
+pub use console::ConsoleFile;
 pub use contents::ContentLimits;
 pub use error::ServerError;
 pub use further_api::FurtherApi;

@@ -21,6 +21,7 @@ use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::access::{AccessTable, RouteAccess};
 use crate::body::BODY_MAX;
+use crate::console::{Console, ConsoleFile};
 use crate::error::ServerError;
 use crate::further_api::FurtherApi;
 use crate::listener::{self, ConnectionSlots, Encryption, SlotLimits};
@@ -47,7 +48,7 @@ fn health_router(state: &ServerState) -> Router {
 }
 
 /// Router of the full server.
-fn router(state: &ServerState, apis: &[FurtherApi]) -> Router {
+fn router(state: &ServerState, apis: &[FurtherApi], console: &Console) -> Router {
     let (routes, described) = crate::routes::all().split_for_parts();
     let document = openapi::complete(described);
     let parameters = RouteParameters::from_openapi(&document);
@@ -59,11 +60,11 @@ fn router(state: &ServerState, apis: &[FurtherApi]) -> Router {
     let table = Arc::new(AccessTable::new(apis.iter().map(|api| api.rules)));
     let admission = Admission { state: state.clone(), table };
     let routes = apis.iter().fold(routes, |routes, api| routes.merge((api.router)()));
+    let pages = console.routes().into_iter();
+    let routes = pages.fold(routes, |routes, (path, answer)| routes.route(path, answer));
     let routes = routes
-        .route("/", get(html_pages::home))
         .route("/api/v1/openapi.json", described)
         .route("/api/v1/docs", get(html_pages::docs))
-        .route("/setup", get(html_pages::setup))
         .method_not_allowed_fallback(async || ServerError::MethodNotAllowed)
         // Set before the fallback: unknown paths need no right. The first of them runs first.
         .route_layer((
@@ -137,6 +138,7 @@ pub struct Server {
     tls: Option<Tls>,
     api: bool,
     further: Vec<FurtherApi>,
+    console: Console,
 }
 
 impl Server {
@@ -151,6 +153,7 @@ impl Server {
             tls: None,
             api: true,
             further: Vec::new(),
+            console: Console::new(&[]),
         })
     }
 
@@ -165,6 +168,12 @@ impl Server {
     pub fn with_api(mut self, api: FurtherApi) -> Self {
         self.further.push(api);
         self
+    }
+
+    /// Serves the web console from the files of its build.
+    #[must_use]
+    pub fn with_console(self, files: &[ConsoleFile]) -> Self {
+        Server { console: Console::new(files), ..self }
     }
 
     /// Enables TLS.
@@ -194,7 +203,7 @@ impl Server {
         }
         let encryption = self.tls.map_or(Encryption::Absent, Encryption::Present);
         let router = match self.api {
-            true => router(&self.state, &self.further),
+            true => router(&self.state, &self.further, &self.console),
             false => health_router(&self.state),
         };
         let proxies = self.state.settings().auth.trusted_proxies.clone();

@@ -14,6 +14,7 @@ use crate::change_stream::ChangeStream;
 use crate::contents::ContentLimits;
 use crate::count_cache::CountCache;
 use crate::error::ServerError;
+use crate::facet_cache::FacetCache;
 use crate::heartbeat::{Heartbeats, WriteProbe};
 use crate::metrics::Metrics;
 use crate::services::Services;
@@ -58,6 +59,7 @@ struct Parts {
     writes: WriteProbe,
     change_stream: Arc<ChangeStream>,
     count_cache: CountCache,
+    facet_cache: FacetCache,
     batch_loader: BatchLoader,
     auth: Auth,
     budgets: Arc<Budgets>,
@@ -105,6 +107,7 @@ impl ServerState {
             writes: WriteProbe::default(),
             change_stream: Arc::default(),
             count_cache: CountCache::default(),
+            facet_cache: FacetCache::default(),
             batch_loader: BatchLoader::default(),
             auth,
             budgets: Arc::default(),
@@ -189,6 +192,11 @@ impl ServerState {
     /// Cached counts of resources.
     pub(crate) fn count_cache(&self) -> &CountCache {
         &self.parts.count_cache
+    }
+
+    /// Cached facets of resources.
+    pub(crate) fn facet_cache(&self) -> &FacetCache {
+        &self.parts.facet_cache
     }
 
     /// Batches queries for single resources.

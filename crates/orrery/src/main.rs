@@ -11,6 +11,7 @@
 
 mod cli;
 mod commands;
+mod console_files;
 mod descriptors;
 mod error;
 mod excerpt;

@@ -129,9 +129,19 @@ const ROUTES: &[RouteRule] = &[
     ("PATCH", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
     ("DELETE", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
     ("GET", "/api/v1/docs", Access::Public),
-    ("GET", "/setup", Access::Public),
+    // The console: files without data. Its scripts use the API with the rights of the session.
     ("GET", "/", Access::Public),
+    ("GET", "/login", Access::Public),
+    ("GET", "/setup", Access::Public),
+    ("GET", "/e/{*page}", Access::Public),
+    ("GET", "/admin/{*page}", Access::Public),
+    ("GET", "/gallery", Access::Public),
+    ("GET", "/assets/{*file}", Access::Public),
+    ("GET", "/theme.js", Access::Public),
+    ("GET", "/favicon.svg", Access::Public),
     ("GET", "/api/v1/environments", Access::Authenticated),
+    ("GET", "/api/v1/environment-summaries", Access::Authenticated),
+    ("GET", "/api/v1/search", Access::Authenticated),
     // The handler checks the right to administer the project.
     ("POST", "/api/v1/environments", Access::Authenticated),
     ("GET", "/api/v1/environments/{environment}", Access::Environment(Right::View)),
@@ -239,6 +249,12 @@ const ROUTES: &[RouteRule] = &[
     ),
     ("GET", "/api/v1/environments/{environment}/resources", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/resource-counts", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/resource-facets", Access::Environment(Right::View)),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/resources/{id}/why",
+        Access::Environment(Right::View),
+    ),
     ("GET", "/api/v1/environments/{environment}/resources/{id}", Access::Environment(Right::View)),
     (
         "GET",

@@ -146,6 +146,16 @@ pub(super) async fn list(
     caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Environment>>, ServerError> {
+    let (visible, next) = visible_page(&app, &caller, &filter).await?;
+    Ok(Json(Page { items: visible.into_iter().map(|(_, view)| view).collect(), next }))
+}
+
+/// Reads a page of the environments visible to the caller, and its cursor.
+pub(super) async fn visible_page(
+    app: &ServerState,
+    caller: &Caller,
+    filter: &Filter,
+) -> Result<(Vec<(EnvironmentRecord, Environment)>, Option<String>), ServerError> {
     let limit = page_limit(filter.limit)?;
     let after: Option<(String, String)> = filter.after.as_deref().map(parse_cursor).transpose()?;
     let project = filter.project;
@@ -184,16 +194,16 @@ pub(super) async fn list(
         encode_cursor(&(&last.project_name, &last.name))
     });
     visible.truncate(limit);
-    let items = visible.into_iter().map(|record| {
+    let views = visible.into_iter().map(|record| {
         let key = &record.key;
         let context = EnvironmentContext {
             protected: protected.contains(key),
             released: released.contains(key),
             followed: followed.remove(key),
         };
-        environment_view(&caller, record, context)
+        (record.clone(), environment_view(caller, record, context))
     });
-    Ok(Json(Page { items: items.collect(), next }))
+    Ok((views.collect(), next))
 }
 
 /// Creates an environment. Requires administration rights in its project.

@@ -1,9 +1,10 @@
-//! HTML pages: the API documentation, and the bootstrap form. Self-contained.
+//! HTML pages outside the console: the API documentation, and replacements for pages of the console in
+//! a binary that was built without it. Self-contained.
 
 use std::sync::LazyLock;
 
 use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::response::{Html, IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
@@ -52,11 +53,8 @@ fn source(text: &str, begin: &str, end: &str) -> String {
 
 static DOCS: LazyLock<Page> = LazyLock::new(|| Page::new(include_str!("docs.html")));
 static SETUP: LazyLock<Page> = LazyLock::new(|| Page::new(include_str!("setup.html")));
-
-/// Redirects to the documentation.
-pub(crate) async fn home() -> Redirect {
-    Redirect::to("/api/v1/docs")
-}
+static WITHOUT_CONSOLE: LazyLock<Page> =
+    LazyLock::new(|| Page::new(include_str!("without_console.html")));
 
 /// Shows the API documentation.
 pub(crate) async fn docs() -> Response {
@@ -65,6 +63,11 @@ pub(crate) async fn docs() -> Response {
 
 /// Shows the form for the first account. The bootstrap token is in the fragment of the link, which
 /// browsers do not send; the script sends it with the form.
-pub(crate) async fn setup() -> Response {
+pub(crate) fn setup() -> Response {
     SETUP.answer()
+}
+
+/// Shows instructions for building the console.
+pub(crate) fn without_console() -> Response {
+    WITHOUT_CONSOLE.answer()
 }

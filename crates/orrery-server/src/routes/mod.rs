@@ -7,6 +7,7 @@ mod compiles;
 mod discovered;
 mod dry_runs;
 mod effects;
+mod environment_summaries;
 mod environments;
 mod events;
 mod files;
@@ -20,8 +21,10 @@ mod operations;
 mod parameters;
 mod projects;
 mod remote_agents;
+mod resource_facets;
 mod resources;
 mod roles;
+mod search;
 mod secrets;
 mod server_metrics;
 pub(crate) mod sessions;
@@ -30,6 +33,7 @@ mod tokens;
 pub(crate) mod users;
 mod versions;
 mod webhooks;
+mod why;
 
 use std::str::FromStr;
 
@@ -176,6 +180,8 @@ pub(crate) fn all() -> OpenApiRouter<ServerState> {
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(environments::list, environments::create))
+        .routes(routes!(environment_summaries::summaries))
+        .routes(routes!(search::search))
         .routes(routes!(environments::get, environments::update, environments::delete))
         .routes(routes!(environments::halt))
         .routes(routes!(environments::resume))
@@ -202,11 +208,13 @@ pub(crate) fn all() -> OpenApiRouter<ServerState> {
         .routes(routes!(dry_runs::results))
         .routes(routes!(resources::list))
         .routes(routes!(resources::counts))
+        .routes(routes!(resource_facets::count))
         .routes(routes!(resources::get))
         .routes(routes!(resources::history))
         .routes(routes!(resources::provides))
         .routes(routes!(resources::actions))
         .routes(routes!(resources::logs))
+        .routes(routes!(why::why))
         .routes(routes!(operations::deploy))
         .routes(routes!(operations::repair))
         .routes(routes!(effects::list))

@@ -6,7 +6,9 @@ use std::sync::{OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use orrery_model::SecretText;
-use orrery_server::{BootstrapState, Server, ServerSettings, ServerState, prepare_first_account};
+use orrery_server::{
+    BootstrapState, ConsoleFile, Server, ServerSettings, ServerState, prepare_first_account,
+};
 use orrery_store::Store;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -42,6 +44,15 @@ impl Served {
     }
 
     pub(crate) fn without_accounts(store: Store, settings: ServerSettings) -> Self {
+        Self::with_console(store, settings, &[])
+    }
+
+    /// Starts a server without accounts that serves these files as its console.
+    pub(crate) fn with_console(
+        store: Store,
+        settings: ServerSettings,
+        console: &'static [ConsoleFile],
+    ) -> Self {
         let stop = CancellationToken::new();
         let (tell, told) = mpsc::channel();
         let until = stop.clone();
@@ -52,6 +63,7 @@ impl Served {
                 let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
                 let server = Server::bind(app.clone(), loopback).await.unwrap();
                 let server = further_apis().into_iter().fold(server, Server::with_api);
+                let server = server.with_console(console);
                 tell.send((app, server.address().unwrap())).unwrap();
                 server.run(until).await.unwrap();
             });

@@ -95,7 +95,7 @@ pub(super) fn select() -> String {
 }
 
 /// Columns and tables, for some resources.
-fn select_from(resources: &str) -> String {
+pub(super) fn select_from(resources: &str) -> String {
     format!("SELECT {}, {STATE_COLUMNS} FROM {resources} {JOINS}", own_columns("?1"))
 }
 
@@ -164,7 +164,7 @@ pub(super) fn unresolved_line(
 }
 
 /// A line for lists, which leave out removed resources by default.
-fn listed_line(
+pub(super) fn listed_line(
     row: &dyn Row,
     query: &ResourceQuery,
     set: Option<i64>,

@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::server::{LogFormat, Role, Server, ServerOptions};
-use crate::{Exit, output};
+use crate::{Exit, console_files, output};
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8888);
 const CONFIG: &str = "/etc/orrery/server.toml";
@@ -400,7 +400,7 @@ async fn serve(
     let stop = CancellationToken::new();
     let server = orrery_server::Server::bind(app.clone(), address).await;
     let server = server.map_err(|source| ServerStartError::Listen { address, source })?;
-    let mut server = server.with_api(inmanta_api());
+    let mut server = server.with_api(inmanta_api()).with_console(console_files::FILES);
     let address = server.address().map_err(ServerStartError::Run)?;
     let url = url_of(address, tls.is_some());
     if let Some(tls) = tls.clone() {

@@ -13,6 +13,7 @@ mod notifications;
 mod operations;
 mod parameters;
 mod partial_versions;
+mod reasons;
 mod removal;
 mod resources;
 mod versions;

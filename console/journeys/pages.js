@@ -1,0 +1,92 @@
+// The main pages, each with the sign that it has loaded.
+
+const seen = (text) => (page) => page.getByText(text, { exact: false }).first().waitFor();
+const heading = (name) => (page) =>
+    page.getByRole("heading", { name, exact: false }).first().waitFor();
+
+export async function PAGES(server, shop) {
+    const operations = await server.call("GET", shop.path("/operations"));
+    const dryRun = await server.call("POST", shop.path("/versions/2/dry-runs"));
+    const id = dryRun.request.dry_run;
+    const pages = [
+        {
+            name: "home",
+            url: server.url,
+            ready: (page) => page.locator("[data-environment=live]").waitFor(),
+        },
+        { name: "overview", url: shop.page(), ready: seen("Needs attention") },
+        {
+            name: "resources",
+            url: shop.page("/resources"),
+            ready: (page) => page.locator("[data-id]").first().waitFor(),
+        },
+        {
+            name: "resources-filtered",
+            url: shop.page(
+                `/resources?status=failed,skipped&sel=${encodeURIComponent(shop.ids.last)}`,
+            ),
+            ready: seen("Root cause"),
+        },
+        { name: "resource-why", url: shop.resource(shop.ids.last), ready: seen("Root cause") },
+        {
+            name: "resource-diff",
+            url: shop.resource(shop.ids.config),
+            ready: seen("option_7 = seven"),
+        },
+        {
+            name: "resource-log",
+            url: `${shop.resource(shop.ids.failing)}?tab=log`,
+            ready: (page) => page.getByRole("log").waitFor(),
+        },
+        {
+            name: "resource-runs",
+            url: `${shop.resource(shop.ids.config)}?tab=runs`,
+            ready: seen("Deployed"),
+        },
+        {
+            name: "versions",
+            url: shop.page("/versions"),
+            ready: (page) => page.locator("[data-version='2']").waitFor(),
+        },
+        { name: "compare", url: shop.page("/versions/1...2"), ready: seen("option_7 = seven") },
+        {
+            name: "dry-run",
+            url: shop.page(`/versions/2/dry-runs/${id}`),
+            ready: (page) => page.locator("[data-group=unchanged]").waitFor(),
+        },
+        { name: "operations", url: shop.page("/operations"), ready: heading("Operations") },
+        { name: "compiles", url: shop.page("/compiles"), ready: heading("No compile yet") },
+        {
+            name: "agents",
+            url: shop.page("/agents"),
+            ready: (page) => page.locator("[data-agent=web1]").waitFor(),
+        },
+        { name: "parameters", url: shop.page("/data/parameters"), ready: seen("Parameters") },
+        { name: "facts", url: shop.page("/data/facts"), ready: seen("No fact yet") },
+        { name: "secrets", url: shop.page("/data/secrets"), ready: seen("Secrets") },
+        {
+            name: "notifications",
+            url: shop.page("/notifications"),
+            ready: heading("Notifications"),
+        },
+        {
+            name: "settings",
+            url: shop.page("/settings"),
+            ready: (page) => page.locator("[data-setting]").first().waitFor(),
+        },
+        { name: "tokens", url: `${server.url}/admin/tokens`, ready: heading("Token") },
+        { name: "users", url: `${server.url}/admin/users`, ready: seen("admin") },
+        { name: "audit", url: `${server.url}/admin/audit`, ready: seen("Verify the chain") },
+        { name: "server", url: `${server.url}/admin/server`, ready: seen("This server") },
+        { name: "gallery", url: `${server.url}/gallery`, ready: heading("Gallery") },
+    ];
+    const operation = operations.items[0];
+    if (operation) {
+        pages.push({
+            name: "operation",
+            url: shop.page(`/operations/${operation.id}`),
+            ready: seen("requested"),
+        });
+    }
+    return pages;
+}

@@ -1,0 +1,66 @@
+// Pages by path.
+import type { Route } from "./lib/router.svelte";
+
+export const ROUTES: Route[] = [
+    { pattern: "/", name: "Home", load: () => import("./pages/Home.svelte") },
+    { pattern: "/gallery", name: "Gallery", load: () => import("./pages/Gallery.svelte") },
+    { pattern: "/e/:env", name: "Overview", load: () => import("./pages/Overview.svelte") },
+    {
+        pattern: "/e/:env/resources",
+        name: "Resources",
+        load: () => import("./pages/Resources.svelte"),
+    },
+    {
+        pattern: "/e/:env/resources/:id",
+        name: "Resource",
+        load: () => import("./pages/Resource.svelte"),
+    },
+    {
+        pattern: "/e/:env/versions",
+        name: "Versions",
+        load: () => import("./pages/Versions.svelte"),
+    },
+    {
+        pattern: "/e/:env/versions/:version",
+        name: "Version",
+        load: () => import("./pages/Version.svelte"),
+    },
+    {
+        pattern: "/e/:env/versions/:version/dry-runs/:id",
+        name: "Dry run",
+        load: () => import("./pages/DryRun.svelte"),
+    },
+    { pattern: "/e/:env/agents", name: "Agents", load: () => import("./pages/Agents.svelte") },
+    {
+        pattern: "/e/:env/operations",
+        name: "Operations",
+        load: () => import("./pages/Operations.svelte"),
+    },
+    {
+        pattern: "/e/:env/operations/:id",
+        name: "Operation",
+        load: () => import("./pages/Operation.svelte"),
+    },
+    {
+        pattern: "/e/:env/compiles",
+        name: "Compiles",
+        load: () => import("./pages/Compiles.svelte"),
+    },
+    {
+        pattern: "/e/:env/compiles/:id",
+        name: "Compile",
+        load: () => import("./pages/Compile.svelte"),
+    },
+    {
+        pattern: "/e/:env/notifications",
+        name: "Notifications",
+        load: () => import("./pages/Notifications.svelte"),
+    },
+    {
+        pattern: "/e/:env/settings",
+        name: "Settings",
+        load: () => import("./pages/Settings.svelte"),
+    },
+    { pattern: "/e/:env/data/:kind", name: "Data", load: () => import("./pages/Data.svelte") },
+    { pattern: "/admin/:kind", name: "Administration", load: () => import("./pages/Admin.svelte") },
+];

@@ -1,0 +1,7 @@
+// Options of the Svelte compiler.
+import { vitePreprocess } from "@sveltejs/vite-plugin-svelte";
+
+export default {
+    preprocess: vitePreprocess(),
+    compilerOptions: { runes: true },
+};
