@@ -18,7 +18,7 @@ class FakeBrowser {
         },
     } as unknown as LockManager;
 
-    async #next() {
+    async #next(): Promise<void> {
         if (this.#isHeld) return;
         const next = this.#queue.shift();
         if (!next) return;

@@ -34,6 +34,11 @@ export function words(text: string): string {
     return spaced.charAt(0).toUpperCase() + spaced.slice(1);
 }
 
+/** A sentence with its first letter in upper case, unless it begins with an id. */
+export function sentence(text: string): string {
+    return /^[a-z]+[\s,]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
+}
+
 const OUTCOME: Record<Schemas["OutcomeStatus"], Tone> = {
     deployed: "ok",
     failed: "fail",
