@@ -31,7 +31,7 @@ export class Browser {
             colorScheme: theme,
             reducedMotion: "reduce",
         });
-        browser.context.setDefaultTimeout(30_000);
+        browser.context.setDefaultTimeout(20_000);
         await browser.context.addInitScript(() => {
             document.addEventListener("securitypolicyviolation", (event) =>
                 console.error(`policy violation: ${event.violatedDirective} ${event.blockedURI}`),
