@@ -96,6 +96,8 @@ console-tests:
 	npm --prefix console run --silent check
 	npm --prefix console run --silent test
 	npm --prefix console run --silent build
+	cargo build -p orrery --quiet
+	ORRERY=$(abspath $(TARGET_DIR)/debug/orrery) npm --prefix console run --silent journeys
 
 # Compiles and deploys models that use published modules.
 probe-tests:

@@ -117,8 +117,7 @@ test("pages do not shift while they load", { timeout: 120_000 }, async () => {
         console.log(
             `# layout shift: ${shifts.map(([name, shift]) => `${name} ${shift.toFixed(3)}`).join(", ")}`,
         );
-        // The skeletons of whole pages have fewer rows than the data.
-        for (const [name, shift] of shifts) assert.ok(shift < 0.1, `${name}: ${shift}`);
+        for (const [name, shift] of shifts) assert.ok(shift < 0.02, `${name}: ${shift}`);
     } finally {
         await browser.stop();
     }

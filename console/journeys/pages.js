@@ -75,7 +75,11 @@ export async function PAGES(server, shop) {
             ready: (page) => page.locator("[data-setting]").first().waitFor(),
         },
         { name: "tokens", url: `${server.url}/admin/tokens`, ready: heading("Token") },
-        { name: "users", url: `${server.url}/admin/users`, ready: seen("admin") },
+        {
+            name: "users",
+            url: `${server.url}/admin/users`,
+            ready: (page) => page.locator("main td b").first().waitFor(),
+        },
         { name: "audit", url: `${server.url}/admin/audit`, ready: seen("Verify the chain") },
         { name: "server", url: `${server.url}/admin/server`, ready: seen("This server") },
         { name: "gallery", url: `${server.url}/gallery`, ready: heading("Gallery") },

@@ -58,11 +58,6 @@ test("a segment of a ring opens a table with the same count", async () => {
 
 test("a waiting resource shows its cause and source line without scrolling", async () => {
     await page.goto(`${shop.page()}/resources?status=skipped`);
-    await page
-        .getByRole("link", { name: shop.ids.last, exact: false })
-        .first()
-        .waitFor()
-        .catch(() => undefined);
     await page.locator(`[data-id="${shop.ids.last}"] a`).click();
     const cause = page.locator(".cause");
     await cause.waitFor();
@@ -231,10 +226,10 @@ test("rows that leave the filter stay in place until the change is applied", asy
     const before = await order();
     await page.locator("[data-id]").nth(3).hover();
     await shop.push(shop.resources(CONTENT, 38));
-    await page.locator(".gone").first().waitFor();
+    await page.getByRole("button", { name: /changes?, apply/ }).waitFor();
     assert.deepEqual(await order(), before);
     await page.keyboard.press("r");
-    await page.locator(".gone").first().waitFor({ state: "detached" });
+    await page.getByRole("button", { name: /changes?, apply/ }).waitFor({ state: "detached" });
     await shop.settled();
 });
 

@@ -3025,6 +3025,19 @@ export interface components {
          * @enum {string}
          */
         ObjectKind: "environment" | "setting" | "version" | "resources" | "request" | "dry_run" | "agent" | "remote_agent" | "invitation" | "compile" | "parameter" | "secret" | "notification" | "discovered" | "project" | "user" | "token" | "cluster_document";
+        /** @description A resource type that a remote agent offers by itself. */
+        OfferedResourceType: {
+            /** @description Full name of the entity, such as `notes::Note`. */
+            entity: string;
+            /** @description Path from an instance to the name of its agent. */
+            agent: string;
+            /** @description Attribute that identifies a resource on its agent. */
+            id_attribute: string;
+            /** @description Types of the attributes, by name. */
+            attributes: {
+                [key: string]: string;
+            };
+        };
         /** @description A request to the engine that runs in the background. */
         Operation: {
             /** Format: uuid */
@@ -3579,6 +3592,8 @@ export interface components {
                 machine: Record<string, never>;
                 /** @description Version of its program; empty before its first session. */
                 program_version: string;
+                /** @description Resource types of its own that it offers. */
+                types?: components["schemas"]["OfferedResourceType"][];
                 /** Format: date-time */
                 joined: string;
                 /** Format: date-time */
@@ -4125,6 +4140,8 @@ export interface components {
             machine: Record<string, never>;
             /** @description Version of its program; empty before its first session. */
             program_version: string;
+            /** @description Resource types of its own that it offers. */
+            types?: components["schemas"]["OfferedResourceType"][];
             /** Format: date-time */
             joined: string;
             /** Format: date-time */
