@@ -8,6 +8,8 @@ import { PAGES } from "./pages.js";
 import { CONTENT, Shop } from "./seed.js";
 import { Server } from "./server.js";
 
+/** Heights of the images in the README. */
+const README = { overview: 700, "resource-why": 420 };
 const isReadme = process.argv.includes("--readme");
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const target = isReadme ? join(root, "docs/images") : (process.argv[2] ?? "images");
@@ -52,6 +54,10 @@ for (const theme of ["light", "dark"]) {
             await page.goto(one.url);
             await one.ready(page);
             await page.screenshot({
+                // The README needs no empty space.
+                ...(isReadme
+                    ? { clip: { x: 0, y: 0, width: 1440, height: README[one.name] } }
+                    : {}),
                 path: join(
                     target,
                     isReadme ? `${one.name}.png` : `${theme}-${size}-${one.name}.png`,

@@ -69,7 +69,8 @@ const SKIPPED_NAMES: [&str; 5] = [".git", "node_modules", ".venv", "__pycache__"
 const SKIPPED_PATHS: [&str; 5] =
     ["target", "console/dist", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
 
-/// Every UTF-8 file below `root`, sorted by path. Files that are not text are left out.
+/// Every UTF-8 file below `root`, sorted by path. Of files that are not text, only images are
+/// listed, without content: documents link to them.
 ///
 /// # Errors
 /// If a directory or file cannot be read.
@@ -88,10 +89,14 @@ pub fn read_repository(root: &Path) -> std::io::Result<Vec<TextFile>> {
             }
             if kind.is_dir() {
                 pending.push(entry.path());
-            } else if kind.is_file()
-                && let Ok(text) = String::from_utf8(std::fs::read(entry.path())?)
-            {
+            } else if kind.is_file() {
                 let path = entry.path();
+                let is_image = path.extension().is_some_and(|extension| extension == "png");
+                let text = match String::from_utf8(std::fs::read(&path)?) {
+                    Ok(text) => text,
+                    Err(_) if is_image => String::new(),
+                    Err(_) => continue,
+                };
                 let relative = path.strip_prefix(root).unwrap_or(&path);
                 files.push(TextFile::new(relative.to_string_lossy().replace('\\', "/"), text));
             }

@@ -4096,18 +4096,6 @@ export interface components {
             /** @description Source of the protection, for display: `project.yml`. */
             protected_by: string;
         };
-        /** @description A reason or a next step. */
-        Reason: {
-            kind: components["schemas"]["ReasonKind"];
-            /** @description Sentence. */
-            text: string;
-            /** @description Agent that the reason is about. */
-            agent?: string | null;
-            /** Format: date-time */
-            at?: string | null;
-            /** @description Actions that end it, which the caller may take. */
-            actions: components["schemas"]["BTreeMap"];
-        };
         /**
          * @description Kind of a reason.
          * @enum {string}
@@ -4431,7 +4419,7 @@ export interface components {
             /** @description True if the chain is longer than listed. */
             further: boolean;
             /** @description Reasons and next steps, strongest first. */
-            reasons: components["schemas"]["Reason"][];
+            reasons: components["schemas"]["StatusReason"][];
         };
         /**
          * @description Name of a right, from the weakest to the strongest.
@@ -4623,6 +4611,18 @@ export interface components {
          * @enum {string}
          */
         StatusCondition: "deployed" | "available" | "deploying" | "skipped" | "failed" | "unavailable" | "non_compliant" | "undefined" | "skipped_for_undefined" | "orphaned" | "!deployed" | "!available" | "!deploying" | "!skipped" | "!failed" | "!unavailable" | "!non_compliant" | "!undefined" | "!skipped_for_undefined" | "!orphaned";
+        /** @description A reason or a next step. */
+        StatusReason: {
+            kind: components["schemas"]["ReasonKind"];
+            /** @description Sentence. */
+            text: string;
+            /** @description Agent that the reason is about. */
+            agent?: string | null;
+            /** Format: date-time */
+            at?: string | null;
+            /** @description Actions that end it, which the caller may take. */
+            actions: components["schemas"]["BTreeMap"];
+        };
         /** @description An API token. Its rights never exceed those of its owner. */
         Token: {
             /** Format: uuid */

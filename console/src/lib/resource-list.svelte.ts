@@ -28,6 +28,7 @@ export class ResourceList {
     #timer: ReturnType<typeof setTimeout> | undefined;
     #isReloading = false;
     #isDirty = false;
+    #abort = new AbortController();
     #unlisten: () => void;
 
     constructor(
@@ -43,6 +44,7 @@ export class ResourceList {
 
     destroy() {
         this.#unlisten();
+        this.#abort.abort();
         this.#generation += 1;
         clearTimeout(this.#timer);
     }
@@ -72,7 +74,7 @@ export class ResourceList {
         try {
             for (let tries = 0; tries < EMPTY_MAX; tries += 1) {
                 const after = this.#next;
-                const page = await read(this.#url(after));
+                const page = await read(this.#url(after), this.#abort.signal);
                 if (generation !== this.#generation) return;
                 this.#parts.push({ after, ids: page.items.map((item) => item.id) });
                 this.rows = [...this.rows, ...page.items];
@@ -139,7 +141,7 @@ export class ResourceList {
             const expected = new Set<string>();
             let fresh = 0;
             for (const part of shown) {
-                const page = await read(this.#url(part.after));
+                const page = await read(this.#url(part.after), this.#abort.signal);
                 if (generation !== this.#generation) return;
                 const known = new Set(part.ids);
                 for (const id of part.ids) expected.add(id);

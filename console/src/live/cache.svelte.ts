@@ -22,6 +22,7 @@ export class Entry<T> {
     lastUsed = 0;
     lastLoad = 0;
     timer: ReturnType<typeof setTimeout> | undefined;
+    abort: AbortController | undefined;
     constructor(readonly url: Url<T>) {}
 }
 
@@ -63,13 +64,21 @@ async function load(entry: Entry<unknown>) {
     entry.isLoading = true;
     entry.dirty = false;
     entry.lastLoad = Date.now();
+    const abort = new AbortController();
+    entry.abort = abort;
     try {
-        const data = await read(entry.url);
+        const data = await read(entry.url, abort.signal);
         entry.data = data;
         entry.error = undefined;
         entry.at = Date.now();
         entry.size = JSON.stringify(data)?.length ?? 0;
     } catch (error) {
+        if (abort.signal.aborted) {
+            entry.isLoading = false;
+            entry.dirty = true;
+            schedule(entry);
+            return;
+        }
         entry.error =
             error instanceof Problem
                 ? error
@@ -152,6 +161,8 @@ export function query<T>(url: () => Url<T> | undefined): Query<T> {
         });
         return () => {
             found.users -= 1;
+            // No page waits for it any more: an expensive read ends with its page.
+            if (found.users === 0) found.abort?.abort();
         };
     });
     return {

@@ -69,7 +69,7 @@ pub struct ResourceWhy {
     /// True if the chain is longer than listed.
     pub further: bool,
     /// Reasons and next steps, strongest first.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<StatusReason>,
 }
 
 /// A requirement that is not deployed, of the resource or of the previous step.
@@ -97,7 +97,7 @@ pub struct BlockingStep {
 
 /// A reason or a next step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Reason {
+pub struct StatusReason {
     pub kind: ReasonKind,
     /// Sentence.
     pub text: String,

@@ -3,7 +3,9 @@
 //! Derived from the store, so every process of the api role can answer. Costs one lookup per step of
 //! the chain, whatever the size of the environment.
 
-use orrery_api::{Actions, BlockingStep, Reason, ReasonKind, ResourceWhy, SourceLocation, Time};
+use orrery_api::{
+    Actions, BlockingStep, ReasonKind, ResourceWhy, SourceLocation, StatusReason, Time,
+};
 use orrery_model::{Source, Status, Timestamp};
 use orrery_scheduler::Settings;
 use orrery_store::{
@@ -170,11 +172,11 @@ impl Inquiry<'_> {
         Ok((steps, root, false))
     }
 
-    fn reason(kind: ReasonKind, text: impl Into<String>) -> Reason {
-        Reason { kind, text: text.into(), agent: None, at: None, actions: Actions::new() }
+    fn reason(kind: ReasonKind, text: impl Into<String>) -> StatusReason {
+        StatusReason { kind, text: text.into(), agent: None, at: None, actions: Actions::new() }
     }
 
-    fn with_action(mut reason: Reason, name: &str) -> Reason {
+    fn with_action(mut reason: StatusReason, name: &str) -> StatusReason {
         reason.actions.insert(name.to_owned(), String::new());
         reason
     }
@@ -184,7 +186,7 @@ impl Inquiry<'_> {
         &self,
         line: &ResourceLine,
         root: &ResourceLine,
-    ) -> Result<Vec<Reason>, StoreError> {
+    ) -> Result<Vec<StatusReason>, StoreError> {
         let mut reasons = Vec::new();
         if self.environment.halted {
             let text = "the environment is halted: nothing is deployed";
@@ -219,7 +221,7 @@ impl Inquiry<'_> {
     }
 
     /// Next step of a resource, or of the root cause that it waits for.
-    fn next_step(&self, root: &ResourceLine, is_own: bool) -> Result<Reason, StoreError> {
+    fn next_step(&self, root: &ResourceLine, is_own: bool) -> Result<StatusReason, StoreError> {
         let cause = &root.summary;
         Ok(match cause.status {
             Status::Orphaned => {
@@ -258,7 +260,7 @@ impl Inquiry<'_> {
         })
     }
 
-    fn parked(&self, line: &ResourceLine) -> Result<Reason, StoreError> {
+    fn parked(&self, line: &ResourceLine) -> Result<StatusReason, StoreError> {
         let summary = &line.summary;
         if self.store.effects().of_resource(summary.key)?.is_some() {
             let text = format!(
@@ -274,7 +276,7 @@ impl Inquiry<'_> {
         Ok(Self::with_action(Self::reason(ReasonKind::Parked, text), "deploy"))
     }
 
-    fn undefined(&self, line: &ResourceLine) -> Result<Reason, StoreError> {
+    fn undefined(&self, line: &ResourceLine) -> Result<StatusReason, StoreError> {
         let key = self.environment.key;
         let mut names = Vec::new();
         if let Some(newest) = self.store.versions().newest(key)? {
