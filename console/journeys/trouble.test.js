@@ -116,9 +116,10 @@ test("a page recovers by itself from a crash of the server", async () => {
     await page.getByText("The connection to the server is broken", { exact: false }).waitFor();
     await server.run();
     const begun = Date.now();
+    // After a long start of the server, the next attempt is up to 30 s away.
     await page
         .getByText("The connection to the server is broken", { exact: false })
-        .waitFor({ state: "detached" });
+        .waitFor({ state: "detached", timeout: 45_000 });
     console.log(`# recovered ${Date.now() - begun} ms after the server was back`);
     await until("the API works", () =>
         server.call("POST", shop.path("/agents/localhost/pause")).then(
