@@ -101,7 +101,7 @@ export class Server {
                 ...(body === undefined ? {} : { "content-type": "application/json" }),
                 ...(token ? { authorization: `Bearer ${token}` } : {}),
             },
-            body: body === undefined ? undefined : JSON.stringify(body),
+            ...(body === undefined ? {} : { body: JSON.stringify(body) }),
         });
         const text = await response.text();
         if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
