@@ -78,7 +78,8 @@ fn remedies_fit_the_program_that_deploys() {
     assert!(help(Deployer::Server).contains("`orrery agent invite wbe1`"));
     assert!(help(Deployer::Server).contains("setting local_agents"));
     let ssh = inventory().placement_of("by-ssh");
-    assert!(ssh.reason("a").contains("ssh://root@192.0.2.1:22, and"), "{}", ssh.reason("a"));
+    assert!(ssh.reason("a").ends_with("ssh://root@192.0.2.1:22"), "{}", ssh.reason("a"));
+    assert_eq!(ssh.help("a", Deployer::Command), None);
     assert_eq!(Placement::Remote.help("a", Deployer::Server), None);
 }
 
