@@ -10,7 +10,6 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::header;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
-use orrery_store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -198,9 +197,6 @@ impl Server {
             ended.cancelled().await;
             stopping.cancel();
         });
-        if self.api {
-            warm_up(self.state.store().clone());
-        }
         let encryption = self.tls.map_or(Encryption::Absent, Encryption::Present);
         let router = match self.api {
             true => router(&self.state, &self.further, &self.console),
@@ -212,15 +208,6 @@ impl Server {
         self.state.close().await;
         Ok(())
     }
-}
-
-/// Prepares the store for the first version, in the background.
-fn warm_up(store: Store) {
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = store.warm_up() {
-            tracing::debug!(%error, "cannot prepare the store for the first version");
-        }
-    });
 }
 
 #[cfg(test)]

@@ -46,11 +46,6 @@ pub(crate) trait Backend: Database + Send + Sync {
         version: &NewVersion<'_>,
     ) -> Result<PutOutcome>;
 
-    /// Makes the first put as fast as later ones, as far as that takes no waiting.
-    fn warm_up(&self) -> Result<()> {
-        Ok(())
-    }
-
     /// Checks the consistency of everything stored. Returns the problems found. Slow.
     fn check(&self) -> Result<Vec<String>>;
 }

@@ -108,15 +108,6 @@ impl Store {
         self.backend.database_name()
     }
 
-    /// Makes the first put as fast as later ones: opens connections to a database server, and
-    /// rehearses a put on them. Not needed for correctness.
-    ///
-    /// # Errors
-    /// Database errors.
-    pub fn warm_up(&self) -> Result<()> {
-        self.backend.warm_up()
-    }
-
     /// Checks the consistency of everything stored. Returns the problems found. Slow.
     ///
     /// # Errors

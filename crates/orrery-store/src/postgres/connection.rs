@@ -44,12 +44,6 @@ impl Connection {
         }
     }
 
-    /// Number of prepared statements.
-    #[cfg(test)]
-    pub(super) fn prepared_count(&self) -> usize {
-        self.statements.len()
-    }
-
     pub(super) fn database(&self) -> &str {
         &self.database
     }

@@ -11,7 +11,7 @@
 //! | `transaction` | transactions with retries; entries of the change feed |
 //! | `migrate` | the schema |
 //! | `sql` | the shared dialect: statements of `crate::records` |
-//! | `compare`, `copy`, `put`, `revisions`, `rehearsal` | storing a version |
+//! | `compare`, `copy`, `put`, `revisions` | storing a version |
 //! | `leases` | leases of environments |
 //! | `check` | consistency check |
 //!
@@ -28,7 +28,6 @@ mod leases;
 mod migrate;
 mod pool;
 mod put;
-mod rehearsal;
 mod revisions;
 mod sql;
 #[cfg(test)]
@@ -208,10 +207,6 @@ impl Backend for PostgresStore {
             self.transact(|tx| put::put_version(tx, pool, environment, version, &given, &files))?;
         self.analyze_if_grown(stored.added + stored.changed);
         Ok(stored)
-    }
-
-    fn warm_up(&self) -> Result<()> {
-        self.rehearse_put()
     }
 
     fn check(&self) -> Result<Vec<String>> {

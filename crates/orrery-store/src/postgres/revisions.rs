@@ -12,7 +12,7 @@ use orrery_model::Resource;
 use postgres::types::Type;
 use rustc_hash::FxHashMap;
 
-use super::connection::{Connection, Parameter};
+use super::connection::Connection;
 use super::copy::{CopyError, CopyRows};
 use super::pool::{Pool, PooledConnection};
 use super::transaction::Tx;
@@ -25,10 +25,6 @@ use crate::{EnvironmentKey, Result};
 const PARALLEL: std::ops::Range<usize> = if cfg!(debug_assertions) { 3 } else { 1_000 }..200_000;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off";
-
-const INSERT_UNCLAIMED: &str = "INSERT INTO unclaimed (environment, step, first_revision, \
-     end_revision) VALUES ($1, $2, $3, $4)";
-const DELETE_CLAIMED: &str = "DELETE FROM unclaimed WHERE environment = $1 AND step = $2";
 
 const ENDED_COLUMNS: &str = "ended (environment, until, revision, resource)";
 const ENDED_TYPES: [Type; 4] = [Type::INT8, Type::INT8, Type::INT8, Type::INT8];
@@ -147,21 +143,17 @@ impl NewRevisions<'_> {
     }
 
     fn copy_unclaimed(&self, connection: &mut Connection) -> Result<()> {
-        let entry: [Parameter<'_>; 4] = [&self.environment.0, &self.step, &self.first, &self.end()];
-        connection.execute(INSERT_UNCLAIMED, &entry)?;
+        connection.execute(
+            "INSERT INTO unclaimed (environment, step, first_revision, end_revision) \
+             VALUES ($1, $2, $3, $4)",
+            &[&self.environment.0, &self.step, &self.first, &self.end()],
+        )?;
         connection.copy(COLUMNS, &TYPES, |rows| self.write_rows(rows))?;
         if self.ended.is_empty() {
             return Ok(());
         }
         connection.copy(ENDED_COLUMNS, &ENDED_TYPES, |rows| self.write_ended(rows))
     }
-}
-
-/// Runs the statements that only a put on two connections has, for a rehearsal.
-pub(super) fn rehearse_claim(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<()> {
-    tx.execute(INSERT_UNCLAIMED, &[&environment.0, &0_i64, &0_i64, &0_i64])?;
-    tx.execute(DELETE_CLAIMED, &[&environment.0, &0_i64])?;
-    Ok(())
 }
 
 /// Revisions in the open transaction of a second connection. Dropping it ends that connection.
@@ -177,7 +169,8 @@ impl UnclaimedRevisions<'_> {
         // Not synced: the commit of the version is, and the database writes both to one log.
         self.connection.batch("COMMIT")?;
         self.connection.in_transaction = false;
-        tx.execute(DELETE_CLAIMED, &[&self.environment.0, &self.step])?;
+        let sql = "DELETE FROM unclaimed WHERE environment = $1 AND step = $2";
+        tx.execute(sql, &[&self.environment.0, &self.step])?;
         Ok(())
     }
 

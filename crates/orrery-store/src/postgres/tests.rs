@@ -273,35 +273,3 @@ fn a_put_needs_no_second_connection() {
     assert_eq!(put(&store, environment, 2).changed, 10);
     assert_eq!(store.check().unwrap(), Vec::<String>::new());
 }
-
-#[test]
-fn a_rehearsal_prepares_a_put_and_leaves_nothing() {
-    let database = Postgres::shared().database();
-    let store = open(&database);
-    let environment = default_environment(&database);
-    store.warm_up().unwrap();
-    let mut other = database.connect();
-    for table in ["resource", "revision", "ended", "version", "step", "unclaimed", "change"] {
-        let rows: i64 =
-            other.query_one(&format!("SELECT count(*) FROM {table}"), &[]).unwrap().get(0);
-        assert_eq!(rows, 0, "{table}");
-    }
-    let environments: i64 =
-        other.query_one("SELECT count(*) FROM environment", &[]).unwrap().get(0);
-    assert_eq!(environments, 1);
-    let prepared = |store: &PostgresStore| -> Vec<usize> {
-        let idle: Vec<_> = std::iter::from_fn(|| {
-            (store.pool().status().idle > 0).then(|| store.pool().try_acquire()).flatten()
-        })
-        .collect();
-        let mut counts: Vec<usize> = idle.iter().map(|one| one.prepared_count()).collect();
-        counts.sort_unstable();
-        counts
-    };
-    let before = prepared(&store);
-    assert_eq!(before.len(), 2, "a large put uses two connections");
-    assert_eq!(put(&store, environment, 1).added, 10);
-    assert_eq!(put(&store, environment, 2).changed, 10);
-    assert_eq!(prepared(&store), before, "a put prepares no statement after a rehearsal");
-    assert_eq!(store.check().unwrap(), Vec::<String>::new());
-}

@@ -64,13 +64,6 @@ struct PendingChange {
     at: Option<i64>,
 }
 
-impl<'a> Tx<'a> {
-    /// The transaction that is open on a connection.
-    pub(super) fn new(connection: &'a mut Connection, locks: &'a BTreeSet<String>) -> Self {
-        Tx { connection, changes: Vec::new(), locks, lock_request: None, optimistic: None }
-    }
-}
-
 impl Tx<'_> {
     /// Begins the transaction of an optimistic read, if it needs one.
     fn ensure_begun(&mut self, sql: &str) -> Result<()> {
@@ -168,7 +161,7 @@ impl Tx<'_> {
         Ok(self.query_one(sql, &[&counter, &count])?.get(0))
     }
 
-    pub(super) fn write_changes(&mut self) -> Result<()> {
+    fn write_changes(&mut self) -> Result<()> {
         if self.changes.is_empty() {
             return Ok(());
         }
@@ -261,7 +254,13 @@ impl PostgresStore {
                 multi_statement_reads: self.multi_statement_reads(),
                 needs_transaction: false,
             });
-            let mut tx = Tx { optimistic, ..Tx::new(connection, &locks) };
+            let mut tx = Tx {
+                connection,
+                changes: Vec::new(),
+                locks: &locks,
+                lock_request: None,
+                optimistic,
+            };
             let outcome = work(&mut tx);
             needs_transaction =
                 tx.optimistic.is_some_and(|optimistic| optimistic.needs_transaction);
@@ -293,7 +292,13 @@ impl PostgresStore {
         let locks = BTreeSet::new();
         pool.acquire(&mut |connection| {
             connection.has_failed = false;
-            let mut tx = Tx::new(connection, &locks);
+            let mut tx = Tx {
+                connection,
+                changes: Vec::new(),
+                locks: &locks,
+                lock_request: None,
+                optimistic: None,
+            };
             answer = Some(work(&mut tx)?);
             Ok(())
         })?;
@@ -358,7 +363,13 @@ impl PostgresStore {
         };
         connection.in_transaction = true;
         connection.has_failed = false;
-        let mut tx = Tx::new(&mut connection, locks);
+        let mut tx = Tx {
+            connection: &mut connection,
+            changes: Vec::new(),
+            locks,
+            lock_request: None,
+            optimistic: None,
+        };
         let outcome = work(&mut tx).and_then(|answer| tx.commit().map(|()| answer));
         let lock_request = tx.lock_request.take();
         if outcome.is_ok() || connection.batch("ROLLBACK").is_ok() {

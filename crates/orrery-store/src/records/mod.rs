@@ -84,8 +84,10 @@ pub use contents::{
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use effects::{BegunEffect, EffectResolution, EffectVerdict};
+#[cfg(any(test, feature = "test-support"))]
+pub(crate) use environments::create_environment;
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironmentRecord};
-pub(crate) use environments::{bind_project, create_environment, lock_environment};
+pub(crate) use environments::{bind_project, lock_environment};
 pub use followed_branches::{BranchFailure, BranchState, NewFollowedBranch};
 pub use gateways::{GatewayHeartbeat, GatewayRecord};
 pub(crate) use idempotency::INTERRUPT_ALL_SQL;
