@@ -113,6 +113,9 @@ pub(crate) trait Sql {
     fn position_function(&self) -> &'static str;
     /// SQL expression for the current time, by a clock that all users of the database share.
     fn now_expression(&self) -> &'static str;
+    /// SQL expression, in a query of aggregates on the table `change`, for the newest number of a
+    /// change, including uncommitted ones.
+    fn newest_change(&self) -> &'static str;
     /// Takes an exclusive lock on a name until the transaction ends. No-op on a database with a
     /// single writer.
     fn lock_name(&mut self, name: &str) -> Result<()>;

@@ -44,9 +44,15 @@ impl World {
     }
 
     pub(crate) fn postgres() -> Self {
+        Self::postgres_after(|_| {})
+    }
+
+    /// As `postgres`, with a change of the database before the server starts.
+    pub(crate) fn postgres_after(prepare: impl FnOnce(&TestDatabase)) -> Self {
         let database = Postgres::shared().database();
         let holder = Holder::this_process("test", Timestamp(1));
         let store = Store::connect(&database.url(), &holder).unwrap();
+        prepare(&database);
         Self::on(store, Some(database))
     }
 

@@ -231,6 +231,10 @@ impl Sql for Tx<'_> {
         "clock()"
     }
 
+    fn newest_change(&self) -> &'static str {
+        "last_change()"
+    }
+
     fn lock_name(&mut self, name: &str) -> Result<()> {
         Tx::lock_name(self, name)
     }

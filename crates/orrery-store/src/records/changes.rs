@@ -66,14 +66,24 @@ impl Changes<'_> {
         self.backend().settled_change().map(ChangeSeq)
     }
 
-    /// Oldest sequence number in the feed: a receiver that stopped before it has missed changes.
+    /// Sequence number from which on the feed is complete: a receiver that stopped before it may
+    /// have missed changes.
+    ///
+    /// A rolled-back transaction and a crash of the database leave gaps, so the first stored change
+    /// may have a greater number. Trimming deletes nothing among the newest [`CHANGES_MAX`] numbers,
+    /// so a number that is missing there never belonged to a change. Both values come from one
+    /// statement: the newest number is not older than the snapshot, so it covers every deletion
+    /// that the snapshot shows.
     ///
     /// # Errors
     /// Database errors.
     pub fn oldest(&self) -> Result<ChangeSeq> {
-        let select = "SELECT min(id) FROM change";
-        let found = self.query(|sql| sql.first(select, &[], |row| row.integer(0)))?;
-        Ok(ChangeSeq(found.flatten().unwrap_or(0)))
+        let found = self.query(|sql| {
+            let select = format!("SELECT min(id), {} FROM change", sql.newest_change());
+            sql.first(&select, &[], |row| Ok((row.integer(0)?, row.int(1)?)))
+        })?;
+        let Some((Some(first), newest)) = found else { return Ok(ChangeSeq(0)) };
+        Ok(ChangeSeq(first.min((newest - CHANGES_MAX).max(0))))
     }
 
     /// Environments with changes after a sequence number.

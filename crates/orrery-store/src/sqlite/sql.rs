@@ -175,6 +175,10 @@ impl Sql for SqliteTransaction<'_> {
         "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
     }
 
+    fn newest_change(&self) -> &'static str {
+        "coalesce(max(id), 0)"
+    }
+
     fn lock_name(&mut self, _: &str) -> Result<()> {
         Ok(())
     }

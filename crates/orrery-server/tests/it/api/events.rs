@@ -115,6 +115,39 @@ fn a_reconnecting_client_gets_missed_events(world: World) {
     assert_eq!(settings, 698);
 }
 
+/// Numbers that rolled-back transactions took are missing from the feed, and nothing else is.
+#[test]
+fn rolled_back_changes_do_not_reset_a_client() {
+    let world = World::postgres_after(|database| {
+        let note = "BEGIN; SELECT note_changes('{0,0,0}', '{user,user,user}', '{a,b,c}', \
+             '{1,1,1}'); ROLLBACK";
+        database.connect().batch_execute(note).unwrap();
+    });
+    world.upload(&[("a", 1)]);
+    let mut first = EventClient::to(world.admin(), &world.at("/events"), Some(0));
+    let mut heard = first.next().unwrap();
+    assert!(heard.id > 3, "{heard:?}");
+    while heard.kind != "version" {
+        assert_ne!(heard.kind, "reset");
+        heard = first.next().unwrap();
+    }
+}
+
+/// Changes that were deleted from the feed are reported, even if they are followed by a gap.
+#[test]
+fn trimmed_changes_reset_a_client() {
+    let world = World::postgres();
+    world.upload(&[("a", 1)]);
+    let mut database = world.database.as_ref().unwrap().connect();
+    database.batch_execute("SELECT setval('change_id_seq', 30000)").unwrap();
+    database.batch_execute("DELETE FROM change WHERE id < 10000").unwrap();
+    world.upload(&[("a", 2)]);
+    let mut late = EventClient::to(world.admin(), &world.at("/events"), Some(2));
+    assert_eq!(late.next().unwrap().kind, "reset");
+    let mut recent = EventClient::to(world.admin(), &world.at("/events"), Some(20_000));
+    assert_eq!(recent.next().unwrap().kind, "version");
+}
+
 fn a_client_that_missed_too_much_gets_a_reset(world: World) {
     let mut odd = EventClient::to(world.admin(), &world.at("/events"), Some(1_000_000_000));
     let heard = odd.next().unwrap();
