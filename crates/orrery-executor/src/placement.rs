@@ -72,6 +72,12 @@ pub(crate) struct AgentContext {
     pub(crate) cache: TargetCache,
 }
 
+impl AgentContext {
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.site, Ok(ExecutionSite::Local(_)))
+    }
+}
+
 /// Resolves the execution site of an agent.
 pub trait TargetResolver: Send + Sync {
     /// Called once per agent and engine, and again after

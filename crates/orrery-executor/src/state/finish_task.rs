@@ -24,6 +24,7 @@ impl EngineState {
     ) {
         let RunOutcome { mut outcome, announced, repeated, .. } = run_outcome;
         let now = self.clock.now();
+        self.queue.release(run.task);
         let Some(running_task) = self.running.finish(run.task) else {
             // The run was abandoned; its effect is known nevertheless.
             if let (Some(Effect::Ended(_)), Some(resource)) = (effect, run.key)

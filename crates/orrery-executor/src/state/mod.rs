@@ -83,7 +83,7 @@ impl EngineState {
             resources: ResourceTable::new(desired),
             registry,
             sites: AgentSites::new(targets),
-            queue: JobQueue::default(),
+            queue: JobQueue::new(concurrency.local_max()),
             running: RunningTasks::new(),
             requests: RequestTracker::default(),
             writes: WriteQueue::new(permit.is_none()),
@@ -194,6 +194,7 @@ impl EngineState {
 
     fn abandon_task(&mut self, task: TaskNumber, now: Timestamp) {
         let Some(running_task) = self.running.abandon(task) else { return };
+        self.queue.release(task);
         self.progress.count(OutcomeStatus::Failed, ChangeKind::NoChange);
         self.report_abandoned(&running_task, now);
         if running_task.noted {
@@ -271,8 +272,9 @@ impl EngineState {
         let now = self.clock.now();
         let old = self.running.count_older_than(SLOW_RUN, now);
         // A pending run without a thread is not slow.
-        let slow = old.saturating_sub(self.queue.len());
-        if self.concurrency.adjust(slow) {
+        let held = self.queue.held();
+        let slow = old.saturating_sub(self.queue.len() + held);
+        if self.concurrency.adjust(slow, held) {
             let limit = self.concurrency.limit();
             self.apply(Event::RunningMax(limit));
         }

@@ -80,7 +80,7 @@ impl EngineState {
         let has_unknown_effect =
             kind == RunKind::Deploy && key.is_some_and(|key| self.effects.contains(key));
         self.running.start(start.task, running_task);
-        self.queue.push(PendingRun {
+        let run = PendingRun {
             task: start.task,
             kind,
             resource,
@@ -98,7 +98,19 @@ impl EngineState {
             change_record,
             has_unknown_effect,
             effect_started,
-        });
+        };
+        if self.acts_on_this_machine(&run) {
+            self.queue.push_local(run);
+        } else {
+            self.queue.push(run);
+        }
+    }
+
+    /// Returns true if the handler uses this machine, and does not merely wait for others.
+    fn acts_on_this_machine(&mut self, run: &PendingRun) -> bool {
+        run.skip.is_none()
+            && self.registry.acts_on_machine(run.resource.id.entity())
+            && self.sites.get(run.agent, run.resource.id.agent()).is_local()
     }
 
     /// Returns the resources that an agent will probably run next.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orrery_executor::{ExecutionSite, NoTarget, TargetResolver};
+use orrery_base::clock::monotonic;
+use orrery_executor::{ExecutionSite, NoTarget, TargetResolver, WorkerLimits};
 use orrery_handlers::clock::now;
 use orrery_handlers::run::{Purpose, Remote, RemoteCommand, RemoteError, RunContext, RunOutcome};
 use orrery_handlers::target::{Algorithm, ContentDigest};
@@ -13,7 +14,8 @@ use orrery_handlers::{
     SecretSource, Secrets, TargetCache,
 };
 use orrery_model::{
-    Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, SecretText, Status, Timestamp,
+    Attributes, Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId,
+    SecretText, Status, Timestamp,
 };
 use orrery_scheduler::{Event, Filter};
 use serde_json::json;
@@ -348,4 +350,51 @@ fn a_moved_agent_is_resolved_again() {
     });
     assert!(moved);
     assert_eq!(remote.seen_commands().len(), 1);
+}
+
+/// One agent is remote, the others are this machine.
+struct OneRemote(Arc<ScriptedRemote>, Arc<LocalTarget>);
+
+impl TargetResolver for OneRemote {
+    fn resolve(&self, agent: &str) -> Result<ExecutionSite, NoTarget> {
+        Ok(match agent {
+            "remote" => ExecutionSite::Remote(Arc::clone(&self.0) as Arc<dyn Remote>),
+            _ => ExecutionSite::Local(Arc::clone(&self.1) as Arc<dyn orrery_handlers::Target>),
+        })
+    }
+
+    fn sync(&self) {}
+}
+
+#[test]
+fn local_runs_are_bounded_and_delay_no_remote_one() {
+    let called_at = Arc::new(Mutex::new(None));
+    let call = Arc::clone(&called_at);
+    let remote = ScriptedRemote::new(move |_| {
+        *call.lock().unwrap() = Some(monotonic());
+        Ok(done("done"))
+    });
+    let target = Arc::new(LocalTarget::new(Durability::None));
+    let mut world = World::new();
+    world.targets = Arc::new(OneRemote(remote, target));
+    world.workers = WorkerLimits::starting_at(2).local_at_most(2);
+    let on_agent = |agent: &str, command: &str| {
+        let id = ResourceId::new("exec::Run", agent, "command", command).unwrap();
+        let attributes = json!({"command": command}).to_string();
+        Resource::new(id, Attributes::parse(&attributes).unwrap(), Vec::new())
+    };
+    let mut resources: Vec<Resource> =
+        (0..6).map(|number| on_agent(&format!("local{number}"), "sleep 0.5")).collect();
+    resources.push(on_agent("remote", "true"));
+    let began = monotonic();
+    let DeployResult { tally, .. } = world.deploy(&resources);
+    let ended = monotonic();
+    assert_eq!(tally.deployed, 7);
+    // Three times two commands, one after the other.
+    assert!(ended - began >= Duration::from_millis(1400), "{:?}", ended - began);
+    let called_at = called_at.lock().unwrap().expect("the remote agent was called");
+    assert!(
+        ended - called_at >= Duration::from_millis(450),
+        "the remote run waited for the local ones"
+    );
 }

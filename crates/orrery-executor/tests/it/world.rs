@@ -25,6 +25,7 @@ pub(crate) struct World {
     pub(crate) targets: Arc<dyn TargetResolver>,
     pub(crate) contents: Arc<dyn Contents>,
     pub(crate) secrets: Arc<dyn Secrets>,
+    pub(crate) workers: WorkerLimits,
 }
 
 /// Result of a deploy.
@@ -59,6 +60,7 @@ impl World {
             )),
             contents: Arc::new(NoContents),
             secrets: Arc::new(LocalSecrets),
+            workers: WorkerLimits::starting_at(8),
         }
     }
 
@@ -69,7 +71,7 @@ impl World {
             contents: Arc::clone(&self.contents),
             secrets: Arc::clone(&self.secrets),
             settings: self.settings.clone(),
-            workers: WorkerLimits::starting_at(8),
+            workers: self.workers,
             log_level: LogLevel::Debug,
             store_handle,
             listener: None,

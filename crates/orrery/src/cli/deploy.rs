@@ -64,7 +64,7 @@ pub(crate) struct Selection {
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
     /// Maximum number of handlers that run at once; handlers of one agent run one after another
-    /// [default: as many as are slow, up to 1000, plus 16, or 64 if there are Python handlers]
+    /// [default: as many as are slow, up to 5000, plus 16, or 64 if there are Python handlers]
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<u16>,
     /// Time limit of one handler, in seconds; 0 for none [default: 3600]

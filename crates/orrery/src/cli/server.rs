@@ -169,9 +169,13 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "FILE", env = "ORRERY_GATEWAY_PROGRAM", value_hint = ValueHint::FilePath)]
     pub(crate) gateway_program: Option<PathBuf>,
     /// Maximum number of handlers that run at once in one environment [default: as many as are
-    /// slow, up to 1000, plus 16]
+    /// slow, up to 5000, plus 16]
     #[arg(long, value_name = "COUNT", env = "ORRERY_WORKERS", value_parser = whole::<u16>)]
     pub(crate) workers: Option<u16>,
+    /// Maximum number of handlers that run at once in one environment and act on this machine
+    /// [default: 1000]
+    #[arg(long, value_name = "COUNT", env = "ORRERY_LOCAL_WORKERS", value_parser = whole::<u16>)]
+    pub(crate) local_workers: Option<u16>,
     /// Memory limit of a process that runs module code, in MiB; 0 for none [default: 4096]
     #[arg(long, value_name = "MIB", env = "ORRERY_HOST_MEMORY", value_parser = whole::<u64>)]
     pub(crate) host_memory: Option<u64>,
@@ -289,6 +293,7 @@ impl ServerOptions {
             gateway_names: self.gateway_names.or(other.gateway_names),
             gateway_program: self.gateway_program.or(other.gateway_program),
             workers: self.workers.or(other.workers),
+            local_workers: self.local_workers.or(other.local_workers),
             host_memory: self.host_memory.or(other.host_memory),
             own_machine: self.own_machine.or(other.own_machine),
             compiles: self.compiles.or(other.compiles),

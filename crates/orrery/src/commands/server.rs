@@ -105,6 +105,7 @@ fn resolve(given: Server) -> Result<ServerOptions, ServerStartError> {
     let options = given.options.or(file);
     let counts = [
         ("--workers", options.workers.map(u64::from)),
+        ("--local-workers", options.local_workers.map(u64::from)),
         ("--compiles", options.compiles.map(u64::from)),
         ("--compile-time", options.compile_time),
     ];
@@ -276,7 +277,7 @@ fn try_run(given: Server) -> Result<(), ServerStartError> {
         |here| compile_options(&options, &data, program, api_address.unwrap_or(here), isolation);
     let process = ProcessOptions {
         data: data.clone(),
-        workers: WorkerLimits::from_setting(options.workers, WORKERS),
+        workers: worker_limits(&options),
         lease: shared.then_some(LEASE),
         host_memory: (memory > 0).then_some(memory),
         isolation: ours,
@@ -294,6 +295,12 @@ fn try_run(given: Server) -> Result<(), ServerStartError> {
     let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, told, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+/// Limits of concurrent handlers.
+fn worker_limits(options: &ServerOptions) -> WorkerLimits {
+    let limits = WorkerLimits::from_setting(options.workers, WORKERS);
+    options.local_workers.map_or(limits, |local| limits.local_at_most(local.into()))
 }
 
 /// The program of an agent beside this one.

@@ -214,7 +214,7 @@ fn wrong_options() -> Result<()> {
     std::fs::write(&no_key, "my machine\n")?;
     ensure!(Command::new("chmod").arg("600").arg(&no_key).status()?.success());
     let no_key = no_key.display().to_string();
-    let cases: [(&[&str], [&str; 2]); 15] = [
+    let cases: [(&[&str], [&str; 2]); 16] = [
         (&["--workers", "many"], ["--workers", "whole number"]),
         (&["--traces", "not-a-url"], ["--traces", "http://"]),
         (&["--secret-key-file", &open_key], ["--secret-key-file", "0600"]),
@@ -224,6 +224,7 @@ fn wrong_options() -> Result<()> {
         (&["--compile-memory", "200"], ["--compile-memory", "512 MiB"]),
         (&["--database", "mysql://x"], ["--database mysql://", "postgres://"]),
         (&["--workers", "0"], ["--workers", "at least 1"]),
+        (&["--local-workers", "0"], ["--local-workers", "at least 1"]),
         (&["--compile-time", "0"], ["--compile-time", "at least 1"]),
         (&["--traces", "not a url"], ["--traces", "not a url"]),
         (&["--tls-certificate", "/nowhere", "--tls-key", "/nowhere"], ["--tls-", "/nowhere"]),

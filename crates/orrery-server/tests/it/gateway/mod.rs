@@ -4,6 +4,7 @@ mod agent_reassignment;
 mod commands;
 mod enrolment;
 mod sessions;
+mod slow_targets;
 mod test_client;
 
 use std::time::{Duration, Instant};

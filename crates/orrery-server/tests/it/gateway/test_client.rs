@@ -214,6 +214,24 @@ impl Session {
         }
     }
 
+    /// Returns the next message other than a ping, however long it takes; `None` if the session is
+    /// over.
+    pub(super) fn receive_patiently(&mut self) -> Option<ToAgent> {
+        loop {
+            match self.socket.read() {
+                Ok(Message::Text(text)) => match serde_json::from_str(&text).ok()? {
+                    ToAgent::Ping => {
+                        let pong = serde_json::to_string(&FromAgent::Pong).ok()?;
+                        self.socket.send(Message::text(pong)).ok()?;
+                    }
+                    message => return Some(message),
+                },
+                Ok(Message::Close(_)) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
     /// Returns the next command. Answers epoch announcements.
     #[track_caller]
     pub(super) fn command(&mut self) -> Command {
