@@ -1,7 +1,8 @@
 //! Machines behind addresses, as execution sites of agents.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use orrery_agent::helper::{self, HelperBinaries, RemoteMachine};
 use orrery_base::lock::IgnorePoison;
@@ -19,6 +20,8 @@ static HELPERS: OnceLock<Arc<HelperBinaries>> = OnceLock::new();
 /// Machines that a client reaches.
 pub struct SshMachines {
     client: Arc<SshClient>,
+    /// Machines in use, by address: their users share the helper.
+    used: Mutex<BTreeMap<String, Weak<SshMachine>>>,
 }
 
 impl fmt::Debug for SshMachines {
@@ -29,7 +32,7 @@ impl fmt::Debug for SshMachines {
 
 impl SshMachines {
     pub fn new(client: Arc<SshClient>) -> Self {
-        SshMachines { client }
+        SshMachines { client, used: Mutex::default() }
     }
 }
 
@@ -37,7 +40,16 @@ impl Machines for SshMachines {
     fn machine(&self, address: &SshAddress) -> Result<Arc<dyn ReachableMachine>, NoTarget> {
         let transport = self.client.transport(address);
         let transport = transport.map_err(|error| NoTarget(error.to_string()))?;
-        Ok(Arc::new(SshMachine { transport: Arc::new(transport), connected: Mutex::default() }))
+        let mut used = self.used.lock().ignore_poison();
+        used.retain(|_, machine| machine.strong_count() > 0);
+        let key = address.to_string();
+        if let Some(machine) = used.get(&key).and_then(Weak::upgrade) {
+            return Ok(machine);
+        }
+        let transport = Arc::new(transport);
+        let machine = Arc::new(SshMachine { transport, connected: Mutex::default() });
+        used.insert(key, Arc::downgrade(&machine));
+        Ok(machine)
     }
 }
 

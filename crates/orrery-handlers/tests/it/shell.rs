@@ -403,3 +403,29 @@ fn permissions_are_reported_as_such() {
     assert_eq!(fs::read_to_string(path("a")).unwrap(), "x");
     assert_eq!(target.stat(&path("a")).unwrap().unwrap().mode, 0o600);
 }
+
+#[test]
+fn records_that_earlier_connections_left_are_removed() {
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let mut alive = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let unique = std::process::id();
+    let record = |name: &str, content: &str| {
+        let path = std::path::PathBuf::from(format!("/tmp/.orrery-run-{unique}{name}"));
+        fs::write(&path, content).unwrap();
+        path
+    };
+    let gone = record("gone", &format!("{}\n", ended.id()));
+    let runs = record("runs", &format!("{}\n", alive.id()));
+    let (fresh, old) = (record("fresh", ""), record("old", ""));
+    let days = std::time::Duration::from_secs(3 * 24 * 3600);
+    let file = fs::File::options().write(true).open(&old).unwrap();
+    file.set_modified(std::time::SystemTime::now() - days).unwrap();
+    let target = ShellTarget::new(Arc::new(LocalShell::default()));
+    target.which("sh", None).unwrap();
+    let left = [&gone, &old, &runs, &fresh].map(|path| path.exists());
+    alive.kill().unwrap();
+    alive.wait().unwrap();
+    let _ = [runs, fresh].map(fs::remove_file);
+    assert_eq!(left, [false, false, true, true]);
+}

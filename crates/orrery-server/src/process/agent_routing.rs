@@ -26,7 +26,7 @@ pub(super) struct AgentRouter {
     app: ServerState,
     environment: Uuid,
     own_machine: Arc<OwnMachine>,
-    machines: EnvironmentMachines,
+    machines: Arc<EnvironmentMachines>,
     table: RwLock<RoutingTable>,
     /// Number of commands sent.
     sent: Arc<AtomicU64>,
@@ -70,11 +70,24 @@ impl AgentRouter {
         Ok(AgentRouter {
             app: app.clone(),
             environment: uuid,
-            machines: EnvironmentMachines::new(data, uuid, Arc::new(secrets)),
+            machines: Arc::new(EnvironmentMachines::new(data, uuid, Arc::new(secrets))),
             own_machine,
             table: RwLock::new(table),
             sent: Arc::default(),
         })
+    }
+
+    /// Connections to the machines of the environment.
+    pub(super) fn machines(&self) -> Arc<EnvironmentMachines> {
+        Arc::clone(&self.machines)
+    }
+
+    /// Uses connections of another router of the same environment.
+    pub(super) fn sharing(mut self, machines: Option<Arc<EnvironmentMachines>>) -> Self {
+        if let Some(machines) = machines {
+            self.machines = machines;
+        }
+        self
     }
 
     /// The server's own machine.
@@ -187,7 +200,7 @@ impl TargetResolver for AgentRouter {
                 Err(NoTarget(format!("{}; {help}", placement.reason(agent))))
             }
             (Placement::Ssh { address, .. }, _) => {
-                machine_site(agent, &placement, address, &self.machines, Deployer::Server)
+                machine_site(agent, &placement, address, &*self.machines, Deployer::Server)
             }
             _ => Ok(outward_site(agent, &placement, Deployer::Server)),
         }

@@ -29,6 +29,7 @@ use super::handlers::{HandlerInputs, Handlers};
 use super::own_machine::{OwnMachine, determine_rights};
 use super::runner::{RunnerError, read_desired};
 use super::secrets::EnvironmentSecrets;
+use super::ssh_machines::EnvironmentMachines;
 
 /// Results per transaction.
 const BATCH: usize = 1_000;
@@ -44,6 +45,8 @@ pub(super) struct DryRun {
     /// Lease of the engine, if it runs here.
     pub(super) lease: Option<Lease>,
     pub(super) paused: BTreeSet<String>,
+    /// Connections of the engine, if it runs here.
+    pub(super) machines: Option<Arc<EnvironmentMachines>>,
 }
 
 impl DryRun {
@@ -181,7 +184,8 @@ impl DryRun {
         let machine = Arc::clone(&own);
         let data = &self.options.data;
         let router =
-            AgentRouter::read(&self.app, store, environment, &settings, declared, own, data)?;
+            AgentRouter::read(&self.app, store, environment, &settings, declared, own, data)?
+                .sharing(self.machines.clone());
         Ok(EngineSetup {
             registry: handlers.registry(),
             targets: Arc::new(router),

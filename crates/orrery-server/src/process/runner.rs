@@ -374,6 +374,7 @@ impl Runner {
                 claim,
                 lease: self.active.as_ref().map(|active| active.lease),
                 paused: paused.clone(),
+                machines: self.active.as_ref().map(|active| active.router.machines()),
             };
             spawn_named("dry-run", move || run.run()).map_err(EngineError::Thread)?;
         }

@@ -198,6 +198,11 @@ fn from_a_server() -> Result<()> {
     let (text, ended) = world.run("cd model && orrery repair")?;
     ensure!(ended == 0 && root.join("there").exists(), "{text}");
     ensure!(connections(&sshd) == 1, "{}", sshd.log());
+    // Also by a dry run beside the engine.
+    fs::write(root.join("there"), "drift")?;
+    let (text, ended) = world.run("cd model && orrery plan")?;
+    ensure!(ended == 2 && text.contains("content"), "{ended}: {text}");
+    ensure!(connections(&sshd) == 1, "{}", sshd.log());
     let (text, _) = world.run("cd model && orrery agent list")?;
     ensure!(text.contains("ssh") && !text.contains("unsupported"), "{text}");
     known_hosts_of_the_environment(world.directory.path(), &sshd)

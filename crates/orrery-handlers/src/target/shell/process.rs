@@ -12,7 +12,7 @@ use crate::target::local::cancel_cause;
 use crate::target::transport::ExecLimits;
 use crate::target::{CancelToken, CommandLine, Output, Result};
 
-/// Directory of the records of running commands.
+/// Directory of the records of running commands; `scripts/probe.sh` removes those that stay behind.
 const RECORDS: &str = "/tmp";
 
 /// Variables that a shell does not let a script set as it likes.

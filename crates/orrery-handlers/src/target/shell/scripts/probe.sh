@@ -1,4 +1,19 @@
-# Finds out what the machine offers.
+# Finds out what the machine offers, and removes records of commands that earlier connections left:
+# those of processes that are gone, and those without a process after a day.
+for record in /tmp/.orrery-run-*; do
+    [ -f "$record" ] && [ ! -h "$record" ] && [ -O "$record" ] || continue
+    child=
+    read -r child <"$record"
+    case $child in
+    '' | *[!0-9]*) [ -n "$(find "$record" -prune -mtime +0)" ] || continue ;;
+    *)
+        if kill -s 0 "-$child" || kill -s 0 "$child"; then
+            continue
+        fi
+        ;;
+    esac
+    rm -f "$record"
+done 2>/dev/null
 reply probe
 printf 'uid %s\n' "$(id -u)"
 printf 'path %s\n' "$PATH"
