@@ -4,11 +4,12 @@
 //! database, no server. On machines without an agent, it is the helper that is uploaded over SSH. Everything but the command line is in `orrery-agent`. Tests: `tests/it`.
 
 use std::error::Error;
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{BufReader, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
+use orrery_agent::once::IDLE_TIMEOUT;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
 use orrery_agent::{AgentProcess, Policy, ReconnectBackoff, StateDirectory};
@@ -37,7 +38,9 @@ enum Action {
     ///
     /// Speaks the messages of the agent protocol, one per line. Orrery starts it over SSH on
     /// machines without an agent.
-    #[command(after_help = "Exit codes: 0 the input ended, 1 error.")]
+    #[command(
+        after_help = "Exit codes: 0 the input ended, or nothing happened for 15 minutes, 1 error."
+    )]
     Once,
 }
 
@@ -62,7 +65,7 @@ struct Join {
 /// current user. Reconnects after a lost connection, renews its certificate, and keeps a journal so
 /// that nothing is done twice. SIGTERM waits for running handlers.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 stopped, 1 error, or the agent was revoked.")]
+#[command(after_help = "Exit codes: 0 stopped, 1 error, 3 the server revoked the agent.")]
 struct Run {
     #[command(flatten)]
     serve: ServeOptions,
@@ -83,11 +86,12 @@ enum LogFormat {
 struct Failure {
     error: Box<dyn Error>,
     help: Option<String>,
+    code: ExitCode,
 }
 
 impl<E: Into<Box<dyn Error>>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Failure { error: error.into(), help: None }
+        Failure { error: error.into(), help: None, code: ExitCode::FAILURE }
     }
 }
 
@@ -99,13 +103,13 @@ fn main() -> ExitCode {
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { error, help }) => {
+        Err(Failure { error, help, code }) => {
             let mut text = format!("error: {}", error_chain(&*error));
             if let Some(help) = help {
                 text.push_str(&format!("\n  help: {help}"));
             }
             let _ = writeln!(std::io::stderr(), "{text}");
-            ExitCode::FAILURE
+            code
         }
     }
 }
@@ -114,6 +118,7 @@ fn open_state(options: StateOptions) -> Result<StateDirectory, Failure> {
     let path = options.state.or_else(StateDirectory::default_path).ok_or_else(|| Failure {
         error: "no home directory for the agent's state".into(),
         help: Some("set a directory with --state".to_owned()),
+        code: ExitCode::FAILURE,
     })?;
     Ok(StateDirectory::open(&path)?)
 }
@@ -145,7 +150,7 @@ fn join(options: Join) -> Result<(), Failure> {
     });
     let identity = joined.map_err(|error| {
         let help = error.help();
-        Failure { error: error.into(), help }
+        Failure { error: error.into(), help, code: ExitCode::FAILURE }
     })?;
     let names = identity.names.join(", ");
     let text = format!("joined: this machine serves {names}\nnext: orrery-agent run");
@@ -158,7 +163,8 @@ fn once() -> Result<(), Failure> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
-    Ok(orrery_agent::once::serve(std::io::stdin().lock(), std::io::stdout())?)
+    let input = BufReader::new(std::io::stdin());
+    Ok(orrery_agent::once::serve(input, std::io::stdout(), IDLE_TIMEOUT)?)
 }
 
 fn run(options: Run) -> Result<(), Failure> {
@@ -185,7 +191,7 @@ fn run(options: Run) -> Result<(), Failure> {
     // Handlers that do not end must not keep the process alive.
     runtime.shutdown_background();
     served.map_err(|error| {
-        let help = error.help();
-        Failure { error: error.into(), help }
+        let (help, code) = (error.help(), ExitCode::from(error.exit_code()));
+        Failure { error: error.into(), help, code }
     })
 }

@@ -41,7 +41,15 @@ pub enum AgentError {
     Revoked(Refusal),
 }
 
+/// Exit code of a process whose agent was revoked. Service managers do not start it again.
+pub const REVOKED_EXIT_CODE: u8 = 3;
+
 impl AgentError {
+    /// Exit code of the process.
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, AgentError::Revoked(_)) { REVOKED_EXIT_CODE } else { 1 }
+    }
+
     /// Remedy, for people.
     pub fn help(&self) -> Option<String> {
         let help = "to rejoin, create a new invitation and run `orrery agent join --replace`";

@@ -29,7 +29,7 @@ mod tls;
 pub mod token;
 
 pub use address::{DEFAULT_PORT, GatewayAddress, InvalidAddress};
-pub use agent::{AgentError, AgentProcess, ReconnectBackoff};
+pub use agent::{AgentError, AgentProcess, REVOKED_EXIT_CODE, ReconnectBackoff};
 pub use enrolment::{EnrolmentError, join, join_and_replace, offered_program};
 pub use gateway_client::GatewayRequestError;
 pub use policy::{Policy, PolicyError};

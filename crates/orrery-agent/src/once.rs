@@ -3,10 +3,12 @@
 //! It speaks the messages of the agent protocol, one JSON document per line, over a channel that is
 //! already protected, such as SSH. It keeps nothing: a sender that loses the channel starts another
 //! helper, whose runs begin by reading the current state. Handlers that run when the input ends are
-//! cancelled.
+//! cancelled. A helper without messages and runs for a time ends too: its sender may have
+//! disappeared without closing the channel.
 
 use std::io::{self, BufRead, Read as _, Write};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use orrery_base::thread::spawn_named;
@@ -21,6 +23,11 @@ use crate::runner::{CommandScope, Limits, Runner, RunnerSetup};
 /// Time for cancelled handlers to end: longer than a command has for its end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time without messages and runs after which a helper ends. Senders end idle helpers earlier.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Messages that are read ahead of the runner.
+const READ_AHEAD: usize = 16;
+
 /// Reason why a helper cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,11 +40,15 @@ pub enum HelperError {
     Unreadable(String),
 }
 
-/// Runs commands until the end of the input.
+/// Runs commands until the end of the input, or until nothing happened for `idle_timeout`.
 ///
 /// # Errors
 /// If the input is not a sequence of messages.
-pub fn serve(input: impl BufRead, output: impl Write + Send + 'static) -> Result<(), HelperError> {
+pub fn serve(
+    input: impl BufRead + Send + 'static,
+    output: impl Write + Send + 'static,
+    idle_timeout: Duration,
+) -> Result<(), HelperError> {
     let runner = Runner::start(RunnerSetup {
         scope: CommandScope::All,
         registry: Registry::native(),
@@ -59,7 +70,12 @@ pub fn serve(input: impl BufRead, output: impl Write + Send + 'static) -> Result
     runner.attach(outbox.clone());
     let writer = spawn_named("helper-write", move || write_messages(outgoing, output));
     let writer = writer.map_err(HelperError::Thread)?;
-    let ended = read_messages(input, &runner, |message| drop(outbox.send(message)));
+    let (sender, messages) = sync_channel(READ_AHEAD);
+    // Ends with the input. After a timeout it waits for input until the process ends.
+    spawn_named("helper-read", move || read_messages(input, &sender))
+        .map_err(HelperError::Thread)?;
+    let reply = |message| drop(outbox.send(message));
+    let ended = pass_messages(&messages, &runner, idle_timeout, reply);
     runner.close();
     runner.cancel_all();
     if !runner.wait(CANCEL_TIMEOUT) {
@@ -73,26 +89,51 @@ pub fn serve(input: impl BufRead, output: impl Write + Send + 'static) -> Result
     ended
 }
 
-/// Passes messages to the runner until the end of the input. An incomplete last line is ignored:
-/// its sender does not wait for it.
-fn read_messages(
-    mut input: impl BufRead,
+/// Reads messages until the end of the input. An incomplete last line is ignored: its sender does
+/// not wait for it.
+fn read_messages(mut input: impl BufRead, messages: &SyncSender<Result<ToAgent, HelperError>>) {
+    loop {
+        let message = read_message(&mut input);
+        let is_last = !matches!(message, Ok(Some(_)));
+        let Some(message) = message.transpose() else { return };
+        if messages.send(message).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn read_message(input: &mut impl BufRead) -> Result<Option<ToAgent>, HelperError> {
+    let mut line = Vec::new();
+    let limit = MESSAGE_MAX as u64 + 1;
+    input.by_ref().take(limit).read_until(b'\n', &mut line).map_err(HelperError::Read)?;
+    if line.last() != Some(&b'\n') {
+        if line.len() > MESSAGE_MAX {
+            return Err(HelperError::Unreadable(format!("more than {MESSAGE_MAX} bytes")));
+        }
+        return Ok(None);
+    }
+    let message = serde_json::from_slice(&line);
+    message.map(Some).map_err(|error| HelperError::Unreadable(error.to_string()))
+}
+
+/// Passes messages to the runner until the last one, or until nothing happened for a time.
+fn pass_messages(
+    messages: &Receiver<Result<ToAgent, HelperError>>,
     runner: &Runner,
+    idle_timeout: Duration,
     reply: impl Fn(FromAgent),
 ) -> Result<(), HelperError> {
-    let mut line = Vec::new();
     loop {
-        line.clear();
-        let limit = MESSAGE_MAX as u64 + 1;
-        input.by_ref().take(limit).read_until(b'\n', &mut line).map_err(HelperError::Read)?;
-        if line.last() != Some(&b'\n') {
-            if line.len() > MESSAGE_MAX {
-                return Err(HelperError::Unreadable(format!("more than {MESSAGE_MAX} bytes")));
+        let message = match messages.recv_timeout(idle_timeout) {
+            Ok(message) => message?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) if !runner.active_commands().is_empty() => continue,
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!(?idle_timeout, "no message from the sender; the helper ends");
+                return Ok(());
             }
-            return Ok(());
-        }
-        let message = serde_json::from_slice(&line);
-        match message.map_err(|error| HelperError::Unreadable(error.to_string()))? {
+        };
+        match message {
             ToAgent::Command(command) => runner.command(*command),
             ToAgent::Cancel { id } => runner.cancel(id),
             ToAgent::Announced { id } => runner.announced(id),

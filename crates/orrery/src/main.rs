@@ -48,6 +48,8 @@ enum Exit {
     Error = 1,
     /// Changes are pending, or some resources failed.
     Pending = 2,
+    /// The server revoked this remote agent.
+    Revoked = orrery_agent::REVOKED_EXIT_CODE as isize,
 }
 
 fn main() -> ExitCode {

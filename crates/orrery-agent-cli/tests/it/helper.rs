@@ -345,3 +345,44 @@ fn verified_resources_do_not_need_the_helper_again() {
     let outcome = deploy(&*remote, resources[0].id.as_str(), wanted).outcome;
     assert_eq!(outcome.change.kind, ChangeKind::Updated);
 }
+
+#[test]
+fn an_idle_helper_is_ended_and_the_next_command_starts_another() {
+    let machine = Machine::new();
+    let transport = Arc::clone(&machine.transport) as Arc<dyn Transport>;
+    let binary = HelperBinary::open(&binary(), "once").unwrap();
+    let short = HelperBinaries::new(vec![binary]).with_idle_timeout(Duration::from_millis(300));
+    let connected = connect(transport, &Arc::new(short), &CancelToken::never()).unwrap();
+    let RemoteMachine::Helper(remote) = connected else { panic!("no helper") };
+    let pids = machine.path("pids");
+    // A run that takes longer than the timeout is not idle.
+    let report = |seconds: &str| {
+        let id = format!("exec::Run[a,command=sh -c 'echo $PPID >> {pids}; exec sleep {seconds}']");
+        let outcome = deploy(&*remote, &id, "{}").outcome;
+        assert_eq!(outcome.status, OutcomeStatus::Deployed, "{}", reason(&outcome));
+        let pids = fs::read_to_string(&pids).unwrap();
+        pids.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = report("1");
+    // Ended, even if nothing has waited for it yet.
+    let stat = format!("/proc/{}/stat", first[0]);
+    wait_for(|| fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
+    let second = report("0");
+    assert_eq!(second.len(), 2);
+    assert_ne!(second[0], second[1]);
+}
+
+/// A sender that disappeared without closing the channel.
+#[test]
+fn a_helper_without_messages_ends_by_itself() {
+    let (input, sender) = std::os::unix::net::UnixStream::pair().unwrap();
+    let input = std::io::BufReader::new(input);
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let idle_timeout = Duration::from_millis(200);
+        let served = orrery_agent::once::serve(input, std::io::sink(), idle_timeout);
+        ended.send(served.is_ok())
+    });
+    assert_eq!(end.recv_timeout(SOON), Ok(true));
+    drop(sender);
+}

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
@@ -79,13 +80,36 @@ fn digest(content: &[u8]) -> String {
     Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Time without commands after which a helper is ended: shorter than its own timeout, so that no
+/// command is sent to one that is about to end.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
 /// Helper binaries, the preferred one of each platform first.
-#[derive(Debug, Default)]
-pub struct HelperBinaries(Vec<HelperBinary>);
+#[derive(Debug)]
+pub struct HelperBinaries {
+    binaries: Vec<HelperBinary>,
+    idle_timeout: Duration,
+}
+
+impl Default for HelperBinaries {
+    fn default() -> Self {
+        HelperBinaries::new(Vec::new())
+    }
+}
 
 impl HelperBinaries {
     pub fn new(binaries: Vec<HelperBinary>) -> Self {
-        HelperBinaries(binaries)
+        HelperBinaries { binaries, idle_timeout: IDLE_TIMEOUT }
+    }
+
+    /// Ends helpers that got no command for this time.
+    #[must_use]
+    pub fn with_idle_timeout(self, idle_timeout: Duration) -> Self {
+        HelperBinaries { idle_timeout, ..self }
+    }
+
+    pub(super) fn idle_timeout(&self) -> Duration {
+        self.idle_timeout
     }
 
     /// Binaries of this installation: `orrery-agent` beside the executable, the files of
@@ -107,19 +131,19 @@ impl HelperBinaries {
         if executable.file_name().is_some_and(|name| name == "orrery") && !has_own(&found) {
             found.extend(HelperBinary::open(&executable, "agent once"));
         }
-        HelperBinaries(found)
+        HelperBinaries::new(found)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.binaries.is_empty()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &HelperBinary> {
-        self.0.iter()
+        self.binaries.iter()
     }
 
     pub(super) fn with_digest(&self, digest: &str) -> Option<&HelperBinary> {
-        self.0.iter().find(|binary| binary.digest == digest)
+        self.binaries.iter().find(|binary| binary.digest == digest)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -70,8 +70,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Starts the threads of a process.
-    pub(super) fn open(process: RemoteProcess) -> io::Result<Arc<Self>> {
+    /// Starts the threads of a process, which ends after an idle period.
+    pub(super) fn open(process: RemoteProcess, idle_timeout: Duration) -> io::Result<Arc<Self>> {
         let RemoteProcess { input, output, control } = process;
         let shared = Arc::new(Shared { calls: Mutex::default() });
         let (outgoing, messages) = channel();
@@ -79,7 +79,7 @@ impl Connection {
         let writing = Arc::clone(&shared);
         spawn_named("helper-write", move || {
             // After an error, the reader finds the end of the process.
-            let _ = write_messages(&messages, input, &writing);
+            let _ = write_messages(&messages, input, &writing, idle_timeout);
         })?;
         let reading = Arc::clone(&shared);
         spawn_named("helper-read", move || {
@@ -167,6 +167,13 @@ impl Shared {
         }
     }
 
+    /// Closes the connection to further calls if there is none; returns true if it did.
+    fn close_if_idle(&self) -> bool {
+        let mut calls = self.calls.lock().ignore_poison();
+        calls.is_broken |= calls.open.is_empty();
+        calls.is_broken
+    }
+
     fn report(&self, id: Uuid, event: CallEvent) {
         if let Some(call) = self.calls.lock().ignore_poison().open.get(&id) {
             let _ = call.events.send(event);
@@ -181,15 +188,21 @@ pub(super) fn to_line(message: &ToAgent) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Writes messages until the connection is dropped; the end of the input ends the helper. Messages
-/// that wait share one flush.
+/// Writes messages until the connection is dropped or idle; the end of the input ends the helper.
+/// Messages that wait share one flush.
 fn write_messages(
     messages: &Receiver<Outgoing>,
     mut input: Box<dyn Write + Send>,
     shared: &Shared,
+    idle_timeout: Duration,
 ) -> io::Result<()> {
-    while let Ok(message) = messages.recv() {
-        let mut waiting = Some(message);
+    loop {
+        let mut waiting = match messages.recv_timeout(idle_timeout) {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) if shared.close_if_idle() => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
         while let Some((id, line)) = waiting {
             if let Some(id) = id {
                 let mut calls = shared.calls.lock().ignore_poison();
@@ -203,7 +216,6 @@ fn write_messages(
         }
         input.flush()?;
     }
-    Ok(())
 }
 
 fn read_messages(

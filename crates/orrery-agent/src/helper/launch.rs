@@ -92,7 +92,7 @@ fn start(
     let refused = |reason: String| {
         TransportError::new(TransportErrorKind::Refused, transport.destination(), reason)
     };
-    let connection = Connection::open(process)
+    let connection = Connection::open(process, binaries.idle_timeout())
         .map_err(|error| refused(format!("cannot start a thread: {error}")))?;
     let wait = stop.remaining().map_or(START_TIMEOUT, |left| left.min(START_TIMEOUT));
     Ok(match connection.greeting(wait) {

@@ -148,7 +148,7 @@ pub(crate) struct AgentJoin {
 /// that nothing is done twice. SIGTERM waits for running handlers.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 stopped, 1 error, or the agent was revoked.")]
+Exit codes: 0 stopped, 1 error, 3 the server revoked the agent.")]
 pub(crate) struct AgentRun {
     #[command(flatten)]
     pub(crate) serve: ServeOptions,

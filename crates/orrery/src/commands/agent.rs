@@ -1,11 +1,13 @@
 //! `orrery agent join`, `orrery agent run` and `orrery agent once`: a machine as a remote agent.
 
 use std::error::Error;
+use std::io::BufReader;
 
 use orrery_agent::cli::{JoinOptions, ServeOptions, StateOptions};
+use orrery_agent::once::IDLE_TIMEOUT;
 use orrery_agent::runner::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{AgentProcess, Policy, ReconnectBackoff, StateDirectory};
+use orrery_agent::{AgentError, AgentProcess, Policy, ReconnectBackoff, StateDirectory};
 use orrery_base::error_chain::error_chain;
 use orrery_server::telemetry;
 use serde_json::json;
@@ -13,7 +15,7 @@ use serde_json::json;
 use super::remote::terminal;
 use crate::cli::agent::{AgentJoin, AgentRun};
 use crate::cli::server::LogFormat;
-use crate::error::CliError;
+use crate::error::{CliError, finish};
 use crate::{Exit, output, style};
 
 fn open_state(options: StateOptions) -> Result<StateDirectory, CliError> {
@@ -86,12 +88,20 @@ pub(super) fn run(options: AgentRun) -> Result<Exit, CliError> {
     }));
     // Handlers that do not end must not keep the process alive.
     runtime.shutdown_background();
-    served.map(|()| Exit::Done).map_err(|error| with_help(&error, error.help()))
+    match served {
+        Ok(()) => Ok(Exit::Done),
+        Err(error @ AgentError::Revoked(_)) => {
+            finish(Err(with_help(&error, error.help())));
+            Ok(Exit::Revoked)
+        }
+        Err(error) => Err(with_help(&error, error.help())),
+    }
 }
 
 /// Runs the commands of standard input.
 pub(super) fn once() -> Result<Exit, CliError> {
-    let served = orrery_agent::once::serve(std::io::stdin().lock(), std::io::stdout());
+    let input = BufReader::new(std::io::stdin());
+    let served = orrery_agent::once::serve(input, std::io::stdout(), IDLE_TIMEOUT);
     served.map(|()| Exit::Done).map_err(|error| CliError::from_error(&error))
 }
 

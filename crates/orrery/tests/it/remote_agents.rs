@@ -317,7 +317,7 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     ensure!(listed["items"][0]["names"] == json!(["web1"]), "{listed}");
     orrery(&server, scene.id(), &["agent", "revoke", "web1", "--yes"])?;
     until("the revoked agent ends", || Ok(agent.0.try_wait()?.is_some()))?;
-    ensure!(agent.0.wait()?.code() == Some(1));
+    ensure!(agent.0.wait()?.code() == Some(3), "its service manager must not start it again");
     until("the status says that the agent is down", || {
         let seen = ask(&server, scene.id(), &["status"], &[0, 2])?;
         Ok(seen["agents"][0]["down"] == true)
