@@ -2,6 +2,7 @@
 //! print what the page shows. `ORRERY_BLESS=1` updates the pages with the actual output, for
 //! review.
 
+mod machines;
 mod output_match;
 mod page;
 
@@ -16,6 +17,7 @@ use similar::TextDiff;
 
 use crate::server_commands::World;
 use crate::{environments, stores};
+use machines::Machines;
 use page::{Page, Step};
 
 /// Server address in the pages.
@@ -101,13 +103,14 @@ struct Reader {
     home: PathBuf,
     /// Address of the gateway and token of the last invitation.
     invitation: Option<(String, String)>,
+    machines: Option<Machines>,
 }
 
 impl Reader {
     fn new(postgres: bool) -> Result<Self> {
         let world = World::new(postgres)?;
         let home = world.directory.path().canonicalize()?;
-        let mut reader = Reader { world, home, invitation: None };
+        let mut reader = Reader { world, home, invitation: None, machines: None };
         reader.world.here = reader.home.join("work");
         for directory in ["work", "tmp"] {
             fs::create_dir(reader.home.join(directory))?;
@@ -128,6 +131,12 @@ impl Reader {
             }
             // A server with the environment shop/live, which the reader administers.
             "server" => self.world.settle(rest),
+            // Machines that SSH reaches with the reader's key.
+            "machines" => {
+                self.machines = Some(Machines::start(&self.home)?);
+                self.world.variables.push(("SSH_AUTH_SOCK".to_owned(), String::new()));
+                Ok(())
+            }
             // A new project of `orrery new`, and its directory.
             "project" => {
                 self.world.done(&format!("orrery new {rest}"))?;
@@ -163,7 +172,10 @@ impl Reader {
 
     /// Replaces the page's paths by the real ones.
     fn filled_in(&self, text: &str) -> Result<String> {
-        let mut text = text.to_owned();
+        let mut text = match &self.machines {
+            Some(machines) => machines.filled_in(text),
+            None => text.to_owned(),
+        };
         if let Some((gateway, token)) = &self.invitation {
             text = text.replace(GATEWAY, gateway).replace(INVITATION, token);
         }
@@ -186,6 +198,9 @@ impl Reader {
         }
         let text = text.replace(&self.tmp(), "/tmp/");
         let mut text = text.replace(&*self.home.to_string_lossy(), "/home/ada");
+        if let Some(machines) = &self.machines {
+            text = machines.render(&text);
+        }
         if let Some((gateway, token)) = &self.invitation {
             text = text.replace(gateway, GATEWAY).replace(token, INVITATION);
         }
