@@ -1,5 +1,7 @@
 //! Storing a version: writes only differences from the newest version, many rows per statement.
 
+use std::collections::BTreeSet;
+
 use orrery_model::{Resource, VersionNumber};
 use postgres::types::{ToSql, Type};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -11,7 +13,7 @@ use super::revisions::{NewRevisions, UnclaimedRevisions, delete_unclaimed, set_o
 use super::transaction::Tx;
 use crate::encoding::{pack_keys, unsigned, version_number_from};
 use crate::records::{bind_project, lock_environment, put_unknowns, reserve_version};
-use crate::sql::RowExt as _;
+use crate::sql::{Row as _, RowExt as _};
 use crate::version_delta::{SortedInput, VersionDelta, check_base, digest};
 use crate::{EnvironmentKey, NewVersion, PutOutcome, PutScope, ResourceKey, Result, StoreError};
 
@@ -36,7 +38,7 @@ pub(super) fn put_version(
     let mut delta = compare(tx, environment, given, files, new.scope)?;
     delta.assert_disjoint(given);
     write_sources(tx, new.resources, files, &delta)?;
-    let newest = newest_version(tx, environment)?;
+    let Previous { newest, has_unclaimed } = previous(tx, environment)?;
     check_base(new.base, newest.map(|(number, _)| number))?;
     if new.only_if_changed
         && let Some((number, total)) = newest
@@ -47,14 +49,17 @@ pub(super) fn put_version(
         return Ok(PutOutcome { number, created: false, keys, added, changed, removed, total });
     }
 
-    delete_unclaimed(tx, environment)?;
+    if has_unclaimed {
+        delete_unclaimed(tx, environment)?;
+    }
     let number = choose_number(tx, environment, new.number)?;
-    let step = tx.allocate_numbers("step", 1)?;
+    put_unknowns(tx, environment, number, new.unknowns)?;
     let added = delta.created.len() + delta.readded.len();
     let changed = delta.changed.len();
     let written = added + changed;
-    let first = tx.allocate_numbers("revision", written)?;
-    write_new_names(tx, environment, given, &mut delta)?;
+    let Numbers { step, revision: first, resource } =
+        allocate_numbers(tx, written, delta.created.len())?;
+    write_new_names(tx, environment, given, resource, &mut delta)?;
     let partial = matches!(new.scope, PutScope::Sets(_));
     let writer = RevisionWriter { environment, step, given, files, partial, delta: &delta };
     let unclaimed = writer.write(tx, pool, first)?;
@@ -64,16 +69,15 @@ pub(super) fn put_version(
     let total = before + count(added) - count(delta.removed.len());
     delta.assert_complete(new.scope, total);
     tx.execute(
-        "INSERT INTO step (id, environment, first_revision, end_revision) VALUES ($1, $2, $3, $4)",
-        &[&step, &environment.0, &first, &(first + count(written))],
-    )?;
-    tx.execute(
-        "INSERT INTO version (environment, number, step, made_at, released, info, total, added, \
+        "WITH claimed AS (DELETE FROM unclaimed WHERE environment = $1 AND step = $2), \
+         put AS (INSERT INTO step (id, environment, first_revision, end_revision) \
+         VALUES ($2, $1, $11, $12)) \
+         INSERT INTO version (environment, step, number, made_at, released, info, total, added, \
          changed, removed) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         &[
             &environment.0,
-            &i64::from(number.0),
             &step,
+            &i64::from(number.0),
             &new.made_at.0,
             &i64::from(new.released),
             &new.info.to_string(),
@@ -81,11 +85,12 @@ pub(super) fn put_version(
             &count(added),
             &count(changed),
             &count(delta.removed.len()),
+            &first,
+            &(first + count(written)),
         ],
     )?;
-    put_unknowns(tx, environment, number, new.unknowns)?;
     if let Some(unclaimed) = unclaimed {
-        unclaimed.claim(tx)?;
+        unclaimed.claim();
     }
     tx.record_change(environment, "version", &number.to_string());
     Ok(PutOutcome {
@@ -99,14 +104,39 @@ pub(super) fn put_version(
     })
 }
 
-/// The version that was put last, and its number of resources.
-fn newest_version(
-    tx: &mut Tx<'_>,
-    environment: EnvironmentKey,
-) -> Result<Option<(VersionNumber, u64)>> {
-    let sql = "SELECT number, total FROM version WHERE environment = $1 ORDER BY step DESC LIMIT 1";
-    let Some(row) = tx.first(sql, &[&environment.0])? else { return Ok(None) };
-    Ok(Some((version_number_from(row.int(0)?)?, unsigned(row.int(1)?)?)))
+/// What the puts before this one left.
+struct Previous {
+    /// The version that was put last, and its number of resources.
+    newest: Option<(VersionNumber, u64)>,
+    /// One of them failed, and left revisions behind.
+    has_unclaimed: bool,
+}
+
+fn previous(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Previous> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM unclaimed WHERE environment = $1), number, total \
+         FROM (VALUES (1)) AS one LEFT JOIN (SELECT number, total FROM version \
+         WHERE environment = $1 ORDER BY step DESC LIMIT 1) AS newest ON true";
+    let row = tx.query_one(sql, &[&environment.0])?;
+    let newest = match row.integer(1)? {
+        Some(number) => Some((version_number_from(number)?, unsigned(row.int(2)?)?)),
+        None => None,
+    };
+    Ok(Previous { newest, has_unclaimed: row.flag(0)? })
+}
+
+/// First numbers of new rows.
+struct Numbers {
+    step: i64,
+    revision: i64,
+    resource: i64,
+}
+
+fn allocate_numbers(tx: &mut Tx<'_>, revisions: usize, resources: usize) -> Result<Numbers> {
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let sql = "SELECT take_numbers('step_number', 1), take_numbers('revision_number', $1), \
+         take_numbers('resource_number', $2)";
+    let row = tx.query_one(sql, &[&count(revisions), &count(resources)])?;
+    Ok(Numbers { step: row.int(0)?, revision: row.int(1)?, resource: row.int(2)? })
 }
 
 fn choose_number(
@@ -205,37 +235,32 @@ fn write_sources(
     Ok(())
 }
 
-/// Assigns keys to new resources, and records their types and agents.
+/// Assigns keys to new resources, from the number `first` on, and records their types and agents.
 fn write_new_names(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     given: &SortedInput<'_>,
+    first: i64,
     delta: &mut VersionDelta,
 ) -> Result<()> {
     if delta.created.is_empty() {
         return Ok(());
     }
-    let first = tx.allocate_numbers("resource", delta.created.len())?;
-    let mut types: FxHashSet<&str> = FxHashSet::default();
-    let mut agents: FxHashSet<&str> = FxHashSet::default();
+    let mut types: BTreeSet<&str> = BTreeSet::new();
+    let mut agents: BTreeSet<&str> = BTreeSet::new();
     for (key, index) in (first..).zip(&delta.created) {
         delta.keys[*index] = key;
         let id = &given.resources[*index].id;
         types.insert(id.entity());
         agents.insert(id.agent());
     }
-    let mut insert = |table: &str, names: FxHashSet<&str>| -> Result<()> {
-        let mut names: Vec<&str> = names.into_iter().collect();
-        names.sort_unstable();
-        let sql = format!(
-            "INSERT INTO {table} (environment, name) SELECT $1, unnest($2::text[]) \
-             ON CONFLICT DO NOTHING"
-        );
-        tx.execute(&sql, &[&environment.0, &names])?;
-        Ok(())
-    };
-    insert("resource_type", types)?;
-    insert("agent", agents)
+    let types: Vec<&str> = types.into_iter().collect();
+    let agents: Vec<&str> = agents.into_iter().collect();
+    let sql = "WITH types AS (INSERT INTO resource_type (environment, name) \
+         SELECT $1, unnest($2::text[]) ON CONFLICT DO NOTHING) \
+         INSERT INTO agent (environment, name) SELECT $1, unnest($3::text[]) ON CONFLICT DO NOTHING";
+    tx.execute(sql, &[&environment.0, &types, &agents])?;
+    Ok(())
 }
 
 struct RevisionWriter<'a> {

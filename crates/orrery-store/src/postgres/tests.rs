@@ -208,6 +208,15 @@ fn the_consequence_of_a_value_is_committed_with_it() {
 }
 
 fn put(store: &PostgresStore, environment: EnvironmentKey, value: u32) -> PutOutcome {
+    try_put(store, environment, value).unwrap()
+}
+
+/// Puts ten resources, which are enough for a second connection and several parts.
+fn try_put(
+    store: &PostgresStore,
+    environment: EnvironmentKey,
+    value: u32,
+) -> crate::Result<PutOutcome> {
     let resources: Vec<Resource> = (0..10)
         .map(|number| {
             let id = format!("t::R[a,name={number}]").parse().unwrap();
@@ -228,7 +237,24 @@ fn put(store: &PostgresStore, environment: EnvironmentKey, value: u32) -> PutOut
         lease: None,
         project: None,
     };
-    store.put_version(environment, &version).unwrap()
+    store.put_version(environment, &version)
+}
+
+fn count(client: &mut postgres::Client, table: &str) -> i64 {
+    let sql = format!("SELECT count(*) FROM {table}");
+    client.query_one(&sql, &[]).unwrap().get(0)
+}
+
+/// Lets insertions into a table fail under a condition on the row, which is `new`.
+fn fail_insertions(client: &mut postgres::Client, table: &str, condition: &str) {
+    client
+        .batch_execute(&format!(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS \
+                 $$ BEGIN RAISE EXCEPTION 'not this one'; END $$; \
+             CREATE TRIGGER fail BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) \
+                 EXECUTE FUNCTION fail()"
+        ))
+        .unwrap();
 }
 
 /// The second connection of a put commits first; the process may end before the other one does.
@@ -239,10 +265,6 @@ fn revisions_of_a_put_that_failed_are_deleted_by_the_next_one() {
     let environment = default_environment(&database);
     put(&store, environment, 1);
     let mut other = database.connect();
-    let count = |other: &mut postgres::Client, table: &str| -> i64 {
-        let sql = format!("SELECT count(*) FROM {table}");
-        other.query_one(&sql, &[]).unwrap().get(0)
-    };
     assert_eq!(count(&mut other, "unclaimed"), 0);
     other
         .batch_execute(
@@ -262,6 +284,58 @@ fn revisions_of_a_put_that_failed_are_deleted_by_the_next_one() {
     assert_eq!(count(&mut other, "revision"), 20);
     assert_eq!(count(&mut other, "ended"), 10);
     assert_eq!(store.check().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn a_put_that_fails_deletes_the_revisions_that_it_copied() {
+    // The first table is written beside the revisions, the second one after them.
+    for table in ["resource", "version"] {
+        let database = Postgres::shared().database();
+        let store = open(&database);
+        let environment = default_environment(&database);
+        let mut other = database.connect();
+        fail_insertions(&mut other, table, "true");
+        assert!(try_put(&store, environment, 1).is_err(), "{table}");
+        assert_eq!(count(&mut other, "revision"), 0, "{table}");
+        assert_eq!(count(&mut other, "unclaimed"), 0, "{table}");
+        other.batch_execute("DROP FUNCTION fail CASCADE").unwrap();
+        put(&store, environment, 1);
+        fail_insertions(&mut other, "version", "true");
+        assert!(try_put(&store, environment, 2).is_err(), "{table}");
+        assert_eq!(count(&mut other, "revision"), 10, "{table}");
+        assert_eq!(count(&mut other, "ended"), 0, "{table}");
+        assert_eq!(store.check().unwrap(), Vec::<String>::new(), "{table}");
+    }
+}
+
+/// The first connection copies them again.
+#[test]
+fn a_put_outlives_a_failure_of_its_second_connection() {
+    let database = Postgres::shared().database();
+    let store = open(&database);
+    let environment = default_environment(&database);
+    let mut other = database.connect();
+    // The second connection does not sync its commits. It fails after the first part.
+    let condition = "new.id > 6 AND current_setting('synchronous_commit') = 'off'";
+    fail_insertions(&mut other, "revision", condition);
+    assert_eq!(put(&store, environment, 1).added, 10);
+    assert_eq!(count(&mut other, "revision"), 10);
+    assert_eq!(count(&mut other, "unclaimed"), 0);
+    assert_eq!(store.check().unwrap(), Vec::<String>::new());
+}
+
+/// The database writes its log while the rest is copied, instead of all of it with one commit.
+#[test]
+fn the_second_connection_commits_revisions_part_by_part() {
+    let database = Postgres::shared().database();
+    let store = open(&database);
+    let environment = default_environment(&database);
+    let mut other = database.connect();
+    put(&store, environment, 1);
+    assert_eq!(count(&mut other, "(SELECT DISTINCT xmin::text FROM revision) AS parts"), 3);
+    put(&store, environment, 2);
+    assert_eq!(count(&mut other, "(SELECT DISTINCT xmin::text FROM revision) AS parts"), 6);
+    assert_eq!(count(&mut other, "(SELECT DISTINCT xmin::text FROM ended) AS parts"), 3);
 }
 
 #[test]

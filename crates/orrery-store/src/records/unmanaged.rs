@@ -184,7 +184,11 @@ fn read(
          JOIN revision ON revision.id = ended.revision WHERE resource.environment = ?1"
     );
     let statements = match scope {
-        RemovalScope::Unmanaged => vec![format!("{past} AND resource.head IS NULL")],
+        // Mostly none: by their index, so that a put does not read all resources again.
+        RemovalScope::Unmanaged => vec![format!(
+            "{past} AND resource.id IN (SELECT id FROM {} AND environment = ?1)",
+            sql.absent_resources()
+        )],
         RemovalScope::All => {
             let current = format!(
                 "SELECT {COLUMNS} FROM resource JOIN state ON state.resource = resource.id \
