@@ -19,6 +19,8 @@ const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(1);
 const END_TIME: Duration = Duration::from_secs(1);
 /// Time for the end of a process that is no longer wanted.
 const KILL_TIME: Duration = Duration::from_secs(3);
+/// Output of a command that ends another one, which prints nothing.
+const KILL_OUTPUT_MAX: usize = 256 * 1024;
 /// Type of the data on standard error.
 const STDERR: u32 = 1;
 
@@ -190,9 +192,19 @@ pub(crate) async fn end_process(session: Arc<Session>, elevation: &Elevation, pr
             let _ = channel.write.data_bytes(wrapped.input_prefix).await;
             let _ = channel.write.eof().await;
             // Until it has signalled: the channel is closed by the machine afterwards.
+            let mut printed = 0;
             while let Some(message) = channel.read.wait().await {
-                if matches!(message, ChannelMsg::Close | ChannelMsg::ExitStatus { .. }) {
-                    break;
+                match message {
+                    ChannelMsg::Close | ChannelMsg::ExitStatus { .. } => break,
+                    ChannelMsg::Data { data } | ChannelMsg::ExtendedData { data, .. } => {
+                        printed += data.len();
+                    }
+                    _ => {}
+                }
+                // It is the machine that floods, not a command.
+                if printed > KILL_OUTPUT_MAX {
+                    tracing::warn!(destination = %session.address(), "disconnected a machine that floods");
+                    return session.discard(&channel.link).await;
                 }
             }
         }

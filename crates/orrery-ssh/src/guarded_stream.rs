@@ -9,6 +9,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+/// Reason for the end of a connection to a peer that sent more than it may.
+pub(crate) const EXCEEDED: &str = "it sent too much data before authentication";
+
 /// Stream of a connection to a machine or through a jump host.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
@@ -19,13 +22,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 #[derive(Debug)]
 pub(crate) struct StreamGuard {
     closed: CancellationToken,
-    authenticated: Arc<AtomicBool>,
+    state: Arc<StreamState>,
+}
+
+#[derive(Debug, Default)]
+struct StreamState {
+    authenticated: AtomicBool,
+    /// The peer sent more than it may.
+    exceeded: AtomicBool,
 }
 
 impl StreamGuard {
     /// Lifts the limit of received bytes.
     pub(crate) fn set_authenticated(&self) {
-        self.authenticated.store(true, Ordering::Relaxed);
+        self.state.authenticated.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the peer sent too much before it was authenticated.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.state.exceeded.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {
@@ -42,7 +57,7 @@ impl Drop for StreamGuard {
 pub(crate) struct GuardedStream {
     inner: Box<dyn ByteStream>,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    authenticated: Arc<AtomicBool>,
+    state: Arc<StreamState>,
     /// Bytes that may still be received before authentication.
     allowance: u64,
 }
@@ -50,11 +65,10 @@ pub(crate) struct GuardedStream {
 impl GuardedStream {
     pub(crate) fn new(inner: Box<dyn ByteStream>, allowance: u64) -> (Self, StreamGuard) {
         let closed = CancellationToken::new();
-        let authenticated = Arc::new(AtomicBool::new(false));
-        let guard =
-            StreamGuard { closed: closed.clone(), authenticated: Arc::clone(&authenticated) };
+        let state = Arc::<StreamState>::default();
+        let guard = StreamGuard { closed: closed.clone(), state: Arc::clone(&state) };
         let closed = Box::pin(closed.cancelled_owned());
-        (GuardedStream { inner, closed, authenticated, allowance }, guard)
+        (GuardedStream { inner, closed, state, allowance }, guard)
     }
 
     fn poll_closed(&mut self, context: &mut Context<'_>) -> io::Result<()> {
@@ -74,11 +88,11 @@ impl AsyncRead for GuardedStream {
         self.poll_closed(context)?;
         let before = buffer.filled().len();
         let poll = Pin::new(&mut *self.inner).poll_read(context, buffer);
-        if poll.is_ready() && !self.authenticated.load(Ordering::Relaxed) {
+        if poll.is_ready() && !self.state.authenticated.load(Ordering::Relaxed) {
             let received = (buffer.filled().len() - before) as u64;
             let Some(left) = self.allowance.checked_sub(received) else {
-                let reason = "too much data before authentication";
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
+                self.state.exceeded.store(true, Ordering::Relaxed);
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, EXCEEDED)));
             };
             self.allowance = left;
         }

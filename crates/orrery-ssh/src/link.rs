@@ -18,7 +18,7 @@ use crate::authenticate::authenticate;
 use crate::config::LocalUser;
 use crate::credentials::{Credentials, read_credentials};
 use crate::error::ConnectError;
-use crate::guarded_stream::{ByteStream, GuardedStream, StreamGuard};
+use crate::guarded_stream::{ByteStream, EXCEEDED, GuardedStream, StreamGuard};
 use crate::host_key::HostKeyCheck;
 use crate::limits::ConnectionLimits;
 use crate::peer::{Peer, PeerError};
@@ -97,7 +97,12 @@ pub(crate) async fn connect(
     within("the authentication", limits.authentication, async {
         authenticate(&mut handle, &destination.user, credentials).await
     })
-    .await?;
+    .await
+    .map_err(|error| match guard.is_exceeded() {
+        // Not a refusal of the user.
+        true => ConnectError::Protocol(EXCEEDED.to_owned()),
+        false => error,
+    })?;
     guard.set_authenticated();
     let connected_at = monotonic();
     Ok(Link { handle, generation, connected_at, guard, end, _via: via.map(|(link, _)| link) })

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests and measurements run in real time")]
 
 mod commands;
+mod hostile_server;
+mod hostile_targets;
 mod misbehaving;
 mod openssh_config;
 mod refusals;
