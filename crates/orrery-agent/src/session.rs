@@ -76,13 +76,14 @@ pub(crate) enum SessionEnd {
     },
 }
 
-/// Opens a session and serves it until it ends. `on_welcome` is called when it is open.
+/// Opens a session and serves it until it ends. `on_welcome` is called when it is open, and when the
+/// gateway reports other addresses.
 pub(crate) async fn serve(
     gateway: &GatewayAddress,
     config: Arc<ClientConfig>,
     hello: Hello,
     runner: &Runner,
-    on_welcome: impl FnOnce(&Welcome),
+    on_welcome: impl Fn(&Welcome),
     stop: &CancellationToken,
 ) -> SessionEnd {
     let opened = tokio::select! {
@@ -103,7 +104,7 @@ pub(crate) async fn serve(
     let (outbox, outgoing) = unbounded_channel();
     let pongs = outbox.downgrade();
     runner.attach(outbox);
-    let end = session.run(runner, pongs, outgoing, stop).await;
+    let end = session.run(runner, pongs, outgoing, &on_welcome, stop).await;
     runner.detach();
     match end {
         Ok(end) => end,
@@ -201,11 +202,12 @@ impl GatewaySession {
         runner: &Runner,
         pongs: WeakUnboundedSender<FromAgent>,
         outgoing: UnboundedReceiver<FromAgent>,
+        on_welcome: &impl Fn(&Welcome),
         stop: &CancellationToken,
     ) -> Result<SessionEnd, SessionError> {
         let GatewaySession { socket, idle_limit } = *self;
         let (writer, reader) = socket.split();
-        let receiving = receive_loop(reader, idle_limit, runner, pongs);
+        let receiving = receive_loop(reader, idle_limit, runner, pongs, on_welcome);
         let sending = send_loop(writer, idle_limit, outgoing);
         let draining = async {
             stop.cancelled().await;
@@ -234,6 +236,7 @@ async fn receive_loop(
     idle_limit: Duration,
     runner: &Runner,
     pongs: WeakUnboundedSender<FromAgent>,
+    on_welcome: &impl Fn(&Welcome),
 ) -> Result<SessionEnd, SessionError> {
     loop {
         let message = reader.next().await.ok_or(SessionError::Closed)?;
@@ -246,6 +249,7 @@ async fn receive_loop(
                 }
             }
             Some(ToAgent::Refuse(refusal)) => return Ok(SessionEnd::Refused(refusal)),
+            Some(ToAgent::Welcome(welcome)) => on_welcome(&welcome),
             Some(message) => dispatch(runner, message).await,
             None => {}
         }

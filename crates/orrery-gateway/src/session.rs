@@ -71,10 +71,10 @@ async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket)
     tracing::info!(agent = %id, names = ?agent.names, session = number, "remote agent connected");
     let heartbeat_seconds = u32::try_from(HEARTBEAT.as_secs()).unwrap_or(u32::MAX);
     let session = u64::try_from(number).unwrap_or_default();
-    let gateways = gateway.addresses.borrow().clone();
-    let welcome = ToAgent::Welcome(Welcome { agent: id, session, heartbeat_seconds, gateways });
+    let welcome = Welcome { agent: id, session, heartbeat_seconds, gateways: Vec::new() };
+    let welcome = WelcomeSource { welcome, addresses: gateway.addresses.subscribe() };
     let (finish, finishing) = oneshot::channel();
-    let writing = write(writer, to_frame(&welcome), frames, finishing);
+    let writing = write(writer, welcome, frames, finishing);
     let mut writing = tokio::spawn(writing);
     let (reason, refusal) = tokio::select! {
         biased;
@@ -235,16 +235,39 @@ async fn refuse(writer: &mut Writer, refusal: Refusal) {
     let _ = tokio::time::timeout(HELLO_TIMEOUT, send).await;
 }
 
-/// Sends messages and heartbeats until the session ends.
+/// Welcome of a session with the current addresses of the gateways.
+struct WelcomeSource {
+    welcome: Welcome,
+    addresses: watch::Receiver<Vec<String>>,
+}
+
+impl WelcomeSource {
+    fn current(&mut self) -> Frame {
+        let gateways = self.addresses.borrow_and_update().clone();
+        to_frame(&ToAgent::Welcome(Welcome { gateways, ..self.welcome.clone() }))
+    }
+
+    /// Returns the welcome with other addresses once there are some.
+    async fn changed(&mut self) -> Frame {
+        if self.addresses.changed().await.is_err() {
+            // The gateway is shutting down.
+            return std::future::pending().await;
+        }
+        self.current()
+    }
+}
+
+/// Sends messages and heartbeats until the session ends. An agent that does not know of a new
+/// gateway could not use it after the end of this one.
 async fn write(
     mut writer: Writer,
-    first: Frame,
+    mut welcome: WelcomeSource,
     mut frames: mpsc::Receiver<Frame>,
     mut finishing: oneshot::Receiver<Option<Refusal>>,
 ) {
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut next = Some(first);
+    let mut next = Some(welcome.current());
     let finish = loop {
         let text = match next.take() {
             Some(text) => text,
@@ -257,6 +280,7 @@ async fn write(
                     None => break (&mut finishing).await,
                 },
                 _ = heartbeat.tick() => to_frame(&ToAgent::Ping),
+                changed = welcome.changed() => changed,
             },
         };
         tokio::select! {

@@ -17,8 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::network::Network;
 
-/// Maximum number of slots, regardless of file descriptors.
-const PLACES_MAX: usize = 8192;
+/// Maximum number of slots of the main listener, regardless of file descriptors.
+const MAIN_PLACES_MAX: usize = 8192;
+/// The same of a gateway, where each agent has one all the time.
+const GATEWAY_PLACES_MAX: usize = 20_000;
 /// Assumed limit of descriptors if it cannot be read.
 const DESCRIPTORS_DEFAULT: u64 = 1024;
 
@@ -42,8 +44,9 @@ impl SlotLimits {
     }
 
     fn from_descriptors(descriptors: u64, main: bool) -> Self {
-        let share = descriptors.max(DESCRIPTORS_DEFAULT / 8) / if main { 2 } else { 4 };
-        let total = usize::try_from(share).unwrap_or(PLACES_MAX).min(PLACES_MAX);
+        let (part, most) = if main { (2, MAIN_PLACES_MAX) } else { (4, GATEWAY_PLACES_MAX) };
+        let share = descriptors.max(DESCRIPTORS_DEFAULT / 8) / part;
+        let total = usize::try_from(share).unwrap_or(most).min(most);
         SlotLimits { total, anonymous: total / 2, network: total / 4 }
     }
 }
@@ -307,7 +310,9 @@ mod tests {
         let usual = SlotLimits::from_descriptors(1024, true);
         assert_eq!(usual, SlotLimits { total: 512, anonymous: 256, network: 128 });
         assert_eq!(SlotLimits::from_descriptors(1024, false).total, 256);
-        assert_eq!(SlotLimits::from_descriptors(1 << 20, true).total, PLACES_MAX);
+        assert_eq!(SlotLimits::from_descriptors(1 << 20, true).total, MAIN_PLACES_MAX);
+        // The descriptors that a server takes where it may.
+        assert!(SlotLimits::from_descriptors(65_536, false).total >= 10_000, "agents");
         assert!(SlotLimits::from_descriptors(0, false).network > 0);
     }
 
