@@ -42,7 +42,7 @@ impl Process {
     }
 
     /// As by `kill -9`.
-    fn kill(&mut self) -> Result<()> {
+    pub(crate) fn kill(&mut self) -> Result<()> {
         self.0.kill()?;
         self.0.wait()?;
         Ok(())
@@ -148,7 +148,19 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    fn start(&self) -> Result<Server> {
+    /// Creates an environment whose machines reach the gateway at a reserved port.
+    pub(crate) fn create(world: World, server: &Server, port: Port) -> Result<Self> {
+        let project = world.create(server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let body = json!({"project": project["id"], "name": "e"});
+        let made = world.create(server, "/api/v1/environments", &body)?;
+        let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
+        let (machine, state) = (world.path("machine"), world.path("agent"));
+        std::fs::create_dir(&machine)?;
+        let options = port.options();
+        Ok(Scene { world, options, _port: port, machine, state, environment })
+    }
+
+    pub(crate) fn start(&self) -> Result<Server> {
         self.world.start_with(&[&self.options[0], &self.options[1]])
     }
 
@@ -186,6 +198,11 @@ impl Scene {
         Ok(said)
     }
 
+    /// API path of the environment.
+    pub(crate) fn api_path(&self) -> &str {
+        &self.environment
+    }
+
     pub(crate) fn id(&self) -> &str {
         self.environment.rsplit('/').next().unwrap_or_default()
     }
@@ -197,20 +214,20 @@ impl Scene {
 
 /// Reserves a port as long as this value exists, even while no server listens. A bound socket that
 /// does not listen keeps it: an explicit bind succeeds, and automatic ports avoid it.
-struct Port {
+pub(crate) struct Port {
     address: SocketAddr,
     _bound: TcpSocket,
 }
 
 impl Port {
-    fn reserve() -> Result<Self> {
+    pub(crate) fn reserve() -> Result<Self> {
         let bound = TcpSocket::new_v4()?;
         bound.set_reuseaddr(true)?;
         bound.bind((Ipv4Addr::LOCALHOST, 0).into())?;
         Ok(Port { address: bound.local_addr()?, _bound: bound })
     }
 
-    fn options(&self) -> [String; 2] {
+    pub(crate) fn options(&self) -> [String; 2] {
         ["--gateway-listen".to_owned(), self.address.to_string()]
     }
 }
@@ -237,13 +254,7 @@ fn scene_at(port: Port, postgres: bool, more: &[&str]) -> Result<(Scene, Server)
     let world = World::new(postgres)?;
     let options = port.options();
     let server = world.start_with(&[&[&*options[0], &*options[1]], more].concat())?;
-    let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
-    let body = json!({"project": project["id"], "name": "e"});
-    let made = world.create(&server, "/api/v1/environments", &body)?;
-    let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
-    let (machine, state) = (world.path("machine"), world.path("agent"));
-    std::fs::create_dir(&machine)?;
-    Ok((Scene { world, options, _port: port, machine, state, environment }, server))
+    Ok((Scene::create(world, &server, port)?, server))
 }
 
 fn serve_and_kill(postgres: bool) -> Result<()> {
@@ -356,16 +367,9 @@ fn run_and_read(server: &Server, environment: &str, arguments: &[&str]) -> Resul
 fn a_new_owner_is_known_at_once() -> Result<()> {
     let world = World::new(true)?;
     let port = Port::reserve()?;
-    let [listen, own] = port.options();
-    let server = world.start_with(&["--role", "api,gateway", &listen, &own])?;
-    let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
-    let body = json!({"project": project["id"], "name": "e"});
-    let made = world.create(&server, "/api/v1/environments", &body)?;
-    let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
-    let (machine, state) = (world.path("machine"), world.path("agent"));
-    std::fs::create_dir(&machine)?;
-    let options = [listen, own];
-    let scene = Scene { world, options, _port: port, machine, state, environment };
+    let [listen, own] = &port.options();
+    let server = world.start_with(&["--role", "api,gateway", listen, own])?;
+    let scene = Scene::create(world, &server, port)?;
     let mut first = scene.world.start_with(&["--role", "process"])?;
     let invited = orrery(&server, scene.id(), &["agent", "invite", "web1"])?;
     let token = invited["token"].as_str().context("no token")?;
@@ -392,19 +396,9 @@ fn a_new_owner_is_known_at_once() -> Result<()> {
 
 /// Separate processes for API, process role and two gateways; one gateway dies.
 fn roles_apart() -> Result<()> {
-    let (scene, server) = {
-        let world = World::new(true)?;
-        let server = world.start_with(&["--role", "api"])?;
-        let project = world.create(&server, "/api/v1/projects", &json!({"name": "p"}))?;
-        let body = json!({"project": project["id"], "name": "e"});
-        let made = world.create(&server, "/api/v1/environments", &body)?;
-        let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
-        let (machine, state) = (world.path("machine"), world.path("agent"));
-        std::fs::create_dir(&machine)?;
-        let port = Port::reserve()?;
-        let options = port.options();
-        (Scene { world, options, _port: port, machine, state, environment }, server)
-    };
+    let world = World::new(true)?;
+    let server = world.start_with(&["--role", "api"])?;
+    let scene = Scene::create(world, &server, Port::reserve()?)?;
     let _process = scene.world.start_with(&["--role", "process"])?;
     // Agents use a load balancer name that does not resolve here; servers must use the peer
     // address.
