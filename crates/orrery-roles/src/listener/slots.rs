@@ -44,7 +44,7 @@ impl SlotLimits {
     }
 
     fn from_descriptors(descriptors: u64, main: bool) -> Self {
-        let (part, most) = if main { (2, MAIN_PLACES_MAX) } else { (4, GATEWAY_PLACES_MAX) };
+        let (part, most) = if main { (4, MAIN_PLACES_MAX) } else { (2, GATEWAY_PLACES_MAX) };
         let share = descriptors.max(DESCRIPTORS_DEFAULT / 8) / part;
         let total = usize::try_from(share).unwrap_or(most).min(most);
         SlotLimits { total, anonymous: total / 2, network: total / 4 }
@@ -308,11 +308,11 @@ mod tests {
     #[test]
     fn limits_follow_the_descriptors() {
         let usual = SlotLimits::from_descriptors(1024, true);
-        assert_eq!(usual, SlotLimits { total: 512, anonymous: 256, network: 128 });
-        assert_eq!(SlotLimits::from_descriptors(1024, false).total, 256);
+        assert_eq!(usual, SlotLimits { total: 256, anonymous: 128, network: 64 });
+        assert_eq!(SlotLimits::from_descriptors(1024, false).total, 512);
         assert_eq!(SlotLimits::from_descriptors(1 << 20, true).total, MAIN_PLACES_MAX);
-        // The descriptors that a server takes where it may.
-        assert!(SlotLimits::from_descriptors(65_536, false).total >= 10_000, "agents");
+        assert_eq!(SlotLimits::from_descriptors(1 << 20, false).total, GATEWAY_PLACES_MAX);
+        assert_eq!(SlotLimits::from_descriptors(20_000, false).total, 10_000, "agents");
         assert!(SlotLimits::from_descriptors(0, false).network > 0);
     }
 
