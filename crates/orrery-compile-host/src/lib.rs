@@ -87,6 +87,8 @@ pub struct CompileHost {
     reserved: RefCell<Vec<ModuleCode>>,
     classes: Vec<ResourceClass>,
     handlers: Vec<String>,
+    /// Entities with handlers that use `io`.
+    machine_handlers: Vec<String>,
     exporters: Vec<String>,
     managers: u32,
     modules: Vec<ModuleCode>,
@@ -120,6 +122,7 @@ impl CompileHost {
             reserved: RefCell::default(),
             classes: Vec::new(),
             handlers: Vec::new(),
+            machine_handlers: Vec::new(),
             exporters: Vec::new(),
             managers: 0,
             modules: Vec::new(),
@@ -138,6 +141,12 @@ impl CompileHost {
     /// Entities with handlers in the code.
     pub fn handlers(&self) -> &[String] {
         &self.handlers
+    }
+
+    /// Entities with handlers that use the files and programs of their agent's machine.
+    pub fn machine_handlers(&self) -> Vec<String> {
+        let is_handled = |entity: &&String| self.handlers.contains(entity);
+        self.machine_handlers.iter().filter(is_handled).cloned().collect()
     }
 
     /// Modules with a Python package, all of it loaded.

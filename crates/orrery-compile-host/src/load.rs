@@ -95,6 +95,7 @@ impl CompileHost {
         let dataclasses = loaded.take_dataclasses();
         self.classes = loaded.take_resources();
         self.handlers = loaded.handlers;
+        self.machine_handlers = loaded.machine_handlers;
         self.exporters = loaded.exporters;
         self.managers = loaded.managers;
         tracing::debug!(

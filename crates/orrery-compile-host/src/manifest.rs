@@ -26,6 +26,8 @@ pub(super) struct LoadReport {
     #[serde(default)]
     pub(super) handlers: Vec<String>,
     #[serde(default)]
+    pub(super) machine_handlers: Vec<String>,
+    #[serde(default)]
     dataclasses: Vec<Class>,
     #[serde(default)]
     pub(super) managers: u32,

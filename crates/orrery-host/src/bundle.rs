@@ -98,6 +98,10 @@ impl Bundle {
         set.modules.extend(self.set.modules.iter().filter(|of| is_new(&of.name)).cloned());
         set.installed.extend(self.set.installed.iter().filter(|of| is_new(&of.name)).cloned());
         add_missing(&mut set.handlers, &self.set.handlers);
+        // Handlers of changed and new modules count as this export says.
+        let is_own = |entity: &String| self.set.handlers.contains(entity);
+        set.machine_handlers.retain(|entity| !is_own(entity));
+        add_missing(&mut set.machine_handlers, &self.set.machine_handlers);
         add_missing(&mut set.requirements, &self.set.requirements);
         set.python = set.python.or_else(|| self.set.python.clone());
         if !self.set.pip.is_empty() {
@@ -246,6 +250,7 @@ mod tests {
         let set = CodeSet {
             modules: modules.iter().map(module).collect(),
             handlers: modules.iter().map(|(name, _)| format!("{name}::Thing")).collect(),
+            machine_handlers: Vec::new(),
             python: None,
             program: PathBuf::new(),
             path: Vec::new(),

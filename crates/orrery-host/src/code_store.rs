@@ -15,11 +15,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use orrery_model::PipSettings;
+use orrery_pyenv::interpreters::Interpreter;
 use orrery_pyenv::last_use::{subdirectories, touch};
-use orrery_pyenv::{InstalledModule, VirtualEnvSpec, pip_settings};
+use orrery_pyenv::{InstalledModule, VirtualEnvError, VirtualEnvSpec, VirtualEnvs, pip_settings};
 
 use crate::handshake::ModuleCode;
-use crate::sources::{self, COMPANIONS, SourceError, package_path};
+use crate::sources::{self, COMPANIONS, SourceError, installed_code, package_path};
 
 /// Description of a set, in its directory. Written last: its presence means that the set is
 /// complete.
@@ -47,6 +48,9 @@ pub struct CodeSet {
     pub modules: Vec<ModuleCode>,
     /// Entities with handlers.
     pub handlers: Vec<String>,
+    /// Those of them that use the files and programs of their agent's machine (`io`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine_handlers: Vec<String>,
     /// Python version of the compile, as `3.13`: preferred to run the code, if available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
@@ -62,6 +66,32 @@ pub struct CodeSet {
     /// Settings of the installation.
     #[serde(default, skip_serializing_if = "PipSettings::is_empty")]
     pub pip: PipSettings,
+}
+
+/// Interpreter for a set, and the modules that it loads.
+#[derive(Debug)]
+pub struct SetInterpreter {
+    pub program: PathBuf,
+    /// Modules of the set, and those that are installed as packages.
+    pub modules: Vec<ModuleCode>,
+}
+
+impl CodeSet {
+    /// Returns an interpreter of this machine that satisfies the requirements; creates a virtualenv
+    /// if necessary.
+    ///
+    /// # Errors
+    /// If there is no suitable Python, or the virtualenv cannot be created.
+    pub fn prepare_interpreter(
+        &self,
+        environments: &VirtualEnvs,
+    ) -> Result<SetInterpreter, VirtualEnvError> {
+        let base = Interpreter::find_for(self.python.as_deref())?;
+        let interpreter = environments.interpreter(&base, &VirtualEnvSpec::from(self))?;
+        let mut modules = self.modules.clone();
+        modules.extend(installed_code(&interpreter, &self.installed));
+        Ok(SetInterpreter { program: interpreter.program, modules })
+    }
 }
 
 impl<'s> From<&'s CodeSet> for VirtualEnvSpec<'s> {
@@ -276,6 +306,10 @@ fn digest(
     }
     add(b"handlers");
     set.handlers.iter().for_each(|handler| add(handler.as_bytes()));
+    if !set.machine_handlers.is_empty() {
+        add(b"machine handlers");
+        set.machine_handlers.iter().for_each(|handler| add(handler.as_bytes()));
+    }
     add(b"path");
     for path in std::iter::once(&set.program).chain(&set.path) {
         add(path.as_os_str().as_encoded_bytes());
@@ -331,6 +365,7 @@ mod tests {
                 version: "1.0".to_owned(),
             }],
             handlers: vec!["fs::File".to_owned()],
+            machine_handlers: Vec::new(),
             python: None,
             program: "/usr/bin/python3".into(),
             path: Vec::new(),
@@ -375,7 +410,8 @@ mod tests {
     fn all_that_matters_is_in_the_hash() {
         let dir = tempfile::tempdir().unwrap();
         let (set, store) = (module(dir.path()), CodeStore::new(dir.path().join("code")));
-        let changes: [fn(&mut CodeSet); 10] = [
+        let changes: [fn(&mut CodeSet); 11] = [
+            |set| set.machine_handlers.push("fs::File".to_owned()),
             |set| set.python = Some("3.13".to_owned()),
             |_| {},
             |set| set.modules[0].version = "1.1".to_owned(),

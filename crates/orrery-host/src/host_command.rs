@@ -20,19 +20,25 @@ const START: &str = "import sys; sys.path.insert(0, sys.argv.pop(1)); import run
 /// # Errors
 /// Fails if the SDK cannot be unpacked.
 pub fn host_command(program: &Path, name: &str) -> Result<HostCommand, SdkError> {
-    let sdk = OsString::from(sdk::directory()?);
+    Ok(host_command_with_sdk(program, name, &sdk::directory()?))
+}
+
+/// Returns the command with the SDK in a directory.
+pub fn host_command_with_sdk(program: &Path, name: &str, sdk: &Path) -> HostCommand {
+    let sdk = OsString::from(sdk);
     // -P: ignores modules in the working directory. -u: unbuffered, so that output survives the
     // death of the process.
     let mut arguments = ["-P", "-u", "-c", START].map(OsString::from).to_vec();
     arguments.push(sdk);
-    Ok(HostCommand {
+    HostCommand {
         name: name.to_owned(),
         program: program.to_owned(),
         arguments,
         // Makes output reproducible where code iterates over a set.
         environment: vec![("PYTHONHASHSEED".into(), "0".into())],
+        hidden_variables: Vec::new(),
         directory: None,
         memory_max: None,
         confinement: None,
-    })
+    }
 }

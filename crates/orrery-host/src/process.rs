@@ -44,6 +44,8 @@ pub struct HostCommand {
     pub arguments: Vec<OsString>,
     /// Environment variables, added to those of this process or of the confinement.
     pub environment: Vec<(String, OsString)>,
+    /// Environment variables of this process that an unconfined host does not get.
+    pub hidden_variables: Vec<OsString>,
     pub directory: Option<PathBuf>,
     /// Limit of private memory of each of its processes, in bytes.
     pub memory_max: Option<u64>,
@@ -284,6 +286,9 @@ fn shell(command: &HostCommand, socket: UnixStream) -> Command {
         }
         None => {
             let mut shell = Command::new("/bin/sh");
+            for name in &command.hidden_variables {
+                shell.env_remove(name);
+            }
             shell.envs(command.environment.iter().map(|(name, value)| (name, value)));
             shell.env("ORRERY_HOST_FD", &socket_number);
             shell

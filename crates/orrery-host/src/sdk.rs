@@ -34,12 +34,8 @@ pub enum SdkError {
 /// # Errors
 /// Fails if the SDK cannot be unpacked.
 pub fn directory() -> Result<PathBuf, SdkError> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(given) = variable(OVERRIDE).map(PathBuf::from) {
-        return match given.join("orrery_sdk").is_dir() {
-            true => Ok(given),
-            false => Err(SdkError::NotThere(given)),
-        };
+    if let Some(given) = override_directory()? {
+        return Ok(given);
     }
     if files::FILES.is_empty() {
         return Err(SdkError::Absent);
@@ -53,6 +49,33 @@ pub fn directory() -> Result<PathBuf, SdkError> {
     match cache {
         Some(cache) => unpack(&cache.join("orrery/sdk"), files::HASH, files::FILES),
         None => unpack(&private_temporary()?.join("sdk"), files::HASH, files::FILES),
+    }
+}
+
+/// Returns the directory for the start of Python's search path, unpacked below `parent`.
+///
+/// # Errors
+/// Fails if the SDK cannot be unpacked.
+pub fn directory_in(parent: &Path) -> Result<PathBuf, SdkError> {
+    if let Some(given) = override_directory()? {
+        return Ok(given);
+    }
+    if files::FILES.is_empty() {
+        return Err(SdkError::Absent);
+    }
+    unpack(parent, files::HASH, files::FILES)
+}
+
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Returns the directory that a developer of the SDK set.
+fn override_directory() -> Result<Option<PathBuf>, SdkError> {
+    let Some(given) = variable(OVERRIDE).map(PathBuf::from) else { return Ok(None) };
+    match given.join("orrery_sdk").is_dir() {
+        true => Ok(Some(given)),
+        false => Err(SdkError::NotThere(given)),
     }
 }
 

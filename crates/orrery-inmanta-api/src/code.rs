@@ -237,6 +237,8 @@ impl Modules {
         let set = CodeSet {
             modules: code,
             handlers: handlers.into_iter().collect(),
+            // Unknown without loading the code: such handlers connect on their own.
+            machine_handlers: Vec::new(),
             python: None,
             // Empty: a virtualenv with the requirements is found or created.
             program: PathBuf::new(),

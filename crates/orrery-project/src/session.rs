@@ -98,6 +98,7 @@ impl CompileSession {
         (!handlers.is_empty()).then(|| CodeSet {
             modules: modules.to_vec(),
             handlers: handlers.to_vec(),
+            machine_handlers: self.host.machine_handlers(),
             python: Some(python.version.to_string()),
             program: python.program.clone(),
             path: Vec::new(),

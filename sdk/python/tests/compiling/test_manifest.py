@@ -362,3 +362,67 @@ def test_a_ping_is_answered_in_between(core: FakeCore) -> None:
     core.start()
     core.send({"k": "ping", "n": 7})
     assert core.receive() == {"k": "pong", "n": 7}
+
+
+def test_handlers_that_use_the_machine_are_known(core: FakeCore) -> None:
+    core.module(
+        "m",
+        """
+        import functools
+        from inmanta.agent.handler import CRUDHandler, HandlerAPI, cache, provider
+        from inmanta.agent.io import get_io
+        from inmanta.resources import Resource, resource
+
+        def declare(name):
+            @resource(f"m::{name}", agent="agent", id_attribute="name")
+            class Declared(Resource):
+                fields = ("name",)
+            return provider(f"m::{name}", name=name)
+
+        class Files(CRUDHandler):
+            def there(self, path):
+                return self._io.file_exists(path)
+
+        @declare("Direct")
+        class Direct(CRUDHandler):
+            def read_resource(self, ctx, resource):
+                self._io.read(resource.name)
+
+        @declare("Inherited")
+        class Inherited(Files):
+            pass
+
+        @declare("Nested")
+        class Nested(CRUDHandler):
+            def read_resource(self, ctx, resource):
+                return [lambda: self._io.read(name) for name in ()]
+
+        @declare("Decorated")
+        class Decorated(CRUDHandler):
+            @cache(timeout=10)
+            def read_file(self):
+                return self._io.read("x")
+
+        @declare("Given")
+        class Given(CRUDHandler):
+            @staticmethod
+            def open(agent):
+                return get_io(None, agent.uri)
+
+        @declare("Property")
+        class Property(CRUDHandler):
+            @property
+            def files(self):
+                return self._io
+
+        @declare("Api")
+        class Api(CRUDHandler):
+            def read_resource(self, ctx, resource):
+                self.io_free = print
+        """,
+    )
+    loaded = core.start()
+    assert loaded["problems"] == []
+    names = ["Decorated", "Direct", "Given", "Inherited", "Nested", "Property"]
+    assert loaded["machine_handlers"] == [f"m::{name}" for name in names]
+    assert "m::Api" in loaded["handlers"]

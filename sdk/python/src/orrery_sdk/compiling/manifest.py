@@ -7,7 +7,8 @@ import inspect
 import logging
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
 from inmanta.ast import CompilerException
@@ -30,6 +31,8 @@ _FLAGS: dict[str, type[Resource]] = {
     "managed": ManagedResource,
 }
 _COLLECTED = ("references", "mutators")
+# Names under which handlers get the files and programs of their agent's machine.
+_IO_NAMES = frozenset({"_io", "get_io"})
 
 
 @dataclasses.dataclass
@@ -110,6 +113,7 @@ class Manifest:
             "plugins": plugins,
             "resources": resources,
             "handlers": _handlers(),
+            "machine_handlers": _machine_handlers(),
             "references": [name for name, _ in reference.get_references()],
             "mutators": [name for name, _ in mutator.get_mutators()],
             "dataclasses": classes,
@@ -315,6 +319,41 @@ def _handlers() -> list[str]:
     if handler is None:
         return []
     return sorted(handler.Commander._providers)
+
+
+def _machine_handlers() -> list[str]:
+    """The resource types with a handler that uses the files and programs of its agent's machine."""
+    handler = sys.modules.get("inmanta.agent.handler")
+    if handler is None:
+        return []
+    providers = handler.Commander._providers
+    return sorted(entity for entity, classes in providers.items() if any(map(_uses_io, classes.values())))
+
+
+def _uses_io(cls: type[Any]) -> bool:
+    """True if code of a handler class, or of a base class in a module, names the provided `io`."""
+    own = [base for base in cls.__mro__ if base is not object and not _is_of_sdk(base)]
+    return any(_names_io(code) for base in own for code in _codes_of(base))
+
+
+def _is_of_sdk(cls: type[Any]) -> bool:
+    return cls.__module__.partition(".")[0] in ("inmanta", "orrery_sdk", "abc", "typing")
+
+
+def _codes_of(cls: type[Any]) -> Iterator[CodeType]:
+    for member in vars(cls).values():
+        members = (member.fget, member.fset, member.fdel) if isinstance(member, property) else (member,)
+        for one in members:
+            function = one.__func__ if isinstance(one, (staticmethod, classmethod)) else one
+            if isinstance(function, FunctionType):
+                # Behind decorators, such as that of a cache.
+                yield inspect.unwrap(function).__code__
+
+
+def _names_io(code: CodeType) -> bool:
+    if not _IO_NAMES.isdisjoint(code.co_names):
+        return True
+    return any(_names_io(inner) for inner in code.co_consts if isinstance(inner, CodeType))
 
 
 def _has_bare_list(node: Node) -> bool:
